@@ -1,19 +1,16 @@
 //! The one way in: get-or-spawn, admission, and a method per thing a session can be asked.
 //!
-//! The mailbox bound of actix protects nothing, so admission is a semaphore permit taken before a
+//! The mailbox bound of actix protects nothing, so admission is a permit ([`Share`]) taken before a
 //! message is sent and carried by it. Full means an error with a time to wait, never a queue.
 
 mod draining;
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use actix::{Addr, Handler};
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 pub use draining::Drained;
@@ -32,7 +29,7 @@ use super::{
 };
 use crate::{
     dialogue::{Services, prompt::Preview, saves::RestoreRequest, turn::TurnError},
-    ids::{DialogueId, DialogueKind, NodeId, SaveId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, SaveId, TenantId, WorldId},
     memory::{summary::Summary, text::is_blank, turn::Checkpoint},
     ports::{
         StoreError,
@@ -43,6 +40,7 @@ use crate::{
         },
         peers::Notice,
     },
+    shares::Share,
     tenancy::{Principal, TenantScope},
 };
 
@@ -84,7 +82,7 @@ pub const CREATED_SEQ: u64 = 1;
 /// A request's way back, and its permit, which is free again once it was answered.
 pub(super) struct Ask<T> {
     reply: oneshot::Sender<Result<T, SessionError>>,
-    permit: OwnedSemaphorePermit,
+    permit: Share<TenantId>,
     /// What whoever asks is doing.
     span: tracing::Span,
 }
@@ -190,8 +188,7 @@ impl Sessions {
     /// Requests whose message waits in a mailbox or is being answered, and how many there may be.
     #[must_use]
     pub fn in_flight(&self) -> (usize, usize) {
-        let most = self.node.settings.max_in_flight.max(1);
-        (most.saturating_sub(self.node.admission.available_permits()), most)
+        (self.node.admission.in_use(), self.node.admission.total())
     }
 
     pub(super) fn node(&self) -> &Arc<Node> {
@@ -497,13 +494,13 @@ impl Sessions {
     /// How many session actors live, for metrics and tests.
     #[must_use]
     pub fn live(&self) -> usize {
-        self.node.live.load(Relaxed)
+        self.node.live.in_use()
     }
 
     /// Requests to sessions that may still be taken on, of `max_in_flight`.
     #[must_use]
     pub fn free_permits(&self) -> usize {
-        self.node.admission.available_permits()
+        self.node.admission.total() - self.node.admission.in_use()
     }
 
     #[cfg(test)]
@@ -532,7 +529,7 @@ impl Sessions {
         if let Some(node) = self.node.owned_elsewhere(&key, is_here).await {
             return Err(SessionError::Elsewhere { node });
         }
-        ask(&self.node, || self.node.session(&key), request).await
+        ask(&self.node, scope.tenant(), || self.node.session(&key), request).await
     }
 }
 
@@ -540,6 +537,7 @@ impl Sessions {
 /// stopped before it came to it.
 pub(super) async fn ask<A, M, T>(
     node: &Node,
+    tenant: &TenantId,
     actor: impl Fn() -> Result<Addr<A>, SessionError>,
     request: impl Fn(Ask<T>) -> M,
 ) -> Result<T, SessionError>
@@ -547,13 +545,8 @@ where
     A: Mailbox + Handler<Posted<M>>,
     M: Send + 'static,
 {
-    let overloaded = SessionError::Overloaded {
-        retry_after: Duration::from_secs(1),
-    };
     for _ in 0..ATTEMPTS {
-        let Ok(permit) = Arc::clone(&node.admission).try_acquire_owned() else {
-            return Err(overloaded);
-        };
+        let permit = node.admission.take(tenant)?;
         let addr = actor()?;
         let (reply, answer) = oneshot::channel();
         let span = tracing::Span::current();
@@ -564,5 +557,7 @@ where
             return answer;
         }
     }
-    Err(overloaded)
+    Err(SessionError::Overloaded {
+        retry_after: Duration::from_secs(1),
+    })
 }

@@ -50,6 +50,7 @@ use crate::{
             rewinds::Rewound,
         },
     },
+    shares::NoPlace,
     tenancy::Principal,
 };
 
@@ -297,6 +298,8 @@ pub enum SessionError {
     QueueFull { queued: usize, retry_after: Duration },
     #[error("the server is at its limit")]
     Overloaded { retry_after: Duration },
+    #[error("{0}")]
+    OverShare(NoPlace),
     #[error("the server is shutting down")]
     Draining,
     #[error("this session lives on node {node}")]
@@ -319,4 +322,15 @@ pub enum SessionError {
     ResumeExpired { last_seq: u64 },
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<NoPlace> for SessionError {
+    fn from(none: NoPlace) -> Self {
+        match none {
+            NoPlace::Share(_) => Self::OverShare(none),
+            NoPlace::Full(_) => Self::Overloaded {
+                retry_after: Duration::from_secs(1),
+            },
+        }
+    }
 }

@@ -10,7 +10,7 @@ use std::{
     hash::{BuildHasher, Hash, RandomState},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use std::{
 use actix::{Actor, Addr, Arbiter, ArbiterHandle};
 use moka::sync::Cache;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::{
     ActorSettings, SessionError,
@@ -33,7 +33,8 @@ use super::{
     use_cases::{Ports, UseCases},
 };
 use crate::{
-    ids::{DialogueId, DialogueKind, NodeId, NpcId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, TenantId, WorldId},
+    shares::{Share, Shares},
     tenancy::TenantScope,
 };
 
@@ -63,7 +64,7 @@ pub(super) struct Node {
     pub ports: Ports,
     pub use_cases: Arc<dyn UseCases>,
     /// Requests to sessions that may be under way.
-    pub admission: Arc<Semaphore>,
+    pub admission: Arc<Shares<TenantId>>,
     pub draining: AtomicBool,
     /// Set where there are others.
     pub membership: Option<Arc<Membership>>,
@@ -71,8 +72,8 @@ pub(super) struct Node {
     pub conversations: Directory<SessionKey, DialogueEntry<NpcConversation>>,
     pub npcs: Directory<NpcKey, NpcEntry>,
     pub curators: Directory<TenantScope, Entry<Curator>>,
-    /// Session actors in memory, those that are stopping included.
-    pub live: Arc<AtomicUsize>,
+    /// Actors of dialogues in memory, those that are stopping included.
+    pub live: Arc<Shares<TenantId>>,
     pub meters: ActorMeters,
     /// The last sequence number of dialogues that were evicted, and the epoch they had then: events after a
     /// turn's own are not in the ledger, and their numbers must not come again.
@@ -88,20 +89,7 @@ struct Threads {
 }
 
 /// Counts this actor for as long as it is in memory.
-pub(super) struct Live(Arc<AtomicUsize>);
-
-impl Live {
-    pub fn of(node: &Node) -> Self {
-        node.live.fetch_add(1, Relaxed);
-        Self(Arc::clone(&node.live))
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
+pub(super) type Live = Share<TenantId>;
 
 /// An actor that is, or was, alive.
 pub(super) struct Entry<A: Actor> {
@@ -141,14 +129,14 @@ impl Node {
             id,
             ports,
             use_cases,
-            admission: Arc::new(Semaphore::new(settings.max_in_flight.max(1))),
+            admission: Shares::of("requests to dialogues", settings.max_in_flight.max(1)),
             draining: AtomicBool::new(false),
             membership,
             sessions: Directory::new(),
             conversations: Directory::new(),
             npcs: Directory::new(),
             curators: Directory::new(),
-            live: Arc::default(),
+            live: Shares::of("dialogues in memory", settings.max_sessions.max(1)),
             meters: ActorMeters::default(),
             last_seqs: Cache::new(REMEMBERED),
             threads: Threads {
@@ -226,22 +214,22 @@ impl Node {
 
     /// The session's actor, spawned if there is none.
     pub fn session(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<Session>, SessionError> {
-        self.dialogue(&self.sessions, key, |generation, log| {
+        self.dialogue(&self.sessions, key, |generation, log, live| {
             let (node, their_key) = (Arc::clone(self), key.clone());
             Session::start_in_arbiter(self.arbiter(key), move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX);
-                Session::new(node, their_key, generation, log)
+                Session::new(node, their_key, generation, log, live)
             })
         })
     }
 
     /// The conversation's actor, spawned if there is none.
     pub fn conversation(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<NpcConversation>, SessionError> {
-        self.dialogue(&self.conversations, key, |generation, log| {
+        self.dialogue(&self.conversations, key, |generation, log, live| {
             let (node, their_key) = (Arc::clone(self), key.clone());
             NpcConversation::start_in_arbiter(self.arbiter(key), move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX);
-                NpcConversation::new(node, their_key, generation, log)
+                NpcConversation::new(node, their_key, generation, log, live)
             })
         })
     }
@@ -250,7 +238,7 @@ impl Node {
         &self,
         directory: &Directory<SessionKey, DialogueEntry<A>>,
         key: &SessionKey,
-        spawn: impl FnOnce(u64, Arc<EventLog>) -> Addr<A>,
+        spawn: impl FnOnce(u64, Arc<EventLog>, Live) -> Addr<A>,
     ) -> Result<Addr<A>, SessionError> {
         let mut shard = directory.shard(key);
         let now = self.ports.clock.instant();
@@ -258,18 +246,14 @@ impl Node {
             Some(entry) if entry.actor.addr.connected() => return Ok(entry.actor.addr.clone()),
             _ if self.is_draining() => return Err(SessionError::Draining),
             Some(entry) => (Arc::clone(&entry.log), entry.actor.next_crash(now)?),
-            None if self.live.load(Relaxed) >= self.settings.max_sessions => {
-                return Err(SessionError::Overloaded {
-                    retry_after: Duration::from_secs(1),
-                });
-            }
             None => {
                 let log = EventLog::new(key.1, &self.settings, Arc::clone(&self.ports.clock));
                 (Arc::new(log), 0)
             }
         };
+        let live = self.live.take(key.0.tenant())?;
         let generation = self.next_generation();
-        let addr = spawn(generation, Arc::clone(&log));
+        let addr = spawn(generation, Arc::clone(&log), live);
         let actor = Entry::new(addr.clone(), generation, crashes, now);
         shard.insert(key.clone(), DialogueEntry { actor, log });
         Ok(addr)

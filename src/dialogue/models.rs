@@ -329,7 +329,7 @@ impl Models {
             // The place at the endpoint before is given back first.
             drop(place_there.take());
             if let Some(capacity) = &route.capacity {
-                place_there = capacity.enter(urgency, route.timeout).await;
+                place_there = capacity.enter(scope.tenant(), urgency, route.timeout).await;
                 if place_there.is_none() {
                     result = Err(ENDPOINT_FULL);
                     tracing::warn!(

@@ -153,8 +153,7 @@ struct Ending {
 }
 
 impl NpcConversation {
-    pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>) -> Self {
-        let live = Live::of(&node);
+    pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>, live: Live) -> Self {
         let used = node.ports.clock.instant();
         Self {
             node,

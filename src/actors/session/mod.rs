@@ -92,8 +92,7 @@ struct Closing {
 }
 
 impl Session {
-    pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>) -> Self {
-        let live = Live::of(&node);
+    pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>, live: Live) -> Self {
         let used = node.ports.clock.instant();
         Self {
             node,

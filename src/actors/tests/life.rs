@@ -153,8 +153,11 @@ async fn a_full_node_refuses_with_a_time_to_wait() {
         matches!(refused, SessionError::Overloaded { .. }),
         "too many sessions: {refused:?}"
     );
-    let permit = Arc::clone(&world.sessions.node_for_test().admission)
-        .try_acquire_owned()
+    let permit = world
+        .sessions
+        .node_for_test()
+        .admission
+        .take(world.scope.tenant())
         .unwrap();
     let refused = world.say(first, "hello").await.unwrap_err();
     assert!(

@@ -19,7 +19,6 @@ pub(super) use sqlx::{
     Postgres as Db,
     postgres::{PgArguments as Arguments, PgRow as Row},
 };
-use tokio::sync::Semaphore;
 
 pub(super) use super::connection::Connection;
 use super::{
@@ -37,6 +36,7 @@ use crate::{
             urgency::as_here,
         },
     },
+    shares::Shares,
 };
 
 /// How often work is run at most, when other writers get in its way.
@@ -55,7 +55,8 @@ pub(crate) struct Engine {
     pub(super) runtime: Threads,
     pub(super) worlds: Worlds,
     /// One permit for each write that runs or waits.
-    pub(super) queue: Semaphore,
+    /// Writes that wait or run.
+    pub(super) queue: Arc<Shares<Arc<str>>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) embedding_model: Arc<str>,
     pub(super) meters: LedgerMeters,
@@ -136,11 +137,12 @@ impl Engine {
         if self.pool.is_closed() {
             return Err(super::pool::closed());
         }
-        let Ok(_queued) = self.queue.try_acquire() else {
+        let marker: Arc<str> = marker(reach).into();
+        let Ok(_queued) = self.queue.take(&marker) else {
             return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
         };
         let counted = Counted::of(&self.meters.writes);
-        let (pool, marker) = (self.pool.clone(), marker(reach).to_owned());
+        let pool = self.pool.clone();
         let writing = async move {
             let _counted = counted;
             let _turn = match &queue {
@@ -154,7 +156,7 @@ impl Engine {
             let mut trusts = matches!(span, Span::Statement);
             loop {
                 let written = match span {
-                    Span::Transaction => transact(&pool, &begin, work.clone()).await,
+                    Span::Transaction => transact(&pool, &marker, &begin, work.clone()).await,
                     Span::Statement => state(&pool, &marker, work.clone()).await,
                 };
                 match written {
@@ -236,12 +238,12 @@ fn no_answer() -> StoreError {
     StoreError::Unavailable("the database did not answer in time".to_owned())
 }
 
-async fn transact<T, F>(pool: &Arc<Pool>, begin: &Arc<str>, work: F) -> StoreResult<T>
+async fn transact<T, F>(pool: &Arc<Pool>, marker: &str, begin: &Arc<str>, work: F) -> StoreResult<T>
 where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
-    let mut lease = pool.writing(begin).await?;
+    let mut lease = pool.writing(marker, begin).await?;
     let took = pool.meters.transactions.start_timer();
     pool.meters.grouped.observe(1.0);
     let result = answer(&mut lease, work).await;

@@ -22,7 +22,6 @@ use std::{str::FromStr as _, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, migrate::MigrateError, postgres::PgConnectOptions};
-use tokio::sync::Semaphore;
 
 use self::{
     connection::Connection,
@@ -44,6 +43,7 @@ use crate::{
         },
         vectors::PointSource,
     },
+    shares::Shares,
     tenancy::TenantScope,
 };
 
@@ -144,7 +144,7 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
             pool: Arc::new(pool),
             runtime,
             worlds: Worlds::new(connections, background),
-            queue: Semaphore::new(options.write_queue.clamp(1, Semaphore::MAX_PERMITS)),
+            queue: Shares::of("writes", options.write_queue.max(1)),
             clock,
             embedding_model: options.embedding_model.into(),
             meters,

@@ -26,12 +26,15 @@ use super::{
     connection::Connection,
     engine::{connect_error, lost, note_loss, run, store_error},
 };
-use crate::ports::{
-    StoreError, StoreResult,
-    ledger::{
-        meters::{Counted, LedgerMeters},
-        urgency::{self, Urgency, is_in_background, make_way},
+use crate::{
+    ports::{
+        StoreError, StoreResult,
+        ledger::{
+            meters::{Counted, LedgerMeters},
+            urgency::{self, Urgency, is_in_background, make_way},
+        },
     },
+    shares::{Place, Places, Turn},
 };
 use prometheus::Histogram;
 
@@ -49,11 +52,11 @@ const PING: Duration = Duration::from_secs(3);
 
 pub(super) struct Pool {
     options: PgConnectOptions,
-    /// As many permits as connections; closed when the ledger closes.
-    permits: Arc<Semaphore>,
+    /// One for each connection; closed when the ledger closes. Of those who wait, the tenant that has fewest goes first.
+    places: Arc<Places<Arc<str>>>,
     size: u32,
     /// As many as those may use of them that nobody waits for.
-    background: Arc<Semaphore>,
+    background: Arc<Places<Arc<str>>>,
     background_size: u32,
     /// As many as there are that know the statements of those who come first of all.
     ready: Arc<Semaphore>,
@@ -110,9 +113,9 @@ impl Pool {
     ) -> Self {
         Self {
             options,
-            permits: Arc::new(Semaphore::new(size as usize)),
+            places: Places::of(size as usize, size as usize),
             size,
-            background: Arc::new(Semaphore::new(background_size as usize)),
+            background: Places::of(background_size as usize, background_size as usize),
             background_size,
             ready: Arc::new(Semaphore::new(READY)),
             patience,
@@ -125,7 +128,7 @@ impl Pool {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.permits.is_closed()
+        self.places.is_closed()
     }
 
     /// A connection for queries outside a transaction, set to `marker`. It is given back when dropped.
@@ -139,7 +142,7 @@ impl Pool {
     }
 
     async fn set_to(self: &Arc<Self>, marker: &str, waits: &Histogram) -> StoreResult<Lease> {
-        let permit = self.permit(waits).await?;
+        let permit = self.permit(marker, waits).await?;
         let set = async {
             loop {
                 let (mut pooled, new) = self.take(Some(marker)).await?;
@@ -164,10 +167,10 @@ impl Pool {
         Ok(self.lease(pooled, permit, true))
     }
 
-    /// A connection in a transaction that `begin` opened. Unless [`Lease::give_back`] is called, it is closed when
+    /// A connection in a transaction that `begin` opened, for `marker`. Unless [`Lease::give_back`] is called, it is closed when
     /// dropped. One that turns out to be lost is replaced: nothing has been run on it yet.
-    pub(super) async fn writing(self: &Arc<Self>, begin: &Arc<str>) -> StoreResult<Lease> {
-        let permit = self.permit(&self.meters.write_waits).await?;
+    pub(super) async fn writing(self: &Arc<Self>, marker: &str, begin: &Arc<str>) -> StoreResult<Lease> {
+        let permit = self.permit(marker, &self.meters.write_waits).await?;
         let opened = async {
             loop {
                 let (mut pooled, new) = self.take(None).await?;
@@ -215,17 +218,18 @@ impl Pool {
         }
     }
 
-    /// Leave to use a connection. Whoever waits in vain is among the waits too.
-    async fn permit(&self, waits: &Histogram) -> StoreResult<Permit> {
+    /// Leave to use a connection for `marker`. Whoever waits in vain is among the waits too.
+    async fn permit(&self, marker: &str, waits: &Histogram) -> StoreResult<Permit> {
         let busy = |connections: u32, patience: Duration| {
             StoreError::Unavailable(format!(
                 "all {connections} connections to the database have been busy for {patience:?}"
             ))
         };
+        let holder: Arc<str> = marker.into();
         // Nobody waits for it, so it has more patience; and each that it waits for has a deadline.
         let background = if is_in_background() {
             let _waited = self.meters.background_waits.start_timer();
-            let permit = timeout(self.statement_limit, self.background.clone().acquire_owned()).await;
+            let permit = timeout(self.statement_limit, self.background.enter(&holder, Turn::First)).await;
             let permit = permit.map_err(|_| busy(self.background_size, self.statement_limit))?;
             make_way().await;
             Some(permit)
@@ -247,11 +251,11 @@ impl Pool {
             }
             Use::Background | Use::Other => None,
         };
-        let permit = timeout(self.patience, self.permits.clone().acquire_owned()).await;
+        let permit = timeout(self.patience, self.places.enter(&holder, Turn::First)).await;
         let permit = permit.map_err(|_| busy(self.size, self.patience))?;
         Ok(Permit {
-            _connection: permit.map_err(|_| closed())?,
-            _background: background.transpose().map_err(|_| closed())?,
+            _connection: permit.ok_or_else(closed)?,
+            _background: background.map(|place| place.ok_or_else(closed)).transpose()?,
             _ready: ready.transpose().map_err(|_| closed())?,
         })
     }
@@ -314,7 +318,7 @@ impl Pool {
         if let Some(at) = own(wanted).or_else(|| own("")).or_else(any) {
             return Some(free.remove(at));
         }
-        let lent = self.size as usize - self.permits.available_permits();
+        let lent = self.places.held();
         // The caller is among those.
         let open = lent.saturating_sub(1) + free.len();
         let crowded = self.crowded.lock().is_some_and(|at| at.elapsed() < CROWDED_FOR);
@@ -354,10 +358,7 @@ impl Pool {
 
     /// Waits for what runs and closes every connection. Later uses fail.
     pub(super) async fn close(&self) {
-        if let Ok(all) = self.permits.acquire_many(self.size).await {
-            self.permits.close();
-            drop(all);
-        }
+        self.places.close().await;
         let free = std::mem::take(&mut *self.free.lock());
         for pooled in free {
             if let Err(error) = pooled.connection.close(self.ping()).await {
@@ -369,8 +370,8 @@ impl Pool {
 
 /// Leave to use a connection.
 struct Permit {
-    _connection: OwnedSemaphorePermit,
-    _background: Option<OwnedSemaphorePermit>,
+    _connection: Place<Arc<str>>,
+    _background: Option<Place<Arc<str>>>,
     _ready: Option<OwnedSemaphorePermit>,
 }
 

@@ -21,6 +21,19 @@ use crate::{
     ports::{StoreError, StoreResult, clock::Clock, ledger::meters::LedgerMeters},
 };
 
+/// Whose turn it is at a connection or the writer: a tenant's, or the server's own (`None`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Holder(Option<TenantId>);
+
+impl Holder {
+    pub(super) fn of(reach: Reach<'_>) -> Self {
+        match reach {
+            Reach::Tenant(tenant) => Self(Some(tenant.clone())),
+            Reach::All => Self(None),
+        }
+    }
+}
+
 /// What every store of this ledger shares.
 pub(crate) struct Engine {
     pub(super) writer: Writer,
@@ -36,12 +49,12 @@ impl Engine {
     /// and nobody else's.
     ///
     /// `Clone`, because another engine may have to run it a second time.
-    pub(super) async fn write<'r, T, F>(&self, _reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    pub(super) async fn write<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        self.writer.write(work).await
+        self.writer.write(&Holder::of(reach.into()), work).await
     }
 
     /// As [`Self::write`], of one statement.
@@ -63,8 +76,8 @@ impl Engine {
     }
 
     /// A reader, for one or more queries in a row.
-    pub(super) async fn read<'r>(&self, _reach: impl Into<Reach<'r>>) -> StoreResult<ReadConnection<'_>> {
-        self.readers.acquire().await
+    pub(super) async fn read<'r>(&self, reach: impl Into<Reach<'r>>) -> StoreResult<ReadConnection<'_>> {
+        self.readers.acquire(&Holder::of(reach.into())).await
     }
 }
 

@@ -31,8 +31,9 @@ use sqlx::{
 };
 
 use self::{
-    engine::{Engine, store_error},
+    engine::{Engine, Holder, store_error},
     readers::Readers,
+    sql::Reach,
     writer::{Connections, Writer},
 };
 use super::{migrations, private};
@@ -169,7 +170,7 @@ struct SqliteMaintenance(Arc<Engine>);
 #[async_trait]
 impl Maintenance for SqliteMaintenance {
     async fn ping(&self) -> StoreResult<()> {
-        let mut connection = self.0.readers.acquire().await?;
+        let mut connection = self.0.readers.acquire(&Holder::of(Reach::All)).await?;
         sqlx::query("SELECT 1")
             .execute(&mut *connection)
             .await

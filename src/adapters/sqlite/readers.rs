@@ -3,22 +3,27 @@
 //! Not `sqlx::Pool`: that pings a connection whenever it is returned, which is one more trip to
 //! SQLite's thread per read, and recall reads on the hot path. A local file needs no ping.
 
-use std::ops::{Deref, DerefMut};
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::ports::{
-    StoreError, StoreResult,
-    ledger::meters::{Counted, LedgerMeters},
+use super::engine::Holder;
+use crate::{
+    ports::{
+        StoreError, StoreResult,
+        ledger::meters::{Counted, LedgerMeters},
+    },
+    shares::{Place, Places, Turn},
 };
 
 pub(super) struct Readers {
-    /// As many permits as connections; closed when the ledger closes.
-    permits: Semaphore,
+    /// One for each connection; closed when the ledger closes.
+    places: Arc<Places<Holder>>,
     free: Mutex<Vec<SqliteConnection>>,
-    count: u32,
     meters: LedgerMeters,
 }
 
@@ -33,33 +38,29 @@ impl Readers {
             free.push(super::connect_to(options.clone()).await?);
         }
         Ok(Self {
-            permits: Semaphore::new(count as usize),
+            places: Places::of(count as usize, count as usize),
             free: Mutex::new(free),
-            count,
             meters,
         })
     }
 
-    /// Waits for a free connection.
-    pub(super) async fn acquire(&self) -> StoreResult<ReadConnection<'_>> {
+    /// Waits for a free connection. Of those who wait, the tenant that has fewest goes first.
+    pub(super) async fn acquire(&self, holder: &Holder) -> StoreResult<ReadConnection<'_>> {
         let waited = self.meters.read_waits.start_timer();
-        let permit = self.permits.acquire().await.map_err(|_| closed())?;
+        let place = self.places.enter(holder, Turn::First).await.ok_or_else(closed)?;
         waited.observe_duration();
         let connection = self.free.lock().pop().ok_or_else(closed)?;
         Ok(ReadConnection {
             connection: Some(connection),
             readers: self,
-            _permit: permit,
+            _place: place,
             _busy: Counted::of(&self.meters.busy),
         })
     }
 
     /// Waits for running reads and closes every connection. Later reads fail.
     pub(super) async fn close(&self) {
-        if let Ok(all) = self.permits.acquire_many(self.count).await {
-            self.permits.close();
-            drop(all);
-        }
+        self.places.close().await;
         let free = std::mem::take(&mut *self.free.lock());
         for connection in free {
             if let Err(error) = connection.close().await {
@@ -77,8 +78,8 @@ fn closed() -> StoreError {
 pub(super) struct ReadConnection<'r> {
     connection: Option<SqliteConnection>,
     readers: &'r Readers,
-    // Dropped after `drop` below has put the connection back, so a permit always finds one.
-    _permit: SemaphorePermit<'r>,
+    // Dropped after `drop` below has put the connection back, so a place always finds one.
+    _place: Place<Holder>,
     _busy: Counted,
 }
 

@@ -5,20 +5,23 @@
 //! savepoint of its own, and acknowledged after the commit. Work that has been queued is done even if its caller
 //! has gone away. The thread carries the checkpoints, too: they follow what is written.
 
-use std::panic::AssertUnwindSafe;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 use sqlx::{Connection as _, SqliteConnection};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use super::{
     checkpoints::{self, Signals},
-    engine::store_error,
+    engine::{Holder, store_error},
 };
-use crate::ports::{
-    StoreError, StoreResult,
-    ledger::meters::{Counted, LedgerMeters},
+use crate::{
+    ports::{
+        StoreError, StoreResult,
+        ledger::meters::{Counted, LedgerMeters},
+    },
+    shares::{FairQueue, NotQueued},
 };
 use prometheus::HistogramTimer;
 
@@ -37,15 +40,13 @@ const ROLLBACK: &str = "ROLLBACK";
 
 /// The queue to the writer thread.
 pub(super) struct Writer {
-    queue: mpsc::Sender<Message>,
+    queue: Arc<Queue>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     meters: LedgerMeters,
 }
 
-enum Message {
-    Work(Box<dyn Work>),
-    Close(oneshot::Sender<()>),
-}
+/// Tenants take turns in it, so that one with much to write does not keep the others waiting.
+type Queue = FairQueue<Holder, Box<dyn Work>>;
 
 /// A queued write with its caller's type erased.
 trait Work: Send {
@@ -119,52 +120,45 @@ pub(super) struct Connections {
 impl Writer {
     /// Starts the thread; at most `queue` writes may wait.
     pub(super) fn start(connections: Connections, queue: usize, meters: LedgerMeters) -> StoreResult<Self> {
-        let (sender, receiver) = mpsc::channel(queue.max(1));
+        let queue = Arc::new(Queue::of(queue));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's writer: {error}")))?;
-        let theirs = meters.clone();
+        let (theirs, their_queue) = (meters.clone(), queue.clone());
         let thread = std::thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || runtime.block_on(write_and_copy(connections, receiver, &theirs)))
+            .spawn(move || runtime.block_on(write_and_copy(connections, &their_queue, &theirs)))
             .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's writer: {error}")))?;
         Ok(Self {
-            queue: sender,
+            queue,
             thread: Mutex::new(Some(thread)),
             meters,
         })
     }
 
-    pub(super) async fn write<T, F>(&self, work: F) -> StoreResult<T>
+    pub(super) async fn write<T, F>(&self, holder: &Holder, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
     {
         let (caller, answer) = oneshot::channel();
         let work = Typed::boxed(work, caller, &self.meters);
-        self.queue.try_send(Message::Work(work)).map_err(|error| {
-            StoreError::Unavailable(
-                match error {
-                    mpsc::error::TrySendError::Full(_) => "too many writes are waiting",
-                    mpsc::error::TrySendError::Closed(_) => "the ledger is closed",
-                }
-                .to_owned(),
-            )
+        self.queue.push(holder, work).map_err(|error| match error {
+            NotQueued::Full => StoreError::Unavailable("too many writes are waiting".to_owned()),
+            NotQueued::Closed => closed(),
         })?;
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
     /// Finishes what is queued and closes the connection. Later writes fail.
     pub(super) async fn close(&self) {
-        let (done, closed) = oneshot::channel();
-        if self.queue.send(Message::Close(done)).await.is_ok() {
-            let _ = closed.await;
-        }
-        // The thread has nothing left to do but return.
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
+        self.queue.close();
+        let Some(thread) = self.thread.lock().take() else {
+            return;
+        };
+        let ended = tokio::task::spawn_blocking(move || thread.join().is_ok());
+        if !ended.await.unwrap_or(false) {
             tracing::error!("the ledger's writer thread panicked");
         }
     }
@@ -174,50 +168,36 @@ fn closed() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
-async fn write_and_copy(connections: Connections, queue: mpsc::Receiver<Message>, meters: &LedgerMeters) {
+async fn write_and_copy(connections: Connections, queue: &Queue, meters: &LedgerMeters) {
     let signals = Signals::default();
     let (closing, closed) = watch::channel(false);
     let copying = checkpoints::keep(connections.copying, connections.checkpoints, &signals, closed);
     let writing = async {
-        let (connection, close) = write_until_closed(connections.writing, queue, &signals, meters).await;
+        let connection = write_until_closed(connections.writing, queue, &signals, meters).await;
         closing.send_replace(true);
-        (connection, close)
+        connection
     };
-    let ((connection, close), ()) = tokio::join!(writing, copying);
+    let (connection, ()) = tokio::join!(writing, copying);
     // The last to close copies what is left and takes the log away.
     if let Err(error) = connection.close().await {
         tracing::warn!(%error, "closing the ledger's writer failed");
     }
-    if let Some(done) = close {
-        let _ = done.send(());
-    }
 }
 
-/// Returns the connection, and whom to tell that it is closed.
+/// Returns the connection.
 async fn write_until_closed(
     mut connection: SqliteConnection,
-    mut queue: mpsc::Receiver<Message>,
+    queue: &Queue,
     signals: &Signals,
     meters: &LedgerMeters,
-) -> (SqliteConnection, Option<oneshot::Sender<()>>) {
+) -> SqliteConnection {
     let mut group: Vec<Box<dyn Work>> = Vec::with_capacity(MAX_GROUP);
-    let mut close = None;
-    while close.is_none() {
-        let Some(first) = queue.recv().await else { break };
-        let mut next = Some(first);
-        while let Some(message) = next {
-            match message {
-                Message::Work(work) => group.push(work),
-                Message::Close(done) => {
-                    queue.close();
-                    close = Some(done);
-                }
-            }
-            next = if group.len() < MAX_GROUP {
-                queue.try_recv().ok()
-            } else {
-                None
-            };
+    while let Some(first) = queue.pop().await {
+        group.push(first);
+        while group.len() < MAX_GROUP
+            && let Some(work) = queue.try_pop()
+        {
+            group.push(work);
         }
         while !group.is_empty() {
             let _took = meters.transactions.start_timer();
@@ -234,14 +214,7 @@ async fn write_until_closed(
             }
         }
     }
-    // Work that was sent between the close message and the closing of the queue.
-    while let Ok(message) = queue.try_recv() {
-        match message {
-            Message::Work(work) => work.acknowledge(Some(&closed())),
-            Message::Close(done) => drop(done.send(())),
-        }
-    }
-    (connection, close)
+    connection
 }
 
 /// Runs a group in one transaction and acknowledges it. Returns the work that was not begun,
@@ -343,6 +316,10 @@ mod tests {
         (folder, writer)
     }
 
+    fn server() -> Holder {
+        Holder::of(super::super::sql::Reach::All)
+    }
+
     fn insert(n: i64) -> Box<dyn Work> {
         let caller = oneshot::channel::<StoreResult<()>>().0;
         Typed::boxed(
@@ -386,7 +363,7 @@ mod tests {
     async fn work_that_panics_is_undone_and_the_writer_lives_on() {
         let (_folder, writer) = started(8, checkpoints::Rules::default()).await;
         let error = writer
-            .write(|connection| {
+            .write(&server(), |connection| {
                 Box::pin(async move {
                     sqlx::query("INSERT INTO t (n) VALUES (7)")
                         .execute(&mut *connection)
@@ -400,7 +377,9 @@ mod tests {
             .unwrap_err();
         assert!(matches!(error, StoreError::Rejected(_)), "{error}");
         let left = writer
-            .write(|connection| Box::pin(async move { Ok(numbers(connection).await) }))
+            .write(&server(), |connection| {
+                Box::pin(async move { Ok(numbers(connection).await) })
+            })
             .await
             .unwrap();
         assert!(left.is_empty());
@@ -412,7 +391,8 @@ mod tests {
         let (_folder, writer) = started(1, checkpoints::Rules::default()).await;
         let (started, has_started) = oneshot::channel::<()>();
         let (release, released) = oneshot::channel::<()>();
-        let running = writer.write(move |_| {
+        let holder = server();
+        let running = writer.write(&holder, move |_| {
             Box::pin(async move {
                 started.send(()).unwrap();
                 released.await.unwrap();
@@ -421,9 +401,9 @@ mod tests {
         });
         let (first, (waited, refused)) = tokio::join!(running, async {
             has_started.await.unwrap();
-            let mut waiting = Box::pin(writer.write(|_| Box::pin(async { Ok(1) })));
+            let mut waiting = Box::pin(writer.write(&holder, |_| Box::pin(async { Ok(1) })));
             assert!(waiting.as_mut().now_or_never().is_none());
-            let refused = writer.write(|_| Box::pin(async { Ok(2) })).await;
+            let refused = writer.write(&server(), |_| Box::pin(async { Ok(2) })).await;
             release.send(()).unwrap();
             (waiting.await, refused)
         });
@@ -431,13 +411,14 @@ mod tests {
         assert_eq!(waited.unwrap(), 1);
         assert!(matches!(refused, Err(StoreError::Unavailable(_))));
         writer.close().await;
-        assert!(writer.write(|_| Box::pin(async { Ok(3) })).await.is_err());
+        assert!(writer.write(&server(), |_| Box::pin(async { Ok(3) })).await.is_err());
     }
 
     #[tokio::test]
     async fn a_write_is_done_even_if_its_caller_goes_away() {
         let (_folder, writer) = started(8, checkpoints::Rules::default()).await;
-        let mut abandoned = Box::pin(writer.write(|connection| {
+        let holder = server();
+        let mut abandoned = Box::pin(writer.write(&holder, |connection| {
             Box::pin(async move {
                 sqlx::query("INSERT INTO t (n) VALUES (5)")
                     .execute(connection)
@@ -449,7 +430,9 @@ mod tests {
         let _ = abandoned.as_mut().now_or_never();
         drop(abandoned);
         let left = writer
-            .write(|connection| Box::pin(async move { Ok(numbers(connection).await) }))
+            .write(&server(), |connection| {
+                Box::pin(async move { Ok(numbers(connection).await) })
+            })
             .await
             .unwrap();
         assert_eq!(left, [5]);
@@ -458,7 +441,7 @@ mod tests {
 
     async fn execute(writer: &Writer, statement: &'static str) {
         writer
-            .write(move |connection| {
+            .write(&server(), move |connection| {
                 Box::pin(async move {
                     sqlx::query(statement)
                         .execute(connection)

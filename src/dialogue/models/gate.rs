@@ -1,15 +1,15 @@
 //! How many calls of one tenant, and to one endpoint, may run at once, and who goes first.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::time::timeout;
 
-use crate::{ids::TenantId, ports::llm::Task};
+use crate::{
+    ids::TenantId,
+    ports::llm::Task,
+    shares::{Place, Places, Turn},
+};
 
 /// With more tenants than this known, those with no call running are forgotten.
 const SWEEP_ABOVE: usize = 1_024;
@@ -40,117 +40,29 @@ pub const fn places_for_jobs(width: usize) -> usize {
 
 /// Places for calls that run at once. What a player waits for goes first: it never queues behind work
 /// nobody waits for, and a quarter of the places is its alone (if there is but one place, a call that
-/// runs already is not cut).
+/// runs already is not cut). Where several tenants wait, the one with the fewest calls goes first.
 #[derive(Debug, Clone)]
-pub struct Capacity(Arc<Line>);
+pub struct Capacity(Arc<Places<TenantId>>);
 
-#[derive(Debug)]
-struct Line {
-    width: usize,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    running: usize,
-    /// Of these, those nobody waits for.
-    unhurried: usize,
-    players: VecDeque<oneshot::Sender<Permit>>,
-    nobody: VecDeque<oneshot::Sender<Permit>>,
-}
+/// A place. Given back on drop.
+pub(super) type Permit = Place<TenantId>;
 
 impl Capacity {
     /// `width` places, at least one.
     #[must_use]
     pub fn of(width: usize) -> Self {
-        Self(Arc::new(Line {
-            width: width.max(1),
-            state: Mutex::default(),
-        }))
+        Self(Places::of(width, places_for_jobs(width)))
     }
-    /// A place for one call, given back on drop; `None` if none comes free in `patience`.
-    pub(super) async fn enter(&self, urgency: Urgency, patience: Duration) -> Option<Permit> {
-        let place = {
-            let mut state = self.0.state.lock();
-            if state.take(urgency, self.0.width) {
-                return Some(Permit::of(&self.0, urgency));
-            }
-            let (sender, place) = oneshot::channel();
-            state.queue(urgency).push_back(sender);
-            place
+    /// A place for one call of `tenant`, given back on drop; `None` if none comes free in `patience`.
+    pub(super) async fn enter(&self, tenant: &TenantId, urgency: Urgency, patience: Duration) -> Option<Permit> {
+        let turn = match urgency {
+            Urgency::Player => Turn::First,
+            Urgency::Nobody => Turn::Later,
         };
-        // Whoever loses patience drops its end; a place that came just then is given back with it.
-        timeout(patience, place).await.ok()?.ok()
-    }
-}
-
-impl State {
-    /// Takes a place if one is free for `urgency`.
-    fn take(&mut self, urgency: Urgency, width: usize) -> bool {
-        let free = match urgency {
-            Urgency::Player => self.running < width,
-            Urgency::Nobody => self.running < width && self.unhurried < places_for_jobs(width),
-        };
-        if free {
-            self.running += 1;
-            self.unhurried += usize::from(urgency == Urgency::Nobody);
+        if let Some(place) = self.0.try_enter(tenant, turn) {
+            return Some(place);
         }
-        free
-    }
-    fn give_back(&mut self, urgency: Urgency) {
-        self.running -= 1;
-        self.unhurried -= usize::from(urgency == Urgency::Nobody);
-    }
-    fn queue(&mut self, urgency: Urgency) -> &mut VecDeque<oneshot::Sender<Permit>> {
-        match urgency {
-            Urgency::Player => &mut self.players,
-            Urgency::Nobody => &mut self.nobody,
-        }
-    }
-    /// The next in line that still waits, with its place taken.
-    fn next(&mut self, width: usize) -> Option<(Urgency, oneshot::Sender<Permit>)> {
-        for urgency in [Urgency::Player, Urgency::Nobody] {
-            let queue = self.queue(urgency);
-            while queue.front().is_some_and(oneshot::Sender::is_closed) {
-                queue.pop_front();
-            }
-            if !queue.is_empty() && self.take(urgency, width) {
-                return Some((urgency, self.queue(urgency).pop_front()?));
-            }
-        }
-        None
-    }
-}
-
-/// A place. Given back on drop.
-#[derive(Debug)]
-pub(super) struct Permit {
-    line: Option<Arc<Line>>,
-    urgency: Urgency,
-}
-
-impl Permit {
-    fn of(line: &Arc<Line>, urgency: Urgency) -> Self {
-        Self {
-            line: Some(Arc::clone(line)),
-            urgency,
-        }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let Some(line) = self.line.take() else { return };
-        line.state.lock().give_back(self.urgency);
-        loop {
-            let next = line.state.lock().next(line.width);
-            let Some((urgency, waiting)) = next else { return };
-            // One that went away just now leaves its place to the one after it.
-            if let Err(mut unwanted) = waiting.send(Self::of(&line, urgency)) {
-                unwanted.line = None;
-                line.state.lock().give_back(urgency);
-            }
-        }
+        timeout(patience, self.0.enter(tenant, turn)).await.ok()?
     }
 }
 
@@ -169,17 +81,14 @@ impl Gate {
     }
     /// A place for one call of `tenant`, as [`Capacity::enter`].
     pub(super) async fn enter(&self, tenant: &TenantId, urgency: Urgency, patience: Duration) -> Option<Permit> {
-        self.of(tenant).enter(urgency, patience).await
+        self.of(tenant).enter(tenant, urgency, patience).await
     }
     /// Calls of all tenants that run, and those that wait.
     pub(super) fn under_way(&self) -> (usize, usize) {
         let tenants = self.tenants.lock();
         tenants.values().fold((0, 0), |(running, waiting), capacity| {
-            let state = capacity.0.state.lock();
-            // Those that lost patience are in line until a place comes free.
-            let in_line = state.players.iter().chain(&state.nobody);
-            let waits = in_line.filter(|place| !place.is_closed()).count();
-            (running + state.running, waiting + waits)
+            let (theirs, wait) = capacity.0.counts();
+            (running + theirs, waiting + wait)
         })
     }
 
@@ -235,11 +144,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_player_waits_for_goes_first() {
+        let a = tenant("a");
         let capacity = Capacity::of(1);
-        let held = capacity.enter(Nobody, LONG).await.unwrap();
-        let mut extraction = Box::pin(capacity.enter(Nobody, LONG));
+        let held = capacity.enter(&a, Nobody, LONG).await.unwrap();
+        let mut extraction = Box::pin(capacity.enter(&a, Nobody, LONG));
         assert!(poll!(&mut extraction).is_pending());
-        let mut reply = Box::pin(capacity.enter(Player, LONG));
+        let mut reply = Box::pin(capacity.enter(&a, Player, LONG));
         assert!(poll!(&mut reply).is_pending());
         drop(held);
         let reply = reply
@@ -253,37 +163,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_quarter_is_kept_for_players() {
+        let a = tenant("a");
         let capacity = Capacity::of(4);
         let mut held = Vec::new();
         for _ in 0..3 {
-            held.push(capacity.enter(Nobody, LONG).now_or_never().flatten().unwrap());
+            held.push(
+                capacity
+                    .enter(&tenant("a"), Nobody, LONG)
+                    .now_or_never()
+                    .flatten()
+                    .unwrap(),
+            );
         }
-        let mut fourth = Box::pin(capacity.enter(Nobody, LONG));
+        let mut fourth = Box::pin(capacity.enter(&a, Nobody, LONG));
         assert!(poll!(&mut fourth).is_pending());
-        let reply = capacity.enter(Player, LONG).now_or_never().flatten();
+        let reply = capacity.enter(&a, Player, LONG).now_or_never().flatten();
         assert!(reply.is_some());
         drop(reply);
         assert!(poll!(&mut fourth).is_pending(), "the place it gave back is a player's");
         held.pop();
         assert!(fourth.now_or_never().flatten().is_some());
-    }
-
-    #[tokio::test]
-    async fn whoever_goes_away_keeps_no_place() {
-        let capacity = Capacity::of(1);
-        let held = capacity.enter(Player, LONG).await.unwrap();
-        let (mut gone, mut late) = (
-            Box::pin(capacity.enter(Player, LONG)),
-            Box::pin(capacity.enter(Player, LONG)),
-        );
-        assert!(poll!(&mut gone).is_pending() && poll!(&mut late).is_pending());
-        drop(gone);
-        drop(held);
-        // It has its place and goes before it looks.
-        drop(late);
-        assert!(capacity.enter(Nobody, LONG).now_or_never().flatten().is_some());
-        let state = capacity.0.state.lock();
-        assert_eq!((state.running, state.unhurried), (0, 0));
     }
 
     #[tokio::test]

@@ -1,0 +1,151 @@
+//! What all tenants of a node share, and how none of them takes it from the others.
+//!
+//! - [`Shares`]: places that are held for long (sockets, dialogues in memory, requests). A tenant has so many that there is
+//!   always room for others.
+//! - [`Places`]: places that are free again soon (calls of a model, connections to a database). All of them are used, and
+//!   whoever has fewest goes first.
+//! - [`FairQueue`]: work that waits for one worker (writes). Tenants take turns.
+
+mod places;
+mod queue;
+
+use std::{collections::HashMap, hash::Hash, sync::Arc};
+
+use parking_lot::Mutex;
+
+pub use self::{
+    places::{Place, Places, Turn},
+    queue::{FairQueue, NotQueued},
+};
+
+/// Of the places that are free, a tenant may hold so many times as many: one alone four fifths of all, two four ninths each.
+/// The rule is that of dynamic thresholds for buffers that several queues share (Choudhury and Hahne, 1998).
+const TIMES_THE_FREE: usize = 4;
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoPlace {
+    /// The rest is for others.
+    #[error("this tenant uses its share of the server's {0}")]
+    Share(&'static str),
+    #[error("the server's {0} are all in use")]
+    Full(&'static str),
+}
+
+/// Places that are given out for as long as their holders want.
+#[derive(Debug)]
+pub struct Shares<K> {
+    /// In the plural, for whoever gets none.
+    what: &'static str,
+    total: usize,
+    held: Mutex<Held<K>>,
+}
+
+#[derive(Debug)]
+struct Held<K> {
+    all: usize,
+    by: HashMap<K, usize>,
+}
+
+/// One of the places. Free again when it is dropped.
+#[derive(Debug)]
+pub struct Share<K: Hash + Eq> {
+    shares: Arc<Shares<K>>,
+    holder: K,
+}
+
+impl<K: Hash + Eq + Clone> Shares<K> {
+    /// `total` places of `what`, such as `"sockets"`.
+    #[must_use]
+    pub fn of(what: &'static str, total: usize) -> Arc<Self> {
+        Arc::new(Self {
+            what,
+            total,
+            held: Mutex::new(Held {
+                all: 0,
+                by: HashMap::new(),
+            }),
+        })
+    }
+    /// A place, if there is one for `holder`. Its first one may be the last that is free.
+    ///
+    /// # Errors
+    /// [`NoPlace`]: all are in use, or `holder` has so many that the rest is kept for others.
+    pub fn take(self: &Arc<Self>, holder: &K) -> Result<Share<K>, NoPlace> {
+        let mut held = self.held.lock();
+        let free = self.total.saturating_sub(held.all);
+        if free == 0 {
+            return Err(NoPlace::Full(self.what));
+        }
+        let has = held.by.get(holder).copied().unwrap_or_default();
+        if has > 0 && has >= TIMES_THE_FREE * (free - 1) {
+            return Err(NoPlace::Share(self.what));
+        }
+        held.all += 1;
+        *held.by.entry(holder.clone()).or_default() += 1;
+        Ok(Share {
+            shares: Arc::clone(self),
+            holder: holder.clone(),
+        })
+    }
+    /// Places in use.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.held.lock().all
+    }
+    /// Places that there are.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.total
+    }
+}
+
+impl<K: Hash + Eq> Drop for Share<K> {
+    fn drop(&mut self) {
+        let mut held = self.shares.held.lock();
+        held.all -= 1;
+        let Some(has) = held.by.get_mut(&self.holder) else {
+            return;
+        };
+        *has -= 1;
+        if *has == 0 {
+            held.by.remove(&self.holder);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn fill(shares: &Arc<Shares<u8>>, holder: u8) -> Vec<Share<u8>> {
+        std::iter::from_fn(|| shares.take(&holder).ok()).collect()
+    }
+
+    #[test]
+    fn one_tenant_leaves_a_fifth_and_each_further_one_finds_room() {
+        let shares = Shares::of("places", 100);
+        let first = fill(&shares, 1);
+        assert_eq!(first.len(), 80);
+        assert_eq!(shares.take(&1).unwrap_err(), NoPlace::Share("places"));
+        let second = fill(&shares, 2);
+        assert_eq!(second.len(), 16);
+        assert_eq!(fill(&shares, 3).len(), 3);
+        assert_eq!(shares.in_use(), 96);
+        drop(first);
+        assert_eq!(fill(&shares, 2).len() + second.len(), 80);
+    }
+
+    #[test]
+    fn the_first_place_of_a_tenant_may_be_the_last_one() {
+        let shares = Shares::of("places", 2);
+        let first = fill(&shares, 1);
+        assert_eq!(first.len(), 1);
+        let second = fill(&shares, 2);
+        assert_eq!(second.len(), 1);
+        assert_eq!(shares.take(&3).unwrap_err(), NoPlace::Full("places"));
+        drop((first, second));
+        assert!(shares.held.lock().by.is_empty());
+    }
+}

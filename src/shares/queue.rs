@@ -1,0 +1,164 @@
+//! Work that waits for one worker.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::TIMES_THE_FREE;
+
+/// A queue in which those who give work take turns, each in its own order. Bounded, and by the rule of
+/// [`super::Shares`] for each of them.
+#[derive(Debug)]
+pub struct FairQueue<K, T> {
+    size: usize,
+    state: Mutex<State<K, T>>,
+    /// Something was queued, or the queue was closed.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State<K, T> {
+    waiting: HashMap<K, VecDeque<T>>,
+    /// Whoever has something waiting, in the order of their turns.
+    turns: VecDeque<K>,
+    count: usize,
+    closed: bool,
+}
+
+/// Why work was not queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotQueued {
+    Full,
+    Closed,
+}
+
+impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
+    /// At most `size` pieces of work wait, at least one.
+    #[must_use]
+    pub fn of(size: usize) -> Self {
+        Self {
+            size: size.max(1),
+            state: Mutex::new(State {
+                waiting: HashMap::new(),
+                turns: VecDeque::new(),
+                count: 0,
+                closed: false,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Queues work of `giver`.
+    ///
+    /// # Errors
+    /// [`NotQueued`]: so much waits that the rest is for others, or for nobody; or the queue is closed.
+    pub fn push(&self, giver: &K, work: T) -> Result<(), NotQueued> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(NotQueued::Closed);
+        }
+        let free = self.size - state.count;
+        let has = state.waiting.get(giver).map_or(0, VecDeque::len);
+        if free == 0 || (has > 0 && has >= TIMES_THE_FREE * (free - 1)) {
+            return Err(NotQueued::Full);
+        }
+        state.count += 1;
+        if has == 0 {
+            state.turns.push_back(giver.clone());
+        }
+        state.waiting.entry(giver.clone()).or_default().push_back(work);
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// The next piece of work, of whoever's turn it is; `None` if none waits.
+    pub fn try_pop(&self) -> Option<T> {
+        self.state.lock().pop()
+    }
+
+    /// As [`Self::try_pop`], and waits for one. `None`: the queue is closed and empty. For one worker.
+    pub async fn pop(&self) -> Option<T> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if let Some(work) = state.pop() {
+                    return Some(work);
+                }
+                if state.closed {
+                    return None;
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// Takes no more work. What waits is still given out.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_one();
+    }
+}
+
+impl<K: Hash + Eq + Clone, T> State<K, T> {
+    fn pop(&mut self) -> Option<T> {
+        let giver = self.turns.pop_front()?;
+        let waiting = self.waiting.get_mut(&giver)?;
+        let work = waiting.pop_front()?;
+        self.count -= 1;
+        if waiting.is_empty() {
+            self.waiting.remove(&giver);
+        } else {
+            self.turns.push_back(giver);
+        }
+        Some(work)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn givers_take_turns_and_each_keeps_its_order() {
+        let queue = FairQueue::of(100);
+        for work in 0..5 {
+            queue.push(&'a', work).unwrap();
+        }
+        queue.push(&'b', 10).unwrap();
+        queue.push(&'c', 20).unwrap();
+        queue.push(&'b', 11).unwrap();
+        let order: Vec<i32> = std::iter::from_fn(|| queue.try_pop()).collect();
+        assert_eq!(order, [0, 10, 20, 1, 11, 2, 3, 4]);
+        assert!(queue.state.lock().waiting.is_empty() && queue.state.lock().turns.is_empty());
+    }
+
+    #[test]
+    fn whoever_gives_much_leaves_room_for_others() {
+        let queue = FairQueue::of(10);
+        let queued = (0..100).filter(|work| queue.push(&'a', *work).is_ok()).count();
+        assert_eq!(queued, 8);
+        assert_eq!(queue.push(&'a', 0), Err(NotQueued::Full));
+        queue.push(&'b', 0).unwrap();
+        assert_eq!(queue.try_pop(), Some(0));
+    }
+
+    #[test]
+    fn what_was_queued_before_the_end_is_given_out() {
+        let queue = FairQueue::of(4);
+        let mut waiting = Box::pin(queue.pop());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        queue.push(&'a', 1).unwrap();
+        queue.close();
+        assert_eq!(queue.push(&'a', 2), Err(NotQueued::Closed));
+        assert_eq!(waiting.now_or_never(), Some(Some(1)));
+        assert_eq!(queue.pop().now_or_never(), Some(None));
+    }
+}

@@ -3,6 +3,7 @@
 
 pub mod data_folder;
 pub mod demo;
+pub mod descriptors;
 mod ledger;
 mod meters;
 mod models;
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{App, HttpServer, dev::Server, rt::task::JoinHandle, web};
+use actix_web::{dev::Server, rt::task::JoinHandle, web};
 use anyhow::Context;
 use chrono::{DateTime, Utc};
 use prometheus::Registry;
@@ -44,6 +45,7 @@ use crate::{
         auth::{AuthSettings, Authenticator},
         limits::Limits,
     },
+    transport::{self, Connections},
 };
 
 /// How long a start waits for an index that is shared with others to be in place.
@@ -106,21 +108,24 @@ impl Application {
             None => Sessions::start(services.clone(), folder.node_id(&ids)?, config.actors.clone()),
         };
         let sockets = SocketHub::start(config.socket.clone(), clock.clone());
-        meters::register(&registry, &services, &sessions, &sockets)?;
+        let connections = Connections::start(descriptors::connection_limits(config), clock.clone());
+        meters::register(&registry, &services, &sessions, &sockets, &connections)?;
         let readiness = Readiness::default();
         let state = web::Data::new(AppState {
             services: services.clone(),
             sessions: sessions.clone(),
             sockets: sockets.clone(),
             auth: Arc::new(authenticator),
-            limits: Limits::new(config.limits.clone()),
+            limits: Limits::new(config.limits.clone(), connections.max_open()),
             settings: Arc::new(config.http.clone()),
             metrics: Arc::new(HttpMetrics::register(&registry)?),
             registry,
             readiness: readiness.clone(),
             nodes,
         });
-        let server = serve(config, listener, state)?;
+        let server = transport::serve(listener, config.server.workers, &connections, move |app| {
+            app.app_data(state.clone()).configure(http::configure);
+        })?;
         readiness.set(true);
         tracing::info!(%address, "listening");
         Ok(Self {
@@ -241,22 +246,6 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
         }
     }
     Ok(())
-}
-
-fn serve(config: &Config, listener: TcpListener, state: web::Data<AppState>) -> anyhow::Result<Server> {
-    let mut server = HttpServer::new(move || App::new().app_data(state.clone()).configure(http::configure))
-        .on_connect(SocketHub::on_connect)
-        .keep_alive(http::KEEP_ALIVE)
-        // A delta is a small packet: with Nagle's algorithm it would wait for the last one's
-        // acknowledgement, up to 40 ms.
-        .tcp_nodelay(true)
-        // The order of a shutdown is `lifecycle`'s.
-        .disable_signals()
-        .shutdown_timeout(1);
-    if config.server.workers > 0 {
-        server = server.workers(config.server.workers);
-    }
-    Ok(server.listen(listener)?.run())
 }
 
 /// Whether the ledger's URL and the models' vocabulary can be read; nothing is reached and nothing made.

@@ -19,5 +19,7 @@ pub mod lifecycle;
 pub mod memory;
 pub mod mock_llm;
 pub mod ports;
+pub mod shares;
 pub mod telemetry;
 pub mod tenancy;
+pub mod transport;

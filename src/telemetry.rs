@@ -146,10 +146,10 @@ where
 }
 
 /// The server's own account of its workers says nothing that ours does not. That somebody sends what is no HTTP,
-/// such as a query with letters that are not escaped, is for whoever sends it: it is answered with 400, and is
+/// such as a query with letters that are not escaped, or a ping in two frames, is for whoever sends it: it is answered with 400, and is
 /// no error of this server's. A filter that names them brings them back.
 fn with_quiet(filter: &str) -> Result<EnvFilter, InvalidFilter> {
-    let filter = format!("actix_server=warn,actix_http::h1::dispatcher=off,{filter}");
+    let filter = format!("actix_server=warn,actix_http::h1::dispatcher=off,actix_http::ws::codec=off,{filter}");
     EnvFilter::try_new(filter).map_err(|error| InvalidFilter(error.to_string()))
 }
 
@@ -370,13 +370,14 @@ mod tests {
             tracing::subscriber::with_default(logger, || {
                 [
                     tracing::enabled!(target: "actix_http::h1::dispatcher", tracing::Level::ERROR),
+                    tracing::enabled!(target: "actix_http::ws::codec", tracing::Level::ERROR),
                     tracing::enabled!(target: "actix_http::h1::service", tracing::Level::ERROR),
                     tracing::enabled!(target: "colloquy::app", tracing::Level::INFO),
                 ]
             })
         };
-        assert_eq!(logs("info"), [false, true, true]);
-        assert_eq!(logs("info,actix_http::h1::dispatcher=error"), [true; 3]);
+        assert_eq!(logs("info"), [false, false, true, true]);
+        assert_eq!(logs("info,actix_http::h1::dispatcher=error"), [true, false, true, true]);
     }
 
     #[test]

@@ -2,10 +2,9 @@
 //!
 //! A client that stops reading jams its connection: actix-web then polls the socket's actor no more,
 //! so it sees neither its mailbox nor its timers. Therefore all this is kept outside the actor, and a
-//! jammed connection is shut down on a duplicate of its TCP descriptor, taken when it was accepted.
+//! jammed connection is cut below it (`transport`).
 
 use std::{
-    any::Any,
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{
         Arc, OnceLock, Weak,
@@ -15,7 +14,7 @@ use std::{
 };
 
 use actix::Addr;
-use actix_web::{HttpRequest, dev::Extensions};
+use actix_web::HttpRequest;
 use bytestring::ByteString;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -24,7 +23,12 @@ use super::{
     Listener, ListenerGone, Published,
     player_socket::{PlayerSocket, Wake},
 };
-use crate::ports::clock::Clock;
+use crate::{
+    ids::TenantId,
+    ports::clock::Clock,
+    shares::{NoPlace, Share, Shares},
+    transport,
+};
 
 /// Limits of the sockets. A section of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +79,10 @@ pub mod close {
 }
 
 /// What differs per connection.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone)]
 pub struct SocketOptions {
+    /// Whose socket it is. `None`: nobody's, it only says why it was refused.
+    pub tenant: Option<TenantId>,
     /// Subprotocols the server speaks; the first that the client offers is chosen.
     pub subprotocols: &'static [&'static str],
     /// Deltas of one reply are joined for up to this long; zero: sent as they come. At most 1 s.
@@ -94,8 +100,8 @@ pub struct Connection {
     gone: AtomicBool,
     /// When the client was last heard, in ms since the hub started.
     heard_ms: AtomicU64,
-    /// A duplicate of the TCP descriptor. Dropped with the actor, or the peer would see no end.
-    tcp: Mutex<Option<Arc<socket2::Socket>>>,
+    tcp: Option<Arc<transport::Connection>>,
+    place: Mutex<Option<SocketPlace>>,
 }
 
 #[derive(Default)]
@@ -203,9 +209,8 @@ impl Connection {
         self.gone.store(true, Relaxed);
         out.queue = VecDeque::new();
         out.bytes = 0;
-        if let Some(tcp) = self.tcp.lock().take() {
-            // It may be closed already.
-            let _ = tcp.shutdown(std::net::Shutdown::Both);
+        if let Some(tcp) = &self.tcp {
+            tcp.cut();
         }
         self.wake(out);
         tracing::info!(connection = self.id, code, "a socket was cut");
@@ -261,6 +266,9 @@ impl Connection {
 
     /// The actor runs and is told from now on.
     pub(super) fn opened(&self, addr: Addr<PlayerSocket>) {
+        if let Some(tcp) = &self.tcp {
+            tcp.becomes_socket();
+        }
         // The only address there ever is; a new connection's cell is empty.
         let _ = self.addr.set(addr);
     }
@@ -298,7 +306,7 @@ impl Connection {
         out.queue = VecDeque::new();
         out.bytes = 0;
         drop(out);
-        self.tcp.lock().take();
+        drop(self.place.lock().take());
         self.hub.sockets.lock().remove(&self.id);
     }
 }
@@ -343,13 +351,19 @@ struct Hub {
     started: Instant,
     next_id: AtomicU64,
     sockets: Mutex<HashMap<u64, Weak<Connection>>>,
+    places: Arc<Shares<TenantId>>,
+    refusals: Arc<Shares<()>>,
     closed: Mutex<BTreeMap<u16, u64>>,
 }
 
-/// A descriptor of the connection, kept from when it was accepted.
-#[derive(Clone)]
-struct Accepted(Arc<socket2::Socket>);
+/// What a socket holds for as long as it is open.
+enum SocketPlace {
+    Open { _place: Share<TenantId> },
+    Refused { _place: Share<()> },
+}
 
+/// So many at once are told on a socket why they are not let in; others get the status of their upgrade alone.
+const REFUSALS: usize = 64;
 /// How long a peer may take to answer a close frame.
 const CLOSE_PATIENCE_MS: u64 = 2_000;
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -373,6 +387,8 @@ impl SocketHub {
     pub fn start(settings: SocketSettings, clock: Arc<dyn Clock>) -> Self {
         let hub = Arc::new(Hub {
             started: clock.instant(),
+            places: Shares::of("sockets", settings.max_open),
+            refusals: Shares::of("sockets for refusals", REFUSALS),
             settings,
             clock,
             next_id: AtomicU64::new(1),
@@ -394,28 +410,22 @@ impl SocketHub {
         });
         Self { hub }
     }
-    /// For `HttpServer::on_connect(SocketHub::on_connect)`: keeps a duplicate of the descriptor.
-    pub fn on_connect(connection: &dyn Any, data: &mut Extensions) {
-        let Some(stream) = connection.downcast_ref::<actix_web::rt::net::TcpStream>() else {
-            return;
-        };
-        match socket2::SockRef::from(stream).try_clone() {
-            Ok(tcp) => {
-                data.insert(Accepted(Arc::new(tcp)));
-            }
-            // Out of descriptors, most likely: such a connection gets no socket.
-            Err(error) => tracing::warn!(%error, "a descriptor could not be duplicated"),
-        }
-    }
-    /// A connection for this request. `None`: there are as many as there may be.
-    pub(super) fn connect(&self, request: &HttpRequest, options: SocketOptions) -> Option<Arc<Connection>> {
+    /// A connection for this request.
+    ///
+    /// # Errors
+    /// There are as many as there may be, or as its tenant may have.
+    pub(super) fn connect(&self, request: &HttpRequest, options: &SocketOptions) -> Result<Arc<Connection>, NoPlace> {
         let hub = &self.hub;
-        let mut sockets = hub.sockets.lock();
-        if sockets.len() >= hub.settings.max_open {
-            return None;
-        }
-        // A server without the hook can serve sockets; it only cannot cut jammed ones.
-        let tcp = request.conn_data::<Accepted>().map(|accepted| Arc::clone(&accepted.0));
+        let place = match &options.tenant {
+            Some(tenant) => SocketPlace::Open {
+                _place: hub.places.take(tenant)?,
+            },
+            None => SocketPlace::Refused {
+                _place: hub.refusals.take(&())?,
+            },
+        };
+        // A server on other streams can serve sockets; it only cannot cut jammed ones.
+        let tcp = request.conn_data::<Arc<transport::Connection>>().cloned();
         let connection = Arc::new(Connection {
             id: hub.next_id.fetch_add(1, Relaxed),
             hub: Arc::clone(hub),
@@ -424,12 +434,13 @@ impl SocketHub {
             out: Mutex::default(),
             gone: AtomicBool::new(false),
             heard_ms: AtomicU64::new(hub.now_ms()),
-            tcp: Mutex::new(tcp),
+            tcp,
+            place: Mutex::new(Some(place)),
         });
-        sockets.insert(connection.id, Arc::downgrade(&connection));
-        Some(connection)
+        hub.sockets.lock().insert(connection.id, Arc::downgrade(&connection));
+        Ok(connection)
     }
-    /// Sockets open now.
+    /// Sockets open now, those included that only say why they were refused.
     #[must_use]
     pub fn open(&self) -> usize {
         self.hub.sockets.lock().len()

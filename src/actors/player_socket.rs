@@ -23,7 +23,7 @@ use futures_util::{Stream, StreamExt};
 use super::Published;
 pub use super::connection::{Connection, SocketHub, SocketListener, SocketOptions, SocketSettings, close};
 use super::connection::{Item, Taken};
-use crate::dialogue::events::DialogueEvent;
+use crate::{dialogue::events::DialogueEvent, shares::NoPlace};
 
 /// What the messages of one connection mean. Called on the connection's own thread, in the order
 /// of the frames; must not block.
@@ -37,18 +37,18 @@ pub trait SocketProtocol: Send + Sync {
 }
 
 impl SocketHub {
-    /// Answers an upgrade request. An error is a response already (400 for a bad handshake, 503 when
-    /// `max_open` is reached).
+    /// Answers an upgrade request.
+    ///
+    /// # Errors
+    /// There is no place for it, or the handshake is bad, which is a response already (400).
     pub fn serve(
         &self,
         request: &HttpRequest,
         payload: Payload,
         protocol: Arc<dyn SocketProtocol>,
-        options: SocketOptions,
-    ) -> Result<HttpResponse, actix_web::Error> {
-        let connection = self
-            .connect(request, options)
-            .ok_or_else(|| actix_web::error::ErrorServiceUnavailable("too many open sockets"))?;
+        options: &SocketOptions,
+    ) -> Result<HttpResponse, NotOpened> {
+        let connection = self.connect(request, options)?;
         let unread = Rc::new(Cell::new(0));
         let payload = Incoming {
             payload,
@@ -68,6 +68,21 @@ impl SocketHub {
             .frame_size(connection.limits().max_message_bytes)
             .start()
             .inspect_err(|_| connection.ended())
+            .map_err(NotOpened::Handshake)
+    }
+}
+
+/// Why an upgrade did not come about.
+#[derive(Debug)]
+pub enum NotOpened {
+    NoPlace(NoPlace),
+    /// The response to it.
+    Handshake(actix_web::Error),
+}
+
+impl From<NoPlace> for NotOpened {
+    fn from(none: NoPlace) -> Self {
+        Self::NoPlace(none)
     }
 }
 

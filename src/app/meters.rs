@@ -6,6 +6,7 @@ use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
     telemetry::{self, Kind},
+    transport::Connections,
 };
 
 /// Registers the meters of every room.
@@ -17,6 +18,7 @@ pub(super) fn register(
     services: &Services,
     sessions: &Sessions,
     sockets: &SocketHub,
+    connections: &Connections,
 ) -> prometheus::Result<()> {
     services.ledger.maintenance.meters().register(registry)?;
     services.models.meters().register(registry)?;
@@ -30,7 +32,34 @@ pub(super) fn register(
     registry.register(Box::new(build))?;
     actors(registry, sessions)?;
     model_calls(registry, services)?;
+    tcp(registry, connections)?;
     sockets_closed(registry, sockets)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of connections stay far below 2^53")]
+fn tcp(registry: &Registry, connections: &Connections) -> prometheus::Result<()> {
+    let of = connections.clone();
+    telemetry::observe(
+        registry,
+        Kind::Gauge,
+        "colloquy_connections_open",
+        "TCP connections, sockets included",
+        move || of.open() as f64,
+    )?;
+    let of = connections.clone();
+    telemetry::observe_by(
+        registry,
+        Kind::Counter,
+        "colloquy_connections_ended_total",
+        "TCP connections that found no place (refused), or were ended for taking too long or to make room (cut)",
+        "how",
+        move || {
+            vec![
+                ("refused".to_owned(), of.refused() as f64),
+                ("cut".to_owned(), of.cut() as f64),
+            ]
+        },
+    )
 }
 
 #[expect(

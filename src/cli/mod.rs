@@ -7,7 +7,6 @@ mod banner;
 mod calibrate;
 mod chat;
 mod config;
-mod descriptors;
 mod eval;
 mod health;
 mod migrate;

@@ -6,6 +6,7 @@
 //! soon as they are read and never printed.
 
 mod layers;
+mod ranges;
 mod rules;
 mod sections;
 

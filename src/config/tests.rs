@@ -57,7 +57,7 @@ fn every_number_has_a_range_and_every_range_a_number() {
             assert!(rules::range_of(key).is_some(), "{key} has no range");
         }
     }
-    for (key, low, high) in rules::RANGES {
+    for (key, low, high) in ranges::RANGES {
         let key = key.replace('*', "reply");
         assert!(merged.kind_of(&key).is_some(), "{key} is not a setting");
         assert!(low < high, "{key}");

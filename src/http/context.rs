@@ -1,19 +1,37 @@
 //! What surrounds every request: its id, its span, its metrics, and the last word on errors that
 //! no handler made.
 
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
 use actix_web::{
     Error, HttpMessage,
-    body::{BoxBody, MessageBody},
+    body::{BodySize, BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
-    http::header::{HeaderName, HeaderValue},
+    http::{
+        ConnectionType,
+        header::{HeaderName, HeaderValue},
+    },
     middleware::Next,
     web,
 };
+use bytes::Bytes;
 use tracing::Span;
 use tracing_actix_web::RootSpanBuilder;
 
-use super::{AppState, errors::Problem, nodes};
-use crate::telemetry;
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    extract, nodes,
+};
+use crate::{
+    telemetry,
+    tenancy::Role,
+    transport::{Answering, Connection},
+};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -30,10 +48,19 @@ pub async fn around<B: MessageBody + 'static>(
     let id = client_id(&request).unwrap_or_else(|| format!("req_{:032x}", rand::random::<u128>()));
     request.extensions_mut().insert(RequestId(id.clone()));
     let started = state.as_ref().map(|state| state.services.clock.instant());
+    let connection = request.request().conn_data::<Arc<Connection>>().cloned();
+    let answering = connection.as_ref().map(Connection::answering);
+    let in_reserve = connection.is_some_and(|connection| connection.is_in_reserve());
 
     // Handlers' errors are responses by now; an `Err` is a middleware's own, and has no request to
     // answer to any more.
-    let mut response = match next.call(request).await {
+    let called = if in_reserve && !may_use_reserve(&request).await {
+        let full = Problem::new(Code::Overloaded, "this server has as many connections as it can have");
+        Ok(request.error_response(full))
+    } else {
+        next.call(request).await.map(ServiceResponse::map_into_boxed_body)
+    };
+    let mut response = match called {
         Ok(response) => match nodes::instead(&response, &id).await {
             Some(answer) => ServiceResponse::new(response.into_parts().0, answer),
             None => with_problem_body(response, &id),
@@ -43,6 +70,24 @@ pub async fn around<B: MessageBody + 'static>(
             return Err(problem_of(&error, status).into());
         }
     };
+    if in_reserve {
+        response
+            .response_mut()
+            .head_mut()
+            .set_connection_type(ConnectionType::Close);
+    }
+    if let Some(answering) = answering
+        && matches!(response.response().body().size(), BodySize::Stream)
+    {
+        // Its connection is not idle while nothing comes.
+        response = response.map_body(|_, body| {
+            Streamed {
+                body,
+                _answering: answering,
+            }
+            .boxed()
+        });
+    }
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
@@ -74,6 +119,41 @@ pub async fn around<B: MessageBody + 'static>(
     Ok(response)
 }
 
+/// An answer that comes bit by bit.
+struct Streamed {
+    body: BoxBody,
+    _answering: Answering,
+}
+
+impl MessageBody for Streamed {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(cx)
+    }
+}
+
+/// Whether the request is a probe's or an operator's, for whom there are connections where all others are taken.
+async fn may_use_reserve(request: &ServiceRequest) -> bool {
+    if matches!(request.path(), "/healthz" | "/readyz" | "/metrics") {
+        return true;
+    }
+    let Some(state) = request.app_data::<web::Data<AppState>>() else {
+        return false;
+    };
+    let Ok(token) = extract::bearer(request.request()) else {
+        return false;
+    };
+    state
+        .auth
+        .verify(token)
+        .await
+        .is_ok_and(|who| who.role == Role::Operator)
+}
+
 /// A request id that is safe to echo and to log.
 fn client_id(request: &ServiceRequest) -> Option<String> {
     let text = request.headers().get(REQUEST_ID)?.to_str().ok()?;
@@ -97,7 +177,6 @@ fn with_problem_body<B: MessageBody + 'static>(response: ServiceResponse<B>, id:
 
 /// Our own problem as it is; actix's errors by their status.
 fn problem_of(error: &Error, status: u16) -> Problem {
-    use super::errors::Code;
     if let Some(problem) = error.as_error::<Problem>() {
         return problem.clone();
     }

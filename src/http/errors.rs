@@ -18,9 +18,10 @@ use crate::{
     dialogue::{remember::HandError, turn::TurnError},
     ids::NodeId,
     ports::{StoreError, llm::LlmError},
+    shares::NoPlace,
     tenancy::{
         auth::{AuthError, MintError},
-        limits::{RateLimited, TooManySockets},
+        limits::{NotNow, RateLimited, TooManyAtOnce},
     },
 };
 
@@ -100,6 +101,7 @@ codes! {
     TurnLost = "turn_lost", SERVICE_UNAVAILABLE, "The turn was lost with the server that ran it";
     WrongNode = "wrong_node", SERVICE_UNAVAILABLE, "The session lives on another node";
     StoreUnavailable = "store_unavailable", SERVICE_UNAVAILABLE, "A store cannot be reached";
+    RequestTimeout = "request_timeout", REQUEST_TIMEOUT, "The request did not come in time";
     Idle = "idle", REQUEST_TIMEOUT, "Nothing was heard from the client for too long";
     SlowConsumer = "slow_consumer", SERVICE_UNAVAILABLE, "The client does not keep up";
     Internal = "internal", INTERNAL_SERVER_ERROR, "Something went wrong on the server";
@@ -293,6 +295,7 @@ impl From<SessionError> for Problem {
             }
             SessionError::QueueFull { retry_after, .. } => Self::new(Code::QueueFull, detail).retry_after(retry_after),
             SessionError::Overloaded { retry_after } => Self::new(Code::Overloaded, detail).retry_after(retry_after),
+            SessionError::OverShare(over) => over.into(),
             SessionError::Draining => Self::new(Code::Draining, detail),
             // Which node it is would tell nothing that a client could use.
             SessionError::Elsewhere { node } => Self {
@@ -309,6 +312,16 @@ impl From<SessionError> for Problem {
             SessionError::ResumeExpired { .. } => Self::new(Code::ResumeExpired, detail).param("last_seq"),
             SessionError::Store(error) => error.into(),
         }
+    }
+}
+
+impl From<NoPlace> for Problem {
+    fn from(none: NoPlace) -> Self {
+        let code = match none {
+            NoPlace::Share(_) => Code::RateLimited,
+            NoPlace::Full(_) => Code::Overloaded,
+        };
+        Self::new(code, none.to_string()).retry_after(Duration::from_secs(1))
     }
 }
 
@@ -402,9 +415,18 @@ impl From<RateLimited> for Problem {
     }
 }
 
-impl From<TooManySockets> for Problem {
-    fn from(error: TooManySockets) -> Self {
+impl From<TooManyAtOnce> for Problem {
+    fn from(error: TooManyAtOnce) -> Self {
         Self::new(Code::RateLimited, error.to_string())
+    }
+}
+
+impl From<NotNow> for Problem {
+    fn from(error: NotNow) -> Self {
+        match error {
+            NotNow::TooMany(error) => error.into(),
+            NotNow::NoPlace(error) => error.into(),
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! Extractors: the typed edge of every route. The extractor is the authorization: a handler that
 //! takes a `Caller<Author>` cannot run for anybody else.
 
-use std::{future::Future, marker::PhantomData, ops::Deref, pin::Pin};
+use std::{future::Future, marker::PhantomData, net::IpAddr, ops::Deref, pin::Pin, time::Duration};
 
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, http::header, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use garde::Validate;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::{
@@ -88,9 +89,14 @@ impl<A: Allowed> FromRequest for Caller<A> {
             if !A::ROLES.contains(&principal.role) {
                 return Err(Problem::new(Code::Forbidden, "this token's role may not do that"));
             }
+            let player = principal.player.as_ref().filter(|_| !came_by_hop);
             if !came_by_hop {
-                state.limits.request(&principal.tenant, principal.player.as_ref())?;
+                state.limits.request(&principal.tenant, player)?;
             }
+            let under_way = state
+                .limits
+                .begin(&principal.tenant, player, client_address(&request, &state))?;
+            request.extensions_mut().insert(under_way);
             if state.nodes.is_some() {
                 // For whoever has to send the request on.
                 request.extensions_mut().insert(principal.clone());
@@ -126,6 +132,35 @@ fn state_of(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
         .app_data::<web::Data<AppState>>()
         .cloned()
         .ok_or_else(|| Problem::internal(&"the application was built without its state"))
+}
+
+/// Whose request it is: the peer, or, where that is a proxy that is trusted, the last one that it names and that is none.
+fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
+    let peer = request.peer_addr()?.ip();
+    let trusted = |address: &IpAddr| {
+        state
+            .settings
+            .trusted_proxies
+            .iter()
+            .any(|network| network.contains(address))
+    };
+    if !trusted(&peer) {
+        return Some(peer);
+    }
+    let named: Vec<IpAddr> = request
+        .headers()
+        .get_all(header::X_FORWARDED_FOR)
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map_while(|address| address.trim().parse().ok())
+        .collect();
+    Some(
+        named
+            .into_iter()
+            .rev()
+            .find(|address| !trusted(address))
+            .unwrap_or(peer),
+    )
 }
 
 /// A JSON body: within the size limit, without unknown fields, and valid.
@@ -192,9 +227,16 @@ where
 }
 
 async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
-    let limit = state_of(request)?.settings.max_body_bytes;
+    let state = state_of(request)?;
     json_content(request)?;
-    let body = read_body(request, payload, limit).await?;
+    let patience = Duration::from_millis(state.settings.body_timeout_ms);
+    let body = timeout(patience, read_body(request, payload, state.settings.max_body_bytes));
+    let body = body.await.map_err(|_| {
+        Problem::new(
+            Code::RequestTimeout,
+            format!("the body did not come within {} ms", state.settings.body_timeout_ms),
+        )
+    })??;
     if state_of(request)?.nodes.is_some() {
         request.extensions_mut().insert(nodes::RawBody(body.clone()));
     }

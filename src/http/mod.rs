@@ -42,7 +42,7 @@ mod usage;
 mod validate;
 mod worlds;
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
 
 pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
@@ -56,10 +56,6 @@ use tracing::Instrument;
 use tracing_actix_web::TracingLogger;
 
 use self::errors::{Code, Problem};
-
-/// For how long a connection without a request is kept: longer than whoever is in front keeps its own (balancers 60 s as
-/// a rule, the pool of another node less), or it would now and then send a request into one that is being closed.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// Every route with its middleware. The application must carry a `web::Data<AppState>`:
 /// `App::new().app_data(state).configure(http::configure)`.

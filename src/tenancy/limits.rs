@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     hash::Hash,
+    net::IpAddr,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -21,7 +22,10 @@ use governor::{
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::ids::{PlayerId, TenantId};
+use crate::{
+    ids::{PlayerId, TenantId},
+    shares::{NoPlace, Share, Shares},
+};
 
 /// Limits; 0 switches one off. Defaults are in `config/default.toml`, section `[limits]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -40,6 +44,10 @@ pub struct LimitSettings {
     pub socket_messages_per_s: u32,
     /// Refused messages in a row after which a socket is closed with 4429; 64.
     pub socket_strikes: u32,
+    /// Requests of one player that may be under way at once; 32.
+    pub player_in_flight: usize,
+    /// Requests of all players of one address that may be under way at once; 1,024.
+    pub address_in_flight: usize,
     /// Keys a limiter may remember before it drops those that are idle; 100,000.
     pub max_keys: usize,
 }
@@ -54,29 +62,51 @@ pub struct RateLimited {
     pub retry_after: Duration,
 }
 
-/// A player has as many sockets open as it may have.
+/// As many are open, or under way, as there may be at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a player may have {max} sockets open at once")]
-pub struct TooManySockets {
+#[error("{whose} may have {max} {what} at once")]
+pub struct TooManyAtOnce {
+    pub whose: &'static str,
+    pub what: &'static str,
     pub max: usize,
 }
 
-type Player = (TenantId, PlayerId);
+pub type Player = (TenantId, PlayerId);
 
 /// The limiters of this node.
 pub struct Limits {
     tenants: Option<Keyed<TenantId>>,
     requests: Option<Keyed<Player>>,
     lines: Option<Keyed<Player>>,
-    /// Open sockets of each player that has any.
-    sockets: Mutex<HashMap<Player, usize>>,
+    /// Open sockets of each player.
+    sockets: Arc<AtOnce<Player>>,
+    /// Requests under way.
+    of_player: Arc<AtOnce<Player>>,
+    of_address: Arc<AtOnce<IpAddr>>,
+    of_tenant: Arc<Shares<TenantId>>,
     settings: LimitSettings,
 }
 
+/// A request that is under way. Over when it is dropped.
+pub struct UnderWay {
+    _tenant: Share<TenantId>,
+    _player: Option<Held<Player>>,
+    _address: Option<Held<IpAddr>>,
+}
+
+/// Why a request is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotNow {
+    #[error(transparent)]
+    TooMany(#[from] TooManyAtOnce),
+    #[error(transparent)]
+    NoPlace(#[from] NoPlace),
+}
+
 impl Limits {
-    /// Limiters as configured.
+    /// Limiters as configured, on a node that may have so many requests under way.
     #[must_use]
-    pub fn new(settings: LimitSettings) -> Arc<Self> {
+    pub fn new(settings: LimitSettings, requests: usize) -> Arc<Self> {
         Arc::new(Self {
             tenants: NonZeroU32::new(settings.tenant_requests_per_s)
                 .map(|n| Keyed::new("tenant", Quota::per_second(n), settings.max_keys)),
@@ -84,7 +114,14 @@ impl Limits {
                 .map(|n| Keyed::new("player", Quota::per_second(n), settings.max_keys)),
             lines: NonZeroU32::new(settings.player_turns_per_min)
                 .map(|n| Keyed::new("player", Quota::per_minute(n), settings.max_keys)),
-            sockets: Mutex::default(),
+            sockets: AtOnce::new("a player", "sockets open", settings.player_sockets),
+            of_player: AtOnce::new("a player", "requests under way", settings.player_in_flight),
+            of_address: AtOnce::new(
+                "an address",
+                "requests of players under way",
+                settings.address_in_flight,
+            ),
+            of_tenant: Shares::of("requests", requests),
             settings,
         })
     }
@@ -103,20 +140,26 @@ impl Limits {
     /// Takes one of a player's sockets, until the seat is dropped.
     ///
     /// # Errors
-    /// [`TooManySockets`] when all of them are open.
-    pub fn open_socket(self: &Arc<Self>, tenant: &TenantId, player: &PlayerId) -> Result<SocketSeat, TooManySockets> {
-        let max = self.settings.player_sockets;
-        let player = (tenant.clone(), player.clone());
-        let mut sockets = self.sockets.lock();
-        let open = sockets.entry(player.clone()).or_default();
-        if max > 0 && *open >= max {
-            return Err(TooManySockets { max });
-        }
-        *open += 1;
-        drop(sockets);
-        Ok(SocketSeat {
-            limits: Arc::clone(self),
-            player,
+    /// [`TooManyAtOnce`] when all of them are open.
+    pub fn open_socket(&self, tenant: &TenantId, player: &PlayerId) -> Result<SocketSeat, TooManyAtOnce> {
+        self.sockets.hold((tenant.clone(), player.clone()))
+    }
+    /// A request of a caller is under way, until the value is dropped. Of a player, `address` is where it comes from.
+    ///
+    /// # Errors
+    /// [`NotNow`] when the player, its address or its tenant has as many as it may have.
+    pub fn begin(
+        &self,
+        tenant: &TenantId,
+        player: Option<&PlayerId>,
+        address: Option<IpAddr>,
+    ) -> Result<UnderWay, NotNow> {
+        let of_player = player.map(|player| self.of_player.hold((tenant.clone(), player.clone())));
+        let of_address = player.and(address).map(|address| self.of_address.hold(address));
+        Ok(UnderWay {
+            _player: of_player.transpose()?,
+            _address: of_address.transpose()?,
+            _tenant: self.of_tenant.take(tenant)?,
         })
     }
     /// Counts a line of a player.
@@ -141,19 +184,58 @@ impl Limits {
 }
 
 /// One of a player's open sockets; given back when dropped.
-pub struct SocketSeat {
-    limits: Arc<Limits>,
-    player: Player,
+pub type SocketSeat = Held<Player>;
+
+/// How many of something each of its holders has at once.
+struct AtOnce<K: Hash + Eq> {
+    whose: &'static str,
+    what: &'static str,
+    /// 0: any number.
+    max: usize,
+    held: Mutex<HashMap<K, usize>>,
 }
 
-impl Drop for SocketSeat {
+/// One of them; given back when dropped.
+pub struct Held<K: Hash + Eq> {
+    of: Arc<AtOnce<K>>,
+    holder: K,
+}
+
+impl<K: Hash + Eq + Clone> AtOnce<K> {
+    fn new(whose: &'static str, what: &'static str, max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            whose,
+            what,
+            max,
+            held: Mutex::default(),
+        })
+    }
+    fn hold(self: &Arc<Self>, holder: K) -> Result<Held<K>, TooManyAtOnce> {
+        let mut held = self.held.lock();
+        let has = held.get(&holder).copied().unwrap_or_default();
+        if self.max > 0 && has >= self.max {
+            return Err(TooManyAtOnce {
+                whose: self.whose,
+                what: self.what,
+                max: self.max,
+            });
+        }
+        held.insert(holder.clone(), has + 1);
+        drop(held);
+        Ok(Held {
+            of: Arc::clone(self),
+            holder,
+        })
+    }
+}
+
+impl<K: Hash + Eq> Drop for Held<K> {
     fn drop(&mut self) {
-        let mut sockets = self.limits.sockets.lock();
-        if let Some(open) = sockets.get_mut(&self.player) {
-            *open -= 1;
-            if *open == 0 {
-                sockets.remove(&self.player);
-            }
+        let mut held = self.of.held.lock();
+        let Some(has) = held.get_mut(&self.holder) else { return };
+        *has -= 1;
+        if *has == 0 {
+            held.remove(&self.holder);
         }
     }
 }
@@ -250,13 +332,15 @@ mod tests {
             player_turns_per_min: 2,
             socket_messages_per_s: 3,
             socket_strikes: 2,
+            player_in_flight: 2,
+            address_in_flight: 3,
             max_keys: 10,
         }
     }
 
     #[test]
     fn one_players_limit_is_not_anothers() {
-        let limits = Limits::new(settings());
+        let limits = Limits::new(settings(), 10);
         let tenant: TenantId = "t".parse().unwrap();
         let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
         assert!(limits.player(&tenant, &a).is_ok());
@@ -270,7 +354,7 @@ mod tests {
 
     #[test]
     fn one_player_cannot_use_up_what_its_tenant_has() {
-        let limits = Limits::new(settings());
+        let limits = Limits::new(settings(), 10);
         let tenant: TenantId = "t".parse().unwrap();
         let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
         for _ in 0..3 {
@@ -287,30 +371,79 @@ mod tests {
 
     #[test]
     fn a_players_sockets_are_counted_until_they_close() {
-        let limits = Limits::new(settings());
+        let limits = Limits::new(settings(), 10);
         let tenant: TenantId = "t".parse().unwrap();
         let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
         let first = limits.open_socket(&tenant, &a).unwrap();
         let second = limits.open_socket(&tenant, &a).unwrap();
-        assert_eq!(limits.open_socket(&tenant, &a).err(), Some(TooManySockets { max: 2 }));
+        let refused = limits.open_socket(&tenant, &a).err().unwrap();
+        assert_eq!(refused.to_string(), "a player may have 2 sockets open at once");
         assert!(limits.open_socket(&tenant, &b).is_ok());
         drop(first);
         let third = limits.open_socket(&tenant, &a).unwrap();
         assert!(limits.open_socket(&tenant, &a).is_err());
         drop((second, third));
-        assert!(limits.sockets.lock().is_empty());
+        assert!(limits.sockets.held.lock().is_empty());
+    }
+
+    #[test]
+    fn requests_under_way_are_counted_by_player_address_and_tenant() {
+        let limits = Limits::new(settings(), 10);
+        let tenant: TenantId = "t".parse().unwrap();
+        let players: [PlayerId; 3] = ["a", "b", "c"].map(|name| name.parse().unwrap());
+        let here = Some(IpAddr::from([192, 0, 2, 1]));
+        let mut held = vec![
+            limits.begin(&tenant, Some(&players[0]), here).unwrap(),
+            limits.begin(&tenant, Some(&players[0]), here).unwrap(),
+        ];
+        let refused = |player, address| {
+            limits
+                .begin(&tenant, player, address)
+                .err()
+                .map(|error| error.to_string())
+        };
+        assert_eq!(
+            refused(Some(&players[0]), None).unwrap(),
+            "a player may have 2 requests under way at once"
+        );
+        held.push(limits.begin(&tenant, Some(&players[1]), here).unwrap());
+        assert_eq!(
+            refused(Some(&players[2]), here).unwrap(),
+            "an address may have 3 requests of players under way at once"
+        );
+        // A backend is counted for its tenant only, which leaves room for others.
+        while let Ok(more) = limits.begin(&tenant, None, here) {
+            held.push(more);
+        }
+        assert_eq!(held.len(), 8);
+        assert_eq!(
+            refused(None, None).unwrap(),
+            "this tenant uses its share of the server's requests"
+        );
+        let other: TenantId = "u".parse().unwrap();
+        let theirs = limits.begin(&other, Some(&players[0]), here).map(drop);
+        assert!(theirs.is_err(), "the address is full");
+        limits.begin(&other, Some(&players[0]), None).unwrap();
+        held.clear();
+        assert_eq!(limits.of_tenant.in_use(), 0);
+        assert!(limits.of_player.held.lock().is_empty() && limits.of_address.held.lock().is_empty());
     }
 
     #[test]
     fn zero_switches_a_limit_off() {
-        let limits = Limits::new(LimitSettings {
-            tenant_requests_per_s: 0,
-            player_requests_per_s: 0,
-            player_sockets: 0,
-            player_turns_per_min: 0,
-            socket_messages_per_s: 0,
-            ..settings()
-        });
+        let limits = Limits::new(
+            LimitSettings {
+                tenant_requests_per_s: 0,
+                player_requests_per_s: 0,
+                player_sockets: 0,
+                player_turns_per_min: 0,
+                socket_messages_per_s: 0,
+                player_in_flight: 0,
+                address_in_flight: 0,
+                ..settings()
+            },
+            100_000,
+        );
         let tenant: TenantId = "t".parse().unwrap();
         let mut socket = limits.socket();
         let mut seats = Vec::new();
@@ -325,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_goes_on_is_closed() {
-        let mut socket = Limits::new(settings()).socket();
+        let mut socket = Limits::new(settings(), 10).socket();
         for _ in 0..3 {
             assert!(socket.check().is_ok());
         }

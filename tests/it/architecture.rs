@@ -11,16 +11,31 @@ use std::{
 const MAY_SEE: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("failpoint", &[]),
+    ("shares", &[]),
     ("memory", &["ids"]),
-    ("tenancy", &["ids", "ports", "memory"]),
+    ("tenancy", &["ids", "ports", "memory", "shares"]),
     ("ports", &["ids", "memory", "tenancy"]),
-    ("dialogue", &["ids", "memory", "tenancy", "ports"]),
-    ("actors", &["ids", "memory", "tenancy", "ports", "dialogue"]),
+    ("dialogue", &["ids", "memory", "tenancy", "ports", "shares"]),
+    ("transport", &["ports"]),
+    (
+        "actors",
+        &["ids", "memory", "tenancy", "ports", "dialogue", "shares", "transport"],
+    ),
     (
         "http",
-        &["ids", "memory", "tenancy", "ports", "dialogue", "actors", "telemetry"],
+        &[
+            "ids",
+            "memory",
+            "tenancy",
+            "ports",
+            "dialogue",
+            "actors",
+            "telemetry",
+            "shares",
+            "transport",
+        ],
     ),
-    ("adapters", &["ids", "memory", "tenancy", "ports"]),
+    ("adapters", &["ids", "memory", "tenancy", "ports", "shares"]),
     ("telemetry", &["ids"]),
     // The sections are the settings of the rooms themselves.
     (

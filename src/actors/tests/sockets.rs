@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use actix_web::{App, HttpRequest, HttpServer, dev::ServerHandle, web};
+use actix_web::{HttpRequest, dev::ServerHandle, web};
 use bytestring::ByteString;
 use futures_util::{SinkExt, StreamExt};
 use parking_lot::Mutex;
@@ -27,6 +27,7 @@ use crate::{
     dialogue::events::{DialogueEvent, EventBody},
     ids::{DialogueId, DialogueKind},
     ports::clock::SystemClock,
+    transport::{self, ConnectionLimits, Connections},
 };
 
 type Client = WebSocketStream<MaybeTlsStream<TcpStream>>;
@@ -66,27 +67,28 @@ impl Server {
         let hub = SocketHub::start(settings, Arc::new(SystemClock));
         let echo = Arc::new(Echo::default());
         let (their_hub, their_echo) = (hub.clone(), Arc::clone(&echo));
-        let server = HttpServer::new(move || {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let connections = Connections::start(ConnectionLimits::default(), Arc::new(SystemClock));
+        let server = transport::serve(listener, 1, &connections, move |app| {
             let (hub, echo) = (their_hub.clone(), Arc::clone(&their_echo));
-            App::new().route(
-                "/ws",
-                web::get().to(move |request: HttpRequest, payload: web::Payload| {
-                    let (hub, echo) = (hub.clone(), Arc::clone(&echo));
-                    let options = SocketOptions {
-                        subprotocols: &["colloquy.v1"],
-                        coalesce,
-                    };
-                    async move { hub.serve(&request, payload, echo, options) }
-                }),
-            )
+            app.route(
+                    "/ws",
+                    web::get().to(move |request: HttpRequest, payload: web::Payload| {
+                        let (hub, echo) = (hub.clone(), Arc::clone(&echo));
+                        let options = SocketOptions {
+                            tenant: Some("acme".parse().unwrap()),
+                            subprotocols: &["colloquy.v1"],
+                            coalesce,
+                        };
+                        let opened = hub.serve(&request, payload, echo, &options);
+                        async move {
+                            opened.map_err(|error| actix_web::error::ErrorServiceUnavailable(format!("{error:?}")))
+                        }
+                    }),
+                );
         })
-        .on_connect(SocketHub::on_connect)
-        .workers(1)
-        .disable_signals()
-        .bind(("127.0.0.1", 0))
         .unwrap();
-        let addr = server.addrs()[0];
-        let server = server.run();
         let handle = server.handle();
         actix::spawn(server);
         Self {

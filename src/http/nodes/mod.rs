@@ -35,7 +35,7 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an unused connection is kept: for less time than the other node keeps it, or a request would meet its end.
 const POOL_IDLE: Duration = Duration::from_secs(30);
-const _: () = assert!(POOL_IDLE.as_secs() < super::KEEP_ALIVE.as_secs());
+const _: () = assert!(POOL_IDLE.as_secs() < crate::transport::KEEP_ALIVE.as_secs());
 
 /// The way to the other nodes. Cheap to clone.
 #[derive(Clone)]

@@ -22,7 +22,7 @@ use super::{
     nodes,
 };
 use crate::{
-    actors::player_socket::{SocketOptions, SocketProtocol},
+    actors::player_socket::{NotOpened, SocketOptions, SocketProtocol},
     tenancy::{Principal, Role, limits::SocketSeat},
 };
 
@@ -57,22 +57,37 @@ pub async fn open_socket(
     if coalesce > 1_000 {
         return Err(Problem::field("coalesce_ms", "must be 0 to 1000").into());
     }
-    let protocol: Arc<dyn SocketProtocol> = match admit(&state, &request, query.0.ticket.as_deref()).await {
-        Ok(Admitted {
-            principal,
-            seat,
-            came_by_hop,
-        }) => Arc::new(Socket::new(state.clone(), principal, seat, coalesce, came_by_hop)),
+    let serve = |protocol: Arc<dyn SocketProtocol>, tenant| {
+        let options = SocketOptions {
+            tenant,
+            subprotocols: &[SUBPROTOCOL],
+            coalesce: Duration::from_millis(coalesce),
+        };
+        state.sockets.serve(&request, payload, protocol, &options)
+    };
+    let (opened, refusal) = match admit(&state, &request, query.0.ticket.as_deref()).await {
+        Ok(admitted) => {
+            let tenant = admitted.principal.tenant.clone();
+            let Admitted {
+                principal,
+                seat,
+                came_by_hop,
+            } = admitted;
+            let socket = Socket::new(state.clone(), principal, seat, coalesce, came_by_hop);
+            (serve(Arc::new(socket), Some(tenant)), None)
+        }
         // Script in a browser cannot see why an upgrade failed, so there the refusal is told on
         // the socket. Who can set headers can also read a status.
-        Err(problem) if told_on_socket(&request) => Arc::new(Refused::new(problem)),
+        Err(problem) if told_on_socket(&request) => {
+            (serve(Arc::new(Refused::new(problem.clone())), None), Some(problem))
+        }
         Err(problem) => return Err(problem.into()),
     };
-    let options = SocketOptions {
-        subprotocols: &[SUBPROTOCOL],
-        coalesce: Duration::from_millis(coalesce),
-    };
-    state.sockets.serve(&request, payload, protocol, options)
+    opened.map_err(|error| match (error, refusal) {
+        (NotOpened::Handshake(error), _) => error,
+        (NotOpened::NoPlace(_), Some(problem)) => problem.into(),
+        (NotOpened::NoPlace(none), None) => Problem::from(none).into(),
+    })
 }
 
 /// Whose socket it is.

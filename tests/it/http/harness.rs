@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{App, HttpServer, web};
+use actix_web::web;
 use colloquy::{
     actors::{
         ActorSettings,
@@ -35,6 +35,7 @@ use colloquy::{
         auth::{AuthSettings, Authenticator, Claims},
         limits::{LimitSettings, Limits},
     },
+    transport::{self, ConnectionLimits, Connections},
 };
 use futures_util::{SinkExt, StreamExt};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -54,6 +55,7 @@ pub struct Options {
     pub auth: AuthSettings,
     pub http: HttpSettings,
     pub sockets: SocketSettings,
+    pub connections: ConnectionLimits,
 }
 
 impl Default for Options {
@@ -66,6 +68,8 @@ impl Default for Options {
                 player_turns_per_min: 0,
                 socket_messages_per_s: 0,
                 socket_strikes: 3,
+                player_in_flight: 0,
+                address_in_flight: 0,
                 max_keys: 1_000,
             },
             auth: AuthSettings {
@@ -82,6 +86,11 @@ impl Default for Options {
                 tenant_cache_s: 10,
             },
             http: HttpSettings {
+                max_connections: 0,
+                head_timeout_ms: 5_000,
+                body_timeout_ms: 10_000,
+                write_timeout_ms: 30_000,
+                trusted_proxies: Vec::new(),
                 max_body_bytes: 16_384,
                 default_page: 50,
                 docs: true,
@@ -89,6 +98,7 @@ impl Default for Options {
                 sse_queue: 256,
             },
             sockets: SocketSettings::default(),
+            connections: ConnectionLimits::default(),
         }
     }
 }
@@ -136,14 +146,11 @@ impl Server {
                 let address = listener.local_addr().unwrap();
                 let state = web::Data::new(state(&options, folder.path()).await);
                 let shared = state.clone();
-                let server = HttpServer::new(move || App::new().app_data(shared.clone()).configure(http::configure))
-                    .on_connect(SocketHub::on_connect)
-                    .workers(1)
-                    .disable_signals()
-                    .shutdown_timeout(1)
-                    .listen(listener)
-                    .unwrap()
-                    .run();
+                let connections = Connections::start(options.connections, Arc::new(SystemClock));
+                let server = transport::serve(listener, 1, &connections, move |app| {
+                    app.app_data(shared.clone()).configure(http::configure);
+                })
+                .unwrap();
                 let handle = server.handle();
                 let serving = actix_web::rt::spawn(server);
                 started.send((address, state.clone())).unwrap();
@@ -287,7 +294,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         sockets: SocketHub::start(options.sockets.clone(), clock),
         services,
         auth: Arc::new(auth),
-        limits: Limits::new(options.limits.clone()),
+        limits: Limits::new(options.limits.clone(), options.connections.max_open),
         settings: Arc::new(options.http.clone()),
         metrics: Arc::new(HttpMetrics::register(&registry).unwrap()),
         registry,

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod attacks;
 mod docs;
 mod edges;
 mod fakes;

@@ -1,0 +1,310 @@
+//! The TCP connections of this node: how many there may be, how long one may keep its place without a request, and how
+//! one is cut from outside.
+//!
+//! The server that it starts hands each connection to actix-web as a [`stream::WatchedStream`]. That is how a connection
+//! can be cut whose peer reads nothing, without a second descriptor, and how it is known what each of them is doing.
+
+mod serve;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    io,
+    net::IpAddr,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+
+pub use self::serve::{KEEP_ALIVE, serve};
+use crate::ports::clock::Clock;
+
+/// How many connections there may be, and how long each step may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Connections open at once, sockets included.
+    pub max_open: usize,
+    /// Further ones, for probes and operators: they get an answer where all others are taken.
+    pub reserve: usize,
+    /// How long the head of a request may take, from its first byte; of a new connection, from its beginning.
+    pub head: Duration,
+    /// How long a peer may take none of an answer.
+    pub write: Duration,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            max_open: 25_000,
+            reserve: 16,
+            head: Duration::from_secs(5),
+            write: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How long a connection of the reserve may take for the head of its request.
+const RESERVE_HEAD: Duration = Duration::from_secs(1);
+/// Between two looks at all connections.
+const LOOK: Duration = Duration::from_millis(500);
+/// One in so many is cut when room is made, since that takes a look at all of them.
+const CUT_OF: usize = 32;
+
+/// Every connection of this node. Cheap to clone.
+#[derive(Clone)]
+pub struct Connections {
+    table: Arc<Table>,
+}
+
+struct Table {
+    limits: ConnectionLimits,
+    clock: Arc<dyn Clock>,
+    started: Instant,
+    next_id: AtomicU64,
+    /// Without those that were cut by the table, whose descriptors are closed a moment later.
+    open: Mutex<HashMap<u64, Arc<Connection>>>,
+    refused: AtomicU64,
+    cut: AtomicU64,
+}
+
+/// What a connection is doing, for its handler and for whoever has to cut it.
+pub struct Connection {
+    id: u64,
+    address: Option<IpAddr>,
+    in_reserve: bool,
+    table: Weak<Table>,
+    /// The task that serves it.
+    task: AtomicWaker,
+    is_cut: AtomicBool,
+    is_socket: AtomicBool,
+    /// Requests that are being answered.
+    requests: AtomicUsize,
+    /// Since when none is, in ms since the table began.
+    idle_since: AtomicU64,
+    /// When the first byte came since then; [`NEVER`].
+    heard: AtomicU64,
+    /// Since when the peer takes nothing of what is written; [`NEVER`].
+    blocked: AtomicU64,
+}
+
+const NEVER: u64 = u64::MAX;
+
+/// A request that is being answered. While there is one, its connection keeps its place.
+pub struct Answering(Arc<Connection>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let connection = &self.0;
+        connection.idle_since.store(connection.now(), Relaxed);
+        connection.heard.store(NEVER, Relaxed);
+        connection.requests.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Connection {
+    /// The peer's address: a client's, or that of the proxy in front.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+    /// Whether it has its place from the reserve, since all others were taken.
+    #[must_use]
+    pub fn is_in_reserve(&self) -> bool {
+        self.in_reserve
+    }
+    /// Ends the connection, whatever its peer does. The task that serves it finds out at once.
+    pub fn cut(&self) {
+        if !self.is_cut.swap(true, Relaxed) {
+            self.task.wake();
+        }
+    }
+    /// A request of it is being answered, until the value is dropped.
+    #[must_use]
+    pub fn answering(self: &Arc<Self>) -> Answering {
+        self.requests.fetch_add(1, Relaxed);
+        Answering(Arc::clone(self))
+    }
+    /// It is a WebSocket from now on: it has a heartbeat, which is not this module's.
+    pub fn becomes_socket(&self) {
+        self.is_socket.store(true, Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        self.table.upgrade().map_or(0, |table| table.now())
+    }
+    fn hear(&self) {
+        if self.heard.load(Relaxed) == NEVER && self.requests.load(Relaxed) == 0 {
+            self.heard.store(self.now(), Relaxed);
+        }
+    }
+    fn write_waits(&self) {
+        if self.blocked.load(Relaxed) == NEVER {
+            self.blocked.store(self.now(), Relaxed);
+        }
+    }
+    fn written(&self) {
+        // Mostly it is so already, and a load is cheaper than a store.
+        if self.blocked.load(Relaxed) != NEVER {
+            self.blocked.store(NEVER, Relaxed);
+        }
+    }
+
+    /// Whether it has no request: it waits for one, or its peer takes its time to send one.
+    fn is_idle(&self) -> bool {
+        self.requests.load(Relaxed) == 0 && !self.is_socket.load(Relaxed) && !self.is_cut.load(Relaxed)
+    }
+    fn is_overdue(&self, now: u64, limits: &ConnectionLimits) -> bool {
+        if self.is_socket.load(Relaxed) {
+            return false;
+        }
+        let passed =
+            |since: u64, limit: Duration| since != NEVER && u128::from(now.saturating_sub(since)) >= limit.as_millis();
+        if passed(self.blocked.load(Relaxed), limits.write) {
+            return true;
+        }
+        let head = if self.in_reserve { RESERVE_HEAD } else { limits.head };
+        // The second one is actix-web's to keep, but for a peer that began a request while it was answered.
+        self.is_idle()
+            && (passed(self.heard.load(Relaxed), head) || passed(self.idle_since.load(Relaxed), KEEP_ALIVE + head))
+    }
+}
+
+impl Table {
+    fn now(&self) -> u64 {
+        let passed = self.clock.instant().saturating_duration_since(self.started);
+        u64::try_from(passed.as_millis()).unwrap_or(NEVER - 1)
+    }
+    fn cut(&self, connections: impl Iterator<Item = Arc<Connection>>) {
+        for connection in connections {
+            self.cut.fetch_add(1, Relaxed);
+            connection.cut();
+        }
+    }
+    /// Cuts idle connections so that there is room for one at least.
+    fn make_room(&self, open: &mut HashMap<u64, Arc<Connection>>) {
+        let mut idle: Vec<&Arc<Connection>> = open.values().filter(|connection| connection.is_idle()).collect();
+        let mut of_address: HashMap<Option<IpAddr>, usize> = HashMap::new();
+        for connection in &idle {
+            *of_address.entry(connection.address).or_default() += 1;
+        }
+        idle.sort_unstable_by_key(|connection| {
+            let many = of_address.get(&connection.address).copied().unwrap_or_default();
+            (Reverse(many), connection.idle_since.load(Relaxed), connection.id)
+        });
+        let chosen: Vec<u64> = idle
+            .iter()
+            .take(1 + open.len() / CUT_OF)
+            .map(|connection| connection.id)
+            .collect();
+        self.cut(chosen.iter().filter_map(|id| open.remove(id)));
+    }
+}
+
+impl Connections {
+    /// Begins to look after connections, on the current tokio runtime, until the last clone is dropped.
+    #[must_use]
+    pub fn start(limits: ConnectionLimits, clock: Arc<dyn Clock>) -> Self {
+        let connections = Self::new(limits, clock);
+        let table = Arc::downgrade(&connections.table);
+        tokio::spawn(async move {
+            let mut looks = tokio::time::interval(LOOK);
+            looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                looks.tick().await;
+                let Some(table) = table.upgrade() else { break };
+                Self { table }.look();
+            }
+        });
+        connections
+    }
+
+    fn new(limits: ConnectionLimits, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            table: Arc::new(Table {
+                limits,
+                started: clock.instant(),
+                clock,
+                next_id: AtomicU64::new(1),
+                open: Mutex::default(),
+                refused: AtomicU64::new(0),
+                cut: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// Connections open now.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.table.open.lock().len()
+    }
+    /// Connections that there may be, the reserve not counted.
+    #[must_use]
+    pub fn max_open(&self) -> usize {
+        self.table.limits.max_open
+    }
+    /// Connections that found no place, since the start.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.table.refused.load(Relaxed)
+    }
+    /// Connections that were ended for taking too long, or to make room, since the start.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        self.table.cut.load(Relaxed)
+    }
+
+    /// A place for a new connection. Where none is free, those that have had no request for longest make room, first of
+    /// all those of the address that has most of them. If there are none, it may have one of the reserve.
+    ///
+    /// # Errors
+    /// There is no place.
+    fn admit(&self, address: Option<IpAddr>) -> io::Result<Arc<Connection>> {
+        let table = &self.table;
+        let limits = &table.limits;
+        let mut open = table.open.lock();
+        if open.len() >= limits.max_open {
+            table.make_room(&mut open);
+        }
+        if open.len() >= limits.max_open + limits.reserve {
+            table.refused.fetch_add(1, Relaxed);
+            return Err(io::Error::other("there are as many connections as there may be"));
+        }
+        let now = table.now();
+        let connection = Arc::new(Connection {
+            id: table.next_id.fetch_add(1, Relaxed),
+            address,
+            in_reserve: open.len() >= limits.max_open,
+            table: Arc::downgrade(table),
+            task: AtomicWaker::new(),
+            is_cut: AtomicBool::new(false),
+            is_socket: AtomicBool::new(false),
+            requests: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(now),
+            heard: AtomicU64::new(now),
+            blocked: AtomicU64::new(NEVER),
+        });
+        open.insert(connection.id, Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    fn leave(&self, connection: &Connection) {
+        self.table.open.lock().remove(&connection.id);
+    }
+
+    /// Cuts those that take too long.
+    fn look(&self) {
+        let table = &self.table;
+        let now = table.now();
+        let mut open = table.open.lock();
+        let overdue = open.extract_if(|_, connection| connection.is_overdue(now, &table.limits));
+        table.cut(overdue.map(|(_, connection)| connection));
+    }
+}

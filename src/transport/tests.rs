@@ -1,0 +1,93 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::ports::clock::SystemClock;
+
+fn connections(max_open: usize, reserve: usize) -> Connections {
+    let limits = ConnectionLimits {
+        max_open,
+        reserve,
+        ..ConnectionLimits::default()
+    };
+    Connections::new(limits, Arc::new(SystemClock))
+}
+
+fn from(connections: &Connections, last: u8) -> Arc<Connection> {
+    connections.admit(Some(IpAddr::from([192, 0, 2, last]))).unwrap()
+}
+
+fn is_cut(connection: &Connection) -> bool {
+    connection.is_cut.load(Relaxed)
+}
+
+#[test]
+fn where_all_places_are_taken_the_address_with_most_idle_connections_makes_room() {
+    let connections = connections(4, 2);
+    let alone = from(&connections, 1);
+    let many = [from(&connections, 2), from(&connections, 2), from(&connections, 2)];
+    let busy = many[0].answering();
+    let new = from(&connections, 3);
+    assert!(!new.is_in_reserve());
+    assert_eq!(
+        [&alone, &many[0], &many[1], &many[2]].map(|one| is_cut(one)),
+        [false, false, true, false]
+    );
+    drop(busy);
+    assert_eq!(
+        (connections.open(), connections.cut(), connections.refused()),
+        (4, 1, 0)
+    );
+}
+
+#[test]
+fn where_none_is_idle_there_is_a_reserve_and_then_no_place() {
+    let connections = connections(2, 2);
+    let mut held = Vec::new();
+    for reserved in [false, false, true, true] {
+        let connection = from(&connections, 1);
+        assert_eq!(connection.is_in_reserve(), reserved);
+        held.push((connection.answering(), connection));
+    }
+    assert!(connections.admit(None).is_err());
+    assert_eq!((connections.refused(), connections.cut()), (1, 0));
+    let (answering, connection) = held.pop().unwrap();
+    drop(answering);
+    connections.leave(&connection);
+    assert!(from(&connections, 1).is_in_reserve());
+}
+
+#[test]
+fn a_socket_is_never_idle() {
+    let connections = connections(1, 0);
+    let socket = from(&connections, 1);
+    socket.becomes_socket();
+    assert!(connections.admit(None).is_err());
+    assert!(!is_cut(&socket));
+}
+
+#[test]
+fn each_step_has_its_time() {
+    let connections = connections(2, 1);
+    let limits = connections.table.limits;
+    let late = |connection: &Connection, ms: u64| connection.is_overdue(ms, &limits);
+    let fresh = from(&connections, 1);
+    assert!(!late(&fresh, 4_000) && late(&fresh, 6_000), "it sent nothing");
+    let answering = fresh.answering();
+    assert!(!late(&fresh, 1_000_000), "its request is being answered");
+    drop(answering);
+    assert!(
+        !late(&fresh, 70_000) && late(&fresh, 81_000),
+        "it waits for its next request"
+    );
+    fresh.hear();
+    assert!(late(&fresh, 6_000), "it takes its time with the next one");
+    let slow = from(&connections, 1);
+    let _answering = slow.answering();
+    slow.write_waits();
+    assert!(!late(&slow, 29_000) && late(&slow, 31_000), "it takes nothing");
+    slow.written();
+    assert!(!late(&slow, 31_000));
+    let _busy = fresh.answering();
+    let reserved = from(&connections, 1);
+    assert!(reserved.is_in_reserve() && late(&reserved, 2_000));
+}

@@ -1,0 +1,313 @@
+//! What a single client, or many without a token, may try so that a node answers nobody else.
+
+use std::time::Duration;
+
+use colloquy::{tenancy::Role, transport::ConnectionLimits};
+use futures_util::future::join_all;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+use super::{
+    fakes::PATIENCE,
+    harness::{Options, Server, Socket, json_of},
+};
+
+/// Short limits and few places.
+fn options(max_open: usize) -> Options {
+    let mut options = Options {
+        connections: ConnectionLimits {
+            max_open,
+            reserve: 2,
+            head: Duration::from_millis(400),
+            write: Duration::from_millis(700),
+        },
+        ..Options::default()
+    };
+    options.http.body_timeout_ms = 600;
+    options
+}
+
+async fn connect(server: &Server) -> TcpStream {
+    TcpStream::connect(server.address).await.unwrap()
+}
+
+async fn send(stream: &mut TcpStream, text: &str) {
+    // A server that has had enough may have closed it.
+    let _ = stream.write_all(text.as_bytes()).await;
+}
+
+/// What comes until one text does, or the end.
+async fn until(stream: &mut TcpStream, end: &str) -> String {
+    let mut text = Vec::new();
+    let reading = async {
+        while !String::from_utf8_lossy(&text).contains(end) {
+            let mut part = [0; 4096];
+            match stream.read(&mut part).await {
+                Ok(0) | Err(_) => break,
+                Ok(count) => text.extend_from_slice(&part[..count]),
+            }
+        }
+    };
+    timeout(PATIENCE, reading)
+        .await
+        .expect("the server neither answers nor closes");
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Everything until the connection ends.
+async fn to_the_end(stream: &mut TcpStream) -> String {
+    until(stream, "\0 comes never").await
+}
+
+/// The status of an answer on a new connection.
+async fn status(server: &Server, path: &str, token: Option<&str>) -> u16 {
+    let mut stream = connect(server).await;
+    let token = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
+    send(&mut stream, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n{token}\r\n")).await;
+    let answer = until(&mut stream, "\r\n\r\n").await;
+    answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(0)
+}
+
+fn slow_body(token: &str) -> String {
+    format!(
+        "POST /v1/sessions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+         content-length: 100\r\n\r\n{{"
+    )
+}
+
+#[actix_web::test]
+async fn bodies_of_one_byte_hold_few_connections_and_not_for_long() {
+    let mut options = options(32);
+    options.limits.player_in_flight = 4;
+    let server = Server::with(options);
+    server.demo().await;
+    let (player, other) = (
+        server.token("acme", Role::Player, Some("p7")),
+        server.token("rival", Role::Admin, None),
+    );
+    let mut streams = join_all((0..24).map(|_| connect(&server))).await;
+    for stream in &mut streams {
+        send(stream, &slow_body(&player)).await;
+        assert_eq!(status(&server, "/healthz", None).await, 200);
+        assert_eq!(status(&server, "/v1/worlds", Some(&other)).await, 200);
+    }
+    let answers = join_all(streams.iter_mut().map(to_the_end)).await;
+    let of = |status: &str| answers.iter().filter(|answer| answer.starts_with(status)).count();
+    assert_eq!((of("HTTP/1.1 429"), of("HTTP/1.1 408")), (20, 4), "{answers:?}");
+    // Whoever was refused may come again.
+    assert_eq!(status(&server, "/v1/sessions", Some(&player)).await, 200);
+}
+
+#[actix_web::test]
+async fn idle_connections_make_room_for_others() {
+    let server = Server::with(options(16));
+    let mut idle = Vec::new();
+    for _ in 0..64 {
+        let mut stream = connect(&server).await;
+        send(&mut stream, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert!(until(&mut stream, "}").await.starts_with("HTTP/1.1 200"));
+        idle.push(stream);
+    }
+    assert_eq!(status(&server, "/healthz", None).await, 200);
+}
+
+#[actix_web::test]
+async fn connections_that_say_nothing_make_room_for_others() {
+    let server = Server::with(options(16));
+    let silent = join_all((0..64).map(|_| connect(&server))).await;
+    for _ in 0..4 {
+        assert_eq!(status(&server, "/healthz", None).await, 200);
+    }
+    drop(silent);
+}
+
+#[actix_web::test]
+async fn a_head_has_its_time_the_second_one_too() {
+    let server = Server::with(options(16));
+    let mut first = connect(&server).await;
+    send(&mut first, "GET /heal").await;
+    let mut second = connect(&server).await;
+    send(&mut second, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(until(&mut second, "}").await.starts_with("HTTP/1.1 200"));
+    send(&mut second, "GET").await;
+    to_the_end(&mut first).await;
+    to_the_end(&mut second).await;
+}
+
+#[actix_web::test]
+async fn what_comes_after_a_refusal_is_not_read_for_ever() {
+    let server = Server::with(options(16));
+    let mut stream = connect(&server).await;
+    send(
+        &mut stream,
+        "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n",
+    )
+    .await;
+    assert!(until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 401"));
+    let going_on = async {
+        while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(PATIENCE, going_on).await.expect("the server reads on");
+}
+
+#[actix_web::test]
+async fn a_client_that_takes_nothing_of_its_answers_is_cut() {
+    let server = Server::with(options(16));
+    let mut stream = connect(&server).await;
+    let asking = async {
+        loop {
+            if stream
+                .write_all(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
+                .await
+                .is_err()
+            {
+                break;
+            }
+        }
+    };
+    timeout(PATIENCE, asking)
+        .await
+        .expect("the server waits for its client");
+}
+
+#[actix_web::test]
+async fn where_all_connections_are_busy_probes_are_answered() {
+    let mut options = options(4);
+    options.http.body_timeout_ms = 5_000;
+    let server = Server::with(options);
+    let player = server.token("acme", Role::Player, Some("p7"));
+    let rival = server.token("rival", Role::Player, Some("p7"));
+    let mut busy = join_all((0..4).map(|_| connect(&server))).await;
+    for (stream, token) in busy.iter_mut().zip([&player, &player, &player, &rival]) {
+        send(stream, &slow_body(token)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let full = async {
+        while status(&server, "/v1/sessions", Some(&player)).await != 503 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(4), full)
+        .await
+        .expect("the reserve is for nobody else");
+    assert_eq!(status(&server, "/healthz", None).await, 200);
+    assert_eq!(status(&server, "/metrics", None).await, 200);
+    drop(busy);
+}
+
+#[actix_web::test]
+async fn sockets_that_are_refused_hold_no_place() {
+    let mut options = options(512);
+    options.sockets.max_open = 4;
+    let server = Server::with(options);
+    server.demo().await;
+    let mut refused = Vec::new();
+    for _ in 0..100 {
+        let mut stream = connect(&server).await;
+        send(
+            &mut stream,
+            "GET /v1/ws?ticket=tkt_none HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+             sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        )
+        .await;
+        let answer = until(&mut stream, "\r\n\r\n").await;
+        assert!(
+            answer.starts_with("HTTP/1.1 101") || answer.starts_with("HTTP/1.1 401"),
+            "{answer}"
+        );
+        refused.push((stream, answer));
+    }
+    let told = refused
+        .iter()
+        .filter(|(_, answer)| answer.starts_with("HTTP/1.1 101"))
+        .count();
+    assert!((1..=64).contains(&told), "{told}");
+    let mut socket = server.socket(&server.token("acme", Role::Player, Some("p7"))).await;
+    socket.session().await;
+}
+
+#[actix_web::test]
+async fn a_tenant_leaves_sockets_to_others_a_backends_too() {
+    let mut options = options(512);
+    options.sockets.max_open = 20;
+    let server = Server::with(options);
+    server.demo().await;
+    let backend = server.token("acme", Role::Backend, None);
+    let mut open = Vec::new();
+    let refused = loop {
+        let mut request = server.upgrade("");
+        let bearer = format!("Bearer {backend}").parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        match Socket::open(request).await {
+            Ok(socket) => open.push(socket),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(open.len(), 16);
+    assert!(refused.to_string().contains("429"), "{refused}");
+    let _theirs = server.socket(&server.token("rival", Role::Admin, None)).await;
+}
+
+#[actix_web::test]
+async fn a_tenant_leaves_requests_to_others() {
+    let mut options = options(20);
+    options.http.body_timeout_ms = 5_000;
+    let server = Server::with(options);
+    let backend = server.token("acme", Role::Backend, None);
+    let mut busy = Vec::new();
+    for _ in 0..18 {
+        let mut stream = connect(&server).await;
+        send(&mut stream, &slow_body(&backend)).await;
+        busy.push(stream);
+    }
+    let mine = async {
+        while status(&server, "/v1/worlds", Some(&backend)).await != 429 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(4), mine)
+        .await
+        .expect("the tenant has no share of its own");
+    let other = server.token("rival", Role::Admin, None);
+    assert_eq!(status(&server, "/v1/worlds", Some(&other)).await, 200);
+}
+
+#[actix_web::test]
+async fn players_of_one_address_have_so_many_requests_at_once_by_what_a_trusted_proxy_says() {
+    let mut options = options(64);
+    options.limits.address_in_flight = 2;
+    options.http.body_timeout_ms = 5_000;
+    options.http.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    let server = Server::with(options);
+    server.demo().await;
+    let behind = |player: &str, address: &str| {
+        let token = server.token("acme", Role::Player, Some(player));
+        slow_body(&token).replacen("host: x", &format!("host: x\r\nx-forwarded-for: {address}"), 1)
+    };
+    let mut streams = join_all((0..4).map(|_| connect(&server))).await;
+    send(&mut streams[0], &behind("p1", "192.0.2.1")).await;
+    // What the client itself claims stands before what its proxy saw.
+    send(&mut streams[1], &behind("p2", "198.51.100.7, 192.0.2.1")).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    send(&mut streams[2], &behind("p3", "192.0.2.1, 127.0.0.9")).await;
+    let refused = until(&mut streams[2], "}").await;
+    assert!(refused.contains("an address may have 2"), "{refused}");
+    let other = server.client(server.token("acme", Role::Player, Some("p4")));
+    let sent = other
+        .request(reqwest::Method::POST, "/v1/sessions")
+        .header("x-forwarded-for", "192.0.2.2")
+        .json(&json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p4"}))
+        .send();
+    let (status, body) = json_of(sent.await.unwrap()).await;
+    assert_eq!(status.as_u16(), 201, "{body}");
+}

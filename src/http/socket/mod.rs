@@ -43,7 +43,10 @@ pub struct SocketQuery {
 #[utoipa::path(
     tag = "socket",
     params(SocketQuery, ("Sec-WebSocket-Protocol" = Option<String>, Header, description = "`colloquy.v1, bearer.<jwt>` in place of the Authorization header")),
-    responses((status = 101, description = "The connection is a WebSocket from here on")),
+    responses(
+        (status = 101, description = "The connection is a WebSocket from here on"),
+        (status = 400, description = "The request does not ask for an upgrade to a WebSocket"),
+    ),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[get("/v1/ws")]

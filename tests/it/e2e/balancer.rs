@@ -329,12 +329,14 @@ fn sockets_are_passed_on_and_hops_of_clients_are_not() {
         let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let request = "GET /v1/ws HTTP/1.1\r\nhost: players\r\nconnection: Upgrade\r\nupgrade: websocket\r\n";
         socket
-            .write_all(format!("{request}sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\nx-colloquy-hop: forged\r\n\r\n").as_bytes())
+            .write_all(format!("{request}sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\nx-colloquy-hop: forged\r\nx-forwarded-for: 1.2.3.4\r\n\r\n").as_bytes())
             .unwrap();
         let mut answer = String::new();
         let _ = socket.read_to_string(&mut answer);
         assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
         assert!(answer.contains("get /v1/ws"), "{answer}");
         assert!(!answer.contains("forged"), "{answer}");
+        // Nor does a client say which address it has.
+        assert!(answer.contains("\r\nx-forwarded-for: 127.0.0.1\r\n"), "{answer}");
     }
 }

@@ -61,6 +61,7 @@ pub(super) async fn join(
         owners.clone(),
         Some(own_index.clone() as Arc<dyn OwnIndex>),
         secret,
+        section.previous_secret.as_ref(),
         services.clock.clone(),
         url.clone(),
     )

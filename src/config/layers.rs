@@ -49,6 +49,12 @@ impl Kind {
 /// Keys that have no default and are therefore not in the defaults file (there as comments).
 /// `*` stands for any name.
 const WITHOUT_DEFAULT: &[(&str, Kind)] = &[
+    ("auth.issuers.*.iss", Kind::Text),
+    ("auth.issuers.*.jwks_file", Kind::Text),
+    ("auth.issuers.*.public_key_file", Kind::Text),
+    ("auth.issuers.*.public_key_kid", Kind::Text),
+    ("auth.issuers.*.tenants", Kind::List),
+    ("auth.issuers.*.roles", Kind::List),
     ("llm.endpoints.*.base_url", Kind::Text),
     ("llm.endpoints.*.api_key", Kind::Text),
     ("llm.endpoints.*.supports_json_schema", Kind::Switch),

@@ -1,11 +1,13 @@
 //! What a valid configuration is: numbers within their ranges, the choices of every enumeration, and
 //! what must fit together.
 
+mod auth;
+
 use figment::value::{Num, Value};
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
 
-use super::{Config, Fault, layers::Merged, ranges::RANGES, sections::Listen};
+use super::{Config, Fault, layers::Merged, ranges::RANGES};
 use crate::telemetry::CAN_EXPORT;
 
 const CHOICES: &[(&str, &[&str])] = &[
@@ -108,7 +110,7 @@ pub(super) fn check_whole(config: &Config, faults: &mut Vec<Fault>) {
     };
     check_stores(config, &mut fault);
     check_node(config, &mut fault);
-    check_auth(config, &mut fault);
+    auth::check(config, &mut fault);
     check_models(config, &mut fault);
     check_numbers(config, &mut fault);
     check_traces(config, &mut fault);
@@ -192,6 +194,7 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
         }
         return;
     };
+    auth::check_previous("node", node.secret.as_ref(), node.previous_secret.as_ref(), fault);
     let plain = url.split_once("://").map_or("", |(_, rest)| rest);
     if !is_http(url) || plain.contains(['/', '?', '#', '@']) {
         fault(
@@ -228,54 +231,6 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
 
 /// RFC 7518 §3.2: an HS256 key has at least as many bits as the hash.
 const SECRET_BYTES: usize = 32;
-
-fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    use secrecy::ExposeSecret;
-    let beyond_loopback = match config.server.listen.parse::<Listen>() {
-        Ok(listen) => !listen.0.ip().is_loopback(),
-        Err(what) => {
-            fault("server.listen", what);
-            false
-        }
-    };
-    if beyond_loopback && config.auth.needs_secret() {
-        fault(
-            "server.listen",
-            format!(
-                "{} is reachable from other machines, and no key to check tokens with is configured: set \
-                 auth.hs256_secret (COLLOQUY__AUTH__HS256_SECRET, at least {SECRET_BYTES} bytes), auth.jwks_file or \
-                 auth.public_key_file, or listen on 127.0.0.1",
-                config.server.listen
-            ),
-        );
-    }
-    if config
-        .auth
-        .hs256_secret
-        .as_ref()
-        .is_some_and(|secret| secret.expose_secret().len() < SECRET_BYTES)
-    {
-        fault("auth.hs256_secret", format!("must have at least {SECRET_BYTES} bytes"));
-    }
-    if config.auth.audience.is_empty() {
-        fault("auth.audience", "must not be empty".into());
-    }
-    for (key, path) in [
-        ("auth.jwks_file", &config.auth.jwks_file),
-        ("auth.public_key_file", &config.auth.public_key_file),
-        ("llm.tokenizer_file", &config.llm.tokenizer_file),
-    ] {
-        if let Some(path) = path.as_ref().filter(|path| !path.is_file()) {
-            fault(key, format!("there is no file {}", path.display()));
-        }
-    }
-    if config.auth.default_ttl_s > config.auth.max_ttl_s {
-        fault("auth.default_ttl_s", "must not be above auth.max_ttl_s".into());
-    }
-    if config.socket.silence_s <= config.socket.ping_s {
-        fault("socket.silence_s", "must be longer than socket.ping_s".into());
-    }
-}
 
 fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let llm = &config.llm;

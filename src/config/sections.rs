@@ -26,7 +26,10 @@ use crate::{
         scoring::{RecallPreset, RecallWeights},
     },
     telemetry::{Format, TraceExport},
-    tenancy::{auth::AuthSettings, limits::LimitSettings},
+    tenancy::{
+        auth::{AuthSettings, IssuerSettings},
+        limits::LimitSettings,
+    },
 };
 
 /// The whole configuration, valid.
@@ -154,6 +157,9 @@ pub struct NodeSection {
     pub url: Option<String>,
     #[serde(deserialize_with = "secret")]
     pub secret: Option<SecretString>,
+    /// The secret before that one: what is signed with it is still believed.
+    #[serde(deserialize_with = "secret")]
+    pub previous_secret: Option<SecretString>,
     pub heartbeat_ms: u64,
     pub lease_ms: u64,
 }
@@ -223,12 +229,16 @@ impl VectorsSection {
 pub struct AuthSection {
     #[serde(deserialize_with = "secret")]
     pub hs256_secret: Option<SecretString>,
+    #[serde(deserialize_with = "secret")]
+    pub hs256_previous_secret: Option<SecretString>,
     #[serde(deserialize_with = "path_if_set")]
     pub public_key_file: Option<PathBuf>,
     #[serde(deserialize_with = "unset_if_empty")]
     pub public_key_kid: Option<String>,
     #[serde(deserialize_with = "path_if_set")]
     pub jwks_file: Option<PathBuf>,
+    #[serde(default)]
+    pub issuers: BTreeMap<String, IssuerSettings>,
     pub audience: String,
     pub leeway_s: u64,
     pub default_ttl_s: u64,
@@ -242,16 +252,21 @@ impl AuthSection {
     /// Whether nothing is configured to check tokens with, so that a secret has to be generated.
     #[must_use]
     pub fn needs_secret(&self) -> bool {
-        self.hs256_secret.is_none() && self.public_key_file.is_none() && self.jwks_file.is_none()
+        self.hs256_secret.is_none()
+            && self.public_key_file.is_none()
+            && self.jwks_file.is_none()
+            && self.issuers.is_empty()
     }
     /// The settings of the authenticator; `generated` stands in when [`Self::needs_secret`].
     #[must_use]
     pub fn settings(&self, generated: Option<SecretString>) -> AuthSettings {
         AuthSettings {
             hs256_secret: self.hs256_secret.clone().or(generated),
+            hs256_previous_secret: self.hs256_previous_secret.clone(),
             public_key_file: self.public_key_file.clone(),
             public_key_kid: self.public_key_kid.clone(),
             jwks_file: self.jwks_file.clone(),
+            issuers: self.issuers.clone(),
             audience: self.audience.clone(),
             leeway_s: self.leeway_s,
             default_ttl_s: self.default_ttl_s,

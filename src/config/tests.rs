@@ -432,3 +432,97 @@ fn prices_are_read_from_every_layer_and_a_wrong_one_is_named() {
     assert!(faults[0].key.starts_with("llm.prices"), "{faults:?}");
     assert!(faults[0].what.contains("prompt/cached/completion"), "{faults:?}");
 }
+
+#[test]
+fn an_issuer_has_a_name_keys_tenants_and_roles_of_its_own() {
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    const OTHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock");
+    let set = |changes: &[(&str, &str)]| {
+        let mut values = vec![
+            ("STUDIO__ISS", "https://login.studio.example"),
+            ("STUDIO__JWKS_FILE", FILE),
+            ("STUDIO__TENANTS", "studio-a,studio-b"),
+            ("STUDIO__ROLES", "backend,player"),
+        ];
+        for (name, value) in changes {
+            values.retain(|(other, _)| other != name);
+            values.push((*name, *value));
+        }
+        let named: Vec<(String, &str)> = values
+            .into_iter()
+            .map(|(name, value)| match name.strip_prefix('/') {
+                Some(name) => (format!("COLLOQUY__AUTH__{name}"), value),
+                None => (format!("COLLOQUY__AUTH__ISSUERS__{name}"), value),
+            })
+            .collect();
+        let vars: Vec<(&str, &str)> = named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        Config::load(&with_env(&vars))
+    };
+    let config = set(&[]).unwrap();
+    let studio = &config.auth.issuers["studio"];
+    assert_eq!(studio.tenants, ["studio-a", "studio-b"]);
+    assert_eq!(
+        studio.roles,
+        [crate::tenancy::Role::Backend, crate::tenancy::Role::Player]
+    );
+    assert!(!config.auth.needs_secret());
+    let second = [
+        ("PARTNER__ISS", "https://partner.example"),
+        ("PARTNER__JWKS_FILE", OTHER),
+        ("PARTNER__TENANTS", "*"),
+        ("PARTNER__ROLES", "player"),
+    ];
+    assert!(set(&second).is_ok());
+    for (changes, key) in [
+        (vec![("STUDIO__ISS", "")], "auth.issuers.studio.iss"),
+        (
+            vec![("STUDIO__JWKS_FILE", "/nowhere.json")],
+            "auth.issuers.studio.jwks_file",
+        ),
+        (vec![("STUDIO__PUBLIC_KEY_FILE", OTHER)], "auth.issuers.studio"),
+        (
+            vec![("STUDIO__PUBLIC_KEY_KID", "k")],
+            "auth.issuers.studio.public_key_kid",
+        ),
+        (vec![("STUDIO__TENANTS", "")], "auth.issuers.studio.tenants"),
+        (vec![("STUDIO__TENANTS", "NO,ok")], "auth.issuers.studio.tenants"),
+        (vec![("STUDIO__TENANTS", "*,ok")], "auth.issuers.studio.tenants"),
+        (vec![("STUDIO__ROLES", "")], "auth.issuers.studio.roles"),
+        (vec![("STUDIO__ROLES", "root")], "auth.issuers.studio.roles.0"),
+        (vec![("STUDIO__NOPE", "1")], "auth.issuers.studio.nope"),
+        // Keys that two could sign with.
+        (vec![("/JWKS_FILE", FILE)], "auth.issuers.studio.jwks_file"),
+        (
+            [&second[..1], &[("PARTNER__JWKS_FILE", FILE)], &second[2..]].concat(),
+            "auth.issuers.studio.jwks_file",
+        ),
+        (
+            [&[("PARTNER__ISS", "https://login.studio.example")], &second[1..]].concat(),
+            "auth.issuers.studio.iss",
+        ),
+    ] {
+        let Faults(found) = set(&changes).unwrap_err();
+        assert_eq!(keys(&found), [key], "{changes:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_secret_before_is_as_long_and_another() {
+    let long = "s".repeat(32);
+    let auth = ("COLLOQUY__AUTH__HS256_SECRET", long.as_str());
+    for wrong in ["short", long.as_str()] {
+        let before = ("COLLOQUY__AUTH__HS256_PREVIOUS_SECRET", wrong);
+        assert_eq!(keys(&faults(&[auth, before])), ["auth.hs256_previous_secret"]);
+        let node = [
+            ("COLLOQUY__NODE__URL", "http://10.0.0.7:8080"),
+            ("COLLOQUY__NODE__SECRET", long.as_str()),
+            ("COLLOQUY__LEDGER__URL", "postgres://x"),
+            auth,
+            ("COLLOQUY__NODE__PREVIOUS_SECRET", wrong),
+        ];
+        assert_eq!(keys(&faults(&node)), ["node.previous_secret"]);
+    }
+    let before = "t".repeat(32);
+    let before = ("COLLOQUY__AUTH__HS256_PREVIOUS_SECRET", before.as_str());
+    assert!(Config::load(&with_env(&[auth, before])).is_ok());
+}

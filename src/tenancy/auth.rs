@@ -3,17 +3,22 @@
 //! Owns the verification keys, the claims, minting of tokens and the single-use tickets. Does not
 //! own what a role may do: that is stated by each route's extractor.
 
+mod issuers;
 mod keys;
 mod tickets;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
-pub use self::{keys::KeyError, tickets::Tickets};
+pub use self::{
+    issuers::{ALL_TENANTS, IssuerSettings},
+    keys::KeyError,
+    tickets::Tickets,
+};
 use super::{Principal, Role};
 use crate::{
     ids::{PlayerId, TenantId, WorldId},
@@ -21,13 +26,17 @@ use crate::{
 };
 
 /// Where tokens come from. Defaults are in `config/default.toml`, section `[auth]`.
-/// At least one of the secret, the public key and the JWKS file must be set.
+/// At least one of the secret, the public key, the JWKS file and the issuers must be set. The secret, the public key and
+/// the JWKS file are the operator's own: tokens checked with them may be for every tenant and role.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthSettings {
     /// Shared secret of HS256 tokens, at least 32 bytes; unset.
     #[serde(default)]
     pub hs256_secret: Option<SecretString>,
+    /// The shared secret before that one: its tokens are still believed, and none is signed with it; unset.
+    #[serde(default)]
+    pub hs256_previous_secret: Option<SecretString>,
     /// PEM file with one public key (RSA: RS256, Ed25519: EdDSA, P-256: ES256); unset.
     #[serde(default)]
     pub public_key_file: Option<PathBuf>,
@@ -37,6 +46,9 @@ pub struct AuthSettings {
     /// JWKS file; a token then names its key by `kid`. Read again when the file changes; unset.
     #[serde(default)]
     pub jwks_file: Option<PathBuf>,
+    /// Further issuers, by name. A token whose `iss` is one of theirs is checked with that one's keys alone; none.
+    #[serde(default)]
+    pub issuers: BTreeMap<String, IssuerSettings>,
     /// What `aud` must be; `colloquy`.
     pub audience: String,
     /// Clock skew allowed for `exp` and `nbf`, in seconds; 5.
@@ -204,7 +216,10 @@ impl Authenticator {
     }
 
     fn check_token(&self, token: &str) -> Result<Principal, AuthError> {
-        let received: Received = self.keys.verify(token)?;
+        let (received, issuer): (Received, _) = self.keys.verify(token)?;
+        if let Some(issuer) = issuer {
+            issuer.check(&received.claims)?;
+        }
         let now = self.clock.now().timestamp();
         let leeway = i64::try_from(self.settings.leeway_s).unwrap_or(0);
         if received.exp.saturating_add(leeway) <= now {

@@ -46,12 +46,13 @@ struct Claims {
 /// The shared secret as keys.
 pub(super) struct Keys {
     sign: EncodingKey,
-    verify: DecodingKey,
+    /// The secret's, and that of the one before.
+    verify: Vec<DecodingKey>,
     rules: Validation,
 }
 
 impl Keys {
-    pub(super) fn new(secret: &[u8]) -> Self {
+    pub(super) fn new(secret: &[u8], previous: Option<&[u8]>) -> Self {
         let mut rules = Validation::new(Algorithm::HS256);
         rules.set_audience(&[AUDIENCE]);
         rules.set_required_spec_claims(&["exp", "aud"]);
@@ -59,7 +60,11 @@ impl Keys {
         rules.validate_exp = false;
         Self {
             sign: EncodingKey::from_secret(secret),
-            verify: DecodingKey::from_secret(secret),
+            verify: [secret]
+                .into_iter()
+                .chain(previous)
+                .map(DecodingKey::from_secret)
+                .collect(),
             rules,
         }
     }
@@ -76,8 +81,12 @@ impl Keys {
     }
 
     fn verify(&self, text: &str, now: DateTime<Utc>) -> Result<Hop, &'static str> {
-        let claims = jsonwebtoken::decode::<Claims>(text, &self.verify, &self.rules)
-            .map_err(|_| "it is not signed by a node")?
+        let read = |key| jsonwebtoken::decode::<Claims>(text, key, &self.rules).ok();
+        let claims = self
+            .verify
+            .iter()
+            .find_map(read)
+            .ok_or("it is not signed by a node")?
             .claims;
         if claims.exp <= now.timestamp() || claims.iat > now.timestamp() + LIFE_S {
             return Err("it has expired");
@@ -121,7 +130,7 @@ mod tests {
     #[test]
     fn a_hop_is_believed_for_a_moment_and_from_a_node_only() {
         let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
-        let keys = Keys::new(b"a secret that all of the nodes know");
+        let keys = Keys::new(b"a secret that all of the nodes know", None);
         let hop = Hop {
             from: NodeId::from_u128(1),
             to: NodeId::from_u128(2),
@@ -133,7 +142,7 @@ mod tests {
         assert!(keys.verify(&signed, now + TimeDelta::seconds(LIFE_S)).is_err());
         assert!(keys.verify(&signed, now - TimeDelta::seconds(LIFE_S + 1)).is_err());
         assert!(
-            Keys::new(b"another secret of somebody else, long")
+            Keys::new(b"another secret of somebody else, long", None)
                 .verify(&signed, now)
                 .is_err()
         );
@@ -141,5 +150,28 @@ mod tests {
         let at = forged.len() / 2;
         forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
         assert!(keys.verify(std::str::from_utf8(&forged).unwrap(), now).is_err());
+    }
+    #[test]
+    fn a_secret_is_replaced_node_by_node() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let (first, second) = (
+            b"the secret that all of the nodes had",
+            b"the secret that all nodes are given",
+        );
+        let hop = Hop {
+            from: NodeId::from_u128(1),
+            to: NodeId::from_u128(2),
+            request: "GET /v1/worlds".to_owned(),
+            who: None,
+        };
+        let believes = |other: &Keys, keys: &Keys| other.verify(&keys.sign(&hop, now).unwrap(), now).is_ok();
+        let (old, new) = (Keys::new(first, None), Keys::new(second, None));
+        // The new secret is known to all before any signs with it.
+        let told = Keys::new(first, Some(second));
+        let changed = Keys::new(second, Some(first));
+        assert!(believes(&told, &old) && believes(&old, &told));
+        assert!(believes(&changed, &told) && believes(&told, &changed));
+        assert!(believes(&changed, &new) && believes(&new, &changed));
+        assert!(!believes(&new, &old) && !believes(&old, &changed));
     }
 }

@@ -68,7 +68,7 @@ impl From<Unsent> for Problem {
 }
 
 impl Nodes {
-    /// `secret` is the same on every node.
+    /// `secret` is the same on every node; what is signed with the `previous` one is believed as well.
     ///
     /// # Errors
     /// The HTTP client cannot be made.
@@ -77,6 +77,7 @@ impl Nodes {
         owners: Option<Arc<dyn OwnerCache>>,
         index: Option<Arc<dyn OwnIndex>>,
         secret: &SecretString,
+        previous: Option<&SecretString>,
         clock: Arc<dyn Clock>,
         own_url: String,
     ) -> reqwest::Result<Self> {
@@ -94,7 +95,10 @@ impl Nodes {
             neighbours,
             owners,
             index,
-            keys: Arc::new(hop::Keys::new(secret.expose_secret().as_bytes())),
+            keys: Arc::new(hop::Keys::new(
+                secret.expose_secret().as_bytes(),
+                previous.map(|previous| previous.expose_secret().as_bytes()),
+            )),
             client,
             clock,
             own_url,

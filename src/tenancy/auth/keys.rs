@@ -1,4 +1,5 @@
-//! Verification keys: each allows exactly one algorithm, so a token cannot choose another.
+//! Verification keys: each allows exactly one algorithm, so a token cannot choose another. The keys of one issuer are
+//! one set, and a token is checked with the set of its `iss` alone.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,22 +14,24 @@ use jsonwebtoken::{
 };
 use parking_lot::RwLock;
 use secrecy::ExposeSecret;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{AuthError, AuthSettings};
+use super::{AuthError, AuthSettings, issuers::Issuer};
 
 /// Why the configured keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("auth: set one of hs256_secret, public_key_file and jwks_file")]
+    #[error("auth: set one of hs256_secret, public_key_file, jwks_file and issuers")]
     None,
-    #[error("auth.hs256_secret is shorter than 32 bytes")]
+    #[error("auth.hs256_secret, or the one before it, is shorter than 32 bytes")]
     ShortSecret,
+    #[error("auth.issuers.{name}: {why}")]
+    BadIssuer { name: String, why: String },
     #[error("auth: {path} cannot be read: {why}")]
     Unreadable { path: PathBuf, why: String },
-    #[error("auth.public_key_file: {0} holds no RSA, Ed25519 or P-256 public key in PEM")]
+    #[error("auth: public_key_file: {0} holds no RSA, Ed25519 or P-256 public key in PEM")]
     NotAKey(PathBuf),
-    #[error("auth.jwks_file: {path}: {why}")]
+    #[error("auth: jwks_file: {path}: {why}")]
     BadJwks { path: PathBuf, why: String },
 }
 
@@ -39,8 +42,21 @@ struct Key {
     validation: Validation,
 }
 
-/// Every key of this server.
+/// Every key of this server: the operator's own, and those of each issuer.
 pub(super) struct Keys {
+    own: KeySet,
+    issuers: Vec<Issuer>,
+}
+
+/// What decides on the keys that a token is checked with. What it says is believed by them, or by nobody.
+#[derive(Deserialize)]
+struct Unverified {
+    #[serde(default)]
+    iss: Option<String>,
+}
+
+/// The keys of one issuer.
+pub(super) struct KeySet {
     fixed: Vec<Key>,
     jwks: Option<JwksFile>,
 }
@@ -53,44 +69,86 @@ struct JwksFile {
 
 impl Keys {
     pub(super) fn load(settings: &AuthSettings) -> Result<Self, KeyError> {
+        let secrets = [&settings.hs256_secret, &settings.hs256_previous_secret];
+        let secrets: Vec<&[u8]> = secrets
+            .into_iter()
+            .flatten()
+            .map(|secret| secret.expose_secret().as_bytes())
+            .collect();
         let audience = &settings.audience;
+        let own = KeySet::load(
+            &secrets,
+            settings.public_key_file.as_deref(),
+            settings.public_key_kid.as_deref(),
+            settings.jwks_file.as_deref(),
+            audience,
+        )?;
+        let issuers = settings.issuers.iter();
+        let issuers: Vec<Issuer> = issuers
+            .map(|(name, issuer)| Issuer::load(name, issuer, audience))
+            .collect::<Result<_, KeyError>>()?;
+        if own.is_empty() && issuers.is_empty() {
+            return Err(KeyError::None);
+        }
+        Ok(Self { own, issuers })
+    }
+
+    /// The claims of a token whose signature, algorithm and audience are right, and the issuer whose keys say so;
+    /// `None`: the operator's own. Times are not checked here: the caller has the clock.
+    pub(super) fn verify<T: DeserializeOwned>(&self, token: &str) -> Result<(T, Option<&Issuer>), AuthError> {
+        if self.issuers.is_empty() {
+            return Ok((self.own.verify(token)?, None));
+        }
+        let Unverified { iss } = jsonwebtoken::dangerous::insecure_decode_claims(token)
+            .map_err(|_| AuthError::Invalid("its claims cannot be read, or its issuer (iss) is no text"))?;
+        let issuer = iss.and_then(|iss| self.issuers.iter().find(|issuer| issuer.iss == iss));
+        let keys = issuer.map_or(&self.own, |issuer| &issuer.keys);
+        Ok((keys.verify(token)?, issuer))
+    }
+}
+
+impl KeySet {
+    pub(super) fn load(
+        secrets: &[&[u8]],
+        public_key_file: Option<&Path>,
+        public_key_kid: Option<&str>,
+        jwks_file: Option<&Path>,
+        audience: &str,
+    ) -> Result<Self, KeyError> {
         let mut fixed = Vec::new();
-        if let Some(secret) = &settings.hs256_secret {
-            let secret = secret.expose_secret().as_bytes();
+        for secret in secrets {
             if secret.len() < 32 {
                 return Err(KeyError::ShortSecret);
             }
+            let decoding = DecodingKey::from_secret(secret);
+            fixed.push(Key::new(None, Algorithm::HS256, decoding, audience));
+        }
+        if let Some(path) = public_key_file {
+            let (algorithm, decoding) = public_key(&read(path)?).ok_or_else(|| KeyError::NotAKey(path.to_owned()))?;
             fixed.push(Key::new(
-                None,
-                Algorithm::HS256,
-                DecodingKey::from_secret(secret),
+                public_key_kid.map(str::to_owned),
+                algorithm,
+                decoding,
                 audience,
             ));
         }
-        if let Some(path) = &settings.public_key_file {
-            let (algorithm, decoding) = public_key(&read(path)?).ok_or_else(|| KeyError::NotAKey(path.clone()))?;
-            fixed.push(Key::new(settings.public_key_kid.clone(), algorithm, decoding, audience));
-        }
-        let jwks = settings
-            .jwks_file
-            .as_ref()
-            .map(|path| JwksFile::load(path, audience))
-            .transpose()?;
-        if fixed.is_empty() && jwks.is_none() {
-            return Err(KeyError::None);
-        }
+        let jwks = jwks_file.map(|path| JwksFile::load(path, audience)).transpose()?;
         Ok(Self { fixed, jwks })
     }
 
-    /// The claims of a token whose signature, algorithm and audience are right. Times are not
-    /// checked here: the caller has the clock.
-    pub(super) fn verify<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && self.jwks.is_none()
+    }
+
+    fn verify<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
         // `none` and names it does not know fail here already.
         let header = jsonwebtoken::decode_header(token)
             .map_err(|_| AuthError::Invalid("it is not a JWT signed with HS256, RS256, ES256 or EdDSA"))?;
         let fixed = |key: &&Key| key.algorithm == header.alg && key.kid == header.kid;
-        if let Some(key) = self.fixed.iter().find(fixed) {
-            return key.decode(token);
+        let tries = self.fixed.iter().filter(fixed).map(|key| key.decode(token));
+        // The secret, and the one before it.
+        if let Some(read) = tries.reduce(|first, second| if first.is_ok() { first } else { second.or(first) }) {
+            return read;
         }
         let Some(jwks) = &self.jwks else {
             let known = self.fixed.iter().any(|key| key.algorithm == header.alg);

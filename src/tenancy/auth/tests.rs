@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod issuers;
+
 use async_trait::async_trait;
 use chrono::TimeZone;
 use jsonwebtoken::jwk::Jwk;
@@ -39,9 +41,11 @@ fn start() -> DateTime<Utc> {
 fn settings() -> AuthSettings {
     AuthSettings {
         hs256_secret: Some(SECRET.to_owned().into()),
+        hs256_previous_secret: None,
         public_key_file: None,
         public_key_kid: None,
         jwks_file: None,
+        issuers: std::collections::BTreeMap::new(),
         audience: "colloquy".into(),
         leeway_s: 5,
         default_ttl_s: 3_600,
@@ -339,4 +343,40 @@ fn unusable_keys_are_named() {
         ..none
     };
     assert!(matches!(new(not_jwks), Err(KeyError::BadJwks { .. })));
+}
+
+#[tokio::test]
+async fn the_secret_before_is_believed_and_signs_nothing() {
+    const BEFORE: &str = "the secret before, of thirty-two bytes";
+    let (auth, _) = authenticator(AuthSettings {
+        hs256_previous_secret: Some(BEFORE.to_owned().into()),
+        ..settings()
+    });
+    let with = |secret: &str| {
+        let key = EncodingKey::from_secret(secret.as_bytes());
+        sign(&claims(|_| {}), Algorithm::HS256, &key, None)
+    };
+    for secret in [SECRET, BEFORE] {
+        assert!(auth.verify(&with(secret)).await.is_ok());
+    }
+    let other = with("the secret before that one, long ago");
+    assert!(auth.verify(&other).await.is_err());
+    // Whoever has the new one alone believes what is minted, and no longer what is not.
+    let (after, _) = authenticator(settings());
+    let minted = Claims {
+        sub: "s".into(),
+        tid: "acme".parse().unwrap(),
+        role: Role::Backend,
+        pid: None,
+        wid: None,
+    };
+    let minted = auth.mint(&minted, Duration::from_mins(1)).unwrap();
+    assert!(after.verify(&minted.text).await.is_ok());
+    assert!(after.verify(&with(BEFORE)).await.is_err());
+    let short = AuthSettings {
+        hs256_previous_secret: Some("short".to_owned().into()),
+        ..settings()
+    };
+    let short = Authenticator::new(short, ManualClock::at(start()), Arc::new(Tenants)).map(drop);
+    assert!(matches!(short, Err(KeyError::ShortSecret)));
 }

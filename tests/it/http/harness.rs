@@ -74,9 +74,11 @@ impl Default for Options {
             },
             auth: AuthSettings {
                 hs256_secret: Some("a secret that only these tests know of".to_owned().into()),
+                hs256_previous_secret: None,
                 public_key_file: None,
                 public_key_kid: None,
                 jwks_file: None,
+                issuers: std::collections::BTreeMap::new(),
                 audience: "colloquy".into(),
                 leeway_s: 0,
                 default_ttl_s: 3_600,

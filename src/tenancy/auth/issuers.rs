@@ -1,0 +1,93 @@
+//! Issuers of tokens besides the operator: each has its own keys, and speaks for some tenants and roles only.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use serde::Deserialize;
+
+use super::{AuthError, Claims, KeyError};
+use crate::{
+    ids::TenantId,
+    tenancy::{Role, auth::keys::KeySet},
+};
+
+/// One issuer: a section `[auth.issuers.NAME]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerSettings {
+    /// What `iss` of its tokens is, letter for letter.
+    pub iss: String,
+    /// Its JWKS file; a token names its key by `kid`. Read again when the file changes. This, or the public key.
+    #[serde(default)]
+    pub jwks_file: Option<PathBuf>,
+    /// PEM file with its one public key.
+    #[serde(default)]
+    pub public_key_file: Option<PathBuf>,
+    /// `kid` of that key; unset: tokens signed with it must name none.
+    #[serde(default)]
+    pub public_key_kid: Option<String>,
+    /// The tenants its tokens may be for; `*`: all.
+    pub tenants: Vec<String>,
+    /// The roles its tokens may have.
+    pub roles: Vec<Role>,
+}
+
+/// Stands for every tenant.
+pub const ALL_TENANTS: &str = "*";
+
+/// An issuer with its keys.
+pub(super) struct Issuer {
+    pub iss: String,
+    pub keys: KeySet,
+    /// `None`: all of them.
+    tenants: Option<BTreeSet<TenantId>>,
+    roles: Vec<Role>,
+}
+
+impl Issuer {
+    pub(super) fn load(name: &str, settings: &IssuerSettings, audience: &str) -> Result<Self, KeyError> {
+        let bad = |why: &str| KeyError::BadIssuer {
+            name: name.to_owned(),
+            why: why.to_owned(),
+        };
+        let keys = KeySet::load(
+            &[],
+            settings.public_key_file.as_deref(),
+            settings.public_key_kid.as_deref(),
+            settings.jwks_file.as_deref(),
+            audience,
+        )?;
+        if keys.is_empty() {
+            return Err(bad("it has no keys: set jwks_file or public_key_file"));
+        }
+        let all = settings.tenants.iter().any(|tenant| tenant == ALL_TENANTS);
+        let tenants = settings.tenants.iter().map(|tenant| tenant.parse());
+        let tenants = if all {
+            None
+        } else {
+            Some(
+                tenants
+                    .collect::<Result<_, _>>()
+                    .map_err(|_| bad("one of its tenants is no id"))?,
+            )
+        };
+        Ok(Self {
+            iss: settings.iss.clone(),
+            keys,
+            tenants,
+            roles: settings.roles.clone(),
+        })
+    }
+
+    /// Whether it may speak for whom these claims name.
+    pub(super) fn check(&self, claims: &Claims) -> Result<(), AuthError> {
+        if self.tenants.as_ref().is_some_and(|own| !own.contains(&claims.tid)) {
+            return Err(AuthError::Invalid(
+                "its issuer (iss) does not speak for this tenant (tid)",
+            ));
+        }
+        if !self.roles.contains(&claims.role) {
+            return Err(AuthError::Invalid("its issuer (iss) does not give this role"));
+        }
+        Ok(())
+    }
+}

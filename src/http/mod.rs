@@ -15,6 +15,8 @@ pub mod errors;
 mod etag;
 mod extract;
 mod facts;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod health;
 mod idempotency;
 mod jobs;

@@ -5,4 +5,6 @@ mod find;
 mod view;
 
 pub use edit::{create_fact, edit_fact, remove_fact, restore_fact};
+#[cfg(any(test, feature = "fuzzing"))]
+pub use find::FactsQuery;
 pub use find::{fact_history, get_fact, list_facts};

@@ -120,6 +120,12 @@ pub fn accepted(request: &HttpRequest) -> Result<Option<Hop>, Problem> {
     Ok(Some(hop))
 }
 
+/// Reads a hop as [`accepted`] does, but for what the request itself has to say.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read(text: &str, secret: &[u8], now: DateTime<Utc>) -> Result<Hop, &'static str> {
+    Keys::new(secret).verify(text, now)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -17,6 +17,8 @@ use reqwest::{Client, Method, Response, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
 pub use self::hop::Hop;
+#[cfg(feature = "fuzzing")]
+pub(super) use self::hop::read;
 pub(super) use self::{
     forward::{RawBody, instead, name_owner},
     hop::{HEADER, accepted},

@@ -46,6 +46,14 @@ macro_rules! messages {
         pub fn schemas() -> Vec<super::events::Described> {
             vec![$(super::events::Described::of::<$name>($kind),)+]
         }
+        /// Reads a message of this type as a socket does; `None`: there is no such type.
+        #[cfg(any(test, feature = "fuzzing"))]
+        pub(crate) fn read(kind: &str, text: &str) -> Option<Result<(), crate::http::errors::Problem>> {
+            match kind {
+                $($kind => Some(crate::http::validate::read::<$name>(text.as_bytes()).map(|_| ())),)+
+                _ => None,
+            }
+        }
         /// The type as a metric label: one of a few, whatever a client sends.
         pub fn label(kind: &str) -> &'static str {
             match kind {

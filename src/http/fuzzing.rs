@@ -1,0 +1,125 @@
+//! What strangers send, read as the server reads it: for a fuzzer (`tests/fuzz`), and for its kept corpora in every run of the
+//! tests. Each function takes any bytes; one that panics has found a fault.
+
+#[cfg(feature = "fuzzing")]
+mod signed;
+
+#[cfg(feature = "fuzzing")]
+pub use signed::{hop_headers, tokens};
+
+use super::{
+    errors::Problem,
+    facts::FactsQuery,
+    pagination::PageQuery,
+    sessions::ListQuery,
+    socket::{SocketQuery, messages},
+    validate,
+};
+use crate::memory::state_block::{StateRules, StreamCutter, parse, parse_unclosed};
+
+/// A function for a fuzzer.
+pub type Target = fn(&[u8]);
+
+/// Every target, by the name of its corpus.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("socket_frames", socket_frames),
+    ("state_blocks", state_blocks),
+    #[cfg(feature = "fuzzing")]
+    ("tokens", tokens),
+    #[cfg(feature = "fuzzing")]
+    ("hop_headers", hop_headers),
+    ("query_strings", query_strings),
+];
+
+/// A refusal is told to the client, and so is written out.
+fn told<T>(read: Result<T, Problem>) {
+    if let Err(problem) = read {
+        assert!((400..500).contains(&problem.code.status().as_u16()), "{problem:?}");
+        let _ = serde_json::to_string(&problem.errors);
+    }
+}
+
+/// A text frame of a socket: its envelope, and then the message of the type that it names.
+pub fn socket_frames(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(envelope) = serde_json::from_str::<messages::Envelope<'_>>(text) else {
+        return;
+    };
+    messages::label(&envelope.kind);
+    if let Some(read) = messages::read(&envelope.kind, text) {
+        told(read);
+    }
+}
+
+/// A reply as a model streams it, cut into its words and its state block; and the block by itself. However the stream is
+/// divided, the same comes out.
+pub fn state_blocks(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let rules = StateRules::default();
+    let _ = (parse(text, "mira", &rules), parse_unclosed(text, "mira", &rules));
+    let cues = ["smile".to_owned(), "미소".to_owned()];
+    let cut = |step: usize| {
+        let mut cutter = StreamCutter::new(&cues);
+        let mut shown = String::new();
+        let characters: Vec<char> = text.chars().collect();
+        for delta in characters.chunks(step) {
+            shown += &cutter.push(&delta.iter().collect::<String>());
+        }
+        let ended = cutter.finish();
+        shown += &ended.visible_tail;
+        (shown, ended.state_block, ended.closed, ended.cues, ended.cues_at)
+    };
+    let whole = cut(usize::MAX);
+    assert_eq!(whole, cut(1));
+    assert_eq!(whole, cut(7));
+    if let Some(block) = &whole.1 {
+        let _ = parse(block, "mira", &rules);
+    }
+}
+
+/// A query string, as each kind of list reads it.
+pub fn query_strings(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    told(validate::query::<PageQuery>(text));
+    told(validate::query::<ListQuery>(text));
+    told(validate::query::<FactsQuery>(text));
+    told(validate::query::<SocketQuery>(text));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    /// What fuzzing found worth keeping, and what the tests send.
+    #[test]
+    fn the_kept_corpora_are_read_without_a_panic() {
+        for (name, target) in TARGETS {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/fuzz/corpus")
+                .join(name);
+            let mut inputs = 0;
+            for entry in fs::read_dir(folder).unwrap() {
+                target(&fs::read(entry.unwrap().path()).unwrap());
+                inputs += 1;
+            }
+            assert!(inputs > 5, "{name} has a corpus of {inputs}");
+        }
+    }
+
+    /// What the corpora begin with reaches what it is to reach.
+    #[test]
+    fn the_seeds_are_understood() {
+        let seed = |name: &str| {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
+            fs::read_to_string(folder.join(name)).unwrap()
+        };
+        let say = seed("socket_frames/say");
+        assert!(matches!(messages::read("player.say", &say), Some(Ok(()))));
+        assert!(validate::query::<FactsQuery>(&seed("query_strings/facts")).is_ok());
+        let block = parse(&seed("state_blocks/block"), "mira", &StateRules::default());
+        assert!(!block.unwrap().changes.is_empty());
+    }
+}

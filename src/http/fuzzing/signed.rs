@@ -1,0 +1,86 @@
+//! What is signed: tokens, and the header by which nodes believe each other.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use futures_util::FutureExt as _;
+use jsonwebtoken::{EncodingKey, Header};
+use serde_json::{Value, json};
+
+use crate::{
+    http::nodes,
+    ids::TenantId,
+    ports::{
+        StoreResult,
+        clock::ManualClock,
+        ledger::tenants::{Tenant, TenantStore},
+    },
+    tenancy::auth::{AuthSettings, Authenticator},
+};
+
+/// 2026-01-02 03:04:05 UTC.
+const NOW_S: i64 = 1_767_323_045;
+const SECRET: &str = "a secret that a fuzzer may know, too";
+
+fn now() -> DateTime<Utc> {
+    DateTime::from_timestamp(NOW_S, 0).unwrap_or_default()
+}
+
+/// A token; what begins with `{` is the claims of one that is signed rightly.
+pub fn tokens(data: &[u8]) {
+    let Some(text) = token(data, SECRET.as_bytes()) else {
+        return;
+    };
+    let settings = json!({
+        "hs256_secret": SECRET, "audience": "colloquy", "leeway_s": 5, "default_ttl_s": 3_600, "max_ttl_s": 86_400,
+        "ticket_ttl_s": 30, "max_tickets": 100, "tenant_cache_s": 10,
+    });
+    let Ok(settings) = serde_json::from_value::<AuthSettings>(settings) else {
+        unreachable!("the settings are whole");
+    };
+    let Ok(authenticator) = Authenticator::new(settings, ManualClock::at(now()), Arc::new(Anybody)) else {
+        unreachable!("the secret is long enough");
+    };
+    let read = authenticator.verify(&text).now_or_never();
+    if let Some(Ok(principal)) = read {
+        assert!(principal.expires_at > now(), "{principal:?}");
+    }
+}
+
+/// The header by which nodes believe each other, as [`tokens`].
+pub fn hop_headers(data: &[u8]) {
+    if let Some(text) = token(data, SECRET.as_bytes()) {
+        let _ = nodes::read(&text, SECRET.as_bytes(), now());
+    }
+}
+
+fn token(data: &[u8], secret: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(data).ok()?;
+    if !text.starts_with('{') {
+        return Some(text.to_owned());
+    }
+    let claims: Value = serde_json::from_str(text).ok()?;
+    jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(secret)).ok()
+}
+
+/// Every tenant is there.
+struct Anybody;
+
+#[async_trait]
+impl TenantStore for Anybody {
+    async fn ensure(&self, _: &Tenant) -> StoreResult<bool> {
+        Ok(false)
+    }
+    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+        Ok(Some(Tenant {
+            id: id.clone(),
+            name: id.to_string(),
+            enabled: true,
+            created_at: now(),
+        }))
+    }
+    async fn all(&self) -> StoreResult<Vec<Tenant>> {
+        Ok(Vec::new())
+    }
+}

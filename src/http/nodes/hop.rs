@@ -123,7 +123,7 @@ pub fn accepted(request: &HttpRequest) -> Result<Option<Hop>, Problem> {
 /// Reads a hop as [`accepted`] does, but for what the request itself has to say.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read(text: &str, secret: &[u8], now: DateTime<Utc>) -> Result<Hop, &'static str> {
-    Keys::new(secret).verify(text, now)
+    Keys::new(secret, None).verify(text, now)
 }
 
 #[cfg(test)]

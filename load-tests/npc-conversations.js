@@ -60,7 +60,7 @@ export default function () {
   const names = [`Anna ${exec.vu.idInTest}`, `Ben ${exec.vu.idInTest}`];
   const npcs = names.map((name) => name.toLowerCase().replace(" ", "-"));
   const begin = () => {
-    const made = call("", { world_id: world, npc_ids: npcs, topic: "the harvest", max_turns: 100, open: true }, backend, [201]);
+    const made = call("", { world_id: world, npc_ids: npcs, topic: "the harvest", max_turns: 100, watchers: [`load-${exec.vu.idInTest}`] }, backend, [201]);
     return made.json("id");
   };
 

@@ -46,7 +46,7 @@ use crate::{
     ports::{
         StoreError,
         ledger::{
-            dialogues::{NextSpeaker, Playback},
+            dialogues::{Interrupters, NextSpeaker, Playback},
             rewinds::Rewound,
         },
     },
@@ -188,10 +188,12 @@ pub struct NewConversation {
     /// Whether it paces itself, or is stepped.
     pub auto: bool,
     pub next_speaker: NextSpeaker,
-    /// Players who may watch it, cut into it and join it.
+    /// Players who may watch it.
     pub watchers: Vec<PlayerId>,
     /// Every player of the world may.
     pub open: bool,
+    /// Players who may cut into it, join it and resume it.
+    pub interrupters: Interrupters,
 }
 
 /// What a player's line does while a reply is running.

@@ -1,5 +1,5 @@
 //! Conversations of NPCs with each other: `/v1/npc-conversations`. A player sees those it was let
-//! into, by name or because they are open; another is a 404.
+//! into, by name or because they are open; another is a 404. Who may cut in is said apart (`interrupters`).
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
@@ -24,7 +24,7 @@ use crate::{
     actors::{NewConversation, SessionError},
     dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS},
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
-    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, NextSpeaker},
+    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Interrupters, NextSpeaker},
     tenancy::{Principal, Role},
 };
 
@@ -65,7 +65,7 @@ pub struct ConversationBody {
     /// Who decides whose line is next.
     #[serde(default)]
     next_speaker: NextSpeaker,
-    /// Players who may watch it, cut into it and join it.
+    /// Players who may watch it.
     #[serde(default)]
     #[garde(length(max = 64))]
     #[schema(value_type = Vec<String>, max_items = 64)]
@@ -73,6 +73,10 @@ pub struct ConversationBody {
     /// Every player of the world may.
     #[serde(default)]
     open: bool,
+    /// Players who may cut into it, join it and resume it: of those who may watch, none, those that `watchers` names, or
+    /// all. What is cut off is taken back for everybody.
+    #[serde(default)]
+    interrupters: Interrupters,
 }
 
 const fn yes() -> bool {
@@ -111,6 +115,7 @@ impl From<ConversationBody> for NewConversation {
             next_speaker: body.next_speaker,
             watchers: body.watchers,
             open: body.open,
+            interrupters: body.interrupters,
         }
     }
 }
@@ -151,6 +156,7 @@ pub struct ConversationView {
     #[schema(value_type = Option<Vec<String>>, nullable = false)]
     watchers: Option<Vec<PlayerId>>,
     open: bool,
+    interrupters: Interrupters,
     status: ConversationStatus,
     /// Number of the last line; 0 before the first.
     head_turn: u32,
@@ -176,6 +182,7 @@ impl ConversationView {
             next_speaker: options.next_speaker,
             watchers: for_author.then_some(options.watchers),
             open: options.open,
+            interrupters: options.interrupters,
             status: match (dialogue.status, options.paused) {
                 (DialogueStatus::Closed, _) => ConversationStatus::Closed,
                 (DialogueStatus::Open, true) => ConversationStatus::Paused,
@@ -188,7 +195,26 @@ impl ConversationView {
     }
 }
 
-/// The conversation `id` if `who` may touch it; 404 otherwise.
+/// The conversation `id` if `who` may cut into it, join it and resume it.
+///
+/// # Errors
+/// A player who may only watch: 403. Who may not even watch: 404.
+pub async fn interruptible(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+    let dialogue = reachable(state, who, id).await?;
+    if who
+        .player
+        .as_ref()
+        .is_some_and(|player| !dialogue.options.lets_interrupt(player))
+    {
+        return Err(Problem::new(
+            Code::Forbidden,
+            "this player may watch this conversation, and not cut into it, join it or resume it (`interrupters`)",
+        ));
+    }
+    Ok(dialogue)
+}
+
+/// The conversation `id` if `who` may watch it; 404 otherwise.
 pub async fn reachable(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
     let missing = || Problem::not_found("conversation");
     if id.kind() != DialogueKind::NpcConversation {
@@ -203,7 +229,7 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
         Role::Operator => false,
         Role::Admin | Role::Backend => true,
         Role::Player => {
-            let let_in = |player| dialogue.options.open || dialogue.options.watchers.contains(player);
+            let let_in = |player| dialogue.options.lets_watch(player);
             who.player.as_ref().is_some_and(let_in) && who.world.as_ref().is_none_or(|world| *world == dialogue.world)
         }
     }
@@ -390,7 +416,7 @@ pub async fn interrupt_conversation(
 ) -> Result<HttpResponse, Problem> {
     let body = body.value.keyed(&request)?;
     to_the_end(async move {
-        reachable(&state, &caller.principal, path.0).await?;
+        interruptible(&state, &caller.principal, path.0).await?;
         let wish = body.wish(&state, &caller.principal, path.0).await?;
         let conversations = state.sessions.npc_conversations();
         let done = conversations.interrupt(&caller.scope, path.0, wish).await?;
@@ -405,17 +431,17 @@ pub async fn interrupt_conversation(
     params(("conversation" = String, Path)),
     request_body = NoOptions,
     responses((status = 200, body = ConversationView), (status = 409, description = "The conversation has ended")),
-    extensions(("x-roles" = json!(["admin", "backend"]))),
+    extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[post("/v1/npc-conversations/{conversation}:resume")]
 pub async fn resume_conversation(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Caller<Talker>,
     path: Path<DialogueId>,
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
-        reachable(&state, &caller.principal, path.0).await?;
+        interruptible(&state, &caller.principal, path.0).await?;
         let conversations = state.sessions.npc_conversations();
         let view = conversations.resume(&caller.scope, path.0, &caller.principal).await?;
         let dialogue = (*view.dialogue).clone();
@@ -475,7 +501,7 @@ pub async fn join_conversation(
     let work = {
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
         async move {
-            reachable(&state, &who, id).await?;
+            interruptible(&state, &who, id).await?;
             let created = state
                 .sessions
                 .npc_conversations()

@@ -93,6 +93,7 @@ impl NpcConversations {
                 factions: new.factions,
                 watchers: new.watchers,
                 open: new.open,
+                interrupters: new.interrupters,
             },
             cause: None,
             created_at: now,

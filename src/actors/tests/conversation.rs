@@ -11,7 +11,7 @@ use crate::{
     dialogue::turn::TurnError,
     ids::{DialogueId, NpcId},
     memory::turn::{Turn, TurnStatus},
-    ports::ledger::dialogues::{DialogueStatus, NextSpeaker},
+    ports::ledger::dialogues::{DialogueStatus, Interrupters, NextSpeaker},
 };
 
 impl World {
@@ -41,6 +41,7 @@ impl World {
             next_speaker,
             watchers: Vec::new(),
             open: false,
+            interrupters: Interrupters::default(),
         };
         self.talks().create(&self.scope, new).await.unwrap().id
     }

@@ -18,7 +18,7 @@ use crate::{
     },
     http::{
         errors::{Code, Problem},
-        npc_conversations::{joining, reachable},
+        npc_conversations::{interruptible, joining, reachable},
         rewinds::heard_of,
     },
     ids::DialogueId,
@@ -95,7 +95,7 @@ impl Inner {
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.conversation_id;
-        let dialogue = reachable(&self.state, who, id).await?;
+        let dialogue = interruptible(&self.state, who, id).await?;
         let (scope, key) = (who.scope(), message.key);
         let conversations = self.state.sessions.npc_conversations();
         let speaks = match &message.text {

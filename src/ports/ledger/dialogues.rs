@@ -58,6 +58,27 @@ impl NextSpeaker {
     }
 }
 
+/// Which players may cut into an NPC conversation, join it and resume it. Backends always may.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(default = "watchers")]
+pub enum Interrupters {
+    /// No player.
+    None,
+    /// Those that `watchers` names.
+    #[default]
+    Watchers,
+    /// Every player who may watch it.
+    All,
+}
+
+impl Interrupters {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    fn is_watchers(&self) -> bool {
+        *self == Self::Watchers
+    }
+}
+
 /// What a dialogue was opened with and keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -79,15 +100,31 @@ pub struct DialogueOptions {
     /// Factions that overhear it and so learn its facts: of an NPC conversation, and of a session that joined one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub factions: Vec<FactionId>,
-    /// Players who may watch an NPC conversation, cut into it and join it.
+    /// Players who may watch an NPC conversation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub watchers: Vec<PlayerId>,
     /// Every player of the world may.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
+    #[serde(skip_serializing_if = "Interrupters::is_watchers")]
+    pub interrupters: Interrupters,
 }
 
 impl DialogueOptions {
+    /// Whether a player may watch an NPC conversation.
+    #[must_use]
+    pub fn lets_watch(&self, player: &PlayerId) -> bool {
+        self.open || self.watchers.contains(player)
+    }
+    /// Whether a player may cut into an NPC conversation, join it and resume it.
+    #[must_use]
+    pub fn lets_interrupt(&self, player: &PlayerId) -> bool {
+        match self.interrupters {
+            Interrupters::None => false,
+            Interrupters::Watchers => self.watchers.contains(player),
+            Interrupters::All => self.lets_watch(player),
+        }
+    }
     /// Who else hears what is said.
     #[must_use]
     pub fn watchers(&self) -> Watchers {

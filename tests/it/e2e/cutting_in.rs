@@ -11,7 +11,7 @@ use crate::support::{Rest, Server, Socket, run};
 
 /// A conversation of two lines that anybody may watch.
 async fn two_lines(server: &Server) -> String {
-    let id = conversation(server, json!({"auto": false, "open": true})).await;
+    let id = conversation(server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
     step(&server.backend(), &id).await;
     step(&server.backend(), &id).await;
     id

@@ -38,7 +38,7 @@ impl Held {
         ])
         .with_mock(&url)
         .start();
-        let id = conversation(&server, json!({"auto": false, "open": true})).await;
+        let id = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
         let held = Self {
             rest: server.backend(),
             mock,

@@ -128,7 +128,7 @@ fn two_talk_by_themselves_until_all_is_said() {
 fn a_player_cuts_in_and_the_answer_knows_nothing_of_what_was_unsaid() {
     run(async {
         let (mock, server) = with_mock();
-        let id = conversation(&server, json!({"auto": false, "open": true})).await;
+        let id = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
         let backend = server.backend();
         for _ in 0..4 {
             backend
@@ -228,7 +228,7 @@ async fn cut_first_line(mock: &MockHandle, server: &Server, socket: &mut Socket,
 fn a_line_that_was_cut_while_it_was_said_is_gone_on_with() {
     run(async {
         let (mock, server) = with_mock();
-        let id = conversation(&server, json!({"auto": false, "open": true})).await;
+        let id = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
         let mut socket = server.player("p1").await;
         let cut = cut_first_line(&mock, &server, &mut socket, &id).await;
         let backend = server.backend();
@@ -271,7 +271,7 @@ fn a_line_that_was_cut_while_it_was_said_is_gone_on_with() {
 fn a_cut_line_that_a_player_went_on_from_stands() {
     run(async {
         let (mock, server) = with_mock();
-        let id = conversation(&server, json!({"auto": false, "open": true})).await;
+        let id = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
         let mut socket = server.player("p1").await;
         cut_first_line(&mock, &server, &mut socket, &id).await;
         let backend = server.backend();
@@ -415,7 +415,7 @@ fn of_ten_interrupts_over_rest_and_sockets_the_lowest_turn_wins_and_all_are_told
     run(async {
         let (_mock, server) = with_mock();
         let backend = server.backend();
-        let talk = conversation(&server, json!({"auto": false, "open": true})).await;
+        let talk = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
         for _ in 0..6 {
             backend
                 .post(&format!("/v1/npc-conversations/{talk}:step"), &json!({}))

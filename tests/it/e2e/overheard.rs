@@ -187,7 +187,7 @@ fn whoever_is_asked_what_they_talked_about_is_shown_nothing_of_what_was_unsaid()
     run(async {
         let (mock, server) = with_mock();
         let backend = server.backend();
-        let id = conversation(&server, json!({"auto": false, "open": true})).await;
+        let id = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
         for (line, word) in [
             ("Hanna likes plums, they say.", "plums"),
             ("Hanna hates figs. The mill is shut.", "figs"),

@@ -440,7 +440,7 @@ async fn a_session(stack: &Stack) -> String {
 /// A conversation that a player joined, cut in the line before that.
 async fn a_conversation(stack: &Stack) -> String {
     let conversation = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "topic": "grapes",
-        "auto": false, "open": true});
+        "auto": false, "open": true, "interrupters": "all"});
     let conversation = stack.opens("/v1/npc-conversations", conversation).await;
     let verb = |verb: &str| format!("{conversation}:{verb}");
     for _ in 0..3 {

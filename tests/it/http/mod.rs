@@ -8,6 +8,7 @@ mod docs;
 mod edges;
 mod fakes;
 mod harness;
+mod interrupters;
 mod requests;
 mod resources;
 mod roles;

@@ -22,7 +22,7 @@ fn body(path: &str) -> Value {
         "/v1/worlds/{world}/npcs/{npc}" => json!({"name": "Ergen"}),
         "/v1/sessions" => json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p7"}),
         "/v1/npc-conversations" => {
-            json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false, "open": true})
+            json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false, "open": true, "interrupters": "all"})
         }
         "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}" => json!({"title": "The well", "content": "It is dry."}),
         "/v1/worlds/{world}/players/{player}/progress/{npc}" => json!({"progress": 1}),

@@ -109,7 +109,7 @@ async fn prepared() -> Prepared {
             "keywords": ["Hanna", word], "kind": "preference", "importance": 6});
         rest.post("/v1/worlds/vale/npcs/mira/facts", &fact).await;
     }
-    let body = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "Hanna", "auto": false, "open": true});
+    let body = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "Hanna", "auto": false, "open": true, "interrupters": "all"});
     let made = rest.post("/v1/npc-conversations", &body).await;
     let dialogue = made["id"].as_str().unwrap().to_owned();
     let of_it = |what: &str| format!("/v1/npc-conversations/{dialogue}:{what}");

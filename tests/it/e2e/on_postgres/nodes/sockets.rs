@@ -83,7 +83,7 @@ async fn hears(socket: &mut Socket, kind: &str, turn: u64) -> Value {
 
 pub(super) async fn conversation(server: &Server, auto: bool) -> String {
     let body = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "the mill", "auto": auto,
-        "max_turns": 100, "open": true});
+        "max_turns": 100, "open": true, "interrupters": "all"});
     let made = server.backend().post("/v1/npc-conversations", &body).await;
     made["id"].as_str().unwrap().to_owned()
 }

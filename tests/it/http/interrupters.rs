@@ -1,0 +1,74 @@
+//! Who may watch a conversation of NPCs may not therefore cut into it.
+
+use colloquy::tenancy::Role;
+use reqwest::Method;
+use serde_json::json;
+
+use super::harness::Server;
+
+#[actix_web::test]
+async fn who_may_watch_may_cut_in_join_and_resume_only_where_interrupters_say_so() {
+    let server = Server::start();
+    let backend = server.demo().await;
+    backend.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
+    let player = |name: &str| server.client(server.token("acme", Role::Player, Some(name)));
+    // Who is named, who may only watch, and who may not even do that.
+    for (interrupters, open, named, other) in [
+        (json!(null), true, 2, 403),
+        (json!("watchers"), true, 2, 403),
+        (json!("watchers"), false, 2, 404),
+        (json!("none"), true, 403, 403),
+        (json!("all"), true, 2, 2),
+        (json!("all"), false, 2, 404),
+    ] {
+        let mut body = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false, "open": open,
+            "watchers": ["p7"]});
+        if interrupters.is_string() {
+            body["interrupters"] = interrupters.clone();
+        }
+        let made = backend.post("/v1/npc-conversations", &body).await;
+        let expected = interrupters.as_str().unwrap_or("watchers");
+        assert_eq!(made["interrupters"], expected);
+        let path = format!("/v1/npc-conversations/{}", made["id"].as_str().unwrap());
+        for (name, allowed) in [("p7", named), ("p8", other)] {
+            backend.post(&format!("{path}:step"), &json!({})).await;
+            for (verb, body) in [
+                (":interrupt", json!({"turn": 1})),
+                (":join", json!({"player_id": name})),
+                (":resume", json!({})),
+            ] {
+                let (status, answer) = player(name)
+                    .call(Method::POST, &format!("{path}{verb}"), Some(&body))
+                    .await;
+                let status = status.as_u16();
+                let right = if allowed == 2 {
+                    status / 100 == 2
+                } else {
+                    status == allowed
+                };
+                assert!(right, "{expected}, open {open}: {name} {verb}: {status} {answer}");
+            }
+            let mut socket = server.socket(&server.token("acme", Role::Player, Some(name))).await;
+            socket
+                .send(
+                    json!({"type": "npc_conversation.interrupt", "event_id": "c1", "conversation_id": made["id"],
+                    "turn": 1}),
+                )
+                .await;
+            match allowed {
+                2 => loop {
+                    let event = socket.next().await.unwrap();
+                    assert_ne!(event["type"], "error", "{event}");
+                    if event["re"] == "c1" {
+                        break;
+                    }
+                },
+                403 => assert_eq!(socket.error().await, "forbidden"),
+                _ => assert_eq!(socket.error().await, "not_found"),
+            }
+        }
+        // Nobody who was refused took anything back.
+        let lines = backend.get(&format!("{path}/turns")).await;
+        assert!(!lines["items"].as_array().unwrap().is_empty(), "{lines}");
+    }
+}

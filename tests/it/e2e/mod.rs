@@ -10,6 +10,7 @@ mod cutting_in;
 mod deaths;
 mod drain;
 mod explained;
+mod fairness;
 mod frames;
 mod greeting;
 mod in_flight;

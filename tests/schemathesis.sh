@@ -68,7 +68,7 @@ status=0
   "$tool/bin/schemathesis" --no-color run openapi.json --url "$base" \
     --header "Authorization: Bearer $token" \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
-    --phases examples,coverage,fuzzing --max-examples "$each" --continue-on-failure --workers 2 --request-timeout 30 \
+    --phases examples,coverage,fuzzing --max-examples "$each" --continue-on-failure --workers 1 --request-timeout 30 \
     --suppress-health-check all --warnings off ${SEED:+--seed "$SEED"} "$@"
 ) || status=$?
 

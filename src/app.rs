@@ -32,7 +32,7 @@ use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     config::{Config, Listen},
     dialogue::{Services, jobs},
-    http::{self, AppState, Readiness, metrics::HttpMetrics},
+    http::{self, AppState, Readiness, metrics::HttpMetrics, standing::OpenStreams},
     ids::TenantId,
     lifecycle::{self, Running},
     ports::{
@@ -59,6 +59,7 @@ pub struct Application {
     notice: Duration,
     deadline: Duration,
     services: Services,
+    state: web::Data<AppState>,
     behind: jobs::Behind,
     auth: AuthSettings,
     /// Keeps other servers out of the data folder for as long as this one lives.
@@ -115,6 +116,7 @@ impl Application {
             services: services.clone(),
             sessions: sessions.clone(),
             sockets: sockets.clone(),
+            streams: OpenStreams::default(),
             auth: Arc::new(authenticator),
             limits: Limits::new(config.limits.clone(), connections.max_open()),
             settings: Arc::new(config.http.clone()),
@@ -123,8 +125,10 @@ impl Application {
             readiness: readiness.clone(),
             nodes,
         });
+        http::standing::catch_up(&state).await?;
+        let shared = state.clone();
         let server = transport::serve(listener, config.server.workers, &connections, move |app| {
-            app.app_data(state.clone()).configure(http::configure);
+            app.app_data(shared.clone()).configure(http::configure);
         })?;
         readiness.set(true);
         tracing::info!(%address, "listening");
@@ -147,6 +151,7 @@ impl Application {
             }),
             deadline: Duration::from_secs(config.server.shutdown_deadline_s),
             services,
+            state,
             behind,
             auth,
             folder,
@@ -193,6 +198,7 @@ impl Application {
             notice,
             deadline,
             services,
+            state,
             behind,
             folder,
             ..
@@ -200,6 +206,7 @@ impl Application {
         let upkeep = [
             actix_web::rt::spawn(jobs::keep_embedded(services.clone())),
             actix_web::rt::spawn(jobs::keep_index(services, behind)),
+            actix_web::rt::spawn(http::standing::keep(state)),
         ];
         // Polled here and there, so that connections are served while the actors drain.
         let serving = actix_web::rt::spawn(server);
@@ -240,6 +247,7 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
             name: id.to_string(),
             enabled: true,
             created_at: now,
+            version: 1,
         };
         if ledger.tenants.ensure(&tenant).await? {
             tracing::info!(tenant = %id, "made a tenant");

@@ -179,6 +179,7 @@ async fn prune(node: &Node, to_prune: &mut VecDeque<TenantScope>) -> Result<(), 
         traces: since(keep.traces_d),
         verdicts: since(keep.verdicts_d),
         unsaid: since(keep.unsaid_d),
+        revocations: Some(now),
     };
     let mut batches = 0;
     while batches < PRUNE_BATCHES

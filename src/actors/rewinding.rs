@@ -326,6 +326,7 @@ pub(super) fn by_itself(scope: &TenantScope) -> Principal {
         role: Role::Backend,
         player: None,
         world: None,
+        issued: crate::tenancy::Issued::default(),
         expires_at: DateTime::<Utc>::MAX_UTC,
     }
 }

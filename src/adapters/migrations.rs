@@ -34,6 +34,7 @@ histories! {
     "0012_taken_out_by_knower"
     "0013_outbox_of_tenant"
     "0014_locked_promises"
+    "0015_keys"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

@@ -115,6 +115,7 @@ pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyh
             name: "Demo".into(),
             enabled: true,
             created_at: now,
+            version: 1,
         })
         .await?;
     let edit = |action, object: String| Edit {

@@ -21,13 +21,13 @@ pub(super) struct Args {
     /// The tenant the token is for.
     #[arg(long)]
     tenant: TenantId,
-    /// operator, admin, backend or player.
+    /// operator, admin, backend, viewer (reads what a backend may read) or player.
     #[arg(long, value_parser = role)]
     role: Role,
     /// The player; for role player only.
     #[arg(long)]
     player: Option<PlayerId>,
-    /// The one world a player's token is good for; any if left out.
+    /// The one world that a token of a backend, a viewer or a player is good for; any if left out.
     #[arg(long)]
     world: Option<WorldId>,
     /// How long it lives: 90s, 30m, 12h, 7d.
@@ -39,8 +39,10 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
     if (args.role == Role::Player) != args.player.is_some() {
         bail!("--player names the player of a token with --role player, and of no other");
     }
-    if args.world.is_some() && args.role != Role::Player {
-        bail!("--world binds a player's token to one world; other roles reach all worlds of their tenant");
+    if args.world.is_some() && matches!(args.role, Role::Operator | Role::Admin) {
+        bail!(
+            "--world binds a token of a backend, a viewer or a player to one world; others reach all of their tenant"
+        );
     }
     let claims = Claims {
         sub: args
@@ -77,8 +79,9 @@ fn role(text: &str) -> Result<Role, String> {
         "operator" => Ok(Role::Operator),
         "admin" => Ok(Role::Admin),
         "backend" => Ok(Role::Backend),
+        "viewer" => Ok(Role::Viewer),
         "player" => Ok(Role::Player),
-        _ => Err("must be operator, admin, backend or player".into()),
+        _ => Err("must be operator, admin, backend, viewer or player".into()),
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("auth.leeway_s", 0.0, 600.0),
     ("auth.default_ttl_s", 1.0, 2_592_000.0),
     ("auth.max_ttl_s", 1.0, 2_592_000.0),
+    ("auth.max_age_d", 1.0, 36_500.0),
     ("auth.ticket_ttl_s", 1.0, 600.0),
     ("auth.max_tickets", 1.0, 100_000_000.0),
     ("auth.tenant_cache_s", 0.0, 3600.0),

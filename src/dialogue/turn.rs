@@ -318,6 +318,7 @@ mod tests {
                 role: Role::Backend,
                 player: None,
                 world: None,
+                issued: crate::tenancy::Issued::default(),
                 expires_at: chrono::DateTime::<chrono::Utc>::MAX_UTC,
             },
             key: Some(key.to_owned()),

@@ -62,6 +62,7 @@ codes! {
     PayloadTooLarge = "payload_too_large", PAYLOAD_TOO_LARGE, "The body is too large";
     Unauthenticated = "unauthenticated", UNAUTHORIZED, "A valid token is needed";
     TokenExpired = "token_expired", UNAUTHORIZED, "The token has expired";
+    TokenRevoked = "token_revoked", UNAUTHORIZED, "The token was revoked";
     Forbidden = "forbidden", FORBIDDEN, "This role may not do that";
     WrongResumeToken = "wrong_resume_token", FORBIDDEN, "The resume token is wrong";
     NotFound = "not_found", NOT_FOUND, "There is no such thing";
@@ -80,6 +81,8 @@ codes! {
     NothingToRegenerate = "nothing_to_regenerate", CONFLICT, "There is no reply to say anew";
     FactUnsaid = "fact_unsaid", CONFLICT, "What the fact was said in was taken back";
     JobNotDead = "job_not_dead", CONFLICT, "The job has not been given up";
+    TenantExists = "tenant_exists", CONFLICT, "There is such a tenant already";
+    TooManyRevocations = "too_many_revocations", CONFLICT, "The tenant has revoked as many tokens as it may";
     TooManySaves = "too_many_saves", CONFLICT, "The world has as many saves as it may";
     TooManyScenarios = "too_many_scenarios", CONFLICT, "The NPC has as many scenarios as it may";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
@@ -394,6 +397,7 @@ impl From<AuthError> for Problem {
         match error {
             AuthError::Store(error) => error.into(),
             AuthError::Expired => Self::new(Code::TokenExpired, error.to_string()),
+            AuthError::Revoked => Self::new(Code::TokenRevoked, error.to_string()),
             other => Self::new(Code::Unauthenticated, other.to_string()),
         }
     }

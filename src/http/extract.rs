@@ -3,7 +3,12 @@
 
 use std::{future::Future, marker::PhantomData, net::IpAddr, ops::Deref, pin::Pin, time::Duration};
 
-use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, http::header, web};
+use actix_web::{
+    FromRequest, HttpMessage, HttpRequest,
+    dev::Payload,
+    http::{Method, header},
+    web,
+};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use garde::Validate;
@@ -12,7 +17,7 @@ use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::{
-    AppState,
+    AppState, bounds,
     errors::{Code, Problem},
     nodes, validate,
 };
@@ -25,12 +30,28 @@ use crate::{
 pub trait Allowed: 'static {
     /// The roles that may.
     const ROLES: &'static [Role];
+    /// Whether the handler itself keeps to the world that a backend's token is bound to. Where it does not, and the path
+    /// names nothing of a world, the operation is the whole tenant's ([`bounds`]).
+    const KEEPS_TO_WORLD: bool = false;
+}
+
+/// Those of `A`, of an operation that keeps to the world of the token by what it asks for or lists.
+pub struct InWorld<A>(PhantomData<A>);
+impl<A: Allowed> Allowed for InWorld<A> {
+    const ROLES: &'static [Role] = A::ROLES;
+    const KEEPS_TO_WORLD: bool = true;
+}
+
+/// Whether a role may: a viewer reads whatever a backend may read.
+fn may(roles: &[Role], role: Role, method: &Method) -> bool {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    roles.contains(&role) || (role == Role::Viewer && reads && roles.contains(&Role::Backend))
 }
 
 /// Any valid token.
 pub struct Anyone;
 impl Allowed for Anyone {
-    const ROLES: &'static [Role] = &[Role::Operator, Role::Admin, Role::Backend, Role::Player];
+    const ROLES: &'static [Role] = &[Role::Operator, Role::Admin, Role::Backend, Role::Viewer, Role::Player];
 }
 /// Those who take part in sessions: backends for all of them, players for their own.
 pub struct Talker;
@@ -46,6 +67,12 @@ impl Allowed for Author {
 pub struct Administrator;
 impl Allowed for Administrator {
     const ROLES: &'static [Role] = &[Role::Admin];
+}
+
+/// Whoever runs the server.
+pub struct OperatorOnly;
+impl Allowed for OperatorOnly {
+    const ROLES: &'static [Role] = &[Role::Operator];
 }
 
 /// An authenticated caller whose role is among `A`'s, counted against its tenant's limit: here, or at the
@@ -86,7 +113,7 @@ impl<A: Allowed> FromRequest for Caller<A> {
                 None => state.auth.verify(bearer(&request)?).await?,
             };
             tracing::Span::current().record("tenant", principal.tenant.as_str());
-            if !A::ROLES.contains(&principal.role) {
+            if !may(A::ROLES, principal.role, request.method()) {
                 return Err(Problem::new(Code::Forbidden, "this token's role may not do that"));
             }
             let player = principal.player.as_ref().filter(|_| !came_by_hop);
@@ -97,6 +124,7 @@ impl<A: Allowed> FromRequest for Caller<A> {
                 .limits
                 .begin(&principal.tenant, player, client_address(&request, &state))?;
             request.extensions_mut().insert(under_way);
+            bounds::check(&state, &request, &principal, A::KEEPS_TO_WORLD).await?;
             if state.nodes.is_some() {
                 // For whoever has to send the request on.
                 request.extensions_mut().insert(principal.clone());

@@ -18,7 +18,10 @@ use super::{
     errors::{Code, Problem},
     to_the_end,
 };
-use crate::{ports::ledger::idempotency::KeyState, tenancy::Principal};
+use crate::{
+    ports::ledger::idempotency::KeyState,
+    tenancy::{Principal, Role},
+};
 
 /// What a creating POST answers.
 pub struct Answer {
@@ -111,7 +114,9 @@ where
         Some(key) => {
             // Hashed: the parts are the client's and of any length.
             let caller = (&who.subject, who.role, &who.player);
-            let key = hex(&Sha256::digest(format!("{}\n{caller:?}\n{key}", request.path())));
+            let bound = who.world.as_ref().filter(|_| who.role != Role::Player);
+            let bound = bound.map_or_else(String::new, |world| format!("{world}\n"));
+            let key = hex(&Sha256::digest(format!("{}\n{caller:?}\n{bound}{key}", request.path())));
             match Reservation::take(state, who, key, raw).await? {
                 Reserved::Mine(reservation) => Some(reservation),
                 Reserved::Answered(kept) => return to_the_end(again(kept)).await.map(Answer::response),

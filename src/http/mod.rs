@@ -9,6 +9,7 @@
 mod asyncapi;
 mod audit;
 mod backlog;
+mod bounds;
 mod context;
 pub mod docs;
 pub mod errors;
@@ -27,6 +28,7 @@ mod npcs;
 mod openapi;
 mod pagination;
 mod progress;
+mod revocations;
 mod rewinds;
 mod saves;
 mod scenarios;
@@ -34,8 +36,10 @@ mod sessions;
 pub mod settings;
 pub mod socket;
 mod sse;
+pub mod standing;
 pub mod state;
 mod summaries;
+mod tenants;
 mod tickets;
 mod tokens;
 mod turns;
@@ -77,7 +81,12 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
     cfg.service(health::healthz)
         .service(health::readyz)
         .service(health::metrics)
+        .service(tenants::create_tenant)
+        .service(tenants::list_tenants)
+        .service(tenants::get_tenant)
+        .service(tenants::edit_tenant)
         .service(tokens::create_token)
+        .service(revocations::revoke_tokens)
         .service(tickets::create_ticket)
         .service(worlds::list_worlds)
         .service(worlds::put_world)

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Author, Body, Caller, NoOptions, OptionalBody, Path, Query, Talker},
+    extract::{Author, Body, Caller, InWorld, NoOptions, OptionalBody, Path, Query, Talker},
     idempotency::{self, Answer},
     pagination::Items,
     rewinds::{InterruptBody, InterruptView},
@@ -225,14 +225,15 @@ pub async fn reachable(state: &AppState, who: &Principal, id: DialogueId) -> Res
 }
 
 fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
-    match who.role {
-        Role::Operator => false,
-        Role::Admin | Role::Backend => true,
-        Role::Player => {
-            let let_in = |player| dialogue.options.lets_watch(player);
-            who.player.as_ref().is_some_and(let_in) && who.world.as_ref().is_none_or(|world| *world == dialogue.world)
+    who.is_good_in(&dialogue.world)
+        && match who.role {
+            Role::Operator => false,
+            Role::Admin | Role::Backend | Role::Viewer => true,
+            Role::Player => {
+                let let_in = |player| dialogue.options.lets_watch(player);
+                who.player.as_ref().is_some_and(let_in)
+            }
         }
-    }
 }
 
 /// Has NPCs talk with each other.
@@ -246,11 +247,14 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
 #[post("/v1/npc-conversations")]
 pub async fn create_conversation(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Caller<InWorld<Author>>,
     request: HttpRequest,
     body: Body<ConversationBody>,
 ) -> Result<HttpResponse, Problem> {
     let raw = body.raw.clone();
+    if !caller.principal.is_good_in(&body.world_id) {
+        return Err(Problem::not_found("world").param("world_id"));
+    }
     let new = NewConversation::from(body.value);
     let work = {
         let (state, who) = (state.clone(), caller.principal.clone());
@@ -294,14 +298,21 @@ pub struct ListQuery {
 #[get("/v1/npc-conversations")]
 pub async fn list_conversations(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Caller<InWorld<Author>>,
     query: Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
     let kind = DialogueKind::NpcConversation;
+    let who = &caller.principal;
+    if query.0.world_id.as_ref().is_some_and(|world| !who.is_good_in(world)) {
+        return Ok(HttpResponse::Ok().json(Items::<ConversationView> {
+            items: Vec::new(),
+            next: None,
+        }));
+    }
     let page = page_of_dialogues(&state, &caller.scope, kind, query.0.limit, query.0.after).await?;
     let filter = DialogueFilter {
         kind: Some(kind),
-        world: query.0.world_id,
+        world: who.world.clone().or(query.0.world_id),
         npc: query.0.npc_id,
         heard_by: query.0.heard_by,
         status: query.0.status,
@@ -328,7 +339,9 @@ pub async fn get_conversation(
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
     let dialogue = reachable(&state, &caller.principal, path.0).await?;
-    if dialogue.status == DialogueStatus::Open && dialogue.options.auto && !dialogue.options.paused {
+    // A viewer changes nothing.
+    let may_wake = caller.principal.role != Role::Viewer;
+    if may_wake && dialogue.status == DialogueStatus::Open && dialogue.options.auto && !dialogue.options.paused {
         state.sessions.npc_conversations().wake(&caller.scope, path.0).await;
     }
     Ok(HttpResponse::Ok().json(ConversationView::of(&state, dialogue, &caller.principal)))

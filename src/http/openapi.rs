@@ -17,6 +17,7 @@ use super::errors::{Code, FieldError, ProblemBody};
         description = "A multi-tenant server for NPC dialogue. The socket is described in `/asyncapi.json`."
     ),
     tags(
+        (name = "tenants", description = "Who shares the server; the operator's"),
         (name = "access", description = "Tokens for players, tickets for sockets"),
         (name = "worlds", description = "Games, or save universes"),
         (name = "npcs", description = "Who lives in them"),
@@ -57,20 +58,27 @@ fn build() -> Value {
         "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
     });
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
-        for (_, operation) in item.as_object_mut().into_iter().flatten() {
-            complete(path, operation);
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            complete(path, method, operation);
         }
     }
     document
 }
 
 /// Adds what follows from an operation's shape.
-fn complete(path: &str, operation: &mut Value) {
+fn complete(path: &str, method: &str, operation: &mut Value) {
     // Summaries are plain text; only descriptions are Markdown.
     if let Some(summary) = operation["summary"].as_str() {
         operation["summary"] = json!(summary.replace('`', ""));
     }
     let mut statuses = vec![500];
+    // Viewers read whatever backends may read, as the extractor has it.
+    if method == "get"
+        && let Some(roles) = operation["x-roles"].as_array_mut()
+        && let Some(at) = roles.iter().position(|role| role == "backend")
+    {
+        roles.insert(at + 1, json!("viewer"));
+    }
     if let Some(roles) = operation["x-roles"].as_array() {
         let names: Vec<&str> = roles.iter().filter_map(Value::as_str).collect();
         let words = format!("Roles: {}.", names.join(", "));

@@ -278,7 +278,7 @@ pub async fn regenerate_turn(
         async move { state.sessions.regenerate(&scope, id, &who, key, if_head, mark).await }
     };
     if wants_events(&request) {
-        return sse::stream(&state, &caller.scope, id, |mark| again(Some(mark))).await;
+        return sse::stream(&state, &caller.principal, id, |mark| again(Some(mark))).await;
     }
     let turn = match again(None).await? {
         Accepted::Repeated(turn) => turn,

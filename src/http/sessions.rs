@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::{Code, FieldError, Problem},
-    extract::{Author, Body, Caller, Path, Query, Talker},
+    extract::{Author, Body, Caller, InWorld, Path, Query, Talker},
     idempotency::{self, Answer},
     pagination::{self, Items},
     to_the_end,
@@ -229,7 +229,7 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
     let (Some(world), Some(player), true) = (body.world_id, player, errors.is_empty()) else {
         return Err(Problem::fields(errors));
     };
-    if who.world.as_ref().is_some_and(|own| *own != world) {
+    if !who.is_good_in(&world) {
         return Err(Problem::not_found("world").param("world_id"));
     }
     let mut witnesses = body.witnesses;
@@ -273,15 +273,12 @@ pub async fn open(state: &AppState, who: &Principal, id: DialogueId) -> Result<D
 }
 
 fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
-    match who.role {
-        Role::Operator => false,
-        Role::Admin | Role::Backend => true,
-        Role::Player => {
-            who.player.is_some()
-                && who.player == dialogue.player
-                && who.world.as_ref().is_none_or(|world| *world == dialogue.world)
+    who.is_good_in(&dialogue.world)
+        && match who.role {
+            Role::Operator => false,
+            Role::Admin | Role::Backend | Role::Viewer => true,
+            Role::Player => who.player.is_some() && who.player == dialogue.player,
         }
-    }
 }
 
 /// Opens a session between a player and an NPC.
@@ -295,7 +292,7 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
 #[post("/v1/sessions")]
 pub async fn create_session(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Caller<InWorld<Talker>>,
     request: HttpRequest,
     body: Body<SessionBody>,
 ) -> Result<HttpResponse, Problem> {
@@ -385,7 +382,7 @@ pub async fn page_of_dialogues(
 #[get("/v1/sessions")]
 pub async fn list_sessions(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Caller<InWorld<Talker>>,
     query: Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = page_of_dialogues(
@@ -514,6 +511,7 @@ mod tests {
             role,
             player: player.map(|id| id.parse().unwrap()),
             world: world.map(|id| id.parse().unwrap()),
+            issued: crate::tenancy::Issued::default(),
             expires_at: DateTime::<Utc>::MAX_UTC,
         }
     }

@@ -8,12 +8,12 @@ use std::{
 
 use actix_web::{HttpResponse, http::header, web};
 use bytes::Bytes;
-use futures_util::Stream;
 use tokio::sync::mpsc;
 
 use super::{
     AppState,
     errors::{Code, Problem},
+    standing::Stream,
     turns::outcome,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     dialogue::events::EventBody,
     ids::DialogueId,
     memory::turn::{Turn, TurnStatus},
-    tenancy::TenantScope,
+    tenancy::{Principal, TenantScope},
 };
 
 /// Puts a session's events into a bounded queue.
@@ -54,12 +54,36 @@ impl Drop for Attachment {
     }
 }
 
+/// The response as something that is open for its caller.
+struct Response {
+    who: Principal,
+    shut: mpsc::Sender<Problem>,
+}
+
+impl Response {
+    /// With where it hears that it has to end.
+    fn of(who: Principal) -> (Arc<dyn Stream>, mpsc::Receiver<Problem>) {
+        let (shut, shutting) = mpsc::channel(1);
+        (Arc::new(Self { who, shut }), shutting)
+    }
+}
+
+impl Stream for Response {
+    fn principal(&self) -> Principal {
+        self.who.clone()
+    }
+    fn shut(&self, why: &Problem) {
+        // One is enough.
+        let _ = self.shut.try_send(why.clone());
+    }
+}
+
 /// The response's body.
 struct Events {
     lines: mpsc::Receiver<Bytes>,
 }
 
-impl Stream for Events {
+impl futures_util::Stream for Events {
     type Item = Result<Bytes, Problem>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.lines.poll_recv(cx).map(|line| line.map(Ok))
@@ -70,13 +94,14 @@ impl Stream for Events {
 /// before the line is spoken, so no event is missed.
 pub async fn stream<F>(
     state: &web::Data<AppState>,
-    scope: &TenantScope,
+    who: &Principal,
     id: DialogueId,
     say: impl FnOnce(Arc<str>) -> F,
 ) -> Result<HttpResponse, Problem>
 where
     F: Future<Output = Result<Accepted, SessionError>>,
 {
+    let scope = &who.scope();
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
     let attached = state.sessions.attach(scope, id, Arc::new(Feed(feed)), None).await?;
     let attachment = Attachment {
@@ -90,12 +115,22 @@ where
     let accepted = say(mark.clone()).await?;
 
     let (out, lines) = mpsc::channel(16);
+    let (state, who) = (state.clone(), who.clone());
     actix_web::rt::spawn(async move {
-        match accepted {
-            Accepted::Repeated(turn) => tell_again(&turn, &out).await,
-            Accepted::Turn { done } => relay(events, done, &mark, &out).await,
+        let (caller, mut shut) = Response::of(who);
+        let place = state.streams.add(&state.auth, &caller);
+        let telling = async {
+            match accepted {
+                Accepted::Repeated(turn) => tell_again(&turn, &out).await,
+                Accepted::Turn { done } => relay(events, done, &mark, &out).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            Some(why) = shut.recv() => drop(out.send(error_frame(&why)).await),
+            () = telling => {}
         }
-        drop(attachment);
+        drop((attachment, place, caller));
     });
     Ok(HttpResponse::Ok()
         .insert_header((header::CACHE_CONTROL, "no-cache"))

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings};
+use super::{metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings, standing::OpenStreams};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
@@ -26,6 +26,8 @@ pub struct AppState {
     pub registry: prometheus::Registry,
     pub readiness: Readiness,
     pub sockets: SocketHub,
+    /// What callers have open, so that it can be closed.
+    pub streams: OpenStreams,
     /// `None`: this server is alone.
     pub nodes: Option<Nodes>,
 }

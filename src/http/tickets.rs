@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::Problem,
-    extract::{Anyone, Caller},
+    extract::{Anyone, Caller, InWorld},
     idempotency,
 };
 
@@ -27,12 +27,12 @@ pub struct TicketAnswer {
     tag = "access",
     params(("Idempotency-Key" = Option<String>, Header, description = "Accepted, and of no effect: a repeated request gets a fresh ticket")),
     responses((status = 201, body = TicketAnswer)),
-    extensions(("x-roles" = json!(["operator", "admin", "backend", "player"]))),
+    extensions(("x-roles" = json!(["operator", "admin", "backend", "viewer", "player"]))),
 )]
 #[post("/v1/tickets")]
 pub async fn create_ticket(
     state: web::Data<AppState>,
-    caller: Caller<Anyone>,
+    caller: Caller<InWorld<Anyone>>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     idempotency::key_of(&request)?;

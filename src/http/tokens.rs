@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Body, Caller},
+    extract::{Author, Body, Caller, InWorld},
     idempotency,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 pub struct TokenRequest {
     #[schema(value_type = String, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     player_id: PlayerId,
-    /// The one world the token is for; unset: every world of the tenant.
+    /// The one world the token is for; unset: every world of the tenant, or the one that the caller's own token is bound to.
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     world_id: Option<WorldId>,
@@ -50,13 +50,13 @@ pub struct TokenAnswer {
     tag = "access",
     params(("Idempotency-Key" = Option<String>, Header, description = "Accepted, and of no effect: a repeated request gets a fresh token")),
     request_body = TokenRequest,
-    responses((status = 201, body = TokenAnswer), (status = 501, description = "The server has no shared secret to sign with")),
+    responses((status = 201, body = TokenAnswer), (status = 404, description = "The caller's token is bound to another world"), (status = 501, description = "The server has no shared secret to sign with")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/tokens")]
 pub async fn create_token(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Caller<InWorld<Author>>,
     request: HttpRequest,
     body: Body<TokenRequest>,
 ) -> Result<HttpResponse, Problem> {
@@ -66,12 +66,16 @@ pub async fn create_token(
     if ttl > auth.max_ttl_s {
         return Err(Problem::field("ttl_s", format!("must be at most {}", auth.max_ttl_s)));
     }
+    let who = &caller.principal;
+    if body.world_id.as_ref().is_some_and(|world| !who.is_good_in(world)) {
+        return Err(Problem::not_found("world").param("world_id"));
+    }
     let claims = Claims {
         sub: format!("player:{}", body.player_id),
         tid: caller.principal.tenant.clone(),
         role: Role::Player,
         pid: Some(body.player_id.clone()),
-        wid: body.world_id.clone(),
+        wid: body.world_id.clone().or_else(|| who.world.clone()),
     };
     let token = state.auth.mint(&claims, Duration::from_secs(ttl))?;
     Ok(HttpResponse::Created().json(TokenAnswer {

@@ -130,7 +130,7 @@ pub async fn create_turn(
                 state.sessions.say(&scope, dialogue.id, line).await
             }
         };
-        return sse::stream(&state, &caller.scope, dialogue.id, said).await;
+        return sse::stream(&state, &caller.principal, dialogue.id, said).await;
     }
     let keyed = line.key.is_some();
     let turn = match state.sessions.say(&caller.scope, dialogue.id, line).await? {

@@ -12,7 +12,7 @@ use super::{
     AppState,
     errors::Problem,
     etag::{self, IfMatch},
-    extract::{Author, Body, Caller, Path, Query},
+    extract::{Author, Body, Caller, InWorld, Path, Query},
     pagination::{self, Items, PageQuery},
     to_the_end,
     unlocks::UnlockBody,
@@ -357,10 +357,19 @@ pub async fn get_world(
 #[get("/v1/worlds")]
 pub async fn list_worlds(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Caller<InWorld<Author>>,
     query: Query<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::page::<WorldId>(&state, query.0.limit, query.0.after)?;
+    if let Some(world) = &caller.principal.world {
+        // The only one there is to such a token.
+        let is_next = page.after.as_deref().is_none_or(|after| world.as_str() > after);
+        let found = state.services.ledger.authored.world(&caller.scope, world).await?;
+        return Ok(HttpResponse::Ok().json(Items {
+            items: found.filter(|_| is_next).into_iter().map(WorldView::from).collect(),
+            next: None,
+        }));
+    }
     let found = state.services.ledger.authored.worlds(&caller.scope, &page).await?;
     Ok(HttpResponse::Ok().json(Items::of(found, WorldView::from)))
 }

@@ -7,7 +7,10 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::{StoreResult, ledger::saves::RestoredDialogue};
+use super::{
+    StoreResult,
+    ledger::{revocations::Revocation, saves::RestoredDialogue},
+};
 use crate::{
     ids::{DialogueId, FactId, TenantId, WorldId},
     tenancy::TenantScope,
@@ -33,6 +36,10 @@ pub enum Notice {
     Indexed { tenant: TenantId, facts: Vec<FactId> },
     /// The tenant's index is built anew.
     Cleared { tenant: TenantId },
+    /// A tenant was disabled or enabled.
+    Tenant { tenant: TenantId, enabled: bool },
+    /// Tokens were revoked.
+    Revoked { revocation: Revocation },
 }
 
 /// What this node itself holds of the index, as far as others tell it to look.

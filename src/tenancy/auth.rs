@@ -5,11 +5,12 @@
 
 mod issuers;
 mod keys;
+mod refusals;
 mod tickets;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
@@ -19,10 +20,17 @@ pub use self::{
     keys::KeyError,
     tickets::Tickets,
 };
-use super::{Principal, Role};
+use super::{Issued, Principal, Role};
 use crate::{
     ids::{PlayerId, TenantId, WorldId},
-    ports::{StoreError, clock::Clock, ledger::tenants::TenantStore},
+    ports::{
+        StoreError, StoreResult,
+        clock::Clock,
+        ledger::{
+            revocations::{Revocation, RevocationStore},
+            tenants::TenantStore,
+        },
+    },
 };
 
 /// Where tokens come from. Defaults are in `config/default.toml`, section `[auth]`.
@@ -57,6 +65,9 @@ pub struct AuthSettings {
     pub default_ttl_s: u64,
     /// Longest life `POST /v1/tokens` may give, in seconds; 86,400.
     pub max_ttl_s: u64,
+    /// Tokens older than this are refused, in days since their `iat`; 3,650. So long a revocation matters whose tokens
+    /// nobody knows the end of.
+    pub max_age_d: u32,
     /// Life of a ticket, in seconds; 30.
     pub ticket_ttl_s: u64,
     /// Tickets that may be open at once; 100,000.
@@ -65,8 +76,13 @@ pub struct AuthSettings {
     pub tenant_cache_s: u64,
 }
 
-/// Longest `sub` of a token, in characters. It goes into every audit row.
+/// Longest `sub` and `jti` of a token, in characters. The first goes into every audit row.
 const MAX_SUBJECT_CHARS: usize = 256;
+/// Revocations that one tenant may have at once: every node keeps them in memory.
+const MAX_REVOCATIONS: usize = 100_000;
+/// How long before the newest revocation known those of other nodes may still come to light: as long as their clocks may
+/// differ and a transaction may take.
+const OVERLAP: TimeDelta = TimeDelta::seconds(120);
 
 /// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +95,7 @@ pub struct Claims {
     /// The player, for role `player`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<PlayerId>,
-    /// The one world a player's token is for.
+    /// The one world that a backend's, a viewer's or a player's token is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wid: Option<WorldId>,
 }
@@ -90,7 +106,9 @@ struct Minted<'a> {
     #[serde(flatten)]
     claims: &'a Claims,
     aud: &'a str,
-    iat: i64,
+    jti: String,
+    /// To the millisecond: what is minted right after its subject's tokens were revoked is none of them.
+    iat: f64,
     exp: i64,
 }
 
@@ -102,6 +120,11 @@ struct Received {
     exp: i64,
     #[serde(default)]
     nbf: Option<i64>,
+    /// Seconds, perhaps with a fraction.
+    #[serde(default)]
+    iat: Option<f64>,
+    #[serde(default)]
+    jti: Option<String>,
 }
 
 /// Why a caller is not let in. The messages are safe to show and name no secret.
@@ -115,6 +138,8 @@ pub enum AuthError {
     Expired,
     #[error("the token's tenant is unknown or disabled")]
     NoTenant,
+    #[error("the token was revoked")]
+    Revoked,
     #[error("the ticket is unknown, used or expired")]
     NoTicket,
     #[error(transparent)]
@@ -147,6 +172,9 @@ pub struct Authenticator {
     tenants: Arc<dyn TenantStore>,
     /// Whether a tenant may come in, for `tenant_cache_s`.
     known: moka::future::Cache<TenantId, bool>,
+    refusals: refusals::Refusals,
+    /// When the newest revocation was written that came from the ledger.
+    caught_up: tokio::sync::Mutex<DateTime<Utc>>,
     tickets: Tickets,
 }
 
@@ -162,6 +190,8 @@ impl Authenticator {
                 .max_capacity(10_000)
                 .time_to_live(Duration::from_secs(settings.tenant_cache_s))
                 .build(),
+            refusals: refusals::Refusals::default(),
+            caught_up: tokio::sync::Mutex::new(DateTime::UNIX_EPOCH),
             tickets: Tickets::new(settings.max_tickets, Duration::from_secs(settings.ticket_ttl_s)),
             settings,
             keys,
@@ -183,7 +213,68 @@ impl Authenticator {
     pub async fn verify(&self, token: &str) -> Result<Principal, AuthError> {
         let principal = self.check_token(token)?;
         self.check_tenant(&principal.tenant).await?;
+        self.check_standing(&principal)?;
         Ok(principal)
+    }
+
+    /// Whether a caller who was let in may stay, as far as this node knows.
+    ///
+    /// # Errors
+    /// The tenant is disabled, or the token was revoked.
+    pub fn check_standing(&self, principal: &Principal) -> Result<(), AuthError> {
+        self.refusals.check(principal)
+    }
+
+    /// A tenant was disabled or enabled: known from now on.
+    pub async fn tenant_changed(&self, tenant: &TenantId, enabled: bool) {
+        // Whoever catches up has read what was before.
+        let _reading = self.caught_up.lock().await;
+        self.known.insert(tenant.clone(), enabled).await;
+        self.refusals.set_disabled(tenant, !enabled);
+    }
+
+    /// Whether one more revocation of a tenant would be too many.
+    #[must_use]
+    pub fn has_room_to_revoke(&self, tenant: &TenantId) -> bool {
+        self.refusals.count(tenant) < MAX_REVOCATIONS
+    }
+
+    /// Tokens were revoked: refused from now on. Returns whether that is new.
+    pub fn was_revoked(&self, revocation: &Revocation) -> bool {
+        self.refusals.revoke(revocation)
+    }
+
+    /// Until when a token that expires at `at` is believed.
+    #[must_use]
+    pub fn end_of(&self, at: DateTime<Utc>) -> DateTime<Utc> {
+        at.checked_add_signed(self.leeway()).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    }
+
+    /// Until when a revocation matters, at most, that is made `now`.
+    #[must_use]
+    pub fn last_end(&self, now: DateTime<Utc>) -> DateTime<Utc> {
+        now + TimeDelta::days(i64::from(self.settings.max_age_d)) + self.leeway() * 2
+    }
+
+    /// Reads what other nodes, and processes before this one, have disabled and revoked. Returns whether anybody may have
+    /// to go.
+    ///
+    /// # Errors
+    /// The ledger could not answer: what is known stays.
+    pub async fn catch_up(&self, revocations: &dyn RevocationStore) -> StoreResult<bool> {
+        let mut caught_up = self.caught_up.lock().await;
+        let disabled = self.tenants.disabled().await?.into_iter().collect();
+        let changed = self.refusals.disable_exactly(disabled);
+        for (tenant, disabled) in &changed {
+            self.known.insert(tenant.clone(), !disabled).await;
+        }
+        let mut is_new = !changed.is_empty();
+        for revocation in revocations.since(*caught_up - OVERLAP).await? {
+            is_new |= self.refusals.revoke(&revocation);
+            *caught_up = revocation.at.max(*caught_up);
+        }
+        self.refusals.drop_ended(self.clock.now());
+        Ok(is_new)
     }
 
     /// Gives out a ticket that stands for `principal` once.
@@ -204,6 +295,7 @@ impl Authenticator {
             .redeem(ticket, self.clock.now())
             .ok_or(AuthError::NoTicket)?;
         self.check_tenant(&principal.tenant).await?;
+        self.check_standing(&principal)?;
         Ok(principal)
     }
 
@@ -220,8 +312,9 @@ impl Authenticator {
         if let Some(issuer) = issuer {
             issuer.check(&received.claims)?;
         }
-        let now = self.clock.now().timestamp();
-        let leeway = i64::try_from(self.settings.leeway_s).unwrap_or(0);
+        let moment = self.clock.now();
+        let now = moment.timestamp();
+        let leeway = self.leeway().num_seconds();
         if received.exp.saturating_add(leeway) <= now {
             return Err(AuthError::Expired);
         }
@@ -235,7 +328,31 @@ impl Authenticator {
             pid,
             wid,
         } = received.claims;
-        if sub.chars().count() > MAX_SUBJECT_CHARS || sub.chars().any(char::is_control) {
+        let mark = Issued {
+            id: received.jti,
+            // One that is to come tells nothing.
+            at: received
+                .iat
+                .and_then(moment_of)
+                .filter(|at| *at <= moment + self.leeway()),
+        };
+        let oldest = TimeDelta::days(i64::from(self.settings.max_age_d));
+        // Without `iat` nothing but its end bounds its age.
+        let too_old = match mark.at {
+            Some(at) => at + oldest + self.leeway() <= moment,
+            None => received.exp > (moment + oldest).timestamp(),
+        };
+        if too_old {
+            return Err(AuthError::Invalid(
+                "it was issued longer ago than tokens are believed, or expires later without saying when it was issued",
+            ));
+        }
+        if mark.id.as_deref().is_some_and(|id| !is_label(id)) {
+            return Err(AuthError::Invalid(
+                "its id (jti) must be at most 256 characters, none of them a control character",
+            ));
+        }
+        if !is_label(&sub) {
             return Err(AuthError::Invalid(
                 "its subject (sub) must be at most 256 characters, none of them a control character",
             ));
@@ -245,8 +362,10 @@ impl Authenticator {
             (Role::Player, Some(_)) | (_, None) => {}
             (_, Some(_)) => return Err(AuthError::Invalid("only a player's token may name a player (pid)")),
         }
-        if role != Role::Player && wid.is_some() {
-            return Err(AuthError::Invalid("only a player's token may name a world (wid)"));
+        if matches!(role, Role::Operator | Role::Admin) && wid.is_some() {
+            return Err(AuthError::Invalid(
+                "only a backend's, a viewer's or a player's token may name a world (wid)",
+            ));
         }
         Ok(Principal {
             subject: sub,
@@ -257,7 +376,12 @@ impl Authenticator {
             // Beyond what chrono can say is as good as never.
             expires_at: DateTime::from_timestamp(received.exp.saturating_add(leeway), 0)
                 .unwrap_or(DateTime::<Utc>::MAX_UTC),
+            issued: mark,
         })
+    }
+
+    fn leeway(&self) -> TimeDelta {
+        TimeDelta::seconds(i64::try_from(self.settings.leeway_s).unwrap_or(0))
     }
 
     async fn check_tenant(&self, tenant: &TenantId) -> Result<(), AuthError> {
@@ -272,6 +396,20 @@ impl Authenticator {
     }
 }
 
+/// Whether a text may be the `sub` or the `jti` of a token.
+fn is_label(text: &str) -> bool {
+    text.chars().count() <= MAX_SUBJECT_CHARS && !text.chars().any(char::is_control)
+}
+
+/// Seconds since 1970 with their fraction.
+fn moment_of(seconds: f64) -> Option<DateTime<Utc>> {
+    const FAR: f64 = 8.0e12;
+    #[expect(clippy::cast_possible_truncation, reason = "within a range that chrono has")]
+    (seconds.abs() < FAR)
+        .then(|| DateTime::from_timestamp_millis((seconds * 1_000.0).round() as i64))
+        .flatten()
+}
+
 /// Signs a token with the shared secret, for `POST /v1/tokens` and for the command line.
 ///
 /// # Errors
@@ -281,11 +419,15 @@ pub fn mint(settings: &AuthSettings, claims: &Claims, ttl: Duration, now: DateTi
     if (claims.role == Role::Player) != claims.pid.is_some() {
         return Err(MintError::PlayerMismatch);
     }
-    let iat = now.timestamp();
-    let exp = iat.saturating_add(i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX));
+    #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact for long")]
+    let iat = now.timestamp_millis() as f64 / 1_000.0;
+    let exp = now
+        .timestamp()
+        .saturating_add(i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX));
     let minted = Minted {
         claims,
         aud: &settings.audience,
+        jti: format!("{:032x}", rand::random::<u128>()),
         iat,
         exp,
     };

@@ -34,6 +34,8 @@ pub enum Role {
     Admin,
     /// Everything inside the tenant's worlds but settings, erasure, audit and export.
     Backend,
+    /// Reads what a backend may read, and changes nothing.
+    Viewer,
     /// Speaks in, interrupts and reads its own sessions. Nothing else.
     Player,
 }
@@ -49,10 +51,22 @@ pub struct Principal {
     pub role: Role,
     /// `pid`: set for, and only for, players.
     pub player: Option<PlayerId>,
-    /// `wid`: the one world a player's token is bound to, if any.
+    /// `wid`: the one world that the token is bound to, if any; of a backend, a viewer or a player.
     pub world: Option<WorldId>,
     /// When the token expires; a long socket must refresh before this.
     pub expires_at: chrono::DateTime<chrono::Utc>,
+    /// By what the token can be revoked.
+    #[serde(default)]
+    pub issued: Issued,
+}
+
+/// Which token it is, as far as it says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Issued {
+    /// `jti`.
+    pub id: Option<String>,
+    /// `iat`. A token without it counts as older than any other.
+    pub at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
 impl Principal {
@@ -60,5 +74,10 @@ impl Principal {
     #[must_use]
     pub fn scope(&self) -> TenantScope {
         TenantScope::new(self.tenant.clone())
+    }
+    /// Whether the token is good for what is in `world`.
+    #[must_use]
+    pub fn is_good_in(&self, world: &WorldId) -> bool {
+        self.world.as_ref().is_none_or(|own| own == world)
     }
 }

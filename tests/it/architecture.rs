@@ -67,7 +67,7 @@ const EVERYTHING: &[&str] = &["*"];
 
 /// Of `tenancy`, only the scope may be seen from below the rooms that authenticate.
 const SCOPE_ONLY: &[&str] = &["ports", "dialogue", "adapters"];
-const SCOPE_NAMES: &[&str] = &["TenantScope", "Principal", "Role", "scope"];
+const SCOPE_NAMES: &[&str] = &["TenantScope", "Principal", "Issued", "Role", "scope"];
 
 /// Rooms that may name the `actix` crate.
 const ACTIX: &[&str] = &["actors", "lifecycle", "app"];

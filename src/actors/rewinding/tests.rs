@@ -14,6 +14,7 @@ fn wish(number: u32, heard_chars: Option<usize>, caller: u32) -> Wish<u32> {
             role: Role::Backend,
             player: None,
             world: None,
+            issued: crate::tenancy::Issued::default(),
             expires_at: DateTime::<Utc>::MAX_UTC,
         },
         action: "session.rewind",

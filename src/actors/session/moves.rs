@@ -68,6 +68,7 @@ pub(super) struct Moving {
 }
 
 /// Who is told of a move.
+#[expect(clippy::large_enum_variant, reason = "a handful, and each for a moment")]
 enum Caller {
     Back(Ask<Interrupted>),
     /// Whose reply is taken up again.

@@ -312,6 +312,7 @@ async fn an_edit_shows_in_the_next_turn_and_a_deleted_npc_ends_its_sessions() {
         role: crate::tenancy::Role::Admin,
         player: None,
         world: None,
+        issued: crate::tenancy::Issued::default(),
         expires_at: world.ports.clock.now(),
     };
     let edit =

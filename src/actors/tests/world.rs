@@ -315,6 +315,7 @@ impl World {
             role: Role::Backend,
             player: None,
             world: None,
+            issued: crate::tenancy::Issued::default(),
             expires_at: self.ports.clock.now(),
         }
     }
@@ -355,6 +356,7 @@ async fn author(ports: &Ports) -> TenantScope {
         name: "Studio".into(),
         enabled: true,
         created_at: now,
+        version: 1,
     };
     ports.ledger.tenants.ensure(&row).await.unwrap();
     let scope = TenantScope::new(tenant.clone());
@@ -364,6 +366,7 @@ async fn author(ports: &Ports) -> TenantScope {
         role: Role::Admin,
         player: None,
         world: None,
+        issued: crate::tenancy::Issued::default(),
         expires_at: now,
     };
     let edit = || Edit::by(&who, &ports.ids, now, "test.put", "x");

@@ -40,10 +40,11 @@ const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM au
         ELSE (SELECT seq FROM audit WHERE tenant = $1 AND id = $2) END
     ORDER BY seq DESC LIMIT $3";
 
-const ROLES: [(Role, &str); 4] = [
+const ROLES: [(Role, &str); 5] = [
     (Role::Operator, "operator"),
     (Role::Admin, "admin"),
     (Role::Backend, "backend"),
+    (Role::Viewer, "viewer"),
     (Role::Player, "player"),
 ];
 
@@ -52,6 +53,7 @@ fn role_name(role: Role) -> &'static str {
         Role::Operator => "operator",
         Role::Admin => "admin",
         Role::Backend => "backend",
+        Role::Viewer => "viewer",
         Role::Player => "player",
     }
 }

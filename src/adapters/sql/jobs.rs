@@ -13,7 +13,7 @@ use super::{
     turns,
 };
 use crate::{
-    ids::{DialogueId, JobId, NodeId, NpcId, TenantId, TurnId},
+    ids::{DialogueId, JobId, NodeId, NpcId, TenantId, TurnId, WorldId},
     memory::{
         trace::{JobTrace, TaskUsage},
         turn::TurnStatus,
@@ -129,6 +129,8 @@ const LIST_DONE: &str = list!("id", " AND status = 'done'");
 const LIST_DEAD: &str = list!("id", " AND status = 'dead'");
 const EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
     WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending' AND due_at <= $5)";
+const WORLD_OF: &str = "SELECT d.world FROM jobs j CROSS JOIN dialogues d
+    WHERE j.tenant = $1 AND j.id = $2 AND d.tenant = $1 AND d.id = j.dialogue";
 const PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
 
 /// Ends the job if its turn stands with the fence's text version and the job is pending. `false`:
@@ -514,6 +516,16 @@ impl JobStore for SqlJobStore {
             .bind(page.after.as_deref().map(text))
             .bind(rows_of(page));
         list(&self.0, scope, query, page, read_row, |row| row.id.to_string()).await
+    }
+    async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(WORLD_OF)
+            .bind(scope.tenant().as_str())
+            .bind(job.to_string())
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        row.map(|row| Columns::of(&row).id()).transpose()
     }
     async fn of_turn(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<Vec<JobTrace>> {
         let mut connection = self.0.read(scope).await?;

@@ -43,6 +43,7 @@ mod nodes;
 mod outbox;
 mod ownership;
 mod prune;
+mod revocations;
 mod rewinds;
 mod rows;
 mod saves;
@@ -126,6 +127,7 @@ pub(super) fn ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenance>) ->
         audit: Arc::new(audit::SqlAuditStore(engine.clone())),
         idempotency: Arc::new(idempotency::SqlIdempotencyStore(engine.clone())),
         usage: Arc::new(usage::SqlUsageStore(engine.clone())),
+        revocations: Arc::new(revocations::SqlRevocationStore(engine.clone())),
         nodes: Arc::new(nodes::SqlNodeStore(engine.clone())),
         maintenance,
     }

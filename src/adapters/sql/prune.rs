@@ -47,6 +47,9 @@ const VERDICTS: &str = concat!(
          AND (SELECT MIN(s.id) FROM saves s WHERE s.tenant = $1) IS NULL ORDER BY at LIMIT $3"
     )
 );
+/// Tokens that are revoked have all expired by then.
+const REVOCATIONS: &str = "DELETE FROM revocations WHERE tenant = $1 AND (kind, name) IN (
+        SELECT kind, name FROM revocations WHERE tenant = $1 AND matters_until < $2 ORDER BY matters_until LIMIT $3)";
 
 /// The first id that can have been made at `at` or later.
 fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {
@@ -103,6 +106,17 @@ async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBe
             .map_err(store_error)?
             .rows_affected();
     }
+    if let Some(at) = before.revocations {
+        let revocations = sqlx::query(REVOCATIONS)
+            .bind(tenant.as_str())
+            .bind(micros(at))
+            .bind(limit);
+        deleted += revocations
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?
+            .rows_affected();
+    }
     Ok(deleted)
 }
 
@@ -117,6 +131,7 @@ plans_of_sqlite! {
             assert_searches(JOBS, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
             let indexes = ["(tenant=? AND turn<?)", "sqlite_autoindex_turns_1 (tenant=? AND id=?)", "jobs_once"];
             assert_searches(TRACES, &indexes).await;
+            assert_searches(REVOCATIONS, &["revocations_by_end (tenant=? AND matters_until<?)"]).await;
             let verdicts = plan(VERDICTS).await;
             // Of saves the first is enough.
             assert!(verdicts.contains("verdicts_by_age") && !verdicts.contains("SCAN"), "{verdicts}");

@@ -154,6 +154,7 @@ impl Trial {
                 name: "Eval".to_owned(),
                 enabled: true,
                 created_at: now,
+                version: 1,
             })
             .await?;
         let edit = self.edit("world.put", self.world.id.to_string());

@@ -12,9 +12,12 @@ use crate::{
     http::nodes,
     ids::TenantId,
     ports::{
-        StoreResult,
+        Page, PageRequest, StoreResult,
         clock::ManualClock,
-        ledger::tenants::{Tenant, TenantStore},
+        ledger::{
+            audit::Edit,
+            tenants::{Tenant, TenantChange, TenantEdit, TenantStore},
+        },
     },
     tenancy::auth::{AuthSettings, Authenticator},
 };
@@ -34,7 +37,7 @@ pub fn tokens(data: &[u8]) {
     };
     let settings = json!({
         "hs256_secret": SECRET, "audience": "colloquy", "leeway_s": 5, "default_ttl_s": 3_600, "max_ttl_s": 86_400,
-        "ticket_ttl_s": 30, "max_tickets": 100, "tenant_cache_s": 10,
+        "max_age_d": 3_650,        "ticket_ttl_s": 30, "max_tickets": 100, "tenant_cache_s": 10,
     });
     let Ok(settings) = serde_json::from_value::<AuthSettings>(settings) else {
         unreachable!("the settings are whole");
@@ -78,9 +81,25 @@ impl TenantStore for Anybody {
             name: id.to_string(),
             enabled: true,
             created_at: now(),
+            version: 1,
         }))
     }
+    async fn create(&self, _: &Tenant, _: &Edit) -> StoreResult<bool> {
+        Ok(false)
+    }
+    async fn change(&self, _: &TenantId, _: &TenantChange, _: Option<u32>, _: &Edit) -> StoreResult<TenantEdit> {
+        Ok(TenantEdit::NotFound)
+    }
+    async fn list(&self, _: &PageRequest) -> StoreResult<Page<Tenant>> {
+        Ok(Page {
+            items: Vec::new(),
+            next: None,
+        })
+    }
     async fn all(&self) -> StoreResult<Vec<Tenant>> {
+        Ok(Vec::new())
+    }
+    async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
         Ok(Vec::new())
     }
 }

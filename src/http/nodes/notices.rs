@@ -13,7 +13,7 @@ use crate::{
     http::{
         AppState,
         errors::{Code, Problem},
-        to_the_end,
+        standing, to_the_end,
     },
     ids::NodeId,
     ports::{
@@ -157,6 +157,7 @@ async fn take_notice(
                     index.refresh(&TenantScope::new(tenant), &facts).await?;
                 }
             }
+            notice @ (Notice::Tenant { .. } | Notice::Revoked { .. }) => standing::take(&state, &notice).await,
             Notice::Cleared { tenant } => {
                 if let Some(index) = own_index {
                     index.forget(&TenantScope::new(tenant)).await?;

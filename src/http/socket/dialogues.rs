@@ -111,6 +111,10 @@ impl Inner {
         let dialogue = reachable(&self.state, who, id).await?;
         let mut ear = Ear::new(connection.clone(), who.role, include);
         if let Some(token) = &message.resume_token {
+            if who.role == Role::Viewer {
+                let problem = Problem::new(Code::Forbidden, "a viewer watches a session and does not take it over");
+                return Err(problem.param("resume_token"));
+            }
             if !resume_token::matches(token, &dialogue.resume_token_hash) {
                 return Err(Problem::new(Code::WrongResumeToken, "the resume token is wrong").param("resume_token"));
             }
@@ -370,9 +374,13 @@ pub(super) fn tell_if_repeated(connection: &Connection, accepted: Accepted, re: 
 
 /// The optional events `who` may ask for.
 pub(super) fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [Include], Problem> {
-    if asked.is_empty() || matches!(who.role, Role::Admin | Role::Backend) {
+    if asked.is_empty() || matches!(who.role, Role::Admin | Role::Backend | Role::Viewer) {
         Ok(asked)
     } else {
-        Err(Problem::new(Code::Forbidden, "only admins and backends may get these events").param("include"))
+        Err(Problem::new(
+            Code::Forbidden,
+            "only admins, backends and viewers may get these events",
+        )
+        .param("include"))
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     panic::AssertUnwindSafe,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -30,11 +30,12 @@ use crate::{
         AppState,
         errors::{Code, Problem},
         nodes::Tunnels,
+        standing::{OpenStream, Stream},
         validate,
     },
     ids::{DialogueId, PlayerId},
     tenancy::{
-        Principal,
+        Principal, Role,
         limits::{SocketLimit, SocketRefusal, SocketSeat},
     },
 };
@@ -43,6 +44,14 @@ use crate::{
 const MAX_WAITING: usize = 256;
 /// Tokens that live longer than this are not watched to their end.
 const LONGEST_WATCH: Duration = Duration::from_hours(365 * 24);
+/// All that a viewer may send.
+const WATCHING: [&str; 5] = [
+    "session.resume",
+    "npc_conversation.watch",
+    "npc_conversation.unwatch",
+    "auth.refresh",
+    "ping",
+];
 /// Longest `event_id`, in characters.
 const MAX_EVENT_ID: usize = 128;
 
@@ -58,7 +67,9 @@ impl Refused {
 impl SocketProtocol for Refused {
     fn on_open(&self, connection: &Arc<Connection>) {
         let (code, reason) = match self.0.code {
-            Code::Unauthenticated | Code::TokenExpired => (close::UNAUTHENTICATED, "unauthenticated"),
+            Code::Unauthenticated | Code::TokenExpired | Code::TokenRevoked => {
+                (close::UNAUTHENTICATED, "unauthenticated")
+            }
             Code::Forbidden => (close::FORBIDDEN, "forbidden"),
             Code::RateLimited => (close::TOO_MANY, "too many"),
             _ => (close::INTERNAL, "internal"),
@@ -81,6 +92,8 @@ pub(super) struct Inner {
     pub(super) open: Mutex<HashMap<DialogueId, Opened>>,
     /// The socket's place among its player's, until it closes.
     seat: Mutex<Option<SocketSeat>>,
+    /// The socket's place among what is open, until it closes.
+    place: Mutex<Option<(OpenStream, Arc<dyn Stream>)>>,
     /// Closes the socket when its token expires.
     expiry: Mutex<Option<JoinHandle<()>>>,
     /// The ways to the owners of dialogues that live on other nodes.
@@ -120,6 +133,7 @@ impl Socket {
             inbox: Mutex::default(),
             open: Mutex::default(),
             seat: Mutex::new(seat),
+            place: Mutex::default(),
             expiry: Mutex::default(),
             tunnels: Mutex::default(),
             coalesce_ms,
@@ -131,6 +145,14 @@ impl Socket {
 impl SocketProtocol for Socket {
     fn on_open(&self, connection: &Arc<Connection>) {
         self.0.watch_expiry(connection);
+        let open: Arc<dyn Stream> = Arc::new(Open {
+            inner: Arc::downgrade(&self.0),
+            connection: Arc::downgrade(connection),
+            opened_by: self.0.who(),
+        });
+        let state = &self.0.state;
+        let place = state.streams.add(&state.auth, &open);
+        *self.0.place.lock() = Some((place, open));
     }
 
     fn on_text(&self, connection: &Arc<Connection>, text: ByteString) {
@@ -187,11 +209,35 @@ impl SocketProtocol for Socket {
         }
         // A task that still handles a message may hold the rest for a while.
         drop(self.0.seat.lock().take());
+        drop(self.0.place.lock().take());
         self.0.inbox.lock().waiting.clear();
         *self.0.tunnels.lock() = Tunnels::default();
         let scope = self.0.principal.lock().scope();
         for (id, opened) in self.0.open.lock().drain() {
             self.0.state.sessions.detach(&scope, id, opened.listener);
+        }
+    }
+}
+
+/// A socket as something that is open for its caller.
+struct Open {
+    inner: Weak<Inner>,
+    connection: Weak<Connection>,
+    opened_by: Principal,
+}
+
+impl Stream for Open {
+    fn principal(&self) -> Principal {
+        // The token may have been refreshed since.
+        self.inner
+            .upgrade()
+            .map_or_else(|| self.opened_by.clone(), |inner| inner.who())
+    }
+    fn shut(&self, why: &Problem) {
+        if let (Some(inner), Some(connection)) = (self.inner.upgrade(), self.connection.upgrade()) {
+            inner.tell(&connection, why, None, None);
+            connection.close(close::UNAUTHENTICATED, "unauthenticated");
+            inner.inbox.lock().waiting.clear();
         }
     }
 }
@@ -299,6 +345,10 @@ impl Inner {
                 .limits
                 .request(&who.tenant, who.player.as_ref())
                 .map_err(|limited| nowhere(limited.into()))?;
+        }
+        if who.role == Role::Viewer && !WATCHING.contains(&kind) {
+            let problem = Problem::new(Code::Forbidden, "a viewer watches and changes nothing");
+            return Err(nowhere(problem));
         }
         if let Some(there) = self.routed(text) {
             return self.send_on(connection, &who, there, text).await.map_err(at(there.0));

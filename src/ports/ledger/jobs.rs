@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{audit::Edit, dialogues::Dialogue};
 use crate::{
-    ids::{DialogueId, JobId, NodeId, TurnId},
+    ids::{DialogueId, JobId, NodeId, TurnId, WorldId},
     memory::{
         authored::{Npc, World},
         trace::{JobTrace, TaskUsage, TurnTrace},
@@ -251,6 +251,8 @@ pub trait JobStore: Send + Sync {
         status: Option<JobStatus>,
         page: &PageRequest,
     ) -> StoreResult<Page<JobRow>>;
+    /// The world of the dialogue that a job is for.
+    async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>>;
     /// What became of the jobs of a dialogue's turn that stands, and what they used; oldest first.
     async fn of_turn(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<Vec<JobTrace>>;
     /// Pending jobs of a dialogue's turns up to `through`: what the next turn may wait for.

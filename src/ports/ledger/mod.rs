@@ -12,6 +12,7 @@ pub mod idempotency;
 pub mod jobs;
 pub mod meters;
 pub mod nodes;
+pub mod revocations;
 pub mod rewinds;
 pub mod saves;
 pub mod scenarios;
@@ -45,6 +46,7 @@ pub struct Ledger {
     pub audit: Arc<dyn audit::AuditStore>,
     pub idempotency: Arc<dyn idempotency::IdempotencyStore>,
     pub usage: Arc<dyn usage::UsageStore>,
+    pub revocations: Arc<dyn revocations::RevocationStore>,
     pub nodes: Arc<dyn nodes::NodeStore>,
     pub maintenance: Arc<dyn Maintenance>,
 }
@@ -61,6 +63,8 @@ pub struct PruneBefore {
     /// Turns that were unsaid before and that no save has, with everything they caused; and what is kept
     /// about the moves that unsaid them. A turn that has a key keeps it and its id, and nothing else.
     pub unsaid: Option<DateTime<Utc>>,
+    /// Revocations that no longer mattered then.
+    pub revocations: Option<DateTime<Utc>>,
 }
 
 /// The ledger as a machine that runs.

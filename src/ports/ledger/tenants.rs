@@ -3,7 +3,11 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use crate::{ids::TenantId, ports::StoreResult};
+use super::audit::Edit;
+use crate::{
+    ids::TenantId,
+    ports::{Page, PageRequest, StoreResult},
+};
 
 /// A studio.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,14 +17,49 @@ pub struct Tenant {
     /// A disabled tenant's tokens are refused.
     pub enabled: bool,
     pub created_at: DateTime<Utc>,
+    /// Counts edits, from 1. Of a tenant that is passed to be stored it is ignored.
+    pub version: u32,
+}
+
+/// What an operator changes of a tenant. `None`: stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantChange {
+    pub name: Option<String>,
+    pub enabled: Option<bool>,
+}
+
+/// What a conditional change did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TenantEdit {
+    /// The tenant as it is now.
+    Done(Tenant),
+    NotFound,
+    /// `if_version` named another version than the stored one.
+    VersionMismatch {
+        stored: u32,
+    },
 }
 
 /// Tenants. The one store without a scope: it is what scopes are made from.
 #[async_trait]
 pub trait TenantStore: Send + Sync {
-    /// Adds the tenant if it is new; `false` if it was there.
+    /// Adds the tenant if it is new; `false` if it was there. The server's own work: no audit row.
     async fn ensure(&self, tenant: &Tenant) -> StoreResult<bool>;
+    /// As [`Self::ensure`], by somebody: with a row in the audit log of the new tenant.
+    async fn create(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool>;
+    /// Changes a tenant, with a row in its audit log.
+    async fn change(
+        &self,
+        id: &TenantId,
+        change: &TenantChange,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<TenantEdit>;
     async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>>;
+    /// By id.
+    async fn list(&self, page: &PageRequest) -> StoreResult<Page<Tenant>>;
     /// Every tenant, for start-up work such as resuming jobs.
     async fn all(&self) -> StoreResult<Vec<Tenant>>;
+    /// Those that are disabled.
+    async fn disabled(&self) -> StoreResult<Vec<TenantId>>;
 }

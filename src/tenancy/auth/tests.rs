@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod issuers;
+mod revoked;
 
 use async_trait::async_trait;
 use chrono::TimeZone;
@@ -8,7 +9,14 @@ use jsonwebtoken::jwk::Jwk;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ports::{StoreResult, clock::ManualClock, ledger::tenants::Tenant};
+use crate::ports::{
+    Page, PageRequest, StoreResult,
+    clock::ManualClock,
+    ledger::{
+        audit::Edit,
+        tenants::{Tenant, TenantChange, TenantEdit},
+    },
+};
 
 /// Knows `acme`, and `closed`, which is disabled.
 struct Tenants;
@@ -25,10 +33,26 @@ impl TenantStore for Tenants {
             name: id.to_string(),
             enabled: id.as_str() == "acme",
             created_at: start(),
+            version: 1,
         }))
+    }
+    async fn create(&self, _: &Tenant, _: &Edit) -> StoreResult<bool> {
+        Ok(false)
+    }
+    async fn change(&self, _: &TenantId, _: &TenantChange, _: Option<u32>, _: &Edit) -> StoreResult<TenantEdit> {
+        Ok(TenantEdit::NotFound)
+    }
+    async fn list(&self, _: &PageRequest) -> StoreResult<Page<Tenant>> {
+        Ok(Page {
+            items: Vec::new(),
+            next: None,
+        })
     }
     async fn all(&self) -> StoreResult<Vec<Tenant>> {
         Ok(Vec::new())
+    }
+    async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
+        Ok(vec!["closed".parse().unwrap()])
     }
 }
 
@@ -50,6 +74,7 @@ fn settings() -> AuthSettings {
         leeway_s: 5,
         default_ttl_s: 3_600,
         max_ttl_s: 86_400,
+        max_age_d: 3_650,
         ticket_ttl_s: 30,
         max_tickets: 100,
         tenant_cache_s: 10,
@@ -137,7 +162,15 @@ async fn a_token_with_anything_wrong_is_refused() {
         ("unknown role", claims(|c| c["role"] = json!("root"))),
         ("player without pid", claims(|c| c["role"] = json!("player"))),
         ("backend with pid", claims(|c| c["pid"] = json!("p7"))),
-        ("backend with wid", claims(|c| c["wid"] = json!("vale"))),
+        (
+            "admin with wid",
+            claims(|c| {
+                c["role"] = json!("admin");
+                c["wid"] = json!("vale");
+            }),
+        ),
+        ("jti that is no text", claims(|c| c["jti"] = json!(7))),
+        ("long jti", claims(|c| c["jti"] = json!("j".repeat(257)))),
         ("unknown tenant", claims(|c| c["tid"] = json!("nobody"))),
         ("disabled tenant", claims(|c| c["tid"] = json!("closed"))),
         ("no tenant name", claims(|c| c["tid"] = json!("NOT AN ID"))),
@@ -146,6 +179,13 @@ async fn a_token_with_anything_wrong_is_refused() {
         assert!(auth.verify(&hs256(&claims)).await.is_err(), "{what} was accepted");
     }
     assert!(auth.verify(&hs256(&claims(|_| {}))).await.is_ok());
+    for role in ["backend", "viewer"] {
+        let bound = claims(|c| {
+            c["role"] = json!(role);
+            c["wid"] = json!("vale");
+        });
+        assert!(auth.verify(&hs256(&bound)).await.is_ok(), "{role}");
+    }
 }
 
 #[tokio::test]

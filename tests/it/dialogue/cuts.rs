@@ -82,6 +82,7 @@ fn who(stage: &Stage) -> Principal {
         role: Role::Player,
         player: Some("p1".parse().unwrap()),
         world: None,
+        issued: colloquy::tenancy::Issued::default(),
         expires_at: stage.clock.now(),
     }
 }

@@ -308,6 +308,7 @@ fn a_tenant_whose_facts_cannot_be_moved_holds_up_nobody_else() {
             name: "Awry".to_owned(),
             enabled: true,
             created_at: stage.clock.now(),
+            version: 1,
         };
         stage.services.ledger.tenants.ensure(&odd).await.unwrap();
         let awry = TenantScope::new(odd.id.clone());

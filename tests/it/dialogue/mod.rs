@@ -253,6 +253,7 @@ impl Stage {
             name: "Demo".to_owned(),
             enabled: true,
             created_at: self.clock.now(),
+            version: 1,
         };
         self.services.ledger.tenants.ensure(&tenant).await.unwrap();
         let authored = &self.services.ledger.authored;
@@ -532,6 +533,7 @@ impl Talk<'_> {
                 role: Role::Backend,
                 player: None,
                 world: None,
+                issued: colloquy::tenancy::Issued::default(),
                 expires_at: DateTime::<Utc>::MAX_UTC,
             },
             action: "session.rewind",

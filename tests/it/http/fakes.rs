@@ -7,9 +7,12 @@ use colloquy::{
     ids::{FactId, TenantId},
     memory::{calibration::Calibration, turn::Usage},
     ports::{
-        StoreResult,
+        Page, PageRequest, StoreResult,
         embedder::{EmbedAs, Embedder, EmbedderInfo},
-        ledger::tenants::{Tenant, TenantStore},
+        ledger::{
+            audit::Edit,
+            tenants::{Tenant, TenantChange, TenantEdit, TenantStore},
+        },
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
         vectors::{Candidate, Comparison, FactIndex, IndexPoint, Proposal},
     },
@@ -121,8 +124,26 @@ impl TenantStore for Tenants {
         assert_ne!(id.as_str(), "panic", "a test asked for it");
         self.0.get(id).await
     }
+    async fn create(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool> {
+        self.0.create(tenant, edit).await
+    }
+    async fn change(
+        &self,
+        id: &TenantId,
+        change: &TenantChange,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<TenantEdit> {
+        self.0.change(id, change, if_version, edit).await
+    }
+    async fn list(&self, page: &PageRequest) -> StoreResult<Page<Tenant>> {
+        self.0.list(page).await
+    }
     async fn all(&self) -> StoreResult<Vec<Tenant>> {
         self.0.all().await
+    }
+    async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
+        self.0.disabled().await
     }
 }
 

@@ -83,6 +83,7 @@ impl Default for Options {
                 leeway_s: 0,
                 default_ttl_s: 3_600,
                 max_ttl_s: 86_400,
+                max_age_d: 3_650,
                 ticket_ttl_s: 30,
                 max_tickets: 1_000,
                 tenant_cache_s: 10,
@@ -275,6 +276,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
             name: id.to_owned(),
             enabled,
             created_at: clock.now(),
+            version: 1,
         };
         services.ledger.tenants.ensure(&tenant).await.unwrap();
     }
@@ -285,6 +287,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
     readiness.set(true);
     AppState {
         nodes: None,
+        streams: http::standing::OpenStreams::default(),
         sessions: Sessions::start(
             services.clone(),
             ids.next(),

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod attacks;
+mod bounds;
 mod docs;
 mod edges;
 mod fakes;
@@ -16,3 +17,4 @@ mod saves;
 mod scenarios;
 mod sessions;
 mod socket;
+mod standing;

@@ -7,16 +7,19 @@ use serde_json::{Value, json};
 
 use super::harness::Server;
 
-const ROLES: [(Role, &str); 4] = [
+const ROLES: [(Role, &str); 5] = [
     (Role::Operator, "operator"),
     (Role::Admin, "admin"),
     (Role::Backend, "backend"),
+    (Role::Viewer, "viewer"),
     (Role::Player, "player"),
 ];
 
 /// A body that an operation takes, so that what is refused is refused for the role.
-fn body(path: &str) -> Value {
+pub(super) fn body(path: &str) -> Value {
     match path {
+        "/v1/tokens:revoke" => json!({"jti": "of-nobody"}),
+        "/v1/tenants" => json!({"id": "newcomer"}),
         "/v1/tokens" | "/v1/npc-conversations/{conversation}:join" => json!({"player_id": "p7"}),
         "/v1/worlds/{world}" => json!({"name": "Vale"}),
         "/v1/worlds/{world}/npcs/{npc}" => json!({"name": "Ergen"}),
@@ -88,6 +91,7 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
                 .replace("{conversation}", &conversation)
                 .replace("{world}", world)
                 .replace("{npc}", "ergen")
+                .replace("{tenant}", "rival")
                 .replace("{scenario}", "well")
                 .replace("{player}", "p7")
                 .replace("{session}", session)

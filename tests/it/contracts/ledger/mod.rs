@@ -22,6 +22,7 @@ mod postgres;
 mod prune;
 mod racing;
 mod reconcile;
+mod revocations;
 mod rewinds;
 mod saves;
 mod scenarios;
@@ -58,7 +59,8 @@ macro_rules! ledger_contract {
     ($($adapter:ident: $subject:ty;)+) => {$(
         mod $adapter {
             ledger_contract!(@tests $subject;
-                tenants: ensure_adds_once_and_all_lists;
+                tenants: ensure_adds_once_and_all_lists, a_tenant_is_made_changed_and_listed;
+                revocations: the_latest_moments_count, what_no_longer_matters_is_pruned;
                 authored: worlds_are_put_read_listed_and_versioned, npcs_need_their_world,
                     deleting_a_world_hides_it_and_ends_its_dialogues,
                     deleting_an_npc_ends_the_dialogues_it_speaks_in,

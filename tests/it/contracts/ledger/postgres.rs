@@ -539,6 +539,7 @@ async fn tenants_are_made_side_by_side() {
         name: String::new(),
         enabled: true,
         created_at: f.now(),
+        version: 1,
     };
     let tenants: Vec<Tenant> = (0..8).map(tenant).collect();
     let made = join_all(

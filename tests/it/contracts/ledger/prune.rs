@@ -54,6 +54,7 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
         traces: Some(at),
         verdicts: Some(at),
         unsaid: None,
+        revocations: None,
     };
     assert_eq!(prune(&f.scope, &PruneBefore::default(), 9).await, 0);
     assert_eq!(prune(&f.other, &all, 9).await, 0);

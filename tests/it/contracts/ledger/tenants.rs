@@ -1,4 +1,10 @@
-use colloquy::ports::ledger::tenants::Tenant;
+use colloquy::{
+    ids::TenantId,
+    ports::{
+        PageRequest,
+        ledger::tenants::{Tenant, TenantChange, TenantEdit},
+    },
+};
 
 use super::{Subject, fixture::Fixture};
 
@@ -9,6 +15,7 @@ pub async fn ensure_adds_once_and_all_lists<S: Subject>(f: &Fixture<S>) {
         name: "Studio".to_owned(),
         enabled: true,
         created_at: f.now(),
+        version: 1,
     };
     assert!(tenants.ensure(&studio).await.unwrap());
     let renamed = Tenant {
@@ -26,4 +33,69 @@ pub async fn ensure_adds_once_and_all_lists<S: Subject>(f: &Fixture<S>) {
     };
     assert!(tenants.ensure(&rival).await.unwrap());
     assert_eq!(tenants.all().await.unwrap(), [rival, studio]);
+}
+
+pub async fn a_tenant_is_made_changed_and_listed<S: Subject>(f: &Fixture<S>) {
+    let tenants = &f.ledger().tenants;
+    let tenant = |id: &TenantId, name: &str| Tenant {
+        id: id.clone(),
+        name: name.to_owned(),
+        enabled: true,
+        created_at: f.now(),
+        version: 1,
+    };
+    let studio = tenant(f.scope.tenant(), "Studio");
+    assert!(tenants.create(&studio, &f.edit("tenant.create")).await.unwrap());
+    let again = tenant(f.scope.tenant(), "Another");
+    assert!(!tenants.create(&again, &f.edit("tenant.create")).await.unwrap());
+    assert_eq!(tenants.get(&studio.id).await.unwrap(), Some(studio.clone()));
+
+    let change = |name: Option<&str>, enabled| TenantChange {
+        name: name.map(str::to_owned),
+        enabled,
+    };
+    let renamed = Tenant {
+        name: "Workshop".to_owned(),
+        version: 2,
+        ..studio.clone()
+    };
+    let edit = f.edit("tenant.edit");
+    let done = tenants
+        .change(&studio.id, &change(Some("Workshop"), None), Some(1), &edit)
+        .await;
+    assert_eq!(done.unwrap(), TenantEdit::Done(renamed.clone()));
+    let stale = f.edit("tenant.edit");
+    let refused = tenants
+        .change(&studio.id, &change(None, Some(false)), Some(1), &stale)
+        .await;
+    assert_eq!(refused.unwrap(), TenantEdit::VersionMismatch { stored: 2 });
+    assert!(tenants.disabled().await.unwrap().is_empty());
+    let edit = f.edit("tenant.disable");
+    let disabled = Tenant {
+        enabled: false,
+        version: 3,
+        ..renamed
+    };
+    let done = tenants
+        .change(&studio.id, &change(None, Some(false)), None, &edit)
+        .await;
+    assert_eq!(done.unwrap(), TenantEdit::Done(disabled.clone()));
+    assert_eq!(tenants.disabled().await.unwrap(), std::slice::from_ref(&studio.id));
+    let missing = tenants
+        .change(f.other.tenant(), &change(Some("x"), None), None, &stale)
+        .await;
+    assert_eq!(missing.unwrap(), TenantEdit::NotFound);
+
+    // What was refused left nothing in the log.
+    let page = |limit, after| PageRequest { limit, after };
+    let log = f.ledger().audit.list(&f.scope, &page(10, None)).await.unwrap().items;
+    let actions: Vec<&str> = log.iter().map(|row| row.action.as_str()).collect();
+    assert_eq!(actions, ["tenant.disable", "tenant.edit", "tenant.create"]);
+
+    let rival = tenant(f.other.tenant(), "Rival");
+    assert!(tenants.create(&rival, &f.edit("tenant.create")).await.unwrap());
+    let first = tenants.list(&page(1, None)).await.unwrap();
+    assert_eq!(first.items, [rival]);
+    let second = tenants.list(&page(1, first.next)).await.unwrap();
+    assert_eq!((second.items, second.next), (vec![disabled], None));
 }

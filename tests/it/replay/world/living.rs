@@ -282,6 +282,7 @@ impl World {
             role: Role::Backend,
             player: None,
             world: None,
+            issued: colloquy::tenancy::Issued::default(),
             expires_at: DateTime::<Utc>::MAX_UTC,
         }
     }

@@ -195,6 +195,7 @@ impl World {
             name: "Demo".to_owned(),
             enabled: true,
             created_at: self.clock.now(),
+            version: 1,
         };
         ledger.tenants.ensure(&tenant).await.unwrap();
         jobs::ready_index(&self.services).await.unwrap();

@@ -8,6 +8,7 @@ mod frozen;
 mod outage;
 mod rolling;
 mod sockets;
+mod standing;
 mod state;
 mod together;
 

@@ -1,0 +1,96 @@
+//! Tokens that are believed no longer.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::{
+    Engine, Reach, Row, audit,
+    rows::{Columns, micros, moment, store_error, text},
+};
+use crate::{
+    ids::PlayerId,
+    ports::{
+        StoreError, StoreResult,
+        ledger::{
+            audit::Edit,
+            revocations::{Revocation, RevocationStore, Revoked},
+        },
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) struct SqlRevocationStore(pub(super) Arc<Engine>);
+
+/// The later moments count.
+const ADD: &str = "INSERT INTO revocations (tenant, kind, name, issued_until, matters_until, at)
+    VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (tenant, kind, name) DO UPDATE SET at = excluded.at,
+        issued_until = CASE WHEN excluded.issued_until > revocations.issued_until
+            THEN excluded.issued_until ELSE revocations.issued_until END,
+        matters_until = CASE WHEN excluded.matters_until > revocations.matters_until
+            THEN excluded.matters_until ELSE revocations.matters_until END";
+const SINCE: &str = "SELECT tenant, kind, name, issued_until, matters_until, at FROM revocations WHERE at >= $1";
+
+fn read(row: &Row) -> StoreResult<Revocation> {
+    let mut columns = Columns::of(row);
+    let tenant = columns.id()?;
+    let (kind, name): (&str, &str) = (columns.next()?, columns.next()?);
+    let until = moment(columns.next()?)?;
+    let revoked = match kind {
+        "token" => Revoked::Token(name.to_owned()),
+        "subject" => Revoked::Subject(name.to_owned(), until),
+        "player" => {
+            let player: PlayerId = name
+                .parse()
+                .map_err(|_| StoreError::Corrupt(format!("`{name}` is no player")))?;
+            Revoked::Player(player, until)
+        }
+        _ => return Err(StoreError::Corrupt(format!("unknown name `{kind}`"))),
+    };
+    Ok(Revocation {
+        tenant,
+        revoked,
+        matters_until: columns.time()?,
+        at: columns.time()?,
+    })
+}
+
+#[async_trait]
+impl RevocationStore for SqlRevocationStore {
+    async fn add(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()> {
+        let (tenant, revocation, edit) = (scope.tenant().clone(), revocation.clone(), edit.clone());
+        self.0
+            .write(scope, move |connection| {
+                Box::pin(async move {
+                    let (kind, name, issued_until) = match &revocation.revoked {
+                        Revoked::Token(id) => ("token", id.as_str(), 0),
+                        Revoked::Subject(subject, until) => ("subject", subject.as_str(), micros(*until)),
+                        Revoked::Player(player, until) => ("player", player.as_str(), micros(*until)),
+                    };
+                    sqlx::query(ADD)
+                        .bind(tenant.as_str())
+                        .bind(kind)
+                        .bind(text(name))
+                        .bind(issued_until)
+                        .bind(micros(revocation.matters_until))
+                        .bind(micros(revocation.at))
+                        .execute(&mut *connection)
+                        .await
+                        .map_err(store_error)?;
+                    audit::record(connection, &tenant, &edit).await
+                })
+            })
+            .await
+    }
+    async fn since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
+        let mut connection = self.0.read(Reach::All).await?;
+        let rows = sqlx::query(SINCE)
+            .bind(micros(at))
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter().map(read).collect()
+    }
+}

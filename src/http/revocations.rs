@@ -1,0 +1,119 @@
+//! `POST /v1/tokens:revoke`: tokens that are to be believed no longer.
+
+use actix_web::{HttpResponse, post, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    extract::{Administrator, Body, Caller},
+    standing, to_the_end,
+};
+use crate::{
+    ids::PlayerId,
+    ports::ledger::{
+        audit::Edit,
+        revocations::{Revocation, Revoked},
+    },
+};
+
+/// Which tokens: one of `jti`, `subject` and `player_id`.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeRequest {
+    /// The one with this `jti`.
+    #[serde(default)]
+    #[garde(inner(length(chars, min = 1, max = 256)))]
+    #[schema(min_length = 1, max_length = 256)]
+    jti: Option<String>,
+    /// With `jti`: when that token expires (`exp`), if that is known. The revocation is kept for no longer.
+    #[serde(default)]
+    expires_at: Option<DateTime<Utc>>,
+    /// All of this `sub`.
+    #[serde(default)]
+    #[garde(inner(length(chars, max = 256)))]
+    #[schema(max_length = 256)]
+    subject: Option<String>,
+    /// All of this player (`pid`).
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+    player_id: Option<PlayerId>,
+    /// With `subject` or `player_id`: of those the ones that were issued (`iat`) at this moment or before; default now.
+    /// A token without `iat` counts as older.
+    #[serde(default)]
+    before: Option<DateTime<Utc>>,
+}
+
+impl RevokeRequest {
+    /// What is revoked, how the audit log names it, and until when that matters if it is known.
+    fn read(self, now: DateTime<Utc>) -> Result<(Revoked, String, Option<DateTime<Utc>>), Problem> {
+        let of_one = |param: &str| Problem::field(param, "does not go together with what is revoked");
+        if self.before.is_some_and(|before| before > now) {
+            return Err(Problem::field("before", "must not be in the future"));
+        }
+        let before = self.before.unwrap_or(now);
+        match (self.jti, self.subject, self.player_id) {
+            (Some(_), None, None) if self.before.is_some() => Err(of_one("before")),
+            (Some(jti), None, None) => {
+                let object = format!("jti:{jti}");
+                Ok((Revoked::Token(jti), object, self.expires_at))
+            }
+            (None, Some(_), None) | (None, None, Some(_)) if self.expires_at.is_some() => Err(of_one("expires_at")),
+            (None, Some(subject), None) => {
+                let object = format!("subject:{subject}");
+                Ok((Revoked::Subject(subject, before), object, None))
+            }
+            (None, None, Some(player)) => {
+                let object = format!("player:{player}");
+                Ok((Revoked::Player(player, before), object, None))
+            }
+            _ => Err(Problem::field("jti", "name one of jti, subject and player_id")),
+        }
+    }
+}
+
+/// Revokes tokens of the caller's tenant.
+///
+/// They are refused from now on, on other nodes within two seconds, and sockets and streams that were opened with them close
+/// with 4401. What is minted afterwards is not meant. Revoking again what is revoked changes nothing.
+#[utoipa::path(
+    tag = "access",
+    request_body = RevokeRequest,
+    responses((status = 204), (status = 409, description = "The tenant has revoked as many tokens as it may (`too_many_revocations`)")),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[post("/v1/tokens:revoke")]
+pub async fn revoke_tokens(
+    state: web::Data<AppState>,
+    caller: Caller<Administrator>,
+    body: Body<RevokeRequest>,
+) -> Result<HttpResponse, Problem> {
+    let services = &state.services;
+    let now = services.clock.now();
+    let (revoked, object, expires_at) = body.value.read(now)?;
+    if !state.auth.has_room_to_revoke(caller.scope.tenant()) {
+        return Err(Problem::new(
+            Code::TooManyRevocations,
+            "too many tokens are revoked; revoke by subject or player, and name when a token expires",
+        ));
+    }
+    let last = state.auth.last_end(now);
+    let revocation = Revocation {
+        tenant: caller.scope.tenant().clone(),
+        revoked,
+        matters_until: expires_at.map_or(last, |at| state.auth.end_of(at).min(last)),
+        at: now,
+    };
+    let edit = Edit::by(&caller.principal, &services.ids, now, "token.revoke", object);
+    to_the_end(async move {
+        let store = &state.services.ledger.revocations;
+        store.add(&caller.scope, &revocation, &edit).await?;
+        standing::tell_of_revocation(&state, revocation).await;
+        Ok(HttpResponse::NoContent().finish())
+    })
+    .await
+}

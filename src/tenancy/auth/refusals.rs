@@ -1,0 +1,159 @@
+//! Tenants that are disabled and tokens that were revoked, as this node knows them: looked up for every request, and kept
+//! in memory for that. The ledger is the truth; who keeps this up to date is `http::standing`.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    hash::Hash,
+};
+
+use chrono::{DateTime, Utc};
+use parking_lot::RwLock;
+
+use super::AuthError;
+use crate::{
+    ids::{PlayerId, TenantId},
+    ports::ledger::revocations::{Revocation, Revoked},
+    tenancy::Principal,
+};
+
+#[derive(Default)]
+pub(super) struct Refusals(RwLock<Known>);
+
+#[derive(Default)]
+struct Known {
+    disabled: HashSet<TenantId>,
+    revoked: HashMap<TenantId, OfTenant>,
+}
+
+/// Each with when it no longer matters.
+#[derive(Default)]
+struct OfTenant {
+    tokens: HashMap<String, DateTime<Utc>>,
+    subjects: HashMap<String, Before>,
+    players: HashMap<PlayerId, Before>,
+}
+
+/// What was issued until then is refused.
+#[derive(Clone, Copy)]
+struct Before {
+    issued_until: DateTime<Utc>,
+    matters_until: DateTime<Utc>,
+}
+
+impl Before {
+    /// A token that does not say when it was issued is older than any moment.
+    fn refuses(&self, issued_at: Option<DateTime<Utc>>) -> bool {
+        issued_at.is_none_or(|at| at <= self.issued_until)
+    }
+    /// The later moments count. Returns whether there are more to refuse now.
+    fn join(&mut self, other: Self) -> bool {
+        let more = other.issued_until > self.issued_until;
+        self.issued_until = self.issued_until.max(other.issued_until);
+        self.matters_until = self.matters_until.max(other.matters_until);
+        more
+    }
+}
+
+fn add<K: Clone + Eq + Hash>(to: &mut HashMap<K, Before>, whose: &K, before: Before) -> bool {
+    match to.entry(whose.clone()) {
+        Entry::Vacant(free) => {
+            free.insert(before);
+            true
+        }
+        Entry::Occupied(mut known) => known.get_mut().join(before),
+    }
+}
+
+impl OfTenant {
+    fn refuse(&self, who: &Principal) -> bool {
+        let issued = &who.issued;
+        issued.id.as_ref().is_some_and(|id| self.tokens.contains_key(id))
+            || self
+                .subjects
+                .get(&who.subject)
+                .is_some_and(|before| before.refuses(issued.at))
+            || who
+                .player
+                .as_ref()
+                .and_then(|player| self.players.get(player))
+                .is_some_and(|before| before.refuses(issued.at))
+    }
+    fn len(&self) -> usize {
+        self.tokens.len() + self.subjects.len() + self.players.len()
+    }
+}
+
+impl Refusals {
+    /// Whether a caller who was let in once may stay.
+    pub(super) fn check(&self, who: &Principal) -> Result<(), AuthError> {
+        let known = self.0.read();
+        if known.disabled.contains(&who.tenant) {
+            return Err(AuthError::NoTenant);
+        }
+        if known.revoked.get(&who.tenant).is_some_and(|of| of.refuse(who)) {
+            return Err(AuthError::Revoked);
+        }
+        Ok(())
+    }
+
+    /// How many revocations a tenant has.
+    pub(super) fn count(&self, tenant: &TenantId) -> usize {
+        self.0.read().revoked.get(tenant).map_or(0, OfTenant::len)
+    }
+
+    pub(super) fn set_disabled(&self, tenant: &TenantId, disabled: bool) {
+        let mut known = self.0.write();
+        if disabled {
+            known.disabled.insert(tenant.clone());
+        } else {
+            known.disabled.remove(tenant);
+        }
+    }
+
+    /// The disabled tenants are these. Returns those that were not yet, or are no longer.
+    pub(super) fn disable_exactly(&self, now: HashSet<TenantId>) -> Vec<(TenantId, bool)> {
+        let mut known = self.0.write();
+        let new = now.difference(&known.disabled).map(|tenant| (tenant.clone(), true));
+        let old = known.disabled.difference(&now).map(|tenant| (tenant.clone(), false));
+        let changed = new.chain(old).collect();
+        known.disabled = now;
+        changed
+    }
+
+    /// Returns whether that is new.
+    pub(super) fn revoke(&self, revocation: &Revocation) -> bool {
+        let mut known = self.0.write();
+        let of = known.revoked.entry(revocation.tenant.clone()).or_default();
+        let matters_until = revocation.matters_until;
+        let before = |issued_until| Before {
+            issued_until,
+            matters_until,
+        };
+        match &revocation.revoked {
+            Revoked::Token(id) => match of.tokens.entry(id.clone()) {
+                Entry::Vacant(free) => {
+                    free.insert(matters_until);
+                    true
+                }
+                Entry::Occupied(mut known) => {
+                    let until = matters_until.max(*known.get());
+                    known.insert(until);
+                    false
+                }
+            },
+            Revoked::Subject(subject, until) => add(&mut of.subjects, subject, before(*until)),
+            Revoked::Player(player, until) => add(&mut of.players, player, before(*until)),
+        }
+    }
+
+    /// Drops what no longer matters.
+    pub(super) fn drop_ended(&self, now: DateTime<Utc>) {
+        let mut known = self.0.write();
+        known.revoked.retain(|_, of| {
+            of.tokens.retain(|_, until| *until > now);
+            of.subjects.retain(|_, before| before.matters_until > now);
+            of.players.retain(|_, before| before.matters_until > now);
+            of.len() > 0
+        });
+    }
+}

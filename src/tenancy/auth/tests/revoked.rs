@@ -1,0 +1,227 @@
+//! Tokens that are believed no longer, and tenants that are disabled.
+
+use super::*;
+use crate::ports::ledger::revocations::Revoked;
+
+fn of(change: impl FnOnce(&mut Value)) -> String {
+    hs256(&claims(|claims| {
+        claims["iat"] = json!(start().timestamp());
+        claims["jti"] = json!("t1");
+        change(claims);
+    }))
+}
+
+fn player(id: &str) -> impl FnOnce(&mut Value) {
+    move |claims| {
+        claims["role"] = json!("player");
+        claims["pid"] = json!(id);
+        claims["sub"] = json!(format!("player:{id}"));
+    }
+}
+
+fn revocation(tenant: &str, revoked: Revoked) -> Revocation {
+    Revocation {
+        tenant: tenant.parse().unwrap(),
+        revoked,
+        matters_until: start() + Duration::from_hours(1),
+        at: start(),
+    }
+}
+
+/// What the ledger has.
+struct Stored(Vec<Revocation>);
+
+#[async_trait]
+impl RevocationStore for Stored {
+    async fn add(&self, _: &crate::tenancy::TenantScope, _: &Revocation, _: &Edit) -> StoreResult<()> {
+        Ok(())
+    }
+    async fn since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
+        Ok(self.0.iter().filter(|one| one.at >= at).cloned().collect())
+    }
+}
+
+#[tokio::test]
+async fn what_is_revoked_is_refused_and_nothing_else() {
+    let before = start() - Duration::from_secs(1);
+    let subject = |until| Revoked::Subject("studio".to_owned(), until);
+    let p7 = |until| Revoked::Player("p7".parse().unwrap(), until);
+    let without_iat = |claims: &mut Value| drop(claims.as_object_mut().unwrap().remove("iat"));
+    let cases: Vec<(&str, Revocation, String, bool)> = vec![
+        (
+            "by its id",
+            revocation("acme", Revoked::Token("t1".into())),
+            of(|_| {}),
+            true,
+        ),
+        (
+            "another id",
+            revocation("acme", Revoked::Token("t2".into())),
+            of(|_| {}),
+            false,
+        ),
+        (
+            "the same id elsewhere",
+            revocation("rival", Revoked::Token("t1".into())),
+            of(|_| {}),
+            false,
+        ),
+        (
+            "one without an id",
+            revocation("acme", Revoked::Token("t1".into())),
+            of(|c| drop(c.as_object_mut().unwrap().remove("jti"))),
+            false,
+        ),
+        (
+            "issued at that moment",
+            revocation("acme", subject(start())),
+            of(|_| {}),
+            true,
+        ),
+        ("issued later", revocation("acme", subject(before)), of(|_| {}), false),
+        (
+            "issued a moment later",
+            revocation("acme", subject(start())),
+            of(|c| c["iat"] = json!(1_767_323_045.002)),
+            false,
+        ),
+        (
+            "issued nobody knows when",
+            revocation("acme", subject(before)),
+            of(without_iat),
+            true,
+        ),
+        (
+            "issued in the future",
+            revocation("acme", subject(before)),
+            of(|c| c["iat"] = json!(start().timestamp() + 1_000)),
+            true,
+        ),
+        (
+            "another subject",
+            revocation("acme", subject(start())),
+            of(player("p7")),
+            false,
+        ),
+        ("the player's", revocation("acme", p7(start())), of(player("p7")), true),
+        (
+            "the player's, later",
+            revocation("acme", p7(before)),
+            of(player("p7")),
+            false,
+        ),
+        (
+            "another player's",
+            revocation("acme", p7(start())),
+            of(player("p8")),
+            false,
+        ),
+    ];
+    for (what, revocation, token, refused) in cases {
+        let (auth, _) = authenticator(settings());
+        let who = auth.verify(&token).await.unwrap();
+        let (ticket, _) = auth.issue_ticket(who.clone());
+        assert!(auth.was_revoked(&revocation), "{what}");
+        assert!(!auth.was_revoked(&revocation), "{what}: twice");
+        let outcomes = [
+            auth.verify(&token).await.err(),
+            auth.check_standing(&who).err(),
+            auth.redeem_ticket(&ticket).await.err(),
+        ];
+        for outcome in outcomes {
+            assert_eq!(
+                matches!(outcome, Some(AuthError::Revoked)),
+                refused,
+                "{what}: {outcome:?}"
+            );
+            assert_eq!(outcome.is_some(), refused, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_minted_since_is_not_meant() {
+    let (auth, clock) = authenticator(settings());
+    let studio = Claims {
+        sub: "studio".into(),
+        tid: "acme".parse().unwrap(),
+        role: Role::Backend,
+        pid: None,
+        wid: None,
+    };
+    let mint = || auth.mint(&studio, Duration::from_mins(1)).unwrap().text;
+    let (first, twin) = (mint(), mint());
+    let id = auth.verify(&first).await.unwrap().issued.id.unwrap();
+    auth.was_revoked(&revocation("acme", Revoked::Token(id)));
+    assert!(matches!(auth.verify(&first).await, Err(AuthError::Revoked)));
+    assert!(auth.verify(&twin).await.is_ok(), "each has an id of its own");
+    let now = clock.now();
+    auth.was_revoked(&revocation("acme", Revoked::Subject("studio".into(), now)));
+    clock.advance(Duration::from_millis(1));
+    assert!(matches!(auth.verify(&twin).await, Err(AuthError::Revoked)));
+    assert!(auth.verify(&mint()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_node_catches_up_with_what_others_wrote() {
+    let (auth, clock) = authenticator(settings());
+    let token = of(|claims| claims["exp"] = json!(start().timestamp() + 100_000));
+    let mut stored = Stored(Vec::new());
+    // Of the tenants, `closed` is disabled.
+    assert!(auth.catch_up(&stored).await.unwrap());
+    assert!(!auth.catch_up(&stored).await.unwrap());
+    stored.0.push(revocation("acme", Revoked::Token("t1".into())));
+    // One that comes to light late, by another clock.
+    stored.0.push(Revocation {
+        at: start() + Duration::from_mins(1),
+        ..revocation("acme", Revoked::Token("t2".into()))
+    });
+    assert!(auth.catch_up(&stored).await.unwrap());
+    assert!(auth.verify(&token).await.is_err());
+    stored.0.push(revocation("acme", Revoked::Token("t3".into())));
+    assert!(auth.catch_up(&stored).await.unwrap());
+    assert!(!auth.catch_up(&stored).await.unwrap());
+    // Once no such token can be valid, nothing is kept of it.
+    stored.0.clear();
+    clock.advance(Duration::from_hours(2));
+    auth.catch_up(&stored).await.unwrap();
+    assert!(auth.verify(&token).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_tenant_is_disabled_and_enabled_at_once() {
+    let (auth, _) = authenticator(settings());
+    let token = of(|_| {});
+    let acme: TenantId = "acme".parse().unwrap();
+    let who = auth.verify(&token).await.unwrap();
+    for enabled in [false, true] {
+        auth.tenant_changed(&acme, enabled).await;
+        assert_eq!(auth.verify(&token).await.is_ok(), enabled);
+        assert_eq!(auth.check_standing(&who).is_ok(), enabled);
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_believed_for_so_long_whatever_its_end() {
+    let day = 24 * 3_600;
+    let (auth, _) = authenticator(AuthSettings {
+        max_age_d: 30,
+        ..settings()
+    });
+    let now = start().timestamp();
+    let long = |iat: Option<i64>, exp: i64| {
+        of(|claims| {
+            claims["exp"] = json!(exp);
+            match iat {
+                Some(iat) => claims["iat"] = json!(iat),
+                None => drop(claims.as_object_mut().unwrap().remove("iat")),
+            }
+        })
+    };
+    assert!(auth.verify(&long(Some(now - 29 * day), now + 900 * day)).await.is_ok());
+    assert!(auth.verify(&long(Some(now - 31 * day), now + day)).await.is_err());
+    assert!(auth.verify(&long(None, now + 29 * day)).await.is_ok());
+    assert!(auth.verify(&long(None, now + 31 * day)).await.is_err());
+    // Those are kept at least until then.
+    assert!(auth.last_end(start()) >= start() + Duration::from_hours(24 * 30));
+}

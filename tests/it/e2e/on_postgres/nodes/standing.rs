@@ -1,0 +1,67 @@
+//! Tokens that are revoked, and tenants that are disabled, at another node.
+
+use std::time::Duration;
+
+use colloquy::tenancy::Role;
+use reqwest::Method;
+use serde_json::json;
+
+use super::{Nodes, sockets::resume};
+use crate::support::{Rest, Server, Socket, run};
+
+/// What a node has to have done by itself.
+const SOON: Duration = Duration::from_secs(2);
+
+async fn closed(socket: &mut Socket) -> u16 {
+    let ended = async {
+        loop {
+            if let Err(code) = socket.next_or_close().await {
+                return code;
+            }
+        }
+    };
+    tokio::time::timeout(SOON, ended).await.expect("the socket stays open")
+}
+
+fn rest(server: &Server, tenant: &str, role: Role) -> Rest {
+    Rest::new(server.address, server.token(tenant, role, None))
+}
+
+#[test]
+fn what_was_revoked_at_one_node_closes_at_every_other() {
+    run(async {
+        let nodes = Nodes::start(2, &[("COLLOQUY__TENANTS", "studio")]).await;
+        let (session, token) = nodes.session(0).await;
+        // At the other node, with a tunnel to the owner; and one at the owner.
+        let mut through = nodes.servers[1].player("p1").await;
+        resume(&mut through, &session, &token, 1).await;
+        let mut bystander = nodes.servers[1].player("p2").await;
+        let mut at_owner = nodes.servers[0].player("p1").await;
+        let old = nodes.servers[0].token("demo", Role::Player, Some("p1"));
+        let admin = rest(&nodes.servers[0], "demo", Role::Admin);
+        let body = json!({"player_id": "p1"});
+        let (status, answer) = admin
+            .attempt(Method::POST, "/v1/tokens:revoke", Some(&body))
+            .await
+            .unwrap();
+        assert_eq!(status, 204, "{answer}");
+        for socket in [&mut through, &mut at_owner] {
+            assert_eq!(closed(socket).await, 4401);
+        }
+        let refused = Rest::new(nodes.servers[1].address, old)
+            .attempt(Method::GET, "/v1/sessions", None)
+            .await;
+        let (status, answer) = refused.unwrap();
+        assert_eq!((status.as_u16(), &answer["code"]), (401, &json!("token_revoked")));
+
+        // The operator of another tenant disables this one, at a node that has none of its sockets.
+        let operator = rest(&nodes.servers[0], "studio", Role::Operator);
+        let body = json!({"enabled": false});
+        let (status, answer) = operator
+            .attempt(Method::PATCH, "/v1/tenants/demo", Some(&body))
+            .await
+            .unwrap();
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(closed(&mut bystander).await, 4401);
+    });
+}

@@ -1,6 +1,7 @@
 //! The composition root: the only place that names an adapter. Builds what the configuration asks
 //! for, and runs it until it is told to stop.
 
+pub mod backup;
 pub mod data_folder;
 pub mod demo;
 pub mod descriptors;
@@ -32,7 +33,7 @@ use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     config::{Config, Listen},
     dialogue::{Services, jobs},
-    http::{self, AppState, Readiness, metrics::HttpMetrics},
+    http::{self, AppState, Readiness, WriteProbe, metrics::HttpMetrics},
     ids::TenantId,
     lifecycle::{self, Running},
     ports::{
@@ -121,6 +122,7 @@ impl Application {
             metrics: Arc::new(HttpMetrics::register(&registry)?),
             registry,
             readiness: readiness.clone(),
+            writes: WriteProbe::default(),
             nodes,
         });
         let server = transport::serve(listener, config.server.workers, &connections, move |app| {

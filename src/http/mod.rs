@@ -46,6 +46,7 @@ mod worlds;
 
 use std::future::Future;
 
+pub use health::WriteProbe;
 pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings};
+use super::{health::WriteProbe, metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
@@ -25,6 +25,8 @@ pub struct AppState {
     /// What `/metrics` gathers.
     pub registry: prometheus::Registry,
     pub readiness: Readiness,
+    /// What `/readyz` knows of the ledger.
+    pub writes: WriteProbe,
     pub sockets: SocketHub,
     /// `None`: this server is alone.
     pub nodes: Option<Nodes>,

@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod llm;
 pub mod owners;
 pub mod peers;
+pub mod said;
 pub mod vectors;
 
 /// Why a store could not do what it was asked.

@@ -134,7 +134,7 @@ pub struct Problem {
 /// The body of an error response (`application/problem+json`).
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProblemBody {
-    /// `about:blank#` and the code.
+    /// `about:blank`: what went wrong is told by `code`.
     #[serde(rename = "type")]
     pub kind: String,
     pub title: String,
@@ -240,7 +240,7 @@ impl Problem {
             builder.insert_header((header::ALLOW, &**allow));
         }
         builder.content_type("application/problem+json").json(ProblemBody {
-            kind: format!("about:blank#{}", self.code.as_str()),
+            kind: "about:blank".to_owned(),
             title: self.code.title().to_owned(),
             status: status.as_u16(),
             detail: self.detail.clone(),

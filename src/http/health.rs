@@ -116,9 +116,12 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
 }
 
 /// Metrics in the text format of Prometheus.
-#[utoipa::path(tag = "operation", responses((status = 200, body = String, content_type = "text/plain")))]
+#[utoipa::path(tag = "operation", responses((status = 200, body = String, content_type = "text/plain"), (status = 404, description = "They are at an address of their own (`telemetry.metrics_listen`)")))]
 #[get("/metrics")]
 pub async fn metrics(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    if !state.metrics_here {
+        return Err(Problem::new(Code::NotFound, "there is nothing at /metrics"));
+    }
     state
         .metrics
         .sockets

@@ -73,6 +73,11 @@ pub fn configure(cfg: &mut ServiceConfig) {
     cfg.service(everything);
 }
 
+/// `/metrics` alone, for an address of its own.
+pub fn configure_metrics(cfg: &mut ServiceConfig) {
+    cfg.service(health::metrics).default_service(web::to(unmatched));
+}
+
 /// The documented routes.
 fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
     cfg.service(health::healthz)

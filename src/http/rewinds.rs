@@ -278,13 +278,13 @@ pub async fn regenerate_turn(
         async move { state.sessions.regenerate(&scope, id, &who, key, if_head, mark).await }
     };
     if wants_events(&request) {
-        return sse::stream(&state, &caller.scope, id, |mark| again(Some(mark))).await;
+        return sse::stream(&state, &caller.principal, id, |mark| again(Some(mark))).await;
     }
     let turn = match again(None).await? {
         Accepted::Repeated(turn) => turn,
         Accepted::Turn { done } => outcome(done.await)?,
     };
-    Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
+    Ok(HttpResponse::Ok().json(TurnView::of(&turn, &caller.principal)))
 }
 
 /// What is taken up again.

@@ -22,6 +22,8 @@ pub struct AppState {
     pub limits: Arc<Limits>,
     pub settings: Arc<HttpSettings>,
     pub metrics: Arc<HttpMetrics>,
+    /// Whether this server offers `/metrics`, or another of this process does.
+    pub metrics_here: bool,
     /// What `/metrics` gathers.
     pub registry: prometheus::Registry,
     pub readiness: Readiness,

@@ -302,6 +302,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         registry,
         readiness,
         writes: WriteProbe::default(),
+        metrics_here: true,
     }
 }
 

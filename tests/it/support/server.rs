@@ -262,6 +262,12 @@ impl Data {
         self.spawned(self.command().arg("serve"))
     }
 
+    /// As [`Self::spawn`], with its log in a file.
+    pub fn spawn_logging(&self, log: &std::path::Path) -> Server {
+        let log = std::fs::File::create(log).unwrap();
+        self.spawned(self.command().arg("serve").stderr(log))
+    }
+
     /// As [`Self::spawn`], of a process that a limit on the size of files does not end.
     pub fn spawn_bearing_limits(&self) -> Server {
         let bare = self.command();
@@ -320,6 +326,20 @@ impl Server {
     /// A token that this server believes.
     pub fn token(&self, tenant: &str, role: Role, player: Option<&str>) -> String {
         self.token_for(tenant, role, player, Duration::from_mins(10))
+    }
+    /// A player's token that is bound to a world.
+    pub fn token_in(&self, tenant: &str, player: &str, world: &str) -> String {
+        let claims = Claims {
+            sub: "tests".into(),
+            tid: tenant.parse().unwrap(),
+            role: Role::Player,
+            pid: Some(player.parse().unwrap()),
+            wid: Some(world.parse().unwrap()),
+        };
+        let settings = app::auth_settings(&self.data.config()).unwrap();
+        mint(&settings, &claims, Duration::from_mins(10), SystemClock.now())
+            .unwrap()
+            .text
     }
     pub fn token_for(&self, tenant: &str, role: Role, player: Option<&str>, ttl: Duration) -> String {
         let claims = Claims {

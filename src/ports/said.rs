@@ -295,8 +295,8 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_and_has_an_end() {
-        let said = line(" \u{1b}[31mred\nred\u{200b}\u{202e}\r\u{2028} ");
-        assert_eq!(said, r"\u{1b}[31mred\nred\u{200b}\u{202e}\r\u{2028}");
+        let said = line(" \u{1b}[31mred\nred\u{200b}\u{202e}\r\u{2028}. ");
+        assert_eq!(said, r"\u{1b}[31mred\nred\u{200b}\u{202e}\r\u{2028}.");
         assert_eq!(line(&"가".repeat(400)).chars().count(), MOST + 1);
         assert_eq!(line("  포도 \"100%\"  "), "포도 \"100%\"");
     }

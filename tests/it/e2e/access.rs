@@ -254,7 +254,7 @@ fn a_cursor_tells_nothing_of_what_is_not_the_callers() {
             .call(Method::PUT, "/v1/worlds/moor/npcs/tam", Some(&json!({"name": "Tam"})))
             .await;
         let facts = "/v1/worlds/moor/npcs/tam/facts";
-        let fact = json!({"content": "The bridge is out.", "subject": "bridge", "predicate": "be", "object": "out"});
+        let fact = json!({"content": "The bridge is out.", "subject": "bridge", "predicate": "be", "object": "out", "kind": "event"});
         let fact = server.backend().post(facts, &fact).await["id"]
             .as_str()
             .unwrap()

@@ -7,7 +7,7 @@ use figment::value::{Num, Value};
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
 
-use super::{Config, Fault, layers::Merged, ranges::RANGES};
+use super::{Config, Fault, Listen, layers::Merged, ranges::RANGES};
 use crate::telemetry::CAN_EXPORT;
 
 const CHOICES: &[(&str, &[&str])] = &[

@@ -1,11 +1,13 @@
 //! The composition root: the only place that names an adapter. Builds what the configuration asks
 //! for, and runs it until it is told to stop.
 
+pub mod backup;
 pub mod data_folder;
 pub mod demo;
 pub mod descriptors;
 mod ledger;
 mod meters;
+mod metrics_address;
 mod models;
 mod observed;
 mod several;
@@ -26,13 +28,14 @@ use secrecy::SecretString;
 pub use self::stores::open_services;
 use self::{
     data_folder::DataFolder,
+    metrics_address::MetricsServer,
     observed::{ObservedBuffers, ObservedDialogues, ObservedIndex},
 };
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     config::{Config, Listen},
     dialogue::{Services, jobs},
-    http::{self, AppState, Readiness, metrics::HttpMetrics, standing::OpenStreams},
+    http::{self, AppState, Readiness, WriteProbe, metrics::HttpMetrics, standing::OpenStreams},
     ids::TenantId,
     lifecycle::{self, Running},
     ports::{
@@ -55,6 +58,7 @@ const INDEX_WAIT: Duration = Duration::from_secs(2);
 pub struct Application {
     address: SocketAddr,
     server: Server,
+    metrics: Option<MetricsServer>,
     running: Running,
     notice: Duration,
     deadline: Duration,
@@ -112,7 +116,7 @@ impl Application {
         let connections = Connections::start(descriptors::connection_limits(config), clock.clone());
         meters::register(&registry, &services, &sessions, &sockets, &connections)?;
         let readiness = Readiness::default();
-        let state = web::Data::new(AppState {
+        let state = AppState {
             services: services.clone(),
             sessions: sessions.clone(),
             sockets: sockets.clone(),
@@ -123,8 +127,12 @@ impl Application {
             metrics: Arc::new(HttpMetrics::register(&registry)?),
             registry,
             readiness: readiness.clone(),
+            writes: WriteProbe::default(),
             nodes,
-        });
+            metrics_here: config.telemetry.metrics_listen.is_none(),
+        };
+        let metrics = MetricsServer::bind(config, &state)?;
+        let state = web::Data::new(state);
         http::standing::catch_up(&state).await?;
         let shared = state.clone();
         let server = transport::serve(listener, config.server.workers, &connections, move |app| {
@@ -143,6 +151,7 @@ impl Application {
                 clock,
             },
             server,
+            metrics,
             // Alone, there is nobody else to send anything to.
             notice: Duration::from_millis(if config.node.url.is_some() {
                 config.server.drain_notice_ms
@@ -162,6 +171,11 @@ impl Application {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+    /// Where `/metrics` is, if that is an address of its own.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|metrics| metrics.address)
     }
     /// What it runs on, for tests and for what is printed at start.
     #[must_use]
@@ -194,6 +208,7 @@ impl Application {
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let Self {
             server,
+            metrics,
             running,
             notice,
             deadline,
@@ -208,6 +223,7 @@ impl Application {
             actix_web::rt::spawn(jobs::keep_index(services, behind)),
             actix_web::rt::spawn(http::standing::keep(state)),
         ];
+        let metrics = metrics.map(MetricsServer::spawn);
         // Polled here and there, so that connections are served while the actors drain.
         let serving = actix_web::rt::spawn(server);
         tokio::pin!(serving);
@@ -222,6 +238,10 @@ impl Application {
         upkeep.iter().for_each(JoinHandle::abort);
         running.stop(notice, deadline).await;
         serving.await??;
+        // To the last: what a shutdown does is measured, too.
+        if let Some(metrics) = metrics {
+            metrics.stop(false).await;
+        }
         drop(folder);
         Ok(())
     }

@@ -147,9 +147,11 @@ where
 
 /// The server's own account of its workers says nothing that ours does not. That somebody sends what is no HTTP,
 /// such as a query with letters that are not escaped, or a ping in two frames, is for whoever sends it: it is answered with 400, and is
-/// no error of this server's. A filter that names them brings them back.
+/// no error of this server's. The client of the model endpoints logs whole answers that it cannot read, and players'
+/// words with them. A filter that names them brings them back.
 fn with_quiet(filter: &str) -> Result<EnvFilter, InvalidFilter> {
-    let filter = format!("actix_server=warn,actix_http::h1::dispatcher=off,actix_http::ws::codec=off,{filter}");
+    let quiet = "actix_server=warn,actix_http::h1::dispatcher=off,actix_http::ws::codec=off,async_openai=off";
+    let filter = format!("{quiet},{filter}");
     EnvFilter::try_new(filter).map_err(|error| InvalidFilter(error.to_string()))
 }
 

@@ -35,6 +35,7 @@ histories! {
     "0013_outbox_of_tenant"
     "0014_locked_promises"
     "0015_keys"
+    "0016_write_probe"
 }
 
 /// Of files named `<version>_<description>`, each with its text.
@@ -115,6 +116,37 @@ mod tests {
                 history.iter().map(told).collect()
             };
             assert_eq!(told(history), told(&files), "{engine}");
+        }
+    }
+
+    #[test]
+    fn landed_migrations_are_as_they_landed() {
+        let pinned = include_str!("../../migrations/checksums.txt");
+        let pinned: Vec<&str> = pinned.lines().filter(|line| !line.starts_with('#')).collect();
+        let mut carried = Vec::new();
+        for (engine, history) in [("sqlite", &SQLITE), ("postgres", &POSTGRES)] {
+            for migration in history.iter() {
+                let name = format!("{:04}_{}", migration.version, migration.description.replace(' ', "_"));
+                let checksum = migration
+                    .checksum
+                    .iter()
+                    .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+                carried.push(format!("{name} {engine} {checksum}"));
+            }
+        }
+        for line in &pinned {
+            let file = line.rsplit_once(' ').unwrap().0;
+            assert!(
+                carried.iter().any(|carried| carried == line),
+                "the migration {file} was edited or removed: databases that have it would not open. \
+                 Put it back as it was, and write what is to change as a new migration"
+            );
+        }
+        for line in &carried {
+            assert!(
+                pinned.contains(&line.as_str()),
+                "a new migration: add this line to migrations/checksums.txt when it is as it shall stay\n{line}"
+            );
         }
     }
 }

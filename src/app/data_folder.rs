@@ -66,10 +66,15 @@ impl DataFolder {
     }
 }
 
+/// Where the secret of a data folder is kept, once there is one.
+pub fn secret_path(data_dir: &Path) -> PathBuf {
+    data_dir.join(SECRET)
+}
+
 /// The secret kept in the data folder, made if there is none. Readable by its owner only.
 pub fn secret(data_dir: &Path) -> anyhow::Result<SecretString> {
     make(data_dir)?;
-    let at = data_dir.join(SECRET);
+    let at = secret_path(data_dir);
     // Whoever is second takes what the first has written.
     for _ in 0..2 {
         if let Some(text) = read(&at)? {

@@ -80,7 +80,7 @@ pub(super) async fn has_tenant(config: &Config, tenant: &TenantId) -> StoreResul
     }
 }
 
-fn is_postgres(config: &Config) -> bool {
+pub(super) fn is_postgres(config: &Config) -> bool {
     let url = config.ledger_url();
     let url = url.expose_secret();
     url.starts_with("postgres://") || url.starts_with("postgresql://")

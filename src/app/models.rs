@@ -53,7 +53,11 @@ pub(super) fn models(
             .collect::<anyhow::Result<_>>()?;
         table = table.with_chain(task, first, fallbacks);
     }
-    let meters = ModelMeters::new(config.telemetry.tenant_labels, &config.llm.prices).knowing(embedder);
+    let telemetry = &config.telemetry;
+    let mut meters = ModelMeters::new(telemetry.tenant_labels, &config.llm.prices).knowing(embedder);
+    if telemetry.hash_tenants {
+        meters = meters.hashing_tenants();
+    }
     let models = Models::measured(table, limits(config), meters, clock);
     Ok(match &config.llm.tokenizer_file {
         Some(path) => models.counting_others_by(vocabulary(path)?),

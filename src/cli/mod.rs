@@ -3,6 +3,7 @@
 //! A command reads the configuration, does its work through the library and prints for a person.
 //! Errors go up to `main` with what is wrong and what to do.
 
+mod backup;
 mod banner;
 mod calibrate;
 mod chat;
@@ -47,6 +48,10 @@ enum Command {
     Health(health::Args),
     /// Brings the ledger's schema up to date, and stops.
     Migrate,
+    /// Copies the embedded ledger to a file, while servers use it.
+    Backup(backup::BackupArgs),
+    /// Puts a copy in the place of the embedded ledger, which no server may use; what was there is kept beside it.
+    Restore(backup::RestoreArgs),
     /// Prints a token signed with the server's secret.
     Token(token::Args),
     /// Talks with an NPC in this terminal.
@@ -77,6 +82,8 @@ impl Cli {
             Command::Serve => serve::run(&Config::load(&sources)?),
             Command::Health(args) => health::run(&args, &Config::load(&sources)?),
             Command::Migrate => migrate::run(&load(&sources)?),
+            Command::Backup(args) => backup::backup(&args, &load(&sources)?),
+            Command::Restore(args) => backup::restore(&args, &load(&sources)?),
             Command::Token(args) => token::run(&args, &load(&sources)?),
             Command::Chat(args) => chat::run(&args, &load(&sources)?),
             Command::Reindex(args) => reindex::run(&args, &load(&sources)?),

@@ -7,7 +7,7 @@ use figment::value::{Num, Value};
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
 
-use super::{Config, Fault, layers::Merged, ranges::RANGES};
+use super::{Config, Fault, Listen, layers::Merged, ranges::RANGES};
 use crate::telemetry::CAN_EXPORT;
 
 const CHOICES: &[(&str, &[&str])] = &[
@@ -117,6 +117,9 @@ pub(super) fn check_whole(config: &Config, faults: &mut Vec<Fault>) {
 }
 
 fn check_traces(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    if let Some(Err(what)) = config.telemetry.metrics_listen.as_deref().map(str::parse::<Listen>) {
+        fault("telemetry.metrics_listen", what);
+    }
     let Some(url) = &config.telemetry.traces_url else {
         return;
     };

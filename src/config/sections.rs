@@ -511,6 +511,11 @@ pub struct TelemetrySection {
     pub traces_share: f64,
     pub service_name: String,
     pub tenant_labels: usize,
+    /// Parses as [`Listen`]; unset: `/metrics` is where everything else is.
+    #[serde(deserialize_with = "unset_if_empty")]
+    pub metrics_listen: Option<String>,
+    /// Labels of metrics have the beginning of a tenant's SHA-256 in place of its name.
+    pub hash_tenants: bool,
 }
 
 impl TelemetrySection {

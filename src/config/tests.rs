@@ -357,6 +357,21 @@ fn only_a_chosen_secret_may_be_reachable_from_elsewhere() {
 }
 
 #[test]
+fn metrics_have_an_address_or_none() {
+    let listen = |address| ("COLLOQUY__TELEMETRY__METRICS_LISTEN", address);
+    let found = faults(&[listen("somewhere")]);
+    assert_eq!(keys(&found), ["telemetry.metrics_listen"]);
+    assert!(found[0].what.contains("must be an IP address and a port"), "{found:?}");
+    for good in ["", "0.0.0.0:9464", "localhost:0"] {
+        Config::load(&with_env(&[listen(good)])).unwrap();
+    }
+    assert_eq!(
+        keys(&faults(&[("COLLOQUY__TELEMETRY__HASH_TENANTS", "perhaps")])),
+        ["telemetry.hash_tenants"]
+    );
+}
+
+#[test]
 fn secrets_are_never_printed() {
     let config = Config::load(&with_env(&[
         ("COLLOQUY__AUTH__HS256_SECRET", "hidden-hidden-hidden-hidden-hidden"),

@@ -158,6 +158,13 @@ pub struct ReplyDone {
     pub error: Option<EventError>,
 }
 
+impl ReplyDone {
+    fn for_players(mut self) -> Self {
+        self.usage = self.usage.for_players();
+        self
+    }
+}
+
 /// Why a turn failed, in the form of the socket's `error` member.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventError {
@@ -187,6 +194,20 @@ pub enum MemoryOp {
 }
 
 impl EventBody {
+    /// As a player's client may hear it; `None`: there is nothing to leave out.
+    #[must_use]
+    pub fn for_players(&self) -> Option<Self> {
+        match self {
+            Self::DialogueRewound(rewound) if !rewound.quoted_in.is_empty() => {
+                Some(Self::DialogueRewound(rewound.clone().for_players()))
+            }
+            Self::ReplyDone(done) if done.usage.prompt_tokens > 0 => Some(Self::ReplyDone(done.clone().for_players())),
+            Self::NpcTurnDone(done) if done.usage.prompt_tokens > 0 => {
+                Some(Self::NpcTurnDone(done.clone().for_players()))
+            }
+            _ => None,
+        }
+    }
     /// `scenario.unlocked`, for each.
     pub fn unlocked(turn: u32, unlocked: Vec<NewlyUnlocked>) -> impl Iterator<Item = Self> {
         unlocked.into_iter().map(move |unlocked| Self::ScenarioUnlocked {

@@ -105,6 +105,7 @@ codes! {
     WrongNode = "wrong_node", SERVICE_UNAVAILABLE, "The session lives on another node";
     StoreUnavailable = "store_unavailable", SERVICE_UNAVAILABLE, "A store cannot be reached";
     RequestTimeout = "request_timeout", REQUEST_TIMEOUT, "The request did not come in time";
+    LedgerNotWritable = "ledger_not_writable", SERVICE_UNAVAILABLE, "Nothing can be written to the ledger";
     Idle = "idle", REQUEST_TIMEOUT, "Nothing was heard from the client for too long";
     SlowConsumer = "slow_consumer", SERVICE_UNAVAILABLE, "The client does not keep up";
     Internal = "internal", INTERNAL_SERVER_ERROR, "Something went wrong on the server";
@@ -136,7 +137,7 @@ pub struct Problem {
 /// The body of an error response (`application/problem+json`).
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProblemBody {
-    /// `about:blank#` and the code.
+    /// `about:blank`: what went wrong is told by `code`.
     #[serde(rename = "type")]
     pub kind: String,
     pub title: String,
@@ -242,7 +243,7 @@ impl Problem {
             builder.insert_header((header::ALLOW, &**allow));
         }
         builder.content_type("application/problem+json").json(ProblemBody {
-            kind: format!("about:blank#{}", self.code.as_str()),
+            kind: "about:blank".to_owned(),
             title: self.code.title().to_owned(),
             status: status.as_u16(),
             detail: self.detail.clone(),
@@ -335,7 +336,11 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%why, "a store is unavailable");
                 Self::new(Code::StoreUnavailable, "a store cannot be reached; try again")
             }
-            other => Self::internal(&other),
+            StoreError::NotWritable(why) => {
+                tracing::warn!(%why, "nothing can be written to a store");
+                Self::new(Code::StoreUnavailable, "nothing can be stored at the moment; try again")
+            }
+            other @ (StoreError::Corrupt(_) | StoreError::Rejected(_)) => Self::internal(&other),
         }
     }
 }
@@ -481,6 +486,7 @@ mod tests {
         let secret = "password=hunter2";
         for problem in [
             Problem::from(StoreError::Unavailable(secret.into())),
+            Problem::from(StoreError::NotWritable(secret.into())),
             Problem::from(StoreError::Corrupt(secret.into())),
             Problem::from(StoreError::Rejected(secret.into())),
             Problem::from(LlmError::Unavailable(secret.into())),

@@ -50,6 +50,7 @@ mod worlds;
 
 use std::future::Future;
 
+pub use health::WriteProbe;
 pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
 
@@ -74,6 +75,11 @@ pub fn configure(cfg: &mut ServiceConfig) {
         .wrap(TracingLogger::<context::Spans>::new())
         .wrap(from_fn(context::around));
     cfg.service(everything);
+}
+
+/// `/metrics` alone, for an address of its own.
+pub fn configure_metrics(cfg: &mut ServiceConfig) {
+    cfg.service(health::metrics).default_service(web::to(unmatched));
 }
 
 /// The documented routes.

@@ -309,7 +309,8 @@ pub async fn list_conversations(
             next: None,
         }));
     }
-    let page = page_of_dialogues(&state, &caller.scope, kind, query.0.limit, query.0.after).await?;
+    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_reach(who, dialogue);
+    let page = page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
     let filter = DialogueFilter {
         kind: Some(kind),
         world: who.world.clone().or(query.0.world_id),
@@ -362,7 +363,7 @@ pub async fn list_lines(
     query: Query<TurnsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let dialogue = reachable(&state, &caller.principal, path.0).await?;
-    turns::page_of_turns(&state, &caller.scope, &dialogue, query.0).await
+    turns::page_of_turns(&state, &caller.principal, &dialogue, query.0).await
 }
 
 /// The summaries that are kept, in time order.
@@ -407,7 +408,7 @@ pub async fn step_conversation(
     }
     let said = state.sessions.npc_conversations().step(&caller.scope, path.0).await?;
     let turn = turns::outcome(said.await)?;
-    Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
+    Ok(HttpResponse::Ok().json(TurnView::of(&turn, &caller.principal)))
 }
 
 /// Cuts the line that is being said, or goes back to an earlier one: then what followed it never

@@ -101,6 +101,16 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
     if has("query") {
         statuses.push(422);
     }
+    let has_header = |name: &str| {
+        let mut all = operation["parameters"].as_array().into_iter().flatten();
+        all.any(|one| one["in"] == "header" && one["name"] == name)
+    };
+    if has_header("If-Match") {
+        statuses.push(400);
+    }
+    if has_header("Idempotency-Key") {
+        statuses.push(422);
+    }
     if operation["requestBody"].is_object() {
         statuses.extend([400, 413, 415, 422]);
     }

@@ -284,7 +284,7 @@ pub async fn regenerate_turn(
         Accepted::Repeated(turn) => turn,
         Accepted::Turn { done } => outcome(done.await)?,
     };
-    Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
+    Ok(HttpResponse::Ok().json(TurnView::of(&turn, &caller.principal)))
 }
 
 /// What is taken up again.

@@ -151,10 +151,10 @@ impl NewSessionView {
     }
 
     /// Its first turn was said.
-    fn greeted(mut self, turn: &Turn) -> Self {
+    fn greeted(mut self, turn: &Turn, who: &Principal) -> Self {
         self.session.head_turn = turn.number;
         self.session.updated_at = turn.committed_at;
-        self.greeting = Some(turn.into());
+        self.greeting = Some(TurnView::of(turn, who));
         self
     }
 
@@ -173,16 +173,19 @@ impl NewSessionView {
         let KeptSession { session, greeting } =
             serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
         let scope = who.scope();
+        // Whoever has the key may not reach the session: a token of the same player may be bound to another world.
+        let dialogue = reachable(&state, &who, session).await?;
         let renewed = state.sessions.renew_resume_token(&scope, session).await?;
         let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
-        let dialogue = reachable(&state, &who, session).await?;
         let greeting = match greeting {
             Some(turn) => state.services.ledger.dialogues.turn(&scope, turn).await?,
             None => None,
         };
         kept.with_body(&Self {
             session: SessionView::of(dialogue, &who),
-            greeting: greeting.filter(|said| said.stands).map(|said| (&said.turn).into()),
+            greeting: greeting
+                .filter(|said| said.stands)
+                .map(|said| TurnView::of(&said.turn, &who)),
             resume_token,
         })
     }
@@ -312,7 +315,7 @@ pub async fn create_session(
                 return view.answer();
             }
             match tokio::time::timeout(GREETING_WAIT, greeted(&state, &who.scope(), id)).await {
-                Ok(Ok(turn)) => view.greeted(&turn).answer(),
+                Ok(Ok(turn)) => view.greeted(&turn, &who).answer(),
                 Ok(Err(problem)) => {
                     tracing::warn!(dialogue = %id, %problem, "a session begins without its greeting");
                     view.answer()
@@ -352,11 +355,12 @@ pub struct ListQuery {
     after: Option<String>,
 }
 
-/// The page of a list of dialogues. These go on from the row that the cursor names, so it must be there.
+/// The page of a list of dialogues. These go on from the row that the cursor names, so it must be there, and within reach of
+/// whoever asks: one that is not is refused as one that is nowhere.
 pub async fn page_of_dialogues(
     state: &AppState,
     scope: &TenantScope,
-    kind: DialogueKind,
+    is_listed: impl Fn(&Dialogue) -> bool,
     limit: Option<u32>,
     after: Option<String>,
 ) -> Result<PageRequest, Problem> {
@@ -365,7 +369,13 @@ pub async fn page_of_dialogues(
         .after
         .as_deref()
         .and_then(|cursor| cursor.parse::<DialogueId>().ok())
-        && (id.kind() != kind || state.services.ledger.dialogues.get(scope, id).await?.is_none())
+        && !state
+            .services
+            .ledger
+            .dialogues
+            .get(scope, id)
+            .await?
+            .is_some_and(|found| is_listed(&found))
     {
         return Err(pagination::no_cursor());
     }
@@ -385,15 +395,9 @@ pub async fn list_sessions(
     caller: Caller<InWorld<Talker>>,
     query: Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = page_of_dialogues(
-        &state,
-        &caller.scope,
-        DialogueKind::Session,
-        query.0.limit,
-        query.0.after,
-    )
-    .await?;
     let who = &caller.principal;
+    let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_reach(who, dialogue);
+    let page = page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
     // What lies outside a player's reach is simply not there.
     let other_player = who.player.is_some() && query.0.player_id.is_some() && who.player != query.0.player_id;
     let other_world = who.world.is_some() && query.0.world_id.is_some() && who.world != query.0.world_id;

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::{
     AppState,
     errors::{Code, Problem},
+    socket,
     standing::Stream,
     turns::outcome,
 };
@@ -21,22 +22,36 @@ use crate::{
     dialogue::events::EventBody,
     ids::DialogueId,
     memory::turn::{Turn, TurnStatus},
-    tenancy::{Principal, TenantScope},
+    tenancy::{Principal, Role, TenantScope},
 };
 
 /// Puts a session's events into a bounded queue.
-struct Feed(mpsc::Sender<Arc<Published>>);
+struct Feed {
+    events: mpsc::Sender<Arc<Published>>,
+    for_player: bool,
+}
 
 impl Listener for Feed {
     fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
-        self.0.try_send(event.clone()).map_err(|_| ListenerGone)
+        self.events
+            .try_send(as_told(event, self.for_player))
+            .map_err(|_| ListenerGone)
     }
     fn sees_optional(&self) -> bool {
         // What was learned comes after the commit, when this response has ended.
         false
     }
     fn is_gone(&self) -> bool {
-        self.0.is_closed()
+        self.events.is_closed()
+    }
+}
+
+/// The event as a player may hear it, or all of it.
+fn as_told(event: &Arc<Published>, for_player: bool) -> Arc<Published> {
+    if for_player {
+        socket::for_player(event)
+    } else {
+        event.clone()
     }
 }
 
@@ -101,12 +116,16 @@ pub async fn stream<F>(
 where
     F: Future<Output = Result<Accepted, SessionError>>,
 {
-    let scope = &who.scope();
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
-    let attached = state.sessions.attach(scope, id, Arc::new(Feed(feed)), None).await?;
+    let (scope, for_player) = (who.scope(), who.role == Role::Player);
+    let listener = Feed {
+        events: feed,
+        for_player,
+    };
+    let attached = state.sessions.attach(&scope, id, Arc::new(listener), None).await?;
     let attachment = Attachment {
         state: state.clone(),
-        scope: scope.clone(),
+        scope,
         id,
         listener: attached.listener,
     };
@@ -121,8 +140,8 @@ where
         let place = state.streams.add(&state.auth, &caller);
         let telling = async {
             match accepted {
-                Accepted::Repeated(turn) => tell_again(&turn, &out).await,
-                Accepted::Turn { done } => relay(events, done, &mark, &out).await,
+                Accepted::Repeated(turn) => tell_again(&turn, for_player, &out).await,
+                Accepted::Turn { done } => relay(events, done, (&mark, for_player), &out).await,
             }
         };
         tokio::select! {
@@ -143,7 +162,12 @@ where
 type Done = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>>;
 
 /// Passes on the events of the marked turn until it has ended one way or another.
-async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark: &str, out: &mpsc::Sender<Bytes>) {
+async fn relay(
+    mut events: mpsc::Receiver<Arc<Published>>,
+    mut done: Done,
+    (mark, for_player): (&str, bool),
+    out: &mpsc::Sender<Bytes>,
+) {
     let mut mine = None;
     let mut committed = false;
     loop {
@@ -158,7 +182,7 @@ async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark:
                 }
                 // A repeated line joined a turn that was under way, whose events bear the mark of the
                 // first request.
-                Ok(turn) => return tell_again(&turn, out).await,
+                Ok(turn) => return tell_again(&turn, for_player, out).await,
                 Err(problem) => {
                     let _ = out.send(error_frame(&problem)).await;
                     return;
@@ -184,10 +208,11 @@ async fn relay(mut events: mpsc::Receiver<Arc<Published>>, mut done: Done, mark:
 }
 
 /// A turn that is committed already, by its events: all but the deltas.
-async fn tell_again(turn: &Turn, out: &mpsc::Sender<Bytes>) {
+async fn tell_again(turn: &Turn, for_player: bool, out: &mpsc::Sender<Bytes>) {
     for event in events_of(turn, None) {
         let Some(kind) = name_of(&event.body) else { continue };
-        if out.send(frame(kind, Published::new(event).text())).await.is_err() {
+        let told = as_told(&Published::new(event), for_player);
+        if out.send(frame(kind, told.text())).await.is_err() {
             // The client is gone.
             return;
         }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings, standing::OpenStreams};
+use super::{health::WriteProbe, metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings, standing::OpenStreams};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
@@ -22,9 +22,13 @@ pub struct AppState {
     pub limits: Arc<Limits>,
     pub settings: Arc<HttpSettings>,
     pub metrics: Arc<HttpMetrics>,
+    /// Whether this server offers `/metrics`, or another of this process does.
+    pub metrics_here: bool,
     /// What `/metrics` gathers.
     pub registry: prometheus::Registry,
     pub readiness: Readiness,
+    /// What `/readyz` knows of the ledger.
+    pub writes: WriteProbe,
     pub sockets: SocketHub,
     /// What callers have open, so that it can be closed.
     pub streams: OpenStreams,

@@ -22,7 +22,7 @@ use crate::{
     ids::{DialogueId, NpcId, TurnId},
     memory::turn::{Turn, TurnStatus, Usage},
     ports::ledger::dialogues::Dialogue,
-    tenancy::TenantScope,
+    tenancy::{Principal, Role},
 };
 
 /// A line to speak.
@@ -72,10 +72,8 @@ impl TurnView {
     pub fn id(&self) -> TurnId {
         self.id
     }
-}
-
-impl From<&Turn> for TurnView {
-    fn from(turn: &Turn) -> Self {
+    /// What `who` may see of it.
+    pub fn of(turn: &Turn, who: &Principal) -> Self {
         Self {
             id: turn.id,
             dialogue_id: turn.dialogue,
@@ -85,7 +83,11 @@ impl From<&Turn> for TurnView {
             npc_id: turn.npc.clone(),
             reply_text: turn.reply_text.clone(),
             cues: turn.cues.clone(),
-            usage: turn.usage,
+            usage: if who.role == Role::Player {
+                turn.usage.for_players()
+            } else {
+                turn.usage
+            },
             started_at: turn.started_at,
             committed_at: turn.committed_at,
         }
@@ -141,7 +143,7 @@ pub async fn create_turn(
             received => outcome(received)?,
         },
     };
-    Ok(HttpResponse::Ok().json(TurnView::from(&*turn)))
+    Ok(HttpResponse::Ok().json(TurnView::of(&turn, &caller.principal)))
 }
 
 /// The finished turn a receiver was promised.
@@ -199,13 +201,13 @@ pub async fn list_turns(
     query: Query<TurnsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
-    page_of_turns(&state, &caller.scope, &dialogue, query.0).await
+    page_of_turns(&state, &caller.principal, &dialogue, query.0).await
 }
 
 /// A page of a dialogue's turns.
 pub async fn page_of_turns(
     state: &AppState,
-    scope: &TenantScope,
+    who: &Principal,
     dialogue: &Dialogue,
     query: TurnsQuery,
 ) -> Result<HttpResponse, Problem> {
@@ -216,7 +218,7 @@ pub async fn page_of_turns(
         .services
         .ledger
         .dialogues
-        .turns(scope, dialogue.id, from, to)
+        .turns(&who.scope(), dialogue.id, from, to)
         .await?;
     let next = turns
         .last()
@@ -224,7 +226,7 @@ pub async fn page_of_turns(
         .filter(|last| *last < dialogue.head_turn)
         .map(|last| last.to_string());
     Ok(HttpResponse::Ok().json(Items {
-        items: turns.iter().map(TurnView::from).collect(),
+        items: turns.iter().map(|turn| TurnView::of(turn, who)).collect(),
         next,
     }))
 }

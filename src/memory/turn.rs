@@ -78,10 +78,22 @@ impl Intent {
 /// Tokens of one or more model calls, as the endpoint reported them (or counted where it did not).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
+    /// Players are told 0, of both.
     pub prompt_tokens: u32,
     /// Prompt tokens the provider served from its cache; part of `prompt_tokens`.
     pub cached_tokens: u32,
     pub completion_tokens: u32,
+}
+
+impl Usage {
+    /// Without how long the prompt was, which tells a player what it is made of.
+    #[must_use]
+    pub fn for_players(self) -> Self {
+        Self {
+            completion_tokens: self.completion_tokens,
+            ..Self::default()
+        }
+    }
 }
 
 impl std::ops::AddAssign for Usage {

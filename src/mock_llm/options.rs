@@ -55,7 +55,7 @@ pub struct MockOptions {
     #[arg(long, default_value_t = 1_000)]
     pub retry_after_ms: u64,
     /// `[TASK=]KIND[:RATE]`, repeatable. KIND: none, 500, 429, slow, broken-stream, no-end-mark,
-    /// invalid-json, invalid-body, refuse, hang, stall, hold. TASK: reply, intent, extraction, judge,
+    /// invalid-json, invalid-body, refuse, echo, echo-body, hang, stall, hold. TASK: reply, intent, extraction, judge,
     /// summary, curation, embedding; all if left out. RATE: the share of calls, 1 if left out.
     #[arg(long = "fault")]
     pub faults: Vec<Fault>,
@@ -159,6 +159,10 @@ pub enum FaultKind {
     InvalidBody,
     /// Status 400.
     Refuse,
+    /// Status 400, with all that was asked in its message, on several lines and in colour.
+    Echo,
+    /// An answer of another shape, with all that was asked in it.
+    EchoBody,
     /// No answer, ever.
     Hang,
     /// Half a stream, then nothing more, with the connection left open.
@@ -168,7 +172,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    const NAMES: [(&'static str, Self); 12] = [
+    const NAMES: [(&'static str, Self); 14] = [
         ("none", Self::None),
         ("500", Self::ServerError),
         ("429", Self::RateLimited),
@@ -178,6 +182,8 @@ impl FaultKind {
         ("invalid-json", Self::InvalidJson),
         ("invalid-body", Self::InvalidBody),
         ("refuse", Self::Refuse),
+        ("echo", Self::Echo),
+        ("echo-body", Self::EchoBody),
         ("hang", Self::Hang),
         ("stall", Self::Stall),
         ("hold", Self::Hold),

@@ -164,6 +164,7 @@ async fn common_fault(
     fault: FaultKind,
     asked: Asked,
     settings: &Settings,
+    body: &[u8],
     witness: &mut Witness,
 ) -> Option<HttpResponse> {
     let jitter = if settings.jitter_ms == 0 {
@@ -182,6 +183,18 @@ async fn common_fault(
     let response = match fault {
         FaultKind::ServerError => problem(StatusCode::INTERNAL_SERVER_ERROR, "the mock fails as it was told to"),
         FaultKind::Refuse => problem(StatusCode::BAD_REQUEST, "the mock refuses as it was told to"),
+        FaultKind::Echo => problem(StatusCode::BAD_REQUEST, &echo(body)),
+        FaultKind::EchoBody => {
+            let text = echo(body);
+            let answer = json!({"choices": text, "data": text}).to_string();
+            match asked {
+                // Whoever asks for a stream looks for its events.
+                Asked::Chat(Task::Reply) => HttpResponse::Ok()
+                    .content_type("text/event-stream")
+                    .body(format!("data: {answer}\n\n")),
+                _ => HttpResponse::Ok().content_type(ContentType::json()).body(answer),
+            }
+        }
         FaultKind::RateLimited => {
             let mut limited = problem(StatusCode::TOO_MANY_REQUESTS, "the mock limits as it was told to");
             let ms = settings.retry_after_ms;
@@ -199,6 +212,21 @@ async fn common_fault(
     Some(response)
 }
 
+/// All texts of a request, as an endpoint repeats them.
+fn echo(body: &[u8]) -> String {
+    fn texts(value: &serde_json::Value) -> String {
+        match value {
+            serde_json::Value::String(text) => format!("{text}\r\n"),
+            serde_json::Value::Array(values) => values.iter().rev().map(texts).collect(),
+            serde_json::Value::Object(fields) => fields.values().map(texts).collect(),
+            _ => String::new(),
+        }
+    }
+    let asked: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let (messages, input) = (texts(&asked["messages"]), texts(&asked["input"]));
+    format!("invalid \u{1b}[31mprompt\u{1b}[0m:\n{messages}{input}")
+}
+
 async fn chat(http: HttpRequest, body: Bytes, state: Data<State>) -> HttpResponse {
     let request: ChatRequest<'_> = match serde_json::from_slice(&body) {
         Ok(request) => request,
@@ -214,7 +242,7 @@ async fn chat(http: HttpRequest, body: Bytes, state: Data<State>) -> HttpRespons
     let (settings, script) = state.settings();
     let (number, fault) = state.begin(Asked::Chat(task), &body, &settings);
     let mut witness = Witness::new(state.clone().into_inner());
-    if let Some(failed) = common_fault(fault, Asked::Chat(task), &settings, &mut witness).await {
+    if let Some(failed) = common_fault(fault, Asked::Chat(task), &settings, &body, &mut witness).await {
         return failed;
     }
     let prompt_tokens = body.len() / 4;
@@ -405,7 +433,7 @@ async fn embed(body: Bytes, state: Data<State>) -> HttpResponse {
     let (settings, _) = state.settings();
     let (_, fault) = state.begin(Asked::Embedding, &body, &settings);
     let mut witness = Witness::new(state.clone().into_inner());
-    if let Some(failed) = common_fault(fault, Asked::Embedding, &settings, &mut witness).await {
+    if let Some(failed) = common_fault(fault, Asked::Embedding, &settings, &body, &mut witness).await {
         return failed;
     }
     let texts = match request.input {

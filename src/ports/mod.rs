@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod llm;
 pub mod owners;
 pub mod peers;
+pub mod said;
 pub mod vectors;
 
 /// Why a store could not do what it was asked.
@@ -19,12 +20,24 @@ pub enum StoreError {
     /// The store cannot be reached, is overloaded or timed out. Trying again may work.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// Nothing can be written: the disk is full, or the database is read-only. Holds until an operator does something.
+    /// The text is for that operator.
+    #[error("nothing can be written to the store: {0}")]
+    NotWritable(String),
     /// A row holds something this version cannot read.
     #[error("a stored row cannot be read: {0}")]
     Corrupt(String),
     /// The store refused the statement. A defect of this server.
     #[error("the store refused the operation: {0}")]
     Rejected(String),
+}
+
+impl StoreError {
+    /// Whether the same may work later, without any change to what was asked.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::NotWritable(_))
+    }
 }
 
 /// The result of a store call.

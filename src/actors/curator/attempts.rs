@@ -112,7 +112,7 @@ async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str,
             .await;
         let Err(unwritten) = written else { return };
         let held = clock.instant().saturating_duration_since(begun) < lease;
-        if !held || node.is_draining() || !matches!(unwritten, StoreError::Unavailable(_)) {
+        if !held || node.is_draining() || !unwritten.is_passing() {
             // It stays leased and is found again when the lease runs out.
             tracing::warn!(job = %job.id, error = %unwritten, "a job's failure could not be written");
             return;
@@ -128,7 +128,7 @@ async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str,
 fn is_worth_another_try(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
     match error {
         JobError::Model(error) if error.is_transient() => age < Duration::from_secs(jobs.give_up_after_s),
-        JobError::Store(StoreError::Unavailable(_)) => age < Duration::from_secs(jobs.give_up_after_s),
+        JobError::Store(error) if error.is_passing() => age < Duration::from_secs(jobs.give_up_after_s),
         JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
         JobError::Store(_) => job.attempts + 1 < jobs.max_attempts,
         JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,
@@ -179,6 +179,7 @@ mod tests {
             JobError::Model(LlmError::RateLimited { retry_after: None }),
             JobError::Model(LlmError::Broken("cut".into())),
             JobError::Store(StoreError::Unavailable("locked".into())),
+            JobError::Store(StoreError::NotWritable("full".into())),
         ] {
             assert!(is_worth_another_try(&passing, &jobs, &tried(500, 1), soon), "{passing}");
             assert!(!is_worth_another_try(&passing, &jobs, &tried(0, 0), late), "{passing}");

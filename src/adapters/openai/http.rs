@@ -14,16 +14,14 @@ use reqwest::{
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
+use serde_json::Value;
 
-use crate::ports::llm::LlmError;
+use crate::ports::{llm::LlmError, said};
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an unused connection is kept.
 const POOL_IDLE: Duration = Duration::from_mins(1);
-/// How much of an endpoint's own words goes into an error, in characters.
-const MESSAGE_CHARS: usize = 300;
 /// How much of an error's body is read, in bytes.
 const ERROR_BODY_BYTES: usize = 16 * 1024;
 
@@ -159,12 +157,13 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
                     request.headers_mut().insert(name, value);
                 }
             }
+            let asked = request.body().and_then(reqwest::Body::as_bytes).map(<[u8]>::to_vec);
             let response = http.execute(request).await?;
             if response.status().is_success() {
                 Ok(response)
             } else {
                 let permanent = is_permanent(response.status());
-                let error = failure(response).await;
+                let error = failure(response, &asked.unwrap_or_default()).await;
                 Err(OpenAIError::Boxed(Box::new(Failure { error, permanent })))
             }
         })
@@ -184,7 +183,7 @@ fn is_permanent(status: StatusCode) -> bool {
     !status.is_server_error() && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
-async fn failure(mut response: Response) -> LlmError {
+async fn failure(mut response: Response, asked: &[u8]) -> LlmError {
     let status = response.status();
     if status == StatusCode::TOO_MANY_REQUESTS {
         return LlmError::RateLimited {
@@ -198,10 +197,14 @@ async fn failure(mut response: Response) -> LlmError {
             break;
         }
     }
+    let code = serde_json::from_slice(&body)
+        .ok()
+        .and_then(|body: Value| code_of(&body["error"]));
     // Traces and jobs show their error to the tenant; the endpoint's words may name the operator's
     // account, so they go to the log alone.
-    tracing::warn!(%status, said = %message_of(&body), "a model endpoint refused a call");
-    let message = match code_of(&body) {
+    let said = said::without(&message_of(&body), texts_of(asked).iter().map(String::as_str));
+    tracing::warn!(%status, code, said, "a model endpoint refused a call");
+    let message = match code {
         Some(code) => format!("{status} ({code})"),
         None => status.to_string(),
     };
@@ -229,36 +232,51 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// The `error.code` or `error.type` of an error body, if it is a plain name.
-fn code_of(body: &[u8]) -> Option<String> {
-    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
+/// The `code` or `type` of an error, if it is a plain name.
+pub(super) fn code_of(error: &Value) -> Option<String> {
     let plain = |name: &&str| {
         (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'.')
     };
     ["code", "type"]
         .into_iter()
-        .find_map(|key| body["error"][key].as_str().filter(plain))
+        .find_map(|key| error[key].as_str().filter(plain))
         .map(str::to_owned)
 }
 
-/// The `error.message` of an error body, or its beginning as text.
-fn message_of(body: &[u8]) -> String {
-    #[derive(Deserialize)]
-    struct Body {
-        error: serde_json::Value,
-    }
-    let said = serde_json::from_slice::<Body>(body)
-        .ok()
-        .and_then(|body| match body.error {
-            serde_json::Value::String(text) => Some(text),
-            error => error.get("message")?.as_str().map(str::to_owned),
-        });
-    shorten(&said.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned()))
+/// An answer that is an error, in place of what was asked for.
+pub(super) fn is_error(error: &Value) -> LlmError {
+    LlmError::Broken(match code_of(error) {
+        Some(code) => format!("the answer is an error ({code})"),
+        None => "the answer is an error".to_owned(),
+    })
 }
 
-/// An endpoint's words, cut to a length fit for a trace.
-pub(super) fn shorten(text: &str) -> String {
-    text.trim().chars().take(MESSAGE_CHARS).collect()
+/// The `error.message` of an error body, or all of it as text.
+fn message_of(body: &[u8]) -> String {
+    let message = serde_json::from_slice(body)
+        .ok()
+        .and_then(|body: Value| match &body["error"] {
+            Value::String(text) => Some(text.clone()),
+            error => error["message"].as_str().map(str::to_owned),
+        });
+    message.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
+}
+
+/// What players and prompts say in a request: all texts of its messages, or of its input.
+fn texts_of(asked: &[u8]) -> Vec<String> {
+    fn gather(value: &Value, texts: &mut Vec<String>) {
+        match value {
+            Value::String(text) => texts.push(text.clone()),
+            Value::Array(values) => values.iter().for_each(|value| gather(value, texts)),
+            Value::Object(fields) => fields.values().for_each(|value| gather(value, texts)),
+            _ => {}
+        }
+    }
+    let mut texts = Vec::new();
+    let asked: Value = serde_json::from_slice(asked).unwrap_or_default();
+    gather(&asked["messages"], &mut texts);
+    gather(&asked["input"], &mut texts);
+    texts
 }
 
 /// What a failed call means.
@@ -271,16 +289,20 @@ pub(super) fn failure_of(error: OpenAIError) -> Failure {
     let error = match error {
         OpenAIError::Boxed(error) => match error.downcast::<Failure>() {
             Ok(failure) => return *failure,
-            Err(other) => LlmError::Unavailable(other.to_string()),
+            Err(other) => LlmError::Unavailable(said::line(&other.to_string())),
         },
         OpenAIError::Reqwest(error) if error.is_connect() => LlmError::Unavailable(root_cause(&error)),
         OpenAIError::Reqwest(error) if error.is_timeout() => LlmError::Timeout,
         OpenAIError::Reqwest(error) if error.is_body() || error.is_decode() => LlmError::Broken(root_cause(&error)),
         OpenAIError::Reqwest(error) => LlmError::Unavailable(root_cause(&error)),
-        OpenAIError::JSONDeserialize(error, _) => LlmError::Broken(format!("not the JSON expected: {error}")),
-        OpenAIError::StreamError(error) => LlmError::Broken(shorten(&error.to_string())),
-        OpenAIError::ApiError(error) => LlmError::Unavailable(shorten(&error.to_string())),
-        other => LlmError::Refused(shorten(&other.to_string())),
+        OpenAIError::JSONDeserialize(error, _) => {
+            LlmError::Broken(format!("not the JSON expected: {}", said::misfit(&error)))
+        }
+        // Either may have all of the answer in it.
+        OpenAIError::StreamError(_) => LlmError::Broken("the stream cannot be read".into()),
+        OpenAIError::ApiError(error) => LlmError::Unavailable(error.status_code.to_string()),
+        // Of the request, before it was sent.
+        other => LlmError::Refused(said::unquoted(&other.to_string())),
     };
     let permanent = !matches!(error, LlmError::Unavailable(_) | LlmError::Timeout);
     Failure { error, permanent }
@@ -293,7 +315,7 @@ fn root_cause(error: &reqwest::Error) -> String {
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    shorten(&cause.to_string())
+    said::unquoted(&cause.to_string())
 }
 
 #[cfg(test)]
@@ -370,7 +392,7 @@ mod tests {
 
     #[test]
     fn an_error_body_yields_a_code_that_names_nobody() {
-        let code = |text: &str| code_of(text.as_bytes());
+        let code = |text: &str| code_of(&serde_json::from_str::<Value>(text).unwrap_or_default()["error"]);
         assert_eq!(
             code(r#"{"error":{"code":"insufficient_quota","type":"x"}}"#).as_deref(),
             Some("insufficient_quota")
@@ -394,6 +416,11 @@ mod tests {
         assert_eq!(message_of(br#"{"error":{"message":"no such model"}}"#), "no such model");
         assert_eq!(message_of(br#"{"error":"busy"}"#), "busy");
         assert_eq!(message_of(b"<html>Bad gateway</html>"), "<html>Bad gateway</html>");
-        assert_eq!(message_of("긴".repeat(9_000).as_bytes()).chars().count(), MESSAGE_CHARS);
+        assert_eq!(
+            texts_of(br#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#),
+            ["hi", "user"]
+        );
+        assert_eq!(texts_of(br#"{"model":"m","input":["a","b"]}"#), ["a", "b"]);
+        assert!(texts_of(b"<").is_empty());
     }
 }

@@ -12,7 +12,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 
 use super::{
-    http::{Endpoint, HttpClient, InvalidEndpoint, classify, shorten},
+    http::{Endpoint, HttpClient, InvalidEndpoint, classify, is_error},
     wire::{ChatChunk, ChatRequest, ChatResponse, Messages, ResponseFormat, StreamOptions},
 };
 use crate::{
@@ -121,7 +121,7 @@ impl Llm for OpenAiLlm {
             .map_err(|_| LlmError::Timeout)?
             .map_err(classify)?;
         if let Some(error) = response.error {
-            return Err(LlmError::Broken(shorten(&error.to_string())));
+            return Err(is_error(&error));
         }
         let choice = response
             .choices
@@ -131,7 +131,7 @@ impl Llm for OpenAiLlm {
         let at_cap = choice.finish_reason.as_deref() == Some(AT_CAP);
         let answer = choice.message;
         match (answer.content, answer.refusal) {
-            (None, Some(refusal)) => Err(LlmError::Refused(shorten(&refusal))),
+            (None, Some(_)) => Err(declined()),
             (content, _) => Ok(Completion {
                 at_cap,
                 text: content.unwrap_or_default(),
@@ -175,6 +175,11 @@ impl Llm for OpenAiLlm {
     }
 }
 
+/// The model would not answer. Its reasons quote what it was asked.
+fn declined() -> LlmError {
+    LlmError::Refused("the model declined to answer".into())
+}
+
 /// Turns an endpoint's events into chunks, and tells an end from a break.
 struct Reader {
     /// Ends at `[DONE]` or where the connection does: async-openai shows no difference, so the end
@@ -207,7 +212,7 @@ impl Reader {
                 Err(_) => return Some(Err(LlmError::Timeout)),
             };
             if let Some(error) = event.error {
-                return Some(Err(LlmError::Broken(shorten(&error.to_string()))));
+                return Some(Err(is_error(&error)));
             }
             // Some endpoints repeat it with every event: the last one counts.
             if let Some(usage) = event.usage {
@@ -222,8 +227,8 @@ impl Reader {
                 if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
                     return Some(Ok(Chunk::Text(text)));
                 }
-                if let Some(refusal) = delta.refusal.filter(|text| !text.is_empty()) {
-                    return Some(Err(LlmError::Refused(shorten(&refusal))));
+                if delta.refusal.is_some_and(|text| !text.is_empty()) {
+                    return Some(Err(declined()));
                 }
             }
         }

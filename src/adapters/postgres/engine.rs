@@ -352,8 +352,10 @@ fn meaning(error: sqlx::Error, lost: &str) -> StoreError {
             match code.as_str() {
                 // Serialization failure, deadlock.
                 "40001" | "40P01" => StoreError::Unavailable(format!("{COLLIDED}{database}")),
-                // Cancelled (a timeout), lock not available, read-only (a standby).
-                "57014" | "55P03" | "25006" => StoreError::Unavailable(database.to_string()),
+                "25006" => StoreError::NotWritable("the database is read-only, or in recovery as a standby".to_owned()),
+                "53100" => StoreError::NotWritable("the disk of the database is full".to_owned()),
+                // Cancelled (a timeout), lock not available.
+                "57014" | "55P03" => StoreError::Unavailable(database.to_string()),
                 // A transaction that idled or took too long, and the session with it; and the classes connection,
                 // authorization, resources, administrator, system.
                 code if ["25P03", "25P04"].contains(&code)

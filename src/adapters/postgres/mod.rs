@@ -216,6 +216,9 @@ impl Maintenance for PostgresMaintenance {
             .map(drop)
             .map_err(store_error)
     }
+    async fn try_write(&self) -> StoreResult<()> {
+        sql::try_write(&self.engine).await
+    }
     async fn backlog(&self) -> StoreResult<Backlog> {
         sql::backlog(&self.engine).await
     }

@@ -36,7 +36,7 @@ use super::breaker::Breaker;
 use crate::{
     ids::FactId,
     ports::{
-        StoreError, StoreResult,
+        StoreError, StoreResult, said,
         vectors::{Candidate, Comparison, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
     },
     tenancy::TenantScope,
@@ -301,10 +301,10 @@ fn is_not_found(error: &QdrantError) -> bool {
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn store_error(error: QdrantError) -> StoreError {
     let Some(status) = status(&error) else {
-        return StoreError::Rejected(format!("Qdrant cannot be used: {error}"));
+        return StoreError::Rejected(format!("Qdrant cannot be used: {}", said::line(&error.to_string())));
     };
     // Without the metadata, which is the other side's.
-    let why = format!("Qdrant: {} ({:?})", status.message(), status.code());
+    let why = format!("Qdrant: {} ({:?})", said::line(status.message()), status.code());
     match status.code() {
         Code::InvalidArgument
         | Code::Unauthenticated

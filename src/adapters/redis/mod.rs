@@ -19,7 +19,7 @@ use redis::{
 use tokio::sync::OnceCell;
 
 use super::breaker::Breaker;
-use crate::ports::{StoreError, StoreResult};
+use crate::ports::{StoreError, StoreResult, said};
 
 /// How Redis is reached.
 #[derive(Debug, Clone)]
@@ -142,14 +142,17 @@ impl ConnectionLike for Connection {
 
 fn refused(error: &RedisError) -> StoreError {
     // Not the URL: it may hold a password.
-    StoreError::Rejected(format!("Redis cannot be used: {error}"))
+    StoreError::Rejected(format!("Redis cannot be used: {}", said::unquoted(&error.to_string())))
 }
 
 fn store_error(error: &RedisError) -> StoreError {
     use redis::{ErrorKind, ServerErrorKind as Server};
 
+    // Redis repeats a command that it does not know.
+    let why = || said::unquoted(&error.to_string());
+
     match error.kind() {
-        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Corrupt(error.to_string()),
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Corrupt(why()),
         // What a server says that is starting, fails over or is full, and a cluster whose slots are moving.
         ErrorKind::Server(
             Server::BusyLoading
@@ -159,9 +162,9 @@ fn store_error(error: &RedisError) -> StoreError {
             | Server::ReadOnly
             | Server::Moved
             | Server::Ask,
-        ) => StoreError::Unavailable(error.to_string()),
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => StoreError::Rejected(error.to_string()),
-        ErrorKind::Server(_) if error.code() != Some("OOM") => StoreError::Rejected(error.to_string()),
-        _ => StoreError::Unavailable(error.to_string()),
+        ) => StoreError::Unavailable(why()),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => StoreError::Rejected(why()),
+        ErrorKind::Server(_) if error.code() != Some("OOM") => StoreError::Rejected(why()),
+        _ => StoreError::Unavailable(why()),
     }
 }

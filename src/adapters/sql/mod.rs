@@ -148,6 +148,21 @@ pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: &PruneBefo
     prune::prune(engine, tenant, before, limit).await
 }
 
+/// Writes one row; see `Maintenance::try_write`.
+pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
+    const WRITE: &str =
+        "INSERT INTO write_probe (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at";
+    let at = rows::micros(engine.clock.now());
+    engine
+        .write_once(Reach::All, move |connection| {
+            Box::pin(async move {
+                let written = sqlx::query(WRITE).bind(at).execute(connection).await;
+                written.map(drop).map_err(store_error)
+            })
+        })
+        .await
+}
+
 /// What waits in the queues; see `Maintenance::backlog`.
 pub(super) async fn backlog(engine: &Engine) -> StoreResult<Backlog> {
     backlog::backlog(engine).await

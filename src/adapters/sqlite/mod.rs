@@ -4,10 +4,12 @@
 //! was written from the log to the database, a few readers), the migrations and their order. The
 //! statements are those of `sql`, shared with Postgres.
 
+mod backup;
 mod checkpoints;
 #[macro_use]
 mod dialect;
 mod engine;
+mod file;
 #[cfg(test)]
 mod plans;
 mod readers;
@@ -15,12 +17,7 @@ mod readers;
 mod sql;
 mod writer;
 
-use std::{
-    io::ErrorKind,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -30,13 +27,18 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
+pub use self::{
+    backup::{backup, restore},
+    file::check,
+};
 use self::{
     engine::{Engine, Holder, store_error},
+    file::LockedFile,
     readers::Readers,
     sql::Reach,
     writer::{Connections, Writer},
 };
-use super::{migrations, private};
+use super::migrations;
 use crate::{
     ids::TenantId,
     ports::{
@@ -90,22 +92,24 @@ pub struct SqliteLedger {
 /// Opens the database, creating its folder and file, and brings its schema up to date.
 ///
 /// `path_or_url` is `sqlite://…`, `sqlite:…` or a path. A database from a newer version of this
-/// program is refused and left as it is.
+/// program is refused and left as it is, and so is one that another process has open for writing.
 pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Clock>) -> StoreResult<SqliteLedger> {
-    let file = prepare_file(path_or_url)?;
-    let connect = connect_options(&file, &options);
+    let file = LockedFile::prepare(path_or_url)?;
+    let path = file.path.clone();
+    let connect = connect_options(&path, &options);
     let mut first = connect_to(connect.clone())
         .await
-        .map_err(|error| cannot_open(&file, &error))?;
-    run_migrations(&mut first, &file).await?;
+        .map_err(|error| cannot_open(&path, &error))?;
+    run_migrations(&mut first, &path).await?;
 
     let meters = LedgerMeters::default();
     let copying = connect_to(connect.clone())
         .await
-        .map_err(|error| cannot_open(&file, &error))?;
+        .map_err(|error| cannot_open(&path, &error))?;
     let connections = Connections {
         writing: first,
         copying,
+        file: Some(file),
         checkpoints: checkpoints::Rules::default(),
     };
     let writer = Writer::start(connections, options.write_queue, meters.clone())?;
@@ -115,7 +119,7 @@ pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Cloc
         meters.clone(),
     )
     .await
-    .map_err(|error| cannot_open(&file, &error))?;
+    .map_err(|error| cannot_open(&path, &error))?;
     Ok(SqliteLedger {
         engine: Arc::new(Engine {
             writer,
@@ -129,11 +133,11 @@ pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Cloc
 
 /// Brings the schema up to date and closes the database again. Returns the schema's version.
 pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
-    let file = prepare_file(path_or_url)?;
-    let mut connection = connect_to(connect_options(&file, &SqliteOptions::default()))
+    let file = LockedFile::prepare(path_or_url)?;
+    let mut connection = connect_to(connect_options(&file.path, &SqliteOptions::default()))
         .await
-        .map_err(|error| cannot_open(&file, &error))?;
-    run_migrations(&mut connection, &file).await?;
+        .map_err(|error| cannot_open(&file.path, &error))?;
+    run_migrations(&mut connection, &file.path).await?;
     connection.close().await.map_err(store_error)?;
     Ok(migrations::latest(&migrations::SQLITE))
 }
@@ -143,7 +147,7 @@ pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
 /// # Errors
 /// There is no such database, or it cannot be read.
 pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<bool> {
-    let file = file_named(path_or_url)?;
+    let file = file::named(path_or_url)?;
     let options = SqliteConnectOptions::new().filename(&file).read_only(true);
     let mut connection = connect_to(options).await.map_err(|error| cannot_open(&file, &error))?;
     let found = sql::has_tenant(&mut connection, tenant).await;
@@ -177,6 +181,9 @@ impl Maintenance for SqliteMaintenance {
             .map_err(store_error)?;
         Ok(())
     }
+    async fn try_write(&self) -> StoreResult<()> {
+        sql::try_write(&self.0).await
+    }
     async fn backlog(&self) -> StoreResult<Backlog> {
         sql::backlog(&self.0).await
     }
@@ -194,49 +201,6 @@ impl Maintenance for SqliteMaintenance {
     async fn close(&self) {
         self.0.readers.close().await;
         self.0.writer.close().await;
-    }
-}
-
-/// Whether it names a database file; none is made.
-///
-/// # Errors
-/// [`StoreError::Rejected`].
-pub fn check(path_or_url: &str) -> StoreResult<()> {
-    file_named(path_or_url).map(drop)
-}
-
-fn file_named(path_or_url: &str) -> StoreResult<PathBuf> {
-    let path = path_or_url
-        .strip_prefix("sqlite://")
-        .or_else(|| path_or_url.strip_prefix("sqlite:"))
-        .unwrap_or(path_or_url);
-    if path.is_empty() || path.contains(":memory:") || path.contains('?') {
-        return Err(StoreError::Rejected(format!(
-            "`{path_or_url}` does not name a database file: use sqlite://<path> without parameters"
-        )));
-    }
-    Ok(path.into())
-}
-
-fn prepare_file(path_or_url: &str) -> StoreResult<PathBuf> {
-    let path = file_named(path_or_url)?;
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        private::folder(folder).map_err(|error| {
-            StoreError::Unavailable(format!("cannot create the folder {}: {error}", folder.display()))
-        })?;
-    }
-    make_private(&path)?;
-    Ok(path)
-}
-
-/// SQLite makes the files beside a new one alike.
-fn make_private(path: &Path) -> StoreResult<()> {
-    match private::new_file().open(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            let what = format!("cannot create the file {}: {error}", path.display());
-            Err(StoreError::Unavailable(what))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     checkpoints::{self, Signals},
     engine::{Holder, store_error},
+    file::LockedFile,
 };
 use crate::{
     ports::{
@@ -114,6 +115,8 @@ where
 pub(super) struct Connections {
     pub(super) writing: SqliteConnection,
     pub(super) copying: SqliteConnection,
+    /// The database's lock, which is let go once the last of these is closed. `None`: nobody else looks for it.
+    pub(super) file: Option<LockedFile>,
     pub(super) checkpoints: checkpoints::Rules,
 }
 
@@ -182,6 +185,7 @@ async fn write_and_copy(connections: Connections, queue: &Queue, meters: &Ledger
     if let Err(error) = connection.close().await {
         tracing::warn!(%error, "closing the ledger's writer failed");
     }
+    drop(connections.file);
 }
 
 /// Returns the connection.
@@ -310,6 +314,7 @@ mod tests {
         let connections = Connections {
             writing,
             copying: connect(folder.path()).await,
+            file: None,
             checkpoints,
         };
         let writer = Writer::start(connections, queue, LedgerMeters::default()).unwrap();

@@ -3,6 +3,8 @@
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 
+use crate::ports::said;
+
 /// Parses the first JSON object in `text` that fits `T`.
 ///
 /// Models wrap JSON in code fences, put a sentence before it or go on after it: all of that is
@@ -31,7 +33,7 @@ pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     }
     Err(first_error.map_or_else(
         || "the answer holds no JSON object".to_owned(),
-        |error| format!("the answer's JSON does not fit: {error}"),
+        |error| format!("the answer's JSON does not fit: {}", said::misfit(&error)),
     ))
 }
 

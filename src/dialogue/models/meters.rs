@@ -11,6 +11,7 @@ use std::{
 use parking_lot::RwLock;
 use prometheus::{CounterVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use super::RouteTable;
 use crate::{
@@ -156,6 +157,7 @@ impl ModelMeters {
             tenants: Tenants {
                 most: tenant_labels,
                 named: RwLock::default(),
+                label_of: TenantId::to_string,
             },
             prices: prices
                 .iter()
@@ -167,6 +169,12 @@ impl ModelMeters {
     #[must_use]
     pub fn knowing(mut self, model: &str) -> Self {
         self.models.insert(model.to_owned());
+        self
+    }
+    /// Tenants' labels have a hash in place of the name.
+    #[must_use]
+    pub fn hashing_tenants(mut self) -> Self {
+        self.tenants.label_of = hashed;
         self
     }
     /// Shows them.
@@ -241,18 +249,31 @@ fn outcome(error: Option<&LlmError>) -> &'static str {
 /// The tenants that have a label: the first that came by, so that counters never change their owner.
 struct Tenants {
     most: usize,
-    named: RwLock<HashSet<TenantId>>,
+    /// With their labels.
+    named: RwLock<HashMap<TenantId, String>>,
+    label_of: fn(&TenantId) -> String,
 }
 
 impl Tenants {
     fn with_label(&self, tenant: &TenantId, count: impl FnOnce(&str)) {
-        let known = self.named.read().contains(tenant);
-        let named = known || {
-            let mut named = self.named.write();
-            named.contains(tenant) || (named.len() < self.most && named.insert(tenant.clone()))
-        };
-        count(if named { tenant.as_str() } else { OTHER });
+        if let Some(label) = self.named.read().get(tenant) {
+            return count(label);
+        }
+        let mut named = self.named.write();
+        if named.len() < self.most || named.contains_key(tenant) {
+            count(named.entry(tenant.clone()).or_insert_with(|| (self.label_of)(tenant)));
+        } else {
+            count(OTHER);
+        }
     }
+}
+
+/// What a tenant is called in labels where its name is nobody's business.
+fn hashed(tenant: &TenantId) -> String {
+    let hash = Sha256::digest(tenant.as_str());
+    hash[..6]
+        .iter()
+        .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 #[cfg(test)]
@@ -299,6 +320,14 @@ mod tests {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
         assert!(!text.contains("tenant=\"c\""), "{text}");
+        let hashing = ModelMeters::new(2, &[]).hashing_tenants();
+        hashing.used(&"abc".parse().unwrap(), "reply", "small", usage);
+        let text = shown(&hashing);
+        assert!(
+            text.contains(r#"task="reply",tenant="ba7816bf8f01"} 3000000"#),
+            "{text}"
+        );
+        assert!(!text.contains("abc"), "{text}");
         let nobody = ModelMeters::default();
         nobody.used(&"a".parse().unwrap(), "reply", "small", usage);
         assert!(!shown(&nobody).contains("tenant=\"a\""));

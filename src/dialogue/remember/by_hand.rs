@@ -122,7 +122,7 @@ async fn is_near_what_was_told(services: &Services, scope: &TenantScope, new: &N
         match memory.similar(memories, &sought, None, timeline::NEAREST).await {
             Ok(found) => near.extend(found.iter().map(|found| found.fact)),
             // Whether there is anything shows when it is back.
-            Err(StoreError::Unavailable(_)) => return Ok(true),
+            Err(error) if error.is_passing() => return Ok(true),
             Err(error) => return Err(error),
         }
     }

@@ -49,6 +49,11 @@ pub fn event_error(error: &TurnError) -> EventError {
             "a store cannot be reached; the turn was not kept",
             Some(SOON),
         ),
+        TurnError::Store(StoreError::NotWritable(_)) => (
+            "store_unavailable",
+            "nothing can be stored at the moment; the turn was not kept",
+            Some(SOON),
+        ),
         TurnError::Store(_) | TurnError::Template(_) => ("internal", "the server failed; the turn was not kept", None),
         TurnError::Fenced => (
             "wrong_node",

@@ -88,7 +88,13 @@ pub async fn list_facts(
     };
     // The list goes on from the row that the cursor names.
     if let Some(id) = page.after.as_deref().and_then(|cursor| cursor.parse().ok())
-        && state.services.ledger.facts.get(&caller.scope, id).await?.is_none()
+        && state
+            .services
+            .ledger
+            .facts
+            .get(&caller.scope, id)
+            .await?
+            .is_none_or(|fact| fact.world != path.0.0)
     {
         return Err(pagination::no_cursor());
     }

@@ -40,20 +40,25 @@ impl Share {
     /// The event as it is told; `None`: it is not.
     fn of(&self, event: &Arc<Published>) -> Option<Arc<Published>> {
         match &event.body {
-            EventBody::DialogueRewound(rewound) if self.for_player && !rewound.quoted_in.is_empty() => {
-                let body = EventBody::DialogueRewound(rewound.clone().for_players());
-                Some(Published::new(DialogueEvent {
-                    dialogue_id: event.dialogue_id,
-                    seq: event.seq,
-                    re: event.re.clone(),
-                    body,
-                }))
-            }
             EventBody::MemoryUpdated { .. } if !self.has(Include::Memory) => None,
             EventBody::StateChanged { .. } if !self.has(Include::State) => None,
             EventBody::ScenarioUnlocked { .. } if !self.has(Include::Scenarios) => None,
+            _ if self.for_player => Some(for_player(event)),
             _ => Some(event.clone()),
         }
+    }
+}
+
+/// The event as a player's client may hear it.
+pub fn for_player(event: &Arc<Published>) -> Arc<Published> {
+    match event.body.for_players() {
+        None => event.clone(),
+        Some(body) => Published::new(DialogueEvent {
+            dialogue_id: event.dialogue_id,
+            seq: event.seq,
+            re: event.re.clone(),
+            body,
+        }),
     }
 }
 
@@ -144,10 +149,46 @@ impl Listener for Ear {
 mod tests {
     use super::*;
     use crate::{
-        dialogue::events::DialogueRewound,
+        dialogue::events::{DialogueRewound, ReplyDone},
         ids::DialogueKind,
+        memory::turn::{TurnStatus, Usage},
         ports::ledger::rewinds::{QuotedIn, RolledBack},
     };
+
+    #[test]
+    fn how_long_a_prompt_was_is_no_players_business() {
+        let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(7));
+        let usage = Usage {
+            prompt_tokens: 900,
+            cached_tokens: 800,
+            completion_tokens: 7,
+        };
+        for kind in [DialogueKind::Session, DialogueKind::NpcConversation] {
+            let done = ReplyDone {
+                turn: 1,
+                npc_id: "mira".parse().unwrap(),
+                text: "Grapes.".into(),
+                status: TurnStatus::Completed,
+                usage,
+                cues: Vec::new(),
+                error: None,
+            };
+            let event = Published::new(DialogueEvent {
+                dialogue_id: id,
+                seq: Some(4),
+                re: None,
+                body: EventBody::done(kind, done),
+            });
+            for (role, prompt, cached) in [(Role::Backend, 900, 800), (Role::Player, 0, 0)] {
+                let told = Share::new(role, &[]).of(&event).unwrap();
+                let text: serde_json::Value = serde_json::from_str(told.text()).unwrap();
+                let counts =
+                    serde_json::json!({"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": 7});
+                assert_eq!(text["usage"], counts, "{role:?}");
+                assert_eq!((&text["text"], told.seq), (&"Grapes.".into(), Some(4)));
+            }
+        }
+    }
 
     #[test]
     fn where_else_something_was_said_is_told_by_role() {

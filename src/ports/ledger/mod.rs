@@ -72,6 +72,11 @@ pub struct PruneBefore {
 pub trait Maintenance: Send + Sync {
     /// One cheap round trip, for `/readyz`.
     async fn ping(&self) -> StoreResult<()>;
+    /// One small write that becomes durable as every other does, for `/readyz`.
+    ///
+    /// # Errors
+    /// [`StoreError::NotWritable`](super::StoreError::NotWritable): it says why.
+    async fn try_write(&self) -> StoreResult<()>;
     /// What waits in the queues of all tenants; one round trip.
     async fn backlog(&self) -> StoreResult<meters::Backlog>;
     /// What this node's ledger measures of itself.

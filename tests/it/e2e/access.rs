@@ -211,3 +211,140 @@ fn a_key_set_lets_in_whom_its_keys_signed() {
         }
     });
 }
+
+#[test]
+fn a_cursor_tells_nothing_of_what_is_not_the_callers() {
+    run(async {
+        let server = fresh(&[]).start();
+        let player = |name: &str| Rest::new(server.address, server.token("demo", Role::Player, Some(name)));
+        let (own, foreign) = (player("p1"), player("p2"));
+        let open = async |rest: &Rest| {
+            let new = json!({"world_id": "vale", "npc_id": "mira"});
+            rest.post("/v1/sessions", &new).await["id"].as_str().unwrap().to_owned()
+        };
+        let (first, second, theirs) = (open(&own).await, open(&own).await, open(&foreign).await);
+        let talk = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "auto": false});
+        let talk = server.backend().post("/v1/npc-conversations", &talk).await["id"].clone();
+        let after = async |rest: &Rest, cursor: &str| {
+            let path = format!("/v1/sessions?after={cursor}");
+            let (status, mut body) = rest.call(Method::GET, &path, None).await;
+            body["request_id"] = Value::Null;
+            (status, body)
+        };
+        let (status, page) = after(&own, &second).await;
+        assert_eq!((status, &page["items"][0]["id"]), (StatusCode::OK, &json!(first)));
+        let unknown = after(&own, "ses_00000000000000000000000001").await;
+        assert_eq!(unknown.0, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(after(&own, &theirs).await, unknown);
+        assert_eq!(after(&own, talk.as_str().unwrap()).await, unknown);
+        // Whoever may see both goes on from either.
+        assert_eq!(after(&server.backend(), &theirs).await.0, StatusCode::OK);
+
+        // A fact of another world is no cursor, as one of none is not.
+        server
+            .rest(Role::Admin)
+            .call(
+                Method::PUT,
+                "/v1/worlds/moor",
+                Some(&json!({"name": "Moor", "language": "en"})),
+            )
+            .await;
+        server
+            .rest(Role::Admin)
+            .call(Method::PUT, "/v1/worlds/moor/npcs/tam", Some(&json!({"name": "Tam"})))
+            .await;
+        let facts = "/v1/worlds/moor/npcs/tam/facts";
+        let fact = json!({"content": "The bridge is out.", "subject": "bridge", "predicate": "be", "object": "out", "kind": "event"});
+        let fact = server.backend().post(facts, &fact).await["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let (here, elsewhere) = (
+            format!("{facts}?after={fact}"),
+            format!("/v1/worlds/vale/npcs/mira/facts?after={fact}"),
+        );
+        assert_eq!(server.backend().status(&here).await, StatusCode::OK);
+        assert_eq!(
+            server.backend().status(&elsewhere).await,
+            StatusCode::UNPROCESSABLE_ENTITY
+        );
+    });
+}
+
+#[test]
+fn a_repeated_request_renews_no_token_of_a_session_out_of_reach() {
+    run(async {
+        let server = fresh(&[]).start();
+        let talk = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "auto": false, "open": true});
+        let talk = server.backend().post("/v1/npc-conversations", &talk).await["id"].clone();
+        let join = format!("/v1/npc-conversations/{}:join", talk.as_str().unwrap());
+        let ask = async |token: String| {
+            let rest = Rest::new(server.address, token);
+            let keyed = [("Idempotency-Key", "join-1")];
+            rest.answer(Method::POST, &join, Some(&json!({})), &keyed)
+                .await
+                .unwrap()
+        };
+        let token = server.token("demo", Role::Player, Some("p1"));
+        let joined = ask(token.clone()).await;
+        assert_eq!(joined.status, StatusCode::CREATED, "{joined:?}");
+        // The same player, who may not come to this world any longer.
+        let bound = ask(server.token_in("demo", "p1", "elsewhere")).await;
+        assert_eq!(bound.status, StatusCode::NOT_FOUND, "{bound:?}");
+        // What the first answer had is good still.
+        let mut socket = server.player("p1").await;
+        socket
+            .send(&json!({
+                "type": "session.resume", "session_id": joined.body["id"], "resume_token": joined.body["resume_token"],
+            }))
+            .await;
+        socket.until("session.resumed").await;
+        // Whoever reaches it gets another.
+        let again = ask(token).await;
+        assert_eq!(again.status, StatusCode::CREATED);
+        assert_ne!(again.body["resume_token"], joined.body["resume_token"]);
+    });
+}
+
+#[test]
+fn players_read_no_prompt_sizes() {
+    run(async {
+        let server = fresh(&[]).start();
+        let backend = server.backend();
+        let player = Rest::new(server.address, server.token("demo", Role::Player, Some("p1")));
+        let new = json!({"world_id": "vale", "npc_id": "mira", "greeting": true});
+        let session = player.post("/v1/sessions", &new).await;
+        let id = session["id"].as_str().unwrap();
+        let turns = format!("/v1/sessions/{id}/turns");
+        let said = player.post(&turns, &json!({"text": "Hello!"})).await;
+        let regenerated = player.post(&format!("/v1/sessions/{id}:regenerate"), &json!({})).await;
+        let mut read = vec![said, regenerated];
+        read.extend(player.get(&turns).await["items"].as_array().unwrap().clone());
+        assert_eq!(read.len(), 4);
+        for turn in &read {
+            assert_eq!(
+                (&turn["usage"]["prompt_tokens"], &turn["usage"]["cached_tokens"]),
+                (&json!(0), &json!(0)),
+                "{turn}"
+            );
+        }
+        let own = backend.get(&turns).await["items"][1].clone();
+        assert!(own["usage"]["prompt_tokens"].as_u64().unwrap() > 0, "{own}");
+        assert_eq!(own["usage"]["completion_tokens"], read[3]["usage"]["completion_tokens"]);
+        // As events of a request, too; on sockets it is the same filter.
+        let http = reqwest::Client::new();
+        for (token, shown) in [
+            (server.token("demo", Role::Player, Some("p1")), false),
+            (server.token("demo", Role::Backend, None), true),
+        ] {
+            let asked = http
+                .post(format!("http://{}{turns}", server.address))
+                .bearer_auth(token)
+                .header("Accept", "text/event-stream")
+                .json(&json!({"text": "Is it raining?"}));
+            let events = asked.send().await.unwrap().text().await.unwrap();
+            assert!(events.contains("reply.done"), "{events}");
+            assert_eq!(!events.contains("\"prompt_tokens\":0"), shown, "{events}");
+        }
+    });
+}

@@ -2,6 +2,7 @@
 //! most of it happens on Postgres with Redis, too (`on_postgres`), and the core on these with Qdrant (`on_qdrant`).
 
 mod access;
+mod backups;
 mod balancer;
 mod conversation;
 mod crashes;
@@ -15,8 +16,11 @@ mod frames;
 mod greeting;
 mod in_flight;
 mod lines_in_flight;
+mod logs;
 mod metrics;
+mod metrics_apart;
 mod model_faults;
+mod not_writable;
 mod npc_conversation;
 mod on_postgres;
 mod on_qdrant;

@@ -126,3 +126,38 @@ fn health_says_whether_a_server_takes_new_work() {
     let said = String::from_utf8_lossy(&asked.stderr).into_owned();
     assert!(said.contains("/readyz does not answer"), "{said}");
 }
+
+#[test]
+fn a_ledger_file_has_one_server_by_whatever_path() {
+    let server = Data::new(&[]).start();
+    let file = server.data.folder().join("colloquy.db");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link.db");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    // Each of them has a data folder of its own, in which it runs.
+    let refused = |path: &std::path::Path, command: &str| {
+        let data = Data::new(&[]).with(&[("COLLOQUY__LEDGER__URL", &format!("sqlite://{}", path.display()))]);
+        let output = data.command().arg(command).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{command} {}", path.display());
+        assert!(said.contains("another colloquy process uses the database"), "{said}");
+        assert!(said.contains(file.to_str().unwrap()), "{said}");
+        assert!(said.contains("stop it first"), "{said}");
+    };
+    let relative = std::path::Path::new("..").join(file.strip_prefix(std::env::temp_dir()).unwrap());
+    for path in [&*file, &link, &relative] {
+        refused(path, "serve");
+    }
+    for command in ["migrate", "reindex"] {
+        refused(&file, command);
+    }
+    // Neither the running server nor its ledger minds, and once it has stopped the file is anybody's.
+    run(async { assert_eq!(server.backend().status("/v1/worlds/vale").await, 200) });
+    let data = server.stop();
+    for command in ["migrate", "reindex"] {
+        assert!(
+            data.command().arg(command).output().unwrap().status.success(),
+            "{command}"
+        );
+    }
+}

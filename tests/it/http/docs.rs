@@ -268,3 +268,30 @@ fn every_code_that_is_told_is_published() {
         assert!(missing.is_empty(), "{name} does not publish {missing:?}");
     }
 }
+
+#[test]
+fn what_a_header_can_be_refused_with_is_in_the_document() {
+    let mut seen = BTreeSet::new();
+    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            for header in parameters.filter(|one| one["in"] == "header") {
+                let status = match header["name"].as_str().unwrap() {
+                    "If-Match" | "If-None-Match" => "400",
+                    "Idempotency-Key" => "422",
+                    _ => continue,
+                };
+                let responses = &operation["responses"];
+                assert!(responses[status].is_object(), "{method} {path} has no {status}");
+                seen.insert(format!("{method} {path}"));
+            }
+        }
+    }
+    for operation in [
+        "delete /v1/worlds/{world}",
+        "delete /v1/worlds/{world}/npcs/{npc}",
+        "post /v1/tickets",
+    ] {
+        assert!(seen.contains(operation), "{operation} is not among {seen:?}");
+    }
+}

@@ -158,6 +158,10 @@ impl Data {
             redis: self.redis.clone(),
         }
     }
+    /// Where what its servers keep is.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
     /// The database of one that is on Postgres.
     pub fn database(&self) -> &PostgresDatabase {
         self.database.as_ref().expect("its ledger is in its folder")
@@ -255,7 +259,31 @@ impl Data {
 
     /// A server of its own process.
     pub fn spawn(&self) -> Server {
-        let mut child = self.command().arg("serve").stdout(Stdio::piped()).spawn().unwrap();
+        self.spawned(self.command().arg("serve"))
+    }
+
+    /// As [`Self::spawn`], with its log in a file.
+    pub fn spawn_logging(&self, log: &std::path::Path) -> Server {
+        let log = std::fs::File::create(log).unwrap();
+        self.spawned(self.command().arg("serve").stderr(log))
+    }
+
+    /// As [`Self::spawn`], of a process that a limit on the size of files does not end.
+    pub fn spawn_bearing_limits(&self) -> Server {
+        let bare = self.command();
+        let mut command = Command::new("/usr/bin/env");
+        command
+            .arg("--ignore-signal=XFSZ")
+            .arg(bare.get_program())
+            .arg("serve")
+            .env_clear()
+            .envs(self.env.iter().map(|(k, v)| (k, v)))
+            .current_dir(self.folder.path());
+        self.spawned(&mut command)
+    }
+
+    fn spawned(&self, command: &mut Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines
             .by_ref()
@@ -299,6 +327,20 @@ impl Server {
     pub fn token(&self, tenant: &str, role: Role, player: Option<&str>) -> String {
         self.token_for(tenant, role, player, Duration::from_mins(10))
     }
+    /// A player's token that is bound to a world.
+    pub fn token_in(&self, tenant: &str, player: &str, world: &str) -> String {
+        let claims = Claims {
+            sub: "tests".into(),
+            tid: tenant.parse().unwrap(),
+            role: Role::Player,
+            pid: Some(player.parse().unwrap()),
+            wid: Some(world.parse().unwrap()),
+        };
+        let settings = app::auth_settings(&self.data.config()).unwrap();
+        mint(&settings, &claims, Duration::from_mins(10), SystemClock.now())
+            .unwrap()
+            .text
+    }
     pub fn token_for(&self, tenant: &str, role: Role, player: Option<&str>, ttl: Duration) -> String {
         let claims = Claims {
             sub: "tests".into(),
@@ -334,7 +376,8 @@ impl Server {
     pub fn thaw(&self) {
         process::thaw(self.process());
     }
-    fn process(&self) -> u32 {
+    /// Its id.
+    pub fn process(&self) -> u32 {
         let Some(Process::Child(child)) = &self.process else {
             panic!("only a child process can be sent a signal")
         };

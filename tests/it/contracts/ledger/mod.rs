@@ -40,6 +40,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use colloquy::ports::{clock::ManualClock, ledger::Ledger, vectors::PointSource};
 
+/// The checksum of migration 11 in the words of one build. Those are the same on both engines.
+const REWORDED: &str =
+    "aef5fd952adfb927dc5d5a87e6fd95ab4dc1d81bbe0897400b4b8893698849061b53ea0c0fe9a47aa2b5d44a9ffaeca0";
+
 /// One adapter, as the suite sees it.
 #[async_trait]
 pub trait Subject: Send + Sync + Sized {

@@ -21,7 +21,7 @@ use colloquy::{
 use futures_util::future::join_all;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _, sqlite::SqliteConnectOptions};
 
-use super::{Subject, fixture::Fixture};
+use super::{REWORDED, Subject, fixture::Fixture};
 use crate::support::{Hole, PostgresDatabase};
 
 /// The embedder of a fresh subject.
@@ -129,6 +129,7 @@ async fn a_connection_sees_the_rows_of_its_tenant_only() {
     }
     // Where the server's processes are: no tenant's, and whoever claims a dialogue reads it.
     assert!(tables.remove("nodes").is_some());
+    assert!(tables.remove("write_probe").is_some());
     assert!(tables.len() > 30, "{tables:?}");
     for (table, columns) in tables {
         let key = if table == "tenants" { "id" } else { "tenant" };
@@ -176,6 +177,34 @@ async fn a_connection_sees_the_rows_of_its_tenant_only() {
     }
     // Nobody who has not said who they are sees anything.
     assert_eq!(count(&mut database.connect().await, "facts").await, 0);
+}
+
+#[tokio::test]
+async fn a_migration_in_the_other_known_words_is_taken_and_one_in_unknown_words_is_refused() {
+    let database = PostgresDatabase::migrated().await;
+    let checksum = async || -> String {
+        sqlx::query_scalar("SELECT encode(checksum, 'hex') FROM _sqlx_migrations WHERE version = 11")
+            .fetch_one(&mut database.connect().await)
+            .await
+            .unwrap()
+    };
+    let reword = async |to: &str| {
+        let sql = format!("UPDATE _sqlx_migrations SET checksum = decode('{to}', 'hex') WHERE version = 11");
+        let sql = sqlx::AssertSqlSafe(sql);
+        let mut connection = database.connect().await;
+        sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+    };
+    let here = checksum().await;
+    reword(REWORDED).await;
+    migrate(&database.url).await.unwrap();
+    assert_eq!(checksum().await, here);
+    reword("00ff").await;
+    let refused = migrate(&database.url).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("migration 11 ") && refused.contains("another build"),
+        "{refused}"
+    );
+    assert_eq!(checksum().await, "00ff", "it is left alone");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use colloquy::{
 };
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use super::Subject;
+use super::{REWORDED, Subject};
 
 /// The embedder of a fresh subject.
 const FIRST_MODEL: &str = "first";
@@ -98,6 +98,36 @@ async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
     };
     assert!(error.to_string().contains("newer version"), "{error}");
     assert_eq!(migrations().await, known + 1);
+}
+
+#[tokio::test]
+async fn a_migration_in_the_other_known_words_is_taken_and_one_in_unknown_words_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ledger.db");
+    let path = file.to_str().unwrap();
+    migrate(path).await.unwrap();
+    let checksum = async || -> String {
+        sqlx::query_scalar("SELECT hex(checksum) FROM _sqlx_migrations WHERE version = 11")
+            .fetch_one(&mut connect(&file).await)
+            .await
+            .unwrap()
+    };
+    let reword = async |to: &str| {
+        let sql = format!("UPDATE _sqlx_migrations SET checksum = x'{to}' WHERE version = 11");
+        let sql = sqlx::AssertSqlSafe(sql);
+        sqlx::raw_sql(sql).execute(&mut connect(&file).await).await.unwrap();
+    };
+    let here = checksum().await;
+    reword(REWORDED).await;
+    migrate(path).await.unwrap();
+    assert_eq!(checksum().await, here);
+    reword("00ff").await;
+    let refused = migrate(path).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("migration 11 ") && refused.contains("another build"),
+        "{refused}"
+    );
+    assert_eq!(checksum().await, "00FF", "it is left alone");
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ mod metrics;
 #[path = "../model_faults.rs"]
 mod model_faults;
 mod nodes;
+mod not_writable;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
 pub(in crate::e2e) mod outages;

@@ -1,0 +1,231 @@
+//! A copy of the whole database, made while it is used, and the way back.
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind, Read as _},
+    path::{Path, PathBuf},
+};
+
+use chrono::{DateTime, Utc};
+use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
+use tempfile::NamedTempFile;
+
+use super::{
+    connect_to,
+    engine::store_error,
+    file::{LockedFile, beside, named},
+    migrations, run_migrations,
+};
+use crate::ports::{StoreError, StoreResult};
+
+/// What SQLite keeps beside a database.
+const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+/// Copies the database to a file, all of one moment, while others read and write it. The copy gets its name only once it
+/// is whole, checked and synced. Returns its length in bytes.
+///
+/// # Errors
+/// There is no database, the file is there already (and not to be replaced), or it cannot be written.
+pub async fn backup(path_or_url: &str, to: &Path, replace: bool) -> StoreResult<u64> {
+    let database = named(path_or_url)?;
+    let database = database
+        .canonicalize()
+        .map_err(|error| cannot("read the database", &database, &error))?;
+    if let Ok(there) = to.canonicalize() {
+        let own = |more: &&str| beside(&database, more) == there;
+        if there == database || BESIDE.iter().chain(&["-lock"]).any(own) {
+            return Err(rejected(to, "is the database itself"));
+        }
+        if !replace {
+            return Err(rejected(to, "is there already"));
+        }
+    }
+    let draft = draft_in(folder_of(to)?)?;
+    let text = draft
+        .path()
+        .to_str()
+        .ok_or_else(|| rejected(to, "has a name that is no text"))?;
+
+    let reading = SqliteConnectOptions::new().filename(&database).read_only(true);
+    let mut connection = connect_to(reading).await.map_err(store_error)?;
+    // Into an empty file; the source is locked no longer than any reader's.
+    let copied = sqlx::query("VACUUM INTO $1").bind(text).execute(&mut connection).await;
+    connection.close().await.map_err(store_error)?;
+    copied.map_err(store_error)?;
+
+    let mut copy = open_copy(draft.path()).await?;
+    let checked = check_whole(&mut copy, to).await;
+    copy.close().await.map_err(store_error)?;
+    checked?;
+    put(draft, to, replace)?;
+    to.metadata()
+        .map(|found| found.len())
+        .map_err(|error| cannot("read", to, &error))
+}
+
+/// Puts a backup in the place of the database. Until the last step, which is one renaming, the database is what it was.
+/// Returns where what was there is kept, if there was anything.
+///
+/// # Errors
+/// Another process uses the database; or the file is no whole ledger, or one of a newer program. Then nothing has
+/// been changed.
+pub async fn restore(path_or_url: &str, from: &Path, now: DateTime<Utc>) -> StoreResult<Option<PathBuf>> {
+    let file = LockedFile::prepare(path_or_url)?;
+    let path = &file.path;
+    let draft = copied_beside(from, path)?;
+    let mut copy = open_copy(draft.path())
+        .await
+        .map_err(|_| rejected(from, "is no SQLite database"))?;
+    let taken = take_for_ledger(&mut copy, from).await;
+    copy.close().await.map_err(store_error)?;
+    taken?;
+    let kept = keep_old(path, now).await?;
+    put(draft, path, true)?;
+    Ok(kept)
+}
+
+/// A copy of `from` in the folder of `database`, which nobody else may read.
+fn copied_beside(from: &Path, database: &Path) -> StoreResult<NamedTempFile> {
+    const HEADER: &[u8] = b"SQLite format 3\0";
+    let mut source = File::open(from).map_err(|error| cannot("read", from, &error))?;
+    if from.canonicalize().is_ok_and(|from| from == database) {
+        return Err(rejected(from, "is the database itself"));
+    }
+    for log in ["-wal", "-journal"] {
+        if beside(from, log).metadata().is_ok_and(|log| log.len() > 0) {
+            let why =
+                format!("has a log beside it ({log}), so it is a copy of a database in use: use `colloquy backup`");
+            return Err(rejected(from, &why));
+        }
+    }
+    let mut header = Vec::new();
+    let read = source.by_ref().take(HEADER.len() as u64).read_to_end(&mut header);
+    read.map_err(|error| cannot("read", from, &error))?;
+    if header != HEADER {
+        return Err(rejected(from, "is no SQLite database"));
+    }
+    let mut draft = draft_in(folder_of(database)?)?;
+    let mut whole = header.chain(source);
+    io::copy(&mut whole, draft.as_file_mut()).map_err(|error| cannot("copy", from, &error))?;
+    Ok(draft)
+}
+
+/// Whether it is whole, and a ledger of this program or an older one; it is brought up to date.
+async fn take_for_ledger(copy: &mut SqliteConnection, from: &Path) -> StoreResult<()> {
+    check_whole(copy, from).await?;
+    run_migrations(copy, from).await?;
+    // One file, without a log.
+    let mode = sqlx::query("PRAGMA journal_mode = DELETE").execute(copy).await;
+    mode.map(drop).map_err(store_error)
+}
+
+/// Whether every page of it can be read, and it is a ledger.
+async fn check_whole(copy: &mut SqliteConnection, shown: &Path) -> StoreResult<()> {
+    let damaged = |why: &str| rejected(shown, &format!("is damaged: {why}"));
+    let found: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
+        .fetch_all(&mut *copy)
+        .await
+        .map_err(|error| damaged(&error.to_string()))?;
+    if found != ["ok"] {
+        return Err(damaged(&found.join("; ")));
+    }
+    let versions: Result<Vec<i64>, sqlx::Error> = sqlx::query_scalar("SELECT version FROM _sqlx_migrations")
+        .fetch_all(copy)
+        .await;
+    let is_first = |version: &i64| {
+        migrations::SQLITE
+            .iter()
+            .next()
+            .is_some_and(|first| first.version == *version)
+    };
+    if versions.is_ok_and(|versions| versions.iter().any(is_first)) {
+        Ok(())
+    } else {
+        Err(rejected(shown, "is a database, but no ledger"))
+    }
+}
+
+/// Gives the database a second name beside it, without a log; for a moment it has both.
+async fn keep_old(path: &Path, now: DateTime<Utc>) -> StoreResult<Option<PathBuf>> {
+    let length = path.metadata().map_err(|error| cannot("read", path, &error))?.len();
+    if length == 0 {
+        return Ok(None);
+    }
+    let kept = beside(path, &format!(".before-{}", now.format("%Y%m%dT%H%M%SZ")));
+    // What its log has goes into it. One that is too damaged for that keeps its log under the new name.
+    let folded = async {
+        let mut old = open_copy(path).await?;
+        let folded = sqlx::query("PRAGMA journal_mode = DELETE").execute(&mut old).await;
+        old.close().await.map_err(store_error)?;
+        folded.map(drop).map_err(store_error)
+    };
+    if let Err(error) = folded.await {
+        tracing::warn!(%error, "the database that is replaced is kept with its log");
+    }
+    for more in BESIDE {
+        let (log, kept) = (beside(path, more), beside(&kept, more));
+        let moved = if more == "-shm" {
+            fs::remove_file(&log)
+        } else {
+            fs::rename(&log, kept)
+        };
+        match moved {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot("move", &log, &error)),
+            _ => {}
+        }
+    }
+    // Where a file cannot have two names there are two files.
+    match fs::hard_link(path, &kept) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => fs::copy(path, &kept).map(drop),
+        linked => linked,
+    }
+    .map_err(|error| cannot("keep the database as", &kept, &error))?;
+    Ok(Some(kept))
+}
+
+/// As it is, without a change of its kind of log.
+async fn open_copy(path: &Path) -> StoreResult<SqliteConnection> {
+    let options = SqliteConnectOptions::new().filename(path).foreign_keys(false);
+    connect_to(options).await.map_err(store_error)
+}
+
+fn folder_of(path: &Path) -> StoreResult<&Path> {
+    match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Ok(Path::new(".")),
+        Some(folder) => Ok(folder),
+        None => Err(rejected(path, "is no file")),
+    }
+}
+
+/// Its owner's alone, and gone unless it is [`put`] somewhere.
+fn draft_in(folder: &Path) -> StoreResult<NamedTempFile> {
+    let draft = tempfile::Builder::new()
+        .prefix(".colloquy-")
+        .suffix(".part")
+        .tempfile_in(folder);
+    draft.map_err(|error| cannot("write to the folder", folder, &error))
+}
+
+/// Syncs a draft and gives it its name, and syncs that.
+fn put(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<()> {
+    let folder = folder_of(to)?;
+    // By its name: it may have been written by that.
+    let synced = File::open(draft.path()).and_then(|file| file.sync_all());
+    synced.map_err(|error| cannot("sync", draft.path(), &error))?;
+    let named = if replace {
+        draft.persist(to)
+    } else {
+        draft.persist_noclobber(to)
+    };
+    named.map_err(|error| cannot("write", to, &error.error))?;
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| cannot("sync the folder", folder, &error))
+}
+
+fn rejected(file: &Path, why: &str) -> StoreError {
+    StoreError::Rejected(format!("{} {why}", file.display()))
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Unavailable(format!("cannot {what} {}: {error}", path.display()))
+}

@@ -1,0 +1,175 @@
+//! The database's file: its name, its making, and the lock that gives it to one process.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    adapters::private,
+    ports::{StoreError, StoreResult},
+};
+
+/// Whether it names a database file; none is made.
+///
+/// # Errors
+/// [`StoreError::Rejected`].
+pub fn check(path_or_url: &str) -> StoreResult<()> {
+    named(path_or_url).map(drop)
+}
+
+/// The path that a URL names. There are no databases in memory and no parameters.
+pub(super) fn named(path_or_url: &str) -> StoreResult<PathBuf> {
+    let path = path_or_url
+        .strip_prefix("sqlite://")
+        .or_else(|| path_or_url.strip_prefix("sqlite:"))
+        .unwrap_or(path_or_url);
+    if path.is_empty() || path.contains(":memory:") || path.contains('?') {
+        return Err(StoreError::Rejected(format!(
+            "`{path_or_url}` does not name a database file: use sqlite://<path> without parameters"
+        )));
+    }
+    Ok(path.into())
+}
+
+/// A database file that belongs to this process alone while the value lives.
+#[derive(Debug)]
+pub(super) struct LockedFile {
+    /// Without symbolic links.
+    pub(super) path: PathBuf,
+    /// The lock goes with the handle, also when the process is killed. Its file stays: whoever removed it could take the
+    /// place of somebody who is just locking it.
+    _lock: File,
+}
+
+impl LockedFile {
+    /// Makes the folder and the file if they are new, and locks them. The lock is beside the file itself, so it is one
+    /// lock by whatever path the file is reached.
+    ///
+    /// # Errors
+    /// Another process has it, or it cannot be made.
+    pub(super) fn prepare(path_or_url: &str) -> StoreResult<Self> {
+        let path = named(path_or_url)?;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            let made = private::folder(folder);
+            made.map_err(|error| cannot("create the folder", folder, &error))?;
+        }
+        make(&path).map_err(|error| cannot("create the file", &path, &error))?;
+        let path = path
+            .canonicalize()
+            .map_err(|error| cannot("find the file", &path, &error))?;
+        has_one_name(&path)?;
+        let lock = beside(&path, "-lock");
+        let file = make(&lock).and_then(|()| OpenOptions::new().write(true).open(&lock));
+        let file = file.map_err(|error| cannot("create the file", &lock, &error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { path, _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(StoreError::Unavailable(format!(
+                "another colloquy process uses the database {}: stop it first, or name another file (ledger.url)",
+                path.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(cannot("lock the file", &lock, &error)),
+        }
+    }
+}
+
+/// The file of this path with more behind its name.
+pub(super) fn beside(path: &Path, more: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(more);
+    name.into()
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Unavailable(format!("cannot {what} {}: {error}", path.display()))
+}
+
+/// SQLite makes the files beside a new one alike.
+fn make(path: &Path) -> io::Result<()> {
+    match private::new_file().open(path) {
+        Ok(_) => Ok(()),
+        // A link that leads to no file yet is one that is there, too.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => match path.metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                private::new_file().create_new(false).create(true).open(path).map(drop)
+            }
+            other => other.map(drop),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// SQLite names the log by the path, so a second name of the file would have a second log, and a second lock.
+fn has_one_name(path: &Path) -> StoreResult<()> {
+    #[cfg(unix)]
+    {
+        let found = path.metadata().map_err(|error| cannot("read the file", path, &error))?;
+        let names = std::os::unix::fs::MetadataExt::nlink(&found);
+        if names > 1 {
+            return Err(StoreError::Rejected(format!(
+                "the database {} has {names} names (hard links): remove the others, or copy the file",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_process_by_whatever_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("deep/ledger.db");
+        let held = LockedFile::prepare(file.to_str().unwrap()).unwrap();
+        let mut paths = vec![
+            file.clone(),
+            folder.path().join("deep/../deep/./ledger.db"),
+            // Relative to where the tests run.
+            std::iter::repeat_n("..", std::env::current_dir().unwrap().components().count())
+                .collect::<PathBuf>()
+                .join(file.strip_prefix("/").unwrap()),
+        ];
+        #[cfg(unix)]
+        {
+            let (link, linked) = (folder.path().join("link.db"), folder.path().join("linked"));
+            std::os::unix::fs::symlink(&file, &link).unwrap();
+            std::os::unix::fs::symlink(folder.path().join("deep"), &linked).unwrap();
+            paths.extend([link, linked.join("ledger.db")]);
+        }
+        for path in &paths {
+            for url in [
+                path.display().to_string(),
+                format!("sqlite:{}", path.display()),
+                format!("sqlite://{}", path.display()),
+            ] {
+                let refused = LockedFile::prepare(&url).unwrap_err().to_string();
+                assert!(refused.contains("another colloquy process uses"), "{url}: {refused}");
+            }
+        }
+        drop(held);
+        for path in &paths {
+            LockedFile::prepare(path.to_str().unwrap()).unwrap();
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_file_that_is_to_be_made_and_a_second_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("ledger.db"), folder.path().join("link.db"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let held = LockedFile::prepare(link.to_str().unwrap()).unwrap();
+        assert_eq!(held.path, file.canonicalize().unwrap());
+        let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        drop(held);
+        std::fs::hard_link(&file, folder.path().join("second.db")).unwrap();
+        let refused = LockedFile::prepare(link.to_str().unwrap()).unwrap_err().to_string();
+        assert!(refused.contains("has 2 names"), "{refused}");
+    }
+}

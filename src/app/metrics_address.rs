@@ -1,0 +1,53 @@
+//! `/metrics` at an address of its own, where one is set: a network that scrapers reach and clients do not.
+
+use std::net::{SocketAddr, TcpListener};
+
+use actix_web::{
+    App, HttpServer,
+    dev::{Server, ServerHandle},
+    web,
+};
+use anyhow::Context as _;
+
+use crate::{
+    config::{Config, Listen},
+    http::{self, AppState},
+};
+
+/// A second server, of one route. It has to be polled.
+pub(super) struct MetricsServer {
+    pub(super) address: SocketAddr,
+    server: Server,
+}
+
+impl MetricsServer {
+    /// Binds the address, if one is set. `state` is that of the first server.
+    pub(super) fn bind(config: &Config, state: &AppState) -> anyhow::Result<Option<Self>> {
+        let Some(listen) = &config.telemetry.metrics_listen else {
+            return Ok(None);
+        };
+        let listen: Listen = listen.parse().map_err(anyhow::Error::msg)?;
+        let listener = TcpListener::bind(listen.0)
+            .with_context(|| format!("cannot listen on {} (telemetry.metrics_listen)", listen.0))?;
+        let address = listener.local_addr()?;
+        let state = web::Data::new(AppState {
+            metrics_here: true,
+            ..state.clone()
+        });
+        let server = HttpServer::new(move || App::new().app_data(state.clone()).configure(http::configure_metrics))
+            .workers(1)
+            .disable_signals()
+            .shutdown_timeout(1)
+            .listen(listener)?
+            .run();
+        tracing::info!(%address, "metrics are at an address of their own");
+        Ok(Some(Self { address, server }))
+    }
+
+    /// Serves until the handle stops it.
+    pub(super) fn spawn(self) -> ServerHandle {
+        let handle = self.server.handle();
+        actix_web::rt::spawn(self.server);
+        handle
+    }
+}

@@ -1,0 +1,74 @@
+//! `colloquy backup` and `colloquy restore`: the embedded ledger as one file.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+use super::block_on;
+use crate::{
+    app::backup::{self, Restored},
+    config::Config,
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct BackupArgs {
+    /// Where the copy goes. Its folder must be there.
+    file: PathBuf,
+    /// Replace a file of this name.
+    #[arg(long)]
+    overwrite: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RestoreArgs {
+    /// A file that `colloquy backup` wrote.
+    file: PathBuf,
+}
+
+pub(super) fn backup(args: &BackupArgs, config: &Config) -> anyhow::Result<()> {
+    let shown = args.file.display();
+    let bytes = block_on(backup::backup(config, &args.file, args.overwrite))
+        .with_context(|| format!("cannot back up {} to {shown}", config.ledger_name()))?;
+    println!(
+        "wrote {shown}: {bytes} bytes, all that {} had at one moment",
+        config.ledger_name()
+    );
+    if let Some(secret) = backup::secret_to_keep(config) {
+        println!(
+            "keep the settings as well, and {}: without it every token that was given out is invalid",
+            secret.display()
+        );
+    } else {
+        println!("keep the settings as well: the secrets are in them");
+    }
+    Ok(())
+}
+
+pub(super) fn restore(args: &RestoreArgs, config: &Config) -> anyhow::Result<()> {
+    let shown = args.file.display();
+    let Restored { kept } = block_on(backup::restore(config, &args.file)).with_context(|| {
+        format!(
+            "cannot restore {} from {shown}; nothing was changed",
+            config.ledger_name()
+        )
+    })?;
+    println!("{} is what {shown} has", config.ledger_name());
+    if let Some(kept) = kept {
+        println!(
+            "what it was before is kept as {}; remove it when it is not needed",
+            kept.display()
+        );
+    }
+    if let Some(secret) = backup::secret_to_keep(config) {
+        println!(
+            "tokens of before are valid if {} is the one of before, too",
+            secret.display()
+        );
+    }
+    if config.vectors.is_embedded() {
+        println!("the search index is made from it when the server starts");
+    } else {
+        println!("the search index at vectors.url has what was there before: run `colloquy reindex`");
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What players say is in no log above `debug`: of a whole run, and of one in which endpoints repeat what they were asked.
+
+use std::fs;
+
+use colloquy::mock_llm::{self, MockOptions};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::support::{Data, Rest, eventually, run};
+
+/// Words of players. Nobody else says them.
+const CANARIES: [&str; 6] = [
+    "quincepaste",
+    "4711998",
+    "Zyxwold",
+    "살구나무집",
+    "비밀번호팔팔",
+    "moonmarmot",
+];
+
+/// Each has some of them.
+const LINES: [&str; 4] = [
+    "I like quincepaste, and my name is Zyxwold.",
+    "My pin is 4711998; moonmarmot!",
+    "나는 살구나무집에 살아. 비밀번호팔팔 이야.",
+    "What do you know of Zyxwold and quincepaste?",
+];
+
+/// What is said in `session`, whatever comes of it.
+async fn talk(rest: &Rest, session: &str) {
+    for line in LINES {
+        rest.call(
+            Method::POST,
+            &format!("/v1/sessions/{session}/turns"),
+            Some(&json!({"text": line})),
+        )
+        .await;
+    }
+}
+
+async fn session(rest: &Rest, npc: &str) -> String {
+    let new = json!({"world_id": "vale", "npc_id": npc, "player_id": "p1"});
+    rest.post("/v1/sessions", &new).await["id"].as_str().unwrap().to_owned()
+}
+
+fn is_clean(log: &str, why: &str) {
+    for line in log.lines() {
+        let lower = line.to_lowercase();
+        for canary in CANARIES {
+            assert!(!lower.contains(&canary.to_lowercase()), "{why}: {line}");
+        }
+        assert!(!line.contains('\u{1b}'), "{why}: {line}");
+        // Nobody has begun a line but the server.
+        assert!(
+            line.starts_with("20") || line.starts_with("{\"timestamp\""),
+            "{why}: {line}"
+        );
+    }
+}
+
+#[test]
+fn a_run_at_info_says_nothing_that_players_said() {
+    for format in ["text", "json"] {
+        run(async {
+            let data = Data::new(&[
+                ("COLLOQUY__TELEMETRY__LOG", "info"),
+                ("COLLOQUY__TELEMETRY__FORMAT", format),
+            ]);
+            let log = data.folder().join("log");
+            let server = data.spawn_logging(&log);
+            let rest = server.backend();
+            for npc in ["mira", "ergen"] {
+                let session = session(&rest, npc).await;
+                talk(&rest, &session).await;
+                rest.idle().await;
+                // A search and a taken-back turn, too.
+                rest.get(&format!("/v1/worlds/vale/npcs/{npc}/facts?q=quincepaste"))
+                    .await;
+                rest.post(&format!("/v1/sessions/{session}:rewind"), &json!({"turn": 1}))
+                    .await;
+            }
+            server.stop();
+            let log = fs::read_to_string(log).unwrap();
+            assert!(log.contains("shut down"), "{log}");
+            is_clean(&log, format);
+        });
+    }
+}
+
+#[test]
+fn what_endpoints_repeat_of_a_prompt_is_in_no_log() {
+    run(async {
+        let mock = mock_llm::start(MockOptions {
+            dimensions: 1_536,
+            ..MockOptions::default()
+        })
+        .unwrap();
+        let url = mock.base_url();
+        let data = Data::new(&[
+            ("COLLOQUY__TELEMETRY__LOG", "info"),
+            ("COLLOQUY__EMBEDDER__BASE_URL", url.as_str()),
+            ("COLLOQUY__EMBEDDER__MODEL", "text-embedding-3-small"),
+            ("COLLOQUY__EMBEDDER__DIMENSIONS", "1536"),
+            ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
+            // A model that rests would be asked nothing.
+            ("COLLOQUY__LLM__BREAKER__OPEN_MS", "10"),
+        ])
+        .with_mock(&url);
+        let log = data.folder().join("log");
+        let server = data.spawn_logging(&log);
+        let rest = server.backend();
+        for fault in [
+            "echo",
+            "echo-body",
+            "invalid-json",
+            "invalid-body",
+            "broken-stream",
+            "none",
+        ] {
+            // What was learned from the line meets it as well, and what was said is summed up.
+            for task in ["reply", "extraction", "embedding", "intent", "judge", "summary"] {
+                mock.control(&json!({"faults": [format!("{task}={fault}")]})).unwrap();
+                let session = session(&rest, "mira").await;
+                talk(&rest, &session).await;
+            }
+        }
+        eventually("the endpoints to be heard", async || {
+            let log = fs::read_to_string(&log).unwrap();
+            (log.contains("a model endpoint refused a call") && log.contains("an after-turn job failed")).then_some(())
+        })
+        .await;
+        server.stop();
+        let log = fs::read_to_string(log).unwrap();
+        is_clean(&log, "faults");
+        // What is left is of use.
+        assert!(log.contains("400 Bad Request"), "{log}");
+        assert!(log.contains("invalid"), "{log}");
+    });
+}

@@ -72,7 +72,7 @@ async fn talk(backend: &Rest, round: usize) -> Vec<Duration> {
 
 /// Goes on until it is told to stop; counts what it was answered.
 async fn shout(backend: Rest, worker: usize, stop: Arc<AtomicBool>, answers: Arc<Mutex<BTreeMap<u16, usize>>>) {
-    let mut own = None;
+    let mut own: Option<String> = None;
     let mut count = 0;
     while !stop.load(Relaxed) {
         count += 1;

@@ -59,6 +59,8 @@ struct Beats {
     before: Option<DateTime<Utc>>,
     /// Since when it can again; `None`: it cannot.
     since: Option<Instant>,
+    /// Its clock is not the ledger's: by it nobody is dead, since it cannot tell.
+    is_off: bool,
 }
 
 impl Beats {
@@ -97,10 +99,39 @@ impl Neighbours {
     }
 
     /// Whoever has not been heard of since then is dead. That is `now`, or where the ledger was away a moment ago, when
-    /// it went.
+    /// it went. To a node whose clock is off only those are dead that have left.
     #[must_use]
     pub fn dead_by(&self, now: DateTime<Utc>) -> DateTime<Utc> {
-        self.beats.lock().before.map_or(now, |before| before.min(now))
+        let beats = self.beats.lock();
+        if beats.is_off {
+            return DateTime::UNIX_EPOCH;
+        }
+        beats.before.map_or(now, |before| before.min(now))
+    }
+
+    /// Compares this node's clock with the ledger's. One that is off by more than a third of the `lease` would think others
+    /// dead that live: it says so and takes nothing over until it is right again.
+    ///
+    /// # Errors
+    /// The ledger cannot be asked.
+    pub async fn compare_clocks(&self, lease: Duration) -> StoreResult<()> {
+        let (asked_at, asked) = (self.clock.now(), self.clock.instant());
+        let theirs = self.nodes.time().await?;
+        let took = self.clock.instant().saturating_duration_since(asked);
+        let apart = (theirs - (asked_at + took / 2)).abs().to_std().unwrap_or(Duration::MAX);
+        // When it was asked is known to half the time that the answer took.
+        let is_off = apart > lease / 3 + took / 2;
+        let was_off = std::mem::replace(&mut self.beats.lock().is_off, is_off);
+        let off_ms = u64::try_from(apart.as_millis()).unwrap_or(u64::MAX);
+        match (was_off, is_off) {
+            (false, true) => tracing::error!(
+                off_ms,
+                "this node's clock is not the database's: it takes over nothing of other nodes until it is right"
+            ),
+            (true, false) => tracing::info!(off_ms, "this node's clock is right again"),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// This node.
@@ -245,6 +276,7 @@ async fn in_time<T>(what: &str, several: &Membership, work: impl Future<Output =
 
 async fn beat(node: &Node, several: &Membership) -> StoreResult<Beat> {
     let nodes = &node.ports.ledger.nodes;
+    several.neighbours.compare_clocks(several.lease).await?;
     let beat = nodes.beat(&several.row(node), node.ports.clock.now()).await?;
     several.neighbours.others().await?;
     Ok(beat)
@@ -326,8 +358,65 @@ async fn come_back(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+
     use super::*;
-    use crate::ports::clock::ManualClock;
+    use crate::{
+        ids::{DialogueId, TenantId},
+        ports::{clock::ManualClock, ledger::nodes::DeadNode},
+    };
+
+    /// Knows what time it is, and nothing else.
+    struct Ledger(Arc<ManualClock>);
+
+    #[async_trait]
+    impl NodeStore for Ledger {
+        async fn time(&self) -> StoreResult<DateTime<Utc>> {
+            Ok(self.0.now())
+        }
+        async fn join(&self, _: &LiveNode, _: DateTime<Utc>) -> StoreResult<()> {
+            unreachable!()
+        }
+        async fn beat(&self, _: &LiveNode, _: DateTime<Utc>) -> StoreResult<Beat> {
+            unreachable!()
+        }
+        async fn leave(&self, _: NodeId, _: DateTime<Utc>) -> StoreResult<()> {
+            unreachable!()
+        }
+        async fn live(&self, _: DateTime<Utc>) -> StoreResult<Vec<LiveNode>> {
+            unreachable!()
+        }
+        async fn owned(&self, _: NodeId) -> StoreResult<Vec<(TenantId, DialogueId)>> {
+            unreachable!()
+        }
+        async fn dead(&self, _: DateTime<Utc>) -> StoreResult<Vec<DeadNode>> {
+            unreachable!()
+        }
+        async fn bury(&self, _: NodeId, _: DateTime<Utc>) -> StoreResult<bool> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_clock_is_off_thinks_nobody_dead() {
+        let start = DateTime::from_timestamp(1_800_000_000, 0).expect("a moment");
+        let (own, ledgers) = (ManualClock::at(start), ManualClock::at(start));
+        let neighbours = Neighbours::new(NodeId::from_u128(1), Arc::new(Ledger(ledgers.clone())), own.clone());
+        let lease = Duration::from_secs(6);
+        let mut dead_by = async || {
+            neighbours.compare_clocks(lease).await.expect("it answers");
+            neighbours.dead_by(own.now())
+        };
+        assert_eq!(dead_by().await, start);
+        own.advance(Duration::from_secs(1));
+        assert_eq!(dead_by().await, own.now(), "as far apart as they may be");
+        own.advance(Duration::from_secs(4));
+        assert_eq!(dead_by().await, DateTime::UNIX_EPOCH);
+        ledgers.advance(Duration::from_secs(9));
+        assert_eq!(dead_by().await, DateTime::UNIX_EPOCH, "behind is as bad");
+        own.advance(Duration::from_secs(4));
+        assert_eq!(dead_by().await, own.now());
+    }
 
     #[test]
     fn nobody_is_dead_to_a_node_that_has_not_listened_for_long_enough() {

@@ -69,6 +69,7 @@ pub(super) async fn join(
     let peers = Arc::new(nodes.clone());
     services.index = indexes.with(Arc::new(SharedFactIndex::new(own_index, peers.clone())));
     let lease = Duration::from_millis(section.lease_ms);
+    neighbours.compare_clocks(lease).await?;
     let now = services.clock.now();
     let row = LiveNode {
         id: own,

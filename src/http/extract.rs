@@ -109,7 +109,11 @@ impl<A: Allowed> FromRequest for Caller<A> {
             let hop = nodes::accepted(&request)?.and_then(|hop| hop.who);
             let came_by_hop = hop.is_some();
             let principal = match hop {
-                Some(principal) => principal,
+                Some(principal) => {
+                    // The first node may not have heard yet that it is revoked, or that its tenant is disabled.
+                    state.auth.check_standing(&principal)?;
+                    principal
+                }
                 None => state.auth.verify(bearer(&request)?).await?,
             };
             tracing::Span::current().record("tenant", principal.tenant.as_str());
@@ -265,6 +269,7 @@ async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Prob
             format!("the body did not come within {} ms", state.settings.body_timeout_ms),
         )
     })??;
+    nodes::check_body(request, &body)?;
     if state_of(request)?.nodes.is_some() {
         request.extensions_mut().insert(nodes::RawBody(body.clone()));
     }

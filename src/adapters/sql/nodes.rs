@@ -25,6 +25,7 @@ pub(super) struct SqlNodeStore(pub(super) Arc<Engine>);
 /// A row outlives its node by this much, longer than any ownership is taken for.
 const KEPT_MICROS: i64 = 2 * 24 * 3_600 * 1_000_000;
 
+const TIME: &str = concat!("SELECT ", its_now!());
 const SUPPLANT: &str = "UPDATE nodes SET until = CASE WHEN until > $3 THEN $3 ELSE until END, has_left = TRUE
     WHERE url = $2 AND id <> $1 AND has_left = FALSE";
 const PROLONG: &str = "UPDATE nodes SET until = $2 WHERE id = $1 AND until > $3";
@@ -57,6 +58,15 @@ fn read_key(columns: &mut Columns<'_>) -> StoreResult<(TenantId, DialogueId)> {
 
 #[async_trait]
 impl NodeStore for SqlNodeStore {
+    async fn time(&self) -> StoreResult<DateTime<Utc>> {
+        let mut connection = self.0.read(Reach::All).await?;
+        let row = sqlx::query(TIME)
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        Columns::of(&row).time()
+    }
+
     async fn join(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<()> {
         let node = node.clone();
         self.0

@@ -166,7 +166,10 @@ impl Nodes {
         let method = Method::from_bytes(request.method().as_str().as_bytes())
             .map_err(|error| Unsent::Nothing(Problem::internal(&error)))?;
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        let sent = self.request(owner, method, path, Some(who)).await;
+        let body = request.extensions().get().map(|RawBody(body)| body.clone());
+        let sent = self
+            .request(owner, method, path, Some(who), body.unwrap_or_default())
+            .await;
         let mut sent = sent.map_err(Unsent::Nothing)?;
         for name in SENT_ON {
             if let Some(value) = request.headers().get(name) {
@@ -175,9 +178,6 @@ impl Nodes {
         }
         if !request.headers().contains_key("x-request-id") {
             sent = sent.header("x-request-id", id);
-        }
-        if let Some(RawBody(body)) = request.extensions().get::<RawBody>() {
-            sent = sent.body(body.clone());
         }
         self.try_send(owner, sent).await
     }

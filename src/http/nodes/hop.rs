@@ -1,10 +1,14 @@
-//! The signed header by which one node believes another: from which node to which, for which request,
-//! and for whom. It is good for a few seconds, for one path and for one node.
+//! The signed header by which one node believes another: from which node to which, for which request
+//! with which body, and for whom. It is good once, for a few seconds and for one node.
 
-use actix_web::{HttpRequest, web};
+use std::time::Duration;
+
+use actix_web::{HttpMessage, HttpRequest, web};
 use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use moka::sync::Cache;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     http::{
@@ -18,7 +22,9 @@ use crate::{
 /// Where it is sent.
 pub const HEADER: &str = "x-colloquy-hop";
 /// How long it is good for, in seconds; clocks may differ by as much.
-const LIFE_S: i64 = 30;
+const LIFE_S: i64 = 10;
+/// How long it is remembered that a hop came: until its end, by the clock that is furthest behind.
+const SEEN_FOR: Duration = Duration::from_secs(3 * LIFE_S as u64);
 /// Keeps it apart from every other token, should a secret be used twice.
 const AUDIENCE: &str = "colloquy-nodes";
 
@@ -29,6 +35,8 @@ pub struct Hop {
     pub to: NodeId,
     /// Method, a space, path and query.
     pub request: String,
+    /// SHA-256 of the body, in hexadecimal digits.
+    pub body: String,
     /// Whose request it is: verified, and counted against its limits, by the first node. `None`: the
     /// node's own.
     pub who: Option<Principal>,
@@ -39,8 +47,20 @@ struct Claims {
     #[serde(flatten)]
     hop: Hop,
     aud: String,
+    /// Random, so that it is known when it comes a second time.
+    jti: String,
     iat: i64,
     exp: i64,
+}
+
+/// A hop that was believed: of a request that is being handled.
+struct Accepted(Hop);
+
+/// As [`Hop::body`].
+pub(super) fn hash_of(body: &[u8]) -> String {
+    Sha256::digest(body)
+        .iter()
+        .fold(String::with_capacity(64), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 /// The shared secret as keys.
@@ -49,6 +69,8 @@ pub(super) struct Keys {
     /// The secret's, and that of the one before.
     verify: Vec<DecodingKey>,
     rules: Validation,
+    /// Those that came. Only nodes can add to it.
+    seen: Cache<String, ()>,
 }
 
 impl Keys {
@@ -66,6 +88,7 @@ impl Keys {
                 .map(DecodingKey::from_secret)
                 .collect(),
             rules,
+            seen: Cache::builder().time_to_live(SEEN_FOR).build(),
         }
     }
 
@@ -73,6 +96,7 @@ impl Keys {
         let claims = Claims {
             hop: hop.clone(),
             aud: AUDIENCE.to_owned(),
+            jti: format!("{:032x}", rand::random::<u128>()),
             iat: now.timestamp(),
             exp: now.timestamp() + LIFE_S,
         };
@@ -80,7 +104,7 @@ impl Keys {
             .map_err(|error| Problem::internal(&error))
     }
 
-    fn verify(&self, text: &str, now: DateTime<Utc>) -> Result<Hop, &'static str> {
+    fn verify(&self, text: &str, now: DateTime<Utc>) -> Result<Claims, &'static str> {
         let read = |key| jsonwebtoken::decode::<Claims>(text, key, &self.rules).ok();
         let claims = self
             .verify
@@ -88,28 +112,37 @@ impl Keys {
             .find_map(read)
             .ok_or("it is not signed by a node")?
             .claims;
-        if claims.exp <= now.timestamp() || claims.iat > now.timestamp() + LIFE_S {
+        let (now, lives) = (now.timestamp(), claims.exp.saturating_sub(claims.iat));
+        if claims.exp <= now || claims.iat > now + LIFE_S || lives > LIFE_S {
             return Err("it has expired");
         }
-        Ok(claims.hop)
+        Ok(claims)
+    }
+
+    /// Whether a hop comes for the first time.
+    fn is_new(&self, claims: &Claims) -> bool {
+        self.seen.entry_by_ref(&claims.jti).or_insert(()).is_fresh()
     }
 }
 
-/// The hop a request came by. `None`: it came from a client.
+/// The hop a request came by. `None`: it came from a client. Its body is [`check_body`]'s.
 ///
 /// # Errors
-/// A hop that no node signed for this request and this node: 401.
+/// A hop that no node signed for this request and this node, or that came before: 401.
 pub fn accepted(request: &HttpRequest) -> Result<Option<Hop>, Problem> {
+    if let Some(Accepted(hop)) = request.extensions().get() {
+        return Ok(Some(hop.clone()));
+    }
     let Some(value) = request.headers().get(HEADER) else {
         return Ok(None);
     };
-    let refuse = |why: &str| Problem::new(Code::Unauthenticated, format!("the hop is not valid: {why}"));
     let nodes = request
         .app_data::<web::Data<AppState>>()
         .and_then(|state| state.nodes.as_ref())
         .ok_or_else(|| refuse("this server is alone"))?;
     let text = value.to_str().map_err(|_| refuse("it is not signed by a node"))?;
-    let hop = nodes.keys.verify(text, nodes.clock.now()).map_err(refuse)?;
+    let claims = nodes.keys.verify(text, nodes.clock.now()).map_err(refuse)?;
+    let hop = &claims.hop;
     if hop.to != nodes.neighbours.own() {
         return Err(refuse("it is meant for another node"));
     }
@@ -117,13 +150,32 @@ pub fn accepted(request: &HttpRequest) -> Result<Option<Hop>, Problem> {
     if hop.request != format!("{} {path}", request.method()) {
         return Err(refuse("it is meant for another request"));
     }
-    Ok(Some(hop))
+    if !nodes.keys.is_new(&claims) {
+        return Err(refuse("it was used before"));
+    }
+    request.extensions_mut().insert(Accepted(claims.hop.clone()));
+    Ok(Some(claims.hop))
+}
+
+/// Whether the body of a request is the one that its hop was signed for. Without a hop any is.
+///
+/// # Errors
+/// It is another: 401.
+pub fn check_body(request: &HttpRequest, body: &[u8]) -> Result<(), Problem> {
+    match accepted(request)? {
+        Some(hop) if hop.body != hash_of(body) => Err(refuse("it is meant for another body")),
+        _ => Ok(()),
+    }
+}
+
+fn refuse(why: &str) -> Problem {
+    Problem::new(Code::Unauthenticated, format!("the hop is not valid: {why}"))
 }
 
 /// Reads a hop as [`accepted`] does, but for what the request itself has to say.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn read(text: &str, secret: &[u8], now: DateTime<Utc>) -> Result<Hop, &'static str> {
-    Keys::new(secret, None).verify(text, now)
+    Keys::new(secret, None).verify(text, now).map(|claims| claims.hop)
 }
 
 #[cfg(test)]
@@ -141,10 +193,15 @@ mod tests {
             from: NodeId::from_u128(1),
             to: NodeId::from_u128(2),
             request: "POST /v1/sessions/ses_1/turns".to_owned(),
+            body: hash_of(b"{}"),
             who: None,
         };
         let signed = keys.sign(&hop, now).unwrap();
-        assert_eq!(keys.verify(&signed, now), Ok(hop));
+        let claims = keys.verify(&signed, now).unwrap();
+        assert_eq!(claims.hop, hop);
+        assert!(keys.is_new(&claims) && !keys.is_new(&claims));
+        let again = keys.verify(&keys.sign(&hop, now).unwrap(), now).unwrap();
+        assert!(keys.is_new(&again), "it is another one of the same request");
         assert!(keys.verify(&signed, now + TimeDelta::seconds(LIFE_S)).is_err());
         assert!(keys.verify(&signed, now - TimeDelta::seconds(LIFE_S + 1)).is_err());
         assert!(
@@ -168,6 +225,7 @@ mod tests {
             from: NodeId::from_u128(1),
             to: NodeId::from_u128(2),
             request: "GET /v1/worlds".to_owned(),
+            body: hash_of(b""),
             who: None,
         };
         let believes = |other: &Keys, keys: &Keys| other.verify(&keys.sign(&hop, now).unwrap(), now).is_ok();

@@ -13,6 +13,7 @@ mod tunnel;
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use reqwest::{Client, Method, Response, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -21,7 +22,7 @@ pub use self::hop::Hop;
 pub(super) use self::hop::read;
 pub(super) use self::{
     forward::{RawBody, instead, name_owner},
-    hop::{HEADER, accepted},
+    hop::{HEADER, accepted, check_body},
     notices::{configure, redeem},
     tunnel::{Tunnel, TunnelEnd, Tunnels},
 };
@@ -107,13 +108,15 @@ impl Nodes {
         })
     }
 
-    /// A request to another node, with a hop for `who`. The path begins with a slash and has its query.
+    /// A request to another node, with a hop for `who` and a body, which may be empty. The path begins with a slash and has
+    /// its query.
     async fn request(
         &self,
         node: NodeId,
         method: Method,
         path: &str,
         who: Option<&Principal>,
+        body: Bytes,
     ) -> Result<reqwest::RequestBuilder, Problem> {
         let url = if node == self.neighbours.own() {
             self.own_url.clone()
@@ -131,10 +134,12 @@ impl Nodes {
             from: self.neighbours.own(),
             to: node,
             request: format!("{method} {path}"),
+            body: hop::hash_of(&body),
             who: who.cloned(),
         };
         let signed = self.keys.sign(&hop, self.clock.now())?;
-        Ok(self.client.request(method, url).header(HEADER, signed))
+        let request = self.client.request(method, url).header(HEADER, signed);
+        Ok(if body.is_empty() { request } else { request.body(body) })
     }
 
     /// Sends it, and gives up as soon as the node is dead to this one: one that is frozen takes connections

@@ -62,8 +62,7 @@ impl Peers for Nodes {
 
 impl Nodes {
     async fn tell_one(&self, node: NodeId, notice: &Notice) -> Result<(), Problem> {
-        let request = self.request(node, Method::POST, NOTICES, None).await?;
-        let answer = self.send(node, request.json(notice)).await?;
+        let answer = self.send(node, self.to_a_node(node, NOTICES, notice).await?).await?;
         if answer.status().is_success() {
             Ok(())
         } else {
@@ -74,17 +73,29 @@ impl Nodes {
         }
     }
 
+    /// A request of this node's own.
+    async fn to_a_node<T: Serialize>(
+        &self,
+        node: NodeId,
+        path: &str,
+        body: &T,
+    ) -> Result<reqwest::RequestBuilder, Problem> {
+        let body = serde_json::to_vec(body).map_err(|error| Problem::internal(&error))?;
+        let request = self.request(node, Method::POST, path, None, body.into()).await?;
+        Ok(request.header(reqwest::header::CONTENT_TYPE, "application/json"))
+    }
+
     /// A ticket that says which node gave it out.
     pub(in crate::http) fn named(&self, ticket: &str) -> String {
         format!("{ticket}.{}", self.neighbours.own())
     }
 
     async fn redeem_at(&self, node: NodeId, ticket: &str) -> Result<Principal, Problem> {
-        let request = self.request(node, Method::POST, TICKETS, None).await?;
         let ticket = Ticket {
             ticket: ticket.to_owned(),
         };
-        let answer = tokio::time::timeout(PATIENCE, self.send(node, request.json(&ticket)))
+        let request = self.to_a_node(node, TICKETS, &ticket).await?;
+        let answer = tokio::time::timeout(PATIENCE, self.send(node, request))
             .await
             .map_err(|_elapsed| Problem::wrong_node())??;
         if !answer.status().is_success() {
@@ -130,7 +141,7 @@ async fn take_ticket(
     body: web::Payload,
 ) -> Result<HttpResponse, Problem> {
     from_a_node(&request)?;
-    let Ticket { ticket } = read(body).await?;
+    let Ticket { ticket } = read(&request, body).await?;
     let principal = state.auth.redeem_ticket(&ticket).await?;
     Ok(HttpResponse::Ok().json(principal))
 }
@@ -141,7 +152,7 @@ async fn take_notice(
     body: web::Payload,
 ) -> Result<HttpResponse, Problem> {
     from_a_node(&request)?;
-    let notice: Notice = read(body).await?;
+    let notice: Notice = read(&request, body).await?;
     to_the_end(async move {
         let own_index = state.nodes.as_ref().and_then(|nodes| nodes.index.as_ref());
         match notice {
@@ -170,7 +181,7 @@ async fn take_notice(
 }
 
 /// The body, once it is known who sends it.
-async fn read<T: DeserializeOwned>(body: web::Payload) -> Result<T, Problem> {
+async fn read<T: DeserializeOwned>(request: &HttpRequest, body: web::Payload) -> Result<T, Problem> {
     let body = body
         .to_bytes_limited(MAX_BYTES)
         .await
@@ -181,5 +192,6 @@ async fn read<T: DeserializeOwned>(body: web::Payload) -> Result<T, Problem> {
             )
         })?
         .map_err(|error| Problem::new(Code::MalformedRequest, error.to_string()))?;
+    super::check_body(request, &body)?;
     serde_json::from_slice(&body).map_err(|error| Problem::new(Code::MalformedJson, error.to_string()))
 }

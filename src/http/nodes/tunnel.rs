@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use reqwest::{Method, StatusCode, header};
 use tokio::sync::mpsc;
@@ -71,7 +72,7 @@ impl Nodes {
     ) -> Result<Tunnel, Problem> {
         let path = format!("/v1/ws?coalesce_ms={coalesce_ms}");
         let request = self
-            .request(node, Method::GET, &path, Some(who))
+            .request(node, Method::GET, &path, Some(who), Bytes::new())
             .await?
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, "websocket")

@@ -42,6 +42,8 @@ pub struct DeadNode {
 /// Who is there. Without a scope, since nodes serve every tenant.
 #[async_trait]
 pub trait NodeStore: Send + Sync {
+    /// What time it is by the ledger's own clock.
+    async fn time(&self) -> StoreResult<DateTime<Utc>>;
     /// A process begins. An earlier one at the same URL is dead from `now` on: it cannot be there too.
     async fn join(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<()>;
     /// The node lives until `node.until`.

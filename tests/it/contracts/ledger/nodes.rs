@@ -2,10 +2,13 @@ use std::time::Duration;
 
 use colloquy::{
     ids::NodeId,
-    ports::ledger::{
-        dialogues::{Claim, CommitOutcome, DialogueOptions},
-        jobs::JobKind,
-        nodes::{Beat, LiveNode},
+    ports::{
+        clock::{Clock as _, SystemClock},
+        ledger::{
+            dialogues::{Claim, CommitOutcome, DialogueOptions},
+            jobs::JobKind,
+            nodes::{Beat, LiveNode},
+        },
     },
 };
 
@@ -24,6 +27,11 @@ fn a_node<S: Subject>(f: &Fixture<S>, id: NodeId, url: &str) -> LiveNode {
 
 pub async fn a_node_lives_as_long_as_it_says_so<S: Subject>(f: &Fixture<S>) {
     let nodes = &f.ledger().nodes;
+    let apart = nodes.time().await.unwrap() - SystemClock.now();
+    assert!(
+        apart.abs() < chrono::Duration::minutes(1),
+        "its clock is this machine's: {apart}"
+    );
     let (one, two) = (a_node(f, f.node, "http://one"), a_node(f, f.id(), "http://two"));
     nodes.join(&one, f.now()).await.unwrap();
     nodes.join(&two, f.now()).await.unwrap();

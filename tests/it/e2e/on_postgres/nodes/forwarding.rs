@@ -7,6 +7,7 @@ use colloquy::{
 use jsonwebtoken::{EncodingKey, Header};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::{Nodes, counted, forwarded, said, say, turns_of};
 use crate::support::{Rest, run};
@@ -143,11 +144,18 @@ fn a_foreign_tenant_is_not_forwarded() {
 
 /// A hop as somebody would write it who has read the source.
 fn hop(node: &str, secret: &str, request: &str) -> String {
+    signed_hop(node, secret, request, b"", 10)
+}
+
+fn signed_hop(node: &str, secret: &str, request: &str, body: &[u8], lives_s: i64) -> String {
+    let body = Sha256::digest(body)
+        .iter()
+        .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
     let who = json!({"subject": "nobody", "tenant": "demo", "role": "admin", "player": null, "world": null,
         "expires_at": "2100-01-01T00:00:00Z"});
     let now = SystemClock.now().timestamp();
-    let claims = json!({"from": node, "to": node, "request": request, "who": who,
-        "aud": "colloquy-nodes", "iat": now, "exp": now + 20});
+    let claims = json!({"from": node, "to": node, "request": request, "who": who, "body": body,
+        "aud": "colloquy-nodes", "iat": now, "exp": now + lives_s, "jti": format!("{:x}", rand::random::<u64>())});
     jsonwebtoken::encode(
         &Header::default(),
         &claims,
@@ -169,10 +177,16 @@ fn a_hop_that_no_node_signed_opens_nothing() {
             request.header("x-colloquy-hop", hop).send().await.unwrap()
         };
         // So that what is refused below is refused for the one thing that is wrong with it.
-        let good = get("/v1/worlds", hop(&node, known, "GET /v1/worlds")).await;
-        assert_eq!(good.status(), StatusCode::OK);
+        let once = hop(&node, known, "GET /v1/worlds");
+        assert_eq!(get("/v1/worlds", once.clone()).await.status(), StatusCode::OK);
         for (what, path, hop) in [
             ("garbage", "/v1/worlds", "x.y.z".to_owned()),
+            ("used before", "/v1/worlds", once),
+            (
+                "good for longer than hops are",
+                "/v1/worlds",
+                signed_hop(&node, known, "GET /v1/worlds", b"", 60),
+            ),
             (
                 "another secret",
                 "/v1/worlds",
@@ -189,6 +203,19 @@ fn a_hop_that_no_node_signed_opens_nothing() {
             assert_eq!(refused.status(), StatusCode::UNAUTHORIZED, "{what}");
             let problem: Value = refused.json().await.unwrap();
             assert_eq!(problem["code"], "unauthenticated", "{what}");
+        }
+        let session = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
+        for (signed, status) in [
+            (session.to_string(), StatusCode::CREATED),
+            (session.to_string().replace("p1", "p2"), StatusCode::UNAUTHORIZED),
+        ] {
+            let hop = signed_hop(&node, known, "POST /v1/sessions", signed.as_bytes(), 10);
+            let request = reqwest::Client::new().post(format!("http://{}/v1/sessions", server.address));
+            let request = request
+                .header("x-colloquy-hop", hop)
+                .header("content-type", "application/json");
+            let answer = request.body(session.to_string()).send().await.unwrap();
+            assert_eq!(answer.status(), status, "signed for {signed}");
         }
         // What nodes tell each other is nobody else's business, whatever their token.
         let admin = server.rest(Role::Admin);

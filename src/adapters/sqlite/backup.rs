@@ -80,8 +80,13 @@ pub async fn restore(path_or_url: &str, from: &Path, now: DateTime<Utc>) -> Stor
     copy.close().await.map_err(store_error)?;
     taken?;
     let kept = keep_old(path, now).await?;
-    put(draft, path, true)?;
-    Ok(kept)
+    match put(draft, path, true) {
+        Ok(()) => Ok(kept.name),
+        Err(error) => {
+            kept.undo();
+            Err(error)
+        }
+    }
 }
 
 /// A copy of `from` in the folder of `database`, which nobody else may read.
@@ -145,13 +150,35 @@ async fn check_whole(copy: &mut SqliteConnection, shown: &Path) -> StoreResult<(
     }
 }
 
+/// What was there before, under its second name, with the logs that were moved there.
+#[derive(Default)]
+struct Kept {
+    name: Option<PathBuf>,
+    /// From, to.
+    moved: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Kept {
+    /// Everything has the name that it had.
+    fn undo(self) {
+        for (from, to) in self.moved {
+            if let Err(error) = fs::rename(&to, &from) {
+                tracing::error!(%error, log = %to.display(), "move this log back to {}", from.display());
+            }
+        }
+        if let Some(name) = self.name {
+            let _ = fs::remove_file(name);
+        }
+    }
+}
+
 /// Gives the database a second name beside it, without a log; for a moment it has both.
-async fn keep_old(path: &Path, now: DateTime<Utc>) -> StoreResult<Option<PathBuf>> {
+async fn keep_old(path: &Path, now: DateTime<Utc>) -> StoreResult<Kept> {
     let length = path.metadata().map_err(|error| cannot("read", path, &error))?.len();
     if length == 0 {
-        return Ok(None);
+        return Ok(Kept::default());
     }
-    let kept = beside(path, &format!(".before-{}", now.format("%Y%m%dT%H%M%SZ")));
+    let name = beside(path, &format!(".before-{}", now.format("%Y%m%dT%H%M%SZ")));
     // What its log has goes into it. One that is too damaged for that keeps its log under the new name.
     let folded = async {
         let mut old = open_copy(path).await?;
@@ -159,28 +186,40 @@ async fn keep_old(path: &Path, now: DateTime<Utc>) -> StoreResult<Option<PathBuf
         old.close().await.map_err(store_error)?;
         folded.map(drop).map_err(store_error)
     };
-    if let Err(error) = folded.await {
-        tracing::warn!(%error, "the database that is replaced is kept with its log");
+    match folded.await {
+        Ok(()) => {}
+        // Somebody reads it, such as a backup.
+        Err(StoreError::Unavailable(why)) => return Err(StoreError::Unavailable(why)),
+        Err(error) => tracing::warn!(%error, "the database that is replaced is kept with its log"),
     }
+    // Where a file cannot have two names there are two files.
+    match fs::hard_link(path, &name) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => fs::copy(path, &name).map(drop),
+        linked => linked,
+    }
+    .map_err(|error| cannot("keep the database as", &name, &error))?;
+    let mut kept = Kept {
+        name: Some(name.clone()),
+        moved: Vec::new(),
+    };
     for more in BESIDE {
-        let (log, kept) = (beside(path, more), beside(&kept, more));
+        let (log, its_name) = (beside(path, more), beside(&name, more));
         let moved = if more == "-shm" {
             fs::remove_file(&log)
         } else {
-            fs::rename(&log, kept)
+            fs::rename(&log, &its_name)
         };
         match moved {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot("move", &log, &error)),
-            _ => {}
+            Ok(()) if more == "-shm" => {}
+            Ok(()) => kept.moved.push((log, its_name)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => {
+                kept.undo();
+                return Err(cannot("move", &log, &error));
+            }
         }
     }
-    // Where a file cannot have two names there are two files.
-    match fs::hard_link(path, &kept) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => fs::copy(path, &kept).map(drop),
-        linked => linked,
-    }
-    .map_err(|error| cannot("keep the database as", &kept, &error))?;
-    Ok(Some(kept))
+    Ok(kept)
 }
 
 /// As it is, without a change of its kind of log.
@@ -218,8 +257,12 @@ fn put(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<()> {
         draft.persist_noclobber(to)
     };
     named.map_err(|error| cannot("write", to, &error.error))?;
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| cannot("sync the folder", folder, &error))
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // It has its name, and the database of before none any more.
+        Err(error) if replace => tracing::warn!(%error, "the folder could not be synced: keep what was restored from"),
+        synced => synced.map_err(|error| cannot("sync the folder", folder, &error))?,
+    }
+    Ok(())
 }
 
 fn rejected(file: &Path, why: &str) -> StoreError {

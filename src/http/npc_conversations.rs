@@ -456,6 +456,10 @@ pub async fn resume_conversation(
 ) -> Result<HttpResponse, Problem> {
     to_the_end(async move {
         interruptible(&state, &caller.principal, path.0).await?;
+        if let Some(player) = &caller.principal.player {
+            // It has the model say a line.
+            caller.count_turn(&state, player)?;
+        }
         let conversations = state.sessions.npc_conversations();
         let view = conversations.resume(&caller.scope, path.0, &caller.principal).await?;
         let dialogue = (*view.dialogue).clone();

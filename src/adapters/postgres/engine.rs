@@ -54,8 +54,7 @@ pub(crate) struct Engine {
     pub(super) pool: Arc<Pool>,
     pub(super) runtime: Threads,
     pub(super) worlds: Worlds,
-    /// One permit for each write that runs or waits.
-    /// Writes that wait or run.
+    /// A place for each write that runs or waits.
     pub(super) queue: Arc<Shares<Arc<str>>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) embedding_model: Arc<str>,

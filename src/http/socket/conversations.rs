@@ -168,7 +168,7 @@ impl Inner {
         let re = line.re.clone();
         // Its events come through the ear, a failure among them.
         let accepted = self.state.sessions.say(&who.scope(), session, line).await?;
-        tell_if_repeated(connection, accepted, re.as_ref());
+        tell_if_repeated(connection, who, accepted, re.as_ref());
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    ear::Ear,
+    ear::{Ear, for_player},
     events::{self, InterruptDone, SessionCreated, SessionResumed},
     messages::{
         Include, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume,
@@ -223,7 +223,7 @@ impl Inner {
         };
         let re = line.re.clone();
         let accepted = self.state.sessions.say(&who.scope(), message.session_id, line).await?;
-        tell_if_repeated(connection, accepted, re.as_ref());
+        tell_if_repeated(connection, who, accepted, re.as_ref());
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl Inner {
             .sessions
             .regenerate(&who.scope(), id, who, message.key, message.if_head, re.clone())
             .await?;
-        tell_if_repeated(connection, accepted, re.as_ref());
+        tell_if_repeated(connection, who, accepted, re.as_ref());
         Ok(())
     }
 
@@ -364,10 +364,16 @@ pub(super) fn tell_interrupted(
 }
 
 /// A turn that runs is told of by its events, a failure among them; one that was committed long ago again.
-pub(super) fn tell_if_repeated(connection: &Connection, accepted: Accepted, re: Option<&Arc<str>>) {
+pub(super) fn tell_if_repeated(connection: &Connection, who: &Principal, accepted: Accepted, re: Option<&Arc<str>>) {
     if let Accepted::Repeated(turn) = accepted {
         for event in events_of(&turn, re) {
-            let _ = connection.deliver(&Published::new(event));
+            let event = Published::new(event);
+            let told = if who.role == Role::Player {
+                for_player(&event)
+            } else {
+                event
+            };
+            let _ = connection.deliver(&told);
         }
     }
 }

@@ -32,7 +32,10 @@ use self::{
     observed::{ObservedBuffers, ObservedDialogues, ObservedIndex},
 };
 use crate::{
-    actors::{handle::Sessions, player_socket::SocketHub},
+    actors::{
+        handle::Sessions,
+        player_socket::{SocketHub, SocketSettings},
+    },
     config::{Config, Listen},
     dialogue::{Services, jobs},
     http::{self, AppState, Readiness, WriteProbe, metrics::HttpMetrics, standing::OpenStreams},
@@ -112,8 +115,13 @@ impl Application {
             Some(several) => Sessions::start_among(services.clone(), config.actors.clone(), several.membership),
             None => Sessions::start(services.clone(), folder.node_id(&ids)?, config.actors.clone()),
         };
-        let sockets = SocketHub::start(config.socket.clone(), clock.clone());
         let connections = Connections::start(descriptors::connection_limits(config), clock.clone());
+        let socket = SocketSettings {
+            // Each is a connection.
+            max_open: config.socket.max_open.min(connections.max_open()),
+            ..config.socket.clone()
+        };
+        let sockets = SocketHub::start(socket, clock.clone());
         meters::register(&registry, &services, &sessions, &sockets, &connections)?;
         let readiness = Readiness::default();
         let state = AppState {

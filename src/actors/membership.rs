@@ -403,7 +403,7 @@ mod tests {
         let (own, ledgers) = (ManualClock::at(start), ManualClock::at(start));
         let neighbours = Neighbours::new(NodeId::from_u128(1), Arc::new(Ledger(ledgers.clone())), own.clone());
         let lease = Duration::from_secs(6);
-        let mut dead_by = async || {
+        let dead_by = async || {
             neighbours.compare_clocks(lease).await.expect("it answers");
             neighbours.dead_by(own.now())
         };

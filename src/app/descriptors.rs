@@ -48,7 +48,8 @@ pub fn connection_limits(config: &Config) -> ConnectionLimits {
     let ms = Duration::from_millis;
     ConnectionLimits {
         max_open: match config.http.max_connections {
-            0 => room,
+            // As many again for requests. Where the limit on descriptors is high, memory is what ends first.
+            0 => room.min(config.socket.max_open.saturating_mul(2)),
             most => most.min(room),
         },
         reserve: RESERVE,

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     telemetry,
-    tenancy::Role,
+    tenancy::{Role, limits::UnderWay},
     transport::{Answering, Connection},
 };
 
@@ -76,17 +76,11 @@ pub async fn around<B: MessageBody + 'static>(
             .head_mut()
             .set_connection_type(ConnectionType::Close);
     }
-    if let Some(answering) = answering
-        && matches!(response.response().body().size(), BodySize::Stream)
-    {
-        // Its connection is not idle while nothing comes.
-        response = response.map_body(|_, body| {
-            Streamed {
-                body,
-                _answering: answering,
-            }
-            .boxed()
-        });
+    if matches!(response.response().body().size(), BodySize::Stream) {
+        // It is under way, and its connection is not idle, while nothing comes.
+        let under_way = response.request().extensions_mut().remove::<UnderWay>();
+        let held = (answering, under_way);
+        response = response.map_body(|_, body| Streamed { body, _held: held }.boxed());
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -122,7 +116,7 @@ pub async fn around<B: MessageBody + 'static>(
 /// An answer that comes bit by bit.
 struct Streamed {
     body: BoxBody,
-    _answering: Answering,
+    _held: (Option<Answering>, Option<UnderWay>),
 }
 
 impl MessageBody for Streamed {

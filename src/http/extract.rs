@@ -1,7 +1,14 @@
 //! Extractors: the typed edge of every route. The extractor is the authorization: a handler that
 //! takes a `Caller<Author>` cannot run for anybody else.
 
-use std::{future::Future, marker::PhantomData, net::IpAddr, ops::Deref, pin::Pin, time::Duration};
+use std::{
+    future::Future,
+    marker::PhantomData,
+    net::{IpAddr, SocketAddr},
+    ops::Deref,
+    pin::Pin,
+    time::Duration,
+};
 
 use actix_web::{
     FromRequest, HttpMessage, HttpRequest,
@@ -166,33 +173,39 @@ fn state_of(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
         .ok_or_else(|| Problem::internal(&"the application was built without its state"))
 }
 
-/// Whose request it is: the peer, or, where that is a proxy that is trusted, the last one that it names and that is none.
+/// Where a request comes from, as far as it is known: the peer; or, where that is a trusted proxy, the nearest address before it
+/// that is none. A peer that names others and is not trusted is a proxy that nobody told of: then it is not known.
 fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
-    let peer = request.peer_addr()?.ip();
-    let trusted = |address: &IpAddr| {
-        state
-            .settings
-            .trusted_proxies
-            .iter()
-            .any(|network| network.contains(address))
-    };
-    if !trusted(&peer) {
-        return Some(peer);
+    let proxies = &state.settings.trusted_proxies;
+    let is_trusted = |address: &IpAddr| proxies.iter().any(|network| network.contains(address));
+    let peer = request.peer_addr()?.ip().to_canonical();
+    let names_others = request.headers().contains_key(header::X_FORWARDED_FOR);
+    if !is_trusted(&peer) {
+        return (!names_others || !proxies.is_empty()).then_some(peer);
     }
-    let named: Vec<IpAddr> = request
+    let named: Vec<&str> = request
         .headers()
         .get_all(header::X_FORWARDED_FOR)
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map_while(|address| address.trim().parse().ok())
+        .flat_map(|value| value.to_str().unwrap_or_default().split(','))
         .collect();
-    Some(
-        named
-            .into_iter()
-            .rev()
-            .find(|address| !trusted(address))
-            .unwrap_or(peer),
-    )
+    // Each proxy adds its peer at the end; what comes before one that cannot be read is the client's own invention.
+    let read = named.into_iter().rev().map_while(address_of);
+    let mut last = peer;
+    for address in read {
+        last = address;
+        if !is_trusted(&address) {
+            break;
+        }
+    }
+    Some(last)
+}
+
+/// An address, perhaps with a port.
+fn address_of(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    let bare = || text.trim_start_matches('[').trim_end_matches(']').parse().ok();
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    bare().or_else(with_port).map(|address: IpAddr| address.to_canonical())
 }
 
 /// A JSON body: within the size limit, without unknown fields, and valid.
@@ -345,5 +358,30 @@ impl<T: DeserializeOwned + IntoParams + 'static> FromRequest for Query<T> {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         std::future::ready(validate::query(request.query_string()).map(Self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::address_of;
+
+    #[test]
+    fn addresses_are_read_with_and_without_a_port() {
+        for (text, address) in [
+            (" 192.0.2.1 ", Some("192.0.2.1")),
+            ("192.0.2.1:567", Some("192.0.2.1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("[2001:db8::1]:567", Some("2001:db8::1")),
+            ("::ffff:192.0.2.1", Some("192.0.2.1")),
+            ("unknown", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                address_of(text).map(|address| address.to_string()).as_deref(),
+                address,
+                "{text}"
+            );
+        }
     }
 }

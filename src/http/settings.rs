@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSettings {
-    /// Connections open at once on this node, sockets included; 0: as many as there are descriptors for.
+    /// Connections open at once on this node, sockets included; 0: twice `socket.max_open`, as far as there are descriptors.
     pub max_connections: usize,
     /// How long a request's head may take from its first byte, and a new connection without one, in ms; 5,000.
     pub head_timeout_ms: u64,

@@ -55,6 +55,10 @@ impl Default for ConnectionLimits {
 const RESERVE_HEAD: Duration = Duration::from_secs(1);
 /// Between two looks at all connections.
 const LOOK: Duration = Duration::from_millis(500);
+/// How many connections of the reserve one address may have without a request.
+const RESERVE_OF_ADDRESS: usize = 2;
+/// How long nobody looks for room where there was none.
+const NO_ROOM_MS: u64 = 100;
 /// One in so many is cut when room is made, since that takes a look at all of them.
 const CUT_OF: usize = 32;
 
@@ -69,10 +73,18 @@ struct Table {
     clock: Arc<dyn Clock>,
     started: Instant,
     next_id: AtomicU64,
-    /// Without those that were cut by the table, whose descriptors are closed a moment later.
-    open: Mutex<HashMap<u64, Arc<Connection>>>,
+    open: Mutex<Open>,
+    /// Until when there is no use in looking for room, in ms since the table began.
+    no_room_until: AtomicU64,
     refused: AtomicU64,
     cut: AtomicU64,
+}
+
+/// Without those that were cut by the table, whose descriptors are closed a moment later.
+#[derive(Default)]
+struct Open {
+    usual: HashMap<u64, Arc<Connection>>,
+    reserve: HashMap<u64, Arc<Connection>>,
 }
 
 /// What a connection is doing, for its handler and for whoever has to cut it.
@@ -157,9 +169,13 @@ impl Connection {
         }
     }
 
-    /// Whether it has no request: it waits for one, or its peer takes its time to send one.
+    /// Whether it has no request, and nothing of an answer is on its way: it waits for a request, or its peer takes its time
+    /// to send one.
     fn is_idle(&self) -> bool {
-        self.requests.load(Relaxed) == 0 && !self.is_socket.load(Relaxed) && !self.is_cut.load(Relaxed)
+        self.requests.load(Relaxed) == 0
+            && !self.is_socket.load(Relaxed)
+            && !self.is_cut.load(Relaxed)
+            && self.blocked.load(Relaxed) == NEVER
     }
     fn is_overdue(&self, now: u64, limits: &ConnectionLimits) -> bool {
         if self.is_socket.load(Relaxed) {
@@ -188,9 +204,15 @@ impl Table {
             connection.cut();
         }
     }
-    /// Cuts idle connections so that there is room for one at least.
-    fn make_room(&self, open: &mut HashMap<u64, Arc<Connection>>) {
-        let mut idle: Vec<&Arc<Connection>> = open.values().filter(|connection| connection.is_idle()).collect();
+    /// Cuts idle connections so that there is room for one at least. Those of the reserve stay: they have their own time.
+    fn make_room(&self, usual: &mut HashMap<u64, Arc<Connection>>) {
+        if self.now() < self.no_room_until.load(Relaxed) {
+            return;
+        }
+        let mut idle: Vec<&Arc<Connection>> = usual.values().filter(|connection| connection.is_idle()).collect();
+        if idle.is_empty() {
+            self.no_room_until.store(self.now() + NO_ROOM_MS, Relaxed);
+        }
         let mut of_address: HashMap<Option<IpAddr>, usize> = HashMap::new();
         for connection in &idle {
             *of_address.entry(connection.address).or_default() += 1;
@@ -201,10 +223,10 @@ impl Table {
         });
         let chosen: Vec<u64> = idle
             .iter()
-            .take(1 + open.len() / CUT_OF)
+            .take(1 + usual.len() / CUT_OF)
             .map(|connection| connection.id)
             .collect();
-        self.cut(chosen.iter().filter_map(|id| open.remove(id)));
+        self.cut(chosen.iter().filter_map(|id| usual.remove(id)));
     }
 }
 
@@ -234,6 +256,7 @@ impl Connections {
                 clock,
                 next_id: AtomicU64::new(1),
                 open: Mutex::default(),
+                no_room_until: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
                 cut: AtomicU64::new(0),
             }),
@@ -243,7 +266,8 @@ impl Connections {
     /// Connections open now.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.table.open.lock().len()
+        let open = self.table.open.lock();
+        open.usual.len() + open.reserve.len()
     }
     /// Connections that there may be, the reserve not counted.
     #[must_use]
@@ -262,7 +286,8 @@ impl Connections {
     }
 
     /// A place for a new connection. Where none is free, those that have had no request for longest make room, first of
-    /// all those of the address that has most of them. If there are none, it may have one of the reserve.
+    /// all those of the address that has most of them. If there are none, it may have one of the reserve, of which one address
+    /// has few.
     ///
     /// # Errors
     /// There is no place.
@@ -270,10 +295,16 @@ impl Connections {
         let table = &self.table;
         let limits = &table.limits;
         let mut open = table.open.lock();
-        if open.len() >= limits.max_open {
-            table.make_room(&mut open);
+        if open.usual.len() >= limits.max_open {
+            table.make_room(&mut open.usual);
         }
-        if open.len() >= limits.max_open + limits.reserve {
+        let in_reserve = open.usual.len() >= limits.max_open;
+        let reserve = &open.reserve;
+        let is_its_own =
+            |connection: &&Arc<Connection>| connection.address == address && connection.requests.load(Relaxed) == 0;
+        if in_reserve
+            && (reserve.len() >= limits.reserve || reserve.values().filter(is_its_own).count() >= RESERVE_OF_ADDRESS)
+        {
             table.refused.fetch_add(1, Relaxed);
             return Err(io::Error::other("there are as many connections as there may be"));
         }
@@ -281,7 +312,7 @@ impl Connections {
         let connection = Arc::new(Connection {
             id: table.next_id.fetch_add(1, Relaxed),
             address,
-            in_reserve: open.len() >= limits.max_open,
+            in_reserve,
             table: Arc::downgrade(table),
             task: AtomicWaker::new(),
             is_cut: AtomicBool::new(false),
@@ -291,12 +322,19 @@ impl Connections {
             heard: AtomicU64::new(now),
             blocked: AtomicU64::new(NEVER),
         });
-        open.insert(connection.id, Arc::clone(&connection));
+        let places = if in_reserve { &mut open.reserve } else { &mut open.usual };
+        places.insert(connection.id, Arc::clone(&connection));
         Ok(connection)
     }
 
     fn leave(&self, connection: &Connection) {
-        self.table.open.lock().remove(&connection.id);
+        let mut open = self.table.open.lock();
+        let places = if connection.in_reserve {
+            &mut open.reserve
+        } else {
+            &mut open.usual
+        };
+        places.remove(&connection.id);
     }
 
     /// Cuts those that take too long.
@@ -304,7 +342,10 @@ impl Connections {
         let table = &self.table;
         let now = table.now();
         let mut open = table.open.lock();
-        let overdue = open.extract_if(|_, connection| connection.is_overdue(now, &table.limits));
-        table.cut(overdue.map(|(_, connection)| connection));
+        let Open { usual, reserve } = &mut *open;
+        for places in [usual, reserve] {
+            let overdue = places.extract_if(|_, connection| connection.is_overdue(now, &table.limits));
+            table.cut(overdue.map(|(_, connection)| connection));
+        }
     }
 }

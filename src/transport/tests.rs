@@ -43,8 +43,8 @@ fn where_all_places_are_taken_the_address_with_most_idle_connections_makes_room(
 fn where_none_is_idle_there_is_a_reserve_and_then_no_place() {
     let connections = connections(2, 2);
     let mut held = Vec::new();
-    for reserved in [false, false, true, true] {
-        let connection = from(&connections, 1);
+    for (address, reserved) in [(1, false), (1, false), (1, true), (2, true)] {
+        let connection = from(&connections, address);
         assert_eq!(connection.is_in_reserve(), reserved);
         held.push((connection.answering(), connection));
     }
@@ -54,6 +54,19 @@ fn where_none_is_idle_there_is_a_reserve_and_then_no_place() {
     drop(answering);
     connections.leave(&connection);
     assert!(from(&connections, 1).is_in_reserve());
+}
+
+#[test]
+fn newcomers_do_not_cut_each_other_out_of_the_reserve_and_one_address_does_not_fill_it() {
+    let connections = connections(1, 8);
+    let busy = from(&connections, 1);
+    let _answering = busy.answering();
+    let probe = from(&connections, 2);
+    let flood: Vec<_> = (0..20).map(|_| connections.admit(busy.address())).collect();
+    assert_eq!(flood.iter().flatten().count(), RESERVE_OF_ADDRESS);
+    let another = from(&connections, 3);
+    assert!(probe.is_in_reserve() && another.is_in_reserve());
+    assert!(!is_cut(&probe) && !is_cut(&another));
 }
 
 #[test]

@@ -1,18 +1,14 @@
 //! The secret with which a client takes its session up again. It is given out once and never kept:
 //! the ledger has its hash.
 
-use std::fmt::Write;
-
 use sha2::{Digest, Sha256};
+
+use crate::memory::text::hexadecimal;
 
 /// A new token: 256 random bits, so that knowing one says nothing about another.
 pub(super) fn generate() -> String {
     let bits: [u8; 32] = rand::random();
-    bits.iter().fold(String::from("rt_"), |mut token, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(token, "{byte:02x}");
-        token
-    })
+    format!("rt_{}", hexadecimal(&bits))
 }
 
 /// SHA-256 of a token, as it is stored.

@@ -283,7 +283,7 @@ async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Prob
         )
     })??;
     nodes::check_body(request, &body)?;
-    if state_of(request)?.nodes.is_some() {
+    if state.nodes.is_some() {
         request.extensions_mut().insert(nodes::RawBody(body.clone()));
     }
     Ok(body)

@@ -19,6 +19,7 @@ use super::{
     to_the_end,
 };
 use crate::{
+    memory::text::hexadecimal,
     ports::ledger::idempotency::KeyState,
     tenancy::{Principal, Role},
 };
@@ -116,7 +117,7 @@ where
             let caller = (&who.subject, who.role, &who.player);
             let bound = who.world.as_ref().filter(|_| who.role != Role::Player);
             let bound = bound.map_or_else(String::new, |world| format!("{world}\n"));
-            let key = hex(&Sha256::digest(format!("{}\n{caller:?}\n{bound}{key}", request.path())));
+            let key = hexadecimal(&Sha256::digest(format!("{}\n{caller:?}\n{bound}{key}", request.path())));
             match Reservation::take(state, who, key, raw).await? {
                 Reserved::Mine(reservation) => Some(reservation),
                 Reserved::Answered(kept) => return to_the_end(again(kept)).await.map(Answer::response),
@@ -259,17 +260,6 @@ pub fn one_key(request: &HttpRequest, in_body: Option<String>) -> Result<Option<
             Ok(body.or(header))
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::{
     AppState,
     errors::{Code, Problem},
-    socket,
+    socket::as_told,
     standing::Stream,
     turns::outcome,
 };
@@ -43,15 +43,6 @@ impl Listener for Feed {
     }
     fn is_gone(&self) -> bool {
         self.events.is_closed()
-    }
-}
-
-/// The event as a player may hear it, or all of it.
-fn as_told(event: &Arc<Published>, for_player: bool) -> Arc<Published> {
-    if for_player {
-        socket::for_player(event)
-    } else {
-        event.clone()
     }
 }
 

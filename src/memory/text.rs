@@ -4,7 +4,7 @@
 //! differ in which they can hold. A name that spans lines could pass for a section of a prompt, and a
 //! text that nobody can see is none.
 
-use std::sync::LazyLock;
+use std::{fmt::Write as _, sync::LazyLock};
 
 use regex::Regex;
 
@@ -19,6 +19,17 @@ pub enum TextFault {
     Blank,
     #[error("has the character U+{:04X}, which nobody sees", u32::from(*.0))]
     Unseen(char),
+}
+
+/// Bytes as lower-case hexadecimal digits, two for each.
+#[must_use]
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// Text of any number of lines, or none: of the control characters only tabs and line breaks (`\n`,

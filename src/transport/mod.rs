@@ -122,11 +122,6 @@ impl Drop for Answering {
 }
 
 impl Connection {
-    /// The peer's address: a client's, or that of the proxy in front.
-    #[must_use]
-    pub fn address(&self) -> Option<IpAddr> {
-        self.address
-    }
     /// Whether it has its place from the reserve, since all others were taken.
     #[must_use]
     pub fn is_in_reserve(&self) -> bool {
@@ -212,6 +207,7 @@ impl Table {
         let mut idle: Vec<&Arc<Connection>> = usual.values().filter(|connection| connection.is_idle()).collect();
         if idle.is_empty() {
             self.no_room_until.store(self.now() + NO_ROOM_MS, Relaxed);
+            return;
         }
         let mut of_address: HashMap<Option<IpAddr>, usize> = HashMap::new();
         for connection in &idle {

@@ -62,7 +62,7 @@ fn newcomers_do_not_cut_each_other_out_of_the_reserve_and_one_address_does_not_f
     let busy = from(&connections, 1);
     let _answering = busy.answering();
     let probe = from(&connections, 2);
-    let flood: Vec<_> = (0..20).map(|_| connections.admit(busy.address())).collect();
+    let flood: Vec<_> = (0..20).map(|_| connections.admit(busy.address)).collect();
     assert_eq!(flood.iter().flatten().count(), RESERVE_OF_ADDRESS);
     let another = from(&connections, 3);
     assert!(probe.is_in_reserve() && another.is_in_reserve());

@@ -14,9 +14,12 @@ use qdrant_client::qdrant::{
 use sha2::{Digest as _, Sha256};
 
 use super::{QdrantFactIndex, points, search};
-use crate::ports::{
-    StoreError, StoreResult,
-    vectors::{IndexState, Prepared},
+use crate::{
+    memory::text::hexadecimal,
+    ports::{
+        StoreError, StoreResult,
+        vectors::{IndexState, Prepared},
+    },
 };
 
 /// Goes up when points are written differently: they are then all written anew.
@@ -40,7 +43,7 @@ impl Space {
         let digest = Sha256::digest(format!("{LAYOUT} {embedding_model}"));
         Self {
             dimensions,
-            fingerprint: points::hexadecimal(&digest[..4]),
+            fingerprint: hexadecimal(&digest[..4]),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     memory::{
         fact::{Audience, Importance, Knower, Viewpoint},
         keywords::TermWeights,
+        text::hexadecimal,
     },
     ports::{
         StoreError, StoreResult,
@@ -63,16 +64,6 @@ pub(super) fn id(scope: &TenantScope, fact: FactId) -> PointId {
     let hex = hexadecimal(&bytes);
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     PointId::from(parts.join("-"))
-}
-
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-            text
-        })
 }
 
 /// A fact as a point. A vector of another length than the collection's is left out.

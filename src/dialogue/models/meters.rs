@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::RouteTable;
 use crate::{
     ids::TenantId,
-    memory::turn::Usage,
+    memory::{text::hexadecimal, turn::Usage},
     ports::llm::{LlmError, Task},
 };
 
@@ -270,10 +270,7 @@ impl Tenants {
 
 /// What a tenant is called in labels where its name is nobody's business.
 fn hashed(tenant: &TenantId) -> String {
-    let hash = Sha256::digest(tenant.as_str());
-    hash[..6]
-        .iter()
-        .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+    hexadecimal(&Sha256::digest(tenant.as_str())[..6])
 }
 
 #[cfg(test)]

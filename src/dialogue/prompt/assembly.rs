@@ -34,6 +34,7 @@ use crate::{
         packing::{Budget, pack},
         scoring::diversify,
         summary::{Meeting, Summary},
+        text::hexadecimal,
         tokens::TokenCounter,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace, SectionTrace},
     },
@@ -368,7 +369,6 @@ fn total(messages: &[ChatMessage], count: &dyn Fn(&str) -> u32) -> u32 {
 
 /// SHA-256 over roles and contents, each with its length in front.
 fn hash(messages: &[ChatMessage]) -> String {
-    use std::fmt::Write as _;
     let mut hash = Sha256::new();
     for message in messages {
         let role = match message.role {
@@ -380,10 +380,7 @@ fn hash(messages: &[ChatMessage]) -> String {
         hash.update((message.content.len() as u64).to_le_bytes());
         hash.update(&message.content);
     }
-    hash.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hexadecimal(&hash.finalize())
 }
 
 /// Standing facts that are in the prompt and every hit, for the trace.

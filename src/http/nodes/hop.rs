@@ -16,6 +16,7 @@ use crate::{
         errors::{Code, Problem},
     },
     ids::NodeId,
+    memory::text::hexadecimal,
     tenancy::Principal,
 };
 
@@ -58,9 +59,7 @@ struct Accepted(Hop);
 
 /// As [`Hop::body`].
 pub(super) fn hash_of(body: &[u8]) -> String {
-    Sha256::digest(body)
-        .iter()
-        .fold(String::with_capacity(64), |hex, byte| format!("{hex}{byte:02x}"))
+    hexadecimal(&Sha256::digest(body))
 }
 
 /// The shared secret as keys.

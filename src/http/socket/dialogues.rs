@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{
-    ear::{Ear, for_player},
+    ear::{Ear, as_told},
     events::{self, InterruptDone, SessionCreated, SessionResumed},
     messages::{
         Include, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume,
@@ -367,12 +367,7 @@ pub(super) fn tell_interrupted(
 pub(super) fn tell_if_repeated(connection: &Connection, who: &Principal, accepted: Accepted, re: Option<&Arc<str>>) {
     if let Accepted::Repeated(turn) = accepted {
         for event in events_of(&turn, re) {
-            let event = Published::new(event);
-            let told = if who.role == Role::Player {
-                for_player(&event)
-            } else {
-                event
-            };
+            let told = as_told(&Published::new(event), who.role == Role::Player);
             let _ = connection.deliver(&told);
         }
     }

@@ -43,15 +43,14 @@ impl Share {
             EventBody::MemoryUpdated { .. } if !self.has(Include::Memory) => None,
             EventBody::StateChanged { .. } if !self.has(Include::State) => None,
             EventBody::ScenarioUnlocked { .. } if !self.has(Include::Scenarios) => None,
-            _ if self.for_player => Some(for_player(event)),
-            _ => Some(event.clone()),
+            _ => Some(as_told(event, self.for_player)),
         }
     }
 }
 
-/// The event as a player's client may hear it.
-pub fn for_player(event: &Arc<Published>) -> Arc<Published> {
-    match event.body.for_players() {
+/// The event as a player's client may hear it, or all of it.
+pub fn as_told(event: &Arc<Published>, for_player: bool) -> Arc<Published> {
+    match for_player.then(|| event.body.for_players()).flatten() {
         None => event.clone(),
         Some(body) => Published::new(DialogueEvent {
             dialogue_id: event.dialogue_id,

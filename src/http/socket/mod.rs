@@ -8,7 +8,7 @@ pub mod events;
 pub mod messages;
 mod protocol;
 
-pub(super) use self::ear::for_player;
+pub(super) use self::ear::as_told;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, get, http::header, web};

@@ -15,6 +15,7 @@ use crate::{
         fact::{Fact, FactKind, InvalidReason, Invalidation, Viewpoint},
         names,
         reconcile::Verdict,
+        text::hexadecimal,
     },
     ports::{
         Page, PageRequest, StoreResult,
@@ -362,16 +363,6 @@ pub(super) async fn verdicts(
         verdicts.extend(pair.map(|pair| (pair, verdict)));
     }
     Ok(verdicts)
-}
-
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-            text
-        })
 }
 
 pub(super) async fn one(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {

@@ -7,9 +7,9 @@ use super::super::{
     Connection, Engine, Reach,
     rows::{micros, store_error},
 };
-use super::read::hexadecimal;
 use crate::{
     ids::TenantId,
+    memory::text::hexadecimal,
     ports::{StoreResult, ledger::facts::JudgedPair},
 };
 

@@ -106,7 +106,7 @@ impl Application {
             .with_context(|| format!("cannot listen on {}; is another server running there?", listen.0))?;
         let address = listener.local_addr()?;
 
-        let several = several::join(config, &mut services, &indexes, address).await?;
+        let several = several::join(config, &mut services, &indexes, &listener).await?;
         // What takes longer goes on beside the turns.
         let ready = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
         let behind = ready.ok().and_then(Result::ok).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! This server as one node of several, if it is configured to be one.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::TcpListener, sync::Arc, time::Duration};
 
+use actix_web::{App, HttpServer, web};
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
@@ -14,7 +15,7 @@ use crate::{
     },
     config::Config,
     dialogue::Services,
-    http::nodes::Nodes,
+    http::nodes::{Nodes, configure_own_url},
     ids::NodeId,
     ports::{ledger::nodes::LiveNode, owners::OwnerCache, peers::OwnIndex},
 };
@@ -31,19 +32,19 @@ pub(super) struct Several {
 /// Joins the others; `None`: this server is alone. What this node holds of the index tells the others from now on.
 ///
 /// # Errors
-/// The ledger or the HTTP client cannot be used.
+/// The ledger or the HTTP client cannot be used, or this node is not reached at `node.url`.
 pub(super) async fn join(
     config: &Config,
     services: &mut Services,
     indexes: &Indexes,
-    address: SocketAddr,
+    listener: &TcpListener,
 ) -> anyhow::Result<Option<Several>> {
     let section = &config.node;
     let (Some(url), Some(secret)) = (&section.url, &section.secret) else {
         return Ok(None);
     };
     let url = match url.strip_suffix(":0") {
-        Some(host) => format!("{host}:{}", address.port()),
+        Some(host) => format!("{host}:{}", listener.local_addr()?.port()),
         None => url.clone(),
     };
     // A process that is restarted is another node: what the last one left behind is taken over like anybody's.
@@ -70,6 +71,7 @@ pub(super) async fn join(
     services.index = indexes.with(Arc::new(SharedFactIndex::new(own_index, peers.clone())));
     let lease = Duration::from_millis(section.lease_ms);
     neighbours.compare_clocks(lease).await?;
+    check_own_url(&nodes, listener, &url).await?;
     let now = services.clock.now();
     let row = LiveNode {
         id: own,
@@ -90,6 +92,27 @@ pub(super) async fn join(
         },
         nodes,
     }))
+}
+
+/// Makes sure that this node is reached at its `url`. Until then the `listener` serves nothing else.
+async fn check_own_url(nodes: &Nodes, listener: &TcpListener, url: &str) -> anyhow::Result<()> {
+    let answering = web::Data::new(nodes.clone());
+    let server = HttpServer::new(move || App::new().app_data(answering.clone()).configure(configure_own_url))
+        .workers(1)
+        .disable_signals()
+        .listen(listener.try_clone()?)?
+        .run();
+    let handle = server.handle();
+    let serving = actix_web::rt::spawn(server);
+    let reached = nodes.reach_itself().await;
+    handle.stop(false).await;
+    serving.await??;
+    reached.with_context(|| {
+        format!(
+            "this node is not reached at its node.url ({url}): set it to where the others reach this very node, not a \
+             balancer or another node"
+        )
+    })
 }
 
 fn owners(config: &Config) -> anyhow::Result<Option<Arc<dyn OwnerCache>>> {

@@ -152,7 +152,7 @@ pub struct ServerSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSection {
-    /// `None`: it is the only one.
+    /// Where it is reached, by itself as well. `None`: it is the only one.
     #[serde(deserialize_with = "unset_if_empty")]
     pub url: Option<String>,
     #[serde(deserialize_with = "secret")]

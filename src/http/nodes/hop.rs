@@ -10,6 +10,7 @@ use moka::sync::Cache;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::Nodes;
 use crate::{
     http::{
         AppState,
@@ -132,13 +133,21 @@ pub fn accepted(request: &HttpRequest) -> Result<Option<Hop>, Problem> {
     if let Some(Accepted(hop)) = request.extensions().get() {
         return Ok(Some(hop.clone()));
     }
+    let nodes = request
+        .app_data::<web::Data<AppState>>()
+        .and_then(|state| state.nodes.as_ref());
+    match nodes {
+        Some(nodes) => verified(nodes, request),
+        None if request.headers().contains_key(HEADER) => Err(refuse("this server is alone")),
+        None => Ok(None),
+    }
+}
+
+/// As [`accepted`], of a request that has not been looked at before.
+pub(super) fn verified(nodes: &Nodes, request: &HttpRequest) -> Result<Option<Hop>, Problem> {
     let Some(value) = request.headers().get(HEADER) else {
         return Ok(None);
     };
-    let nodes = request
-        .app_data::<web::Data<AppState>>()
-        .and_then(|state| state.nodes.as_ref())
-        .ok_or_else(|| refuse("this server is alone"))?;
     let text = value.to_str().map_err(|_| refuse("it is not signed by a node"))?;
     let claims = nodes.keys.verify(text, nodes.clock.now()).map_err(refuse)?;
     let hop = &claims.hop;

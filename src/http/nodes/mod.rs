@@ -1,14 +1,15 @@
 //! Between the nodes of one server: a request that came to the wrong one goes to the right one, once.
 //!
 //! Owns how nodes talk: `hop` the signed header by which one believes another, `forward` REST and its
-//! streams, `tunnel` the messages of a socket, `notices` what one node tells the others. All of it is the
-//! public API of the other node, called with a hop in place of the caller's token; only notices and
-//! tickets have paths of their own. Who owns a dialogue is not decided here: a request is handled where it
-//! came to, and goes on only if that node finds that the dialogue is another's.
+//! streams, `tunnel` the messages of a socket, `notices` what one node tells the others, `own_url` what a node
+//! asks itself before it is one of them. All of it is the public API of the other node, called with a hop in place of the
+//! caller's token; only notices, tickets and that question have paths of their own. Who owns a dialogue is not decided here: a
+//! request is handled where it came to, and goes on only if that node finds that the dialogue is another's.
 
 mod forward;
 mod hop;
 mod notices;
+mod own_url;
 mod tunnel;
 
 use std::{sync::Arc, time::Duration};
@@ -17,7 +18,6 @@ use bytes::Bytes;
 use reqwest::{Client, Method, Response, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
-pub use self::hop::Hop;
 #[cfg(feature = "fuzzing")]
 pub(super) use self::hop::read;
 pub(super) use self::{
@@ -25,6 +25,10 @@ pub(super) use self::{
     hop::{HEADER, accepted, check_body},
     notices::{configure, redeem},
     tunnel::{Tunnel, TunnelEnd, Tunnels},
+};
+pub use self::{
+    hop::Hop,
+    own_url::{NotReached, configure_own_url},
 };
 use super::errors::Problem;
 use crate::{

@@ -5,6 +5,7 @@ mod aloud;
 mod dying;
 mod forwarding;
 mod frozen;
+mod joining;
 mod outage;
 mod rolling;
 mod sockets;

@@ -64,7 +64,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
             last_sweep = Some(now);
             done("looking for jobs left behind", sweep(&node)).await;
         }
-        revive(&node);
+        revive(&node).await;
         done("writing usage", write_usage(&node, &mut unwritten)).await;
         done("relaying the outbox", relay(&node)).await;
         if last_count.is_none_or(|last| now.saturating_duration_since(last) >= COUNT_TABLES_EVERY) {
@@ -102,7 +102,7 @@ async fn done(what: &str, chore: impl Future<Output = Result<(), StoreError>>) -
 
 /// Spawns the actors of conversations that panicked, or could not be loaded: they go on by themselves,
 /// so nobody else would.
-fn revive(node: &Arc<Node>) {
+async fn revive(node: &Arc<Node>) {
     let mut dead = Vec::new();
     node.conversations.each(|key, entry| {
         if !entry.actor.addr.connected() {
@@ -111,7 +111,7 @@ fn revive(node: &Arc<Node>) {
     });
     for key in dead {
         // One that crashes again and again waits longer each time.
-        let _ = node.conversation(&key);
+        let _ = node.conversation(&key).await;
     }
 }
 
@@ -129,8 +129,8 @@ pub(super) async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
             // Loading it puts the turn back; one that lives knows of it.
             let key = (scope.clone(), dialogue);
             let _ = match dialogue.kind() {
-                DialogueKind::Session => node.session(&key).map(drop),
-                DialogueKind::NpcConversation => node.conversation(&key).map(drop),
+                DialogueKind::Session => node.session(&key).await.map(drop),
+                DialogueKind::NpcConversation => node.conversation(&key).await.map(drop),
             };
         }
         let unsettled = rewinds.unsettled(&scope, 1).await?;

@@ -529,7 +529,13 @@ impl Sessions {
         if let Some(node) = self.node.owned_elsewhere(&key, is_here).await {
             return Err(SessionError::Elsewhere { node });
         }
-        ask(&self.node, scope.tenant(), || self.node.session(&key), request).await
+        ask(
+            &self.node,
+            scope.tenant(),
+            async || self.node.session(&key).await,
+            request,
+        )
+        .await
     }
 }
 
@@ -538,7 +544,7 @@ impl Sessions {
 pub(super) async fn ask<A, M, T>(
     node: &Node,
     tenant: &TenantId,
-    actor: impl Fn() -> Result<Addr<A>, SessionError>,
+    actor: impl AsyncFn() -> Result<Addr<A>, SessionError>,
     request: impl Fn(Ask<T>) -> M,
 ) -> Result<T, SessionError>
 where
@@ -547,7 +553,7 @@ where
 {
     for _ in 0..ATTEMPTS {
         let permit = node.admission.take(tenant)?;
-        let addr = actor()?;
+        let addr = actor().await?;
         let (reply, answer) = oneshot::channel();
         let span = tracing::Span::current();
         if send(node, &addr, request(Ask { reply, permit, span })).await.is_err() {

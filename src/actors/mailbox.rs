@@ -4,6 +4,7 @@ use actix::{Actor, Addr, Context, Handler, Message, prelude::SendError};
 
 use super::{
     curator::{self, Curator},
+    eviction::LeaveIfIdle,
     npc::{self, Npc},
     npc_conversation::{self, NpcConversation},
     registry::Node,
@@ -70,6 +71,7 @@ mailboxes! {
         session::JobEnded,
         session::Drain,
         session::Stop,
+        LeaveIfIdle,
         session::WasClosed,
         session::Disowned,
         session::WorldRestored,
@@ -79,6 +81,7 @@ mailboxes! {
         session::JobEnded,
         session::Drain,
         session::Stop,
+        LeaveIfIdle,
         session::Disowned,
         session::WorldRestored,
     ];

@@ -310,7 +310,7 @@ async fn take_up_from_all(node: &Arc<Node>, several: &Membership) -> StoreResult
         }
         for (tenant, conversation) in dead.pacing {
             // Taken over when it loads; if another node was faster, it stops again.
-            if let Err(error) = node.conversation(&(TenantScope::new(tenant), conversation)) {
+            if let Err(error) = node.conversation(&(TenantScope::new(tenant), conversation)).await {
                 tracing::warn!(dialogue = %conversation, %error, "a conversation could not be taken up");
             }
         }

@@ -9,6 +9,7 @@ mod chores;
 mod connection;
 mod curator;
 mod event_log;
+mod eviction;
 pub mod handle;
 mod heard;
 mod mailbox;
@@ -119,7 +120,7 @@ pub struct ActorSettings {
     pub idle_s: u64,
     /// Requests to sessions that may be under way at once on this node; 4,096.
     pub max_in_flight: usize,
-    /// Sessions that may be in memory at once on this node; 50,000.
+    /// Dialogues that may be in memory at once on this node; 50,000.
     pub max_sessions: usize,
     /// Listeners of one dialogue; 16.
     pub max_listeners: usize,

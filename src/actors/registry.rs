@@ -24,6 +24,7 @@ use super::{
     ActorSettings, SessionError,
     curator::Curator,
     event_log::{EventLog, Start},
+    eviction::NONE_IDLE_FOR,
     mailbox::send,
     membership::Membership,
     meters::ActorMeters,
@@ -34,7 +35,7 @@ use super::{
 };
 use crate::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, TenantId, WorldId},
-    shares::{Share, Shares},
+    shares::{NoPlace, Resident, Residents, Shares},
     tenancy::TenantScope,
 };
 
@@ -73,7 +74,9 @@ pub(super) struct Node {
     pub npcs: Directory<NpcKey, NpcEntry>,
     pub curators: Directory<TenantScope, Entry<Curator>>,
     /// Actors of dialogues in memory, those that are stopping included.
-    pub live: Arc<Shares<TenantId>>,
+    pub live: Arc<Residents<TenantId, SessionKey>>,
+    /// Tenants of whose dialogues in memory none was idle just now.
+    pub none_idle: Cache<TenantId, ()>,
     pub meters: ActorMeters,
     /// The last sequence number of dialogues that were evicted, and the epoch they had then: events after a
     /// turn's own are not in the ledger, and their numbers must not come again.
@@ -89,7 +92,7 @@ struct Threads {
 }
 
 /// Counts this actor for as long as it is in memory.
-pub(super) type Live = Share<TenantId>;
+pub(super) type Live = Resident<TenantId, SessionKey>;
 
 /// An actor that is, or was, alive.
 pub(super) struct Entry<A: Actor> {
@@ -136,7 +139,8 @@ impl Node {
             conversations: Directory::new(),
             npcs: Directory::new(),
             curators: Directory::new(),
-            live: Shares::of("dialogues in memory", settings.max_sessions.max(1)),
+            live: Residents::of("dialogues in memory", settings.max_sessions.max(1)),
+            none_idle: Cache::builder().time_to_live(NONE_IDLE_FOR).build(),
             meters: ActorMeters::default(),
             last_seqs: Cache::new(REMEMBERED),
             threads: Threads {
@@ -213,7 +217,7 @@ impl Node {
     }
 
     /// The session's actor, spawned if there is none.
-    pub fn session(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<Session>, SessionError> {
+    pub async fn session(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<Session>, SessionError> {
         self.dialogue(&self.sessions, key, |generation, log, live| {
             let (node, their_key) = (Arc::clone(self), key.clone());
             Session::start_in_arbiter(self.arbiter(key), move |ctx| {
@@ -221,10 +225,11 @@ impl Node {
                 Session::new(node, their_key, generation, log, live)
             })
         })
+        .await
     }
 
     /// The conversation's actor, spawned if there is none.
-    pub fn conversation(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<NpcConversation>, SessionError> {
+    pub async fn conversation(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<NpcConversation>, SessionError> {
         self.dialogue(&self.conversations, key, |generation, log, live| {
             let (node, their_key) = (Arc::clone(self), key.clone());
             NpcConversation::start_in_arbiter(self.arbiter(key), move |ctx| {
@@ -232,18 +237,31 @@ impl Node {
                 NpcConversation::new(node, their_key, generation, log, live)
             })
         })
+        .await
     }
 
-    fn dialogue<A: Actor>(
+    async fn dialogue<A: Actor>(
         &self,
         directory: &Directory<SessionKey, DialogueEntry<A>>,
         key: &SessionKey,
-        spawn: impl FnOnce(u64, Arc<EventLog>, Live) -> Addr<A>,
+        spawn: impl Fn(u64, Arc<EventLog>, Live) -> Addr<A>,
     ) -> Result<Addr<A>, SessionError> {
+        self.with_room(key, |place| self.spawned(directory, key, place, &spawn))
+            .await
+    }
+
+    /// The actor of a dialogue, spawned if there is none, in `place` or else one that is free.
+    fn spawned<A: Actor>(
+        &self,
+        directory: &Directory<SessionKey, DialogueEntry<A>>,
+        key: &SessionKey,
+        place: Option<Live>,
+        spawn: impl Fn(u64, Arc<EventLog>, Live) -> Addr<A>,
+    ) -> Result<Result<Addr<A>, NoPlace>, SessionError> {
         let mut shard = directory.shard(key);
         let now = self.ports.clock.instant();
         let (log, crashes) = match shard.get(key) {
-            Some(entry) if entry.actor.addr.connected() => return Ok(entry.actor.addr.clone()),
+            Some(entry) if entry.actor.addr.connected() => return Ok(Ok(entry.actor.addr.clone())),
             _ if self.is_draining() => return Err(SessionError::Draining),
             Some(entry) => (Arc::clone(&entry.log), entry.actor.next_crash(now)?),
             None => {
@@ -251,12 +269,15 @@ impl Node {
                 (Arc::new(log), 0)
             }
         };
-        let live = self.live.take(key.0.tenant())?;
+        let live = match place.map_or_else(|| self.live.take(key.0.tenant(), key.clone()), Ok) {
+            Ok(live) => live,
+            Err(none) => return Ok(Err(none)),
+        };
         let generation = self.next_generation();
         let addr = spawn(generation, Arc::clone(&log), live);
         let actor = Entry::new(addr.clone(), generation, crashes, now);
         shard.insert(key.clone(), DialogueEntry { actor, log });
-        Ok(addr)
+        Ok(Ok(addr))
     }
 
     /// Removes a session that stops by itself.
@@ -451,6 +472,14 @@ impl<A: Actor> Directory<SessionKey, DialogueEntry<A>> {
         let shard = self.shard(key);
         let addr = &shard.get(key)?.actor.addr;
         addr.connected().then(|| addr.clone())
+    }
+
+    /// As [`Self::live`], if nobody listens to it.
+    pub fn unattended(&self, key: &SessionKey) -> Option<Addr<A>> {
+        let shard = self.shard(key);
+        let entry = shard.get(key)?;
+        let is_unattended = entry.actor.addr.connected() && !entry.log.has_listeners();
+        is_unattended.then(|| entry.actor.addr.clone())
     }
 
     /// An actor stops because the stores did not answer. Its entry stays, with those who listen; the next message

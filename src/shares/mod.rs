@@ -2,12 +2,14 @@
 //!
 //! - [`Shares`]: places that are held for long (sockets, dialogues in memory, requests). A tenant has so many that there is
 //!   always room for others.
+//! - [`Residents`]: such places of what can go if it is not in use (dialogues in memory). It goes where there is no room.
 //! - [`Places`]: places that are free again soon (calls of a model, connections to a database). All of them are used, and
 //!   whoever has fewest goes first.
 //! - [`FairQueue`]: work that waits for one worker (writes). Tenants take turns.
 
 mod places;
 mod queue;
+mod residents;
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
@@ -16,6 +18,7 @@ use parking_lot::Mutex;
 pub use self::{
     places::{Place, Places, Turn},
     queue::{FairQueue, NotQueued},
+    residents::{Resident, Residents},
 };
 
 /// Of the places that are free, a tenant may hold so many times as many: one alone four fifths of all, two four ninths each.
@@ -100,17 +103,40 @@ impl<K: Hash + Eq + Clone> Shares<K> {
     }
 }
 
-impl<K: Hash + Eq> Drop for Share<K> {
-    fn drop(&mut self) {
+impl<K: Hash + Eq> Share<K> {
+    fn holder(&self) -> &K {
+        &self.holder
+    }
+}
+
+impl<K: Hash + Eq + Clone> Share<K> {
+    /// From now on `holder` has this place.
+    fn pass_to(&mut self, holder: &K) {
         let mut held = self.shares.held.lock();
-        held.all -= 1;
-        let Some(has) = held.by.get_mut(&self.holder) else {
+        held.take_from(&self.holder);
+        *held.by.entry(holder.clone()).or_default() += 1;
+        drop(held);
+        self.holder = holder.clone();
+    }
+}
+
+impl<K: Hash + Eq> Held<K> {
+    fn take_from(&mut self, holder: &K) {
+        let Some(has) = self.by.get_mut(holder) else {
             return;
         };
         *has -= 1;
         if *has == 0 {
-            held.by.remove(&self.holder);
+            self.by.remove(holder);
         }
+    }
+}
+
+impl<K: Hash + Eq> Drop for Share<K> {
+    fn drop(&mut self) {
+        let mut held = self.shares.held.lock();
+        held.all -= 1;
+        held.take_from(&self.holder);
     }
 }
 

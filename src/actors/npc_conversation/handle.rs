@@ -337,6 +337,6 @@ impl NpcConversations {
         if let Some(node) = node.owned_elsewhere(&key, is_here).await {
             return Err(SessionError::Elsewhere { node });
         }
-        ask(node, scope.tenant(), || node.conversation(&key), request).await
+        ask(node, scope.tenant(), async || node.conversation(&key).await, request).await
     }
 }

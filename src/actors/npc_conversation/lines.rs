@@ -211,7 +211,7 @@ impl NpcConversation {
             return;
         }
         let Some(running) = self.running.take() else { return };
-        self.used = self.now();
+        self.touch();
         self.last_line = self.used.saturating_duration_since(running.started);
         match ended {
             Ok(committed) => self.committed(committed, running, ctx),

@@ -36,6 +36,7 @@ use self::{
 use super::{
     Interrupted, Listener, SessionError, TakeBack,
     event_log::EventLog,
+    eviction::LeaveIfIdle,
     handle::{Ask, Attached},
     memory_wait::MemoryWait,
     registry::{Live, Node, SessionKey},
@@ -138,7 +139,8 @@ pub(super) struct NpcConversation {
     used: Instant,
     /// How long the last line took, for `retry_after`.
     last_line: Duration,
-    _live: Live,
+    /// Until it is handed over.
+    live: Option<Live>,
 }
 
 enum Phase {
@@ -179,7 +181,7 @@ impl NpcConversation {
             drain_saw_line: false,
             used,
             last_line: Duration::from_millis(800),
-            _live: live,
+            live: Some(live),
         }
     }
 
@@ -277,7 +279,7 @@ impl NpcConversation {
     // --- requests ---
 
     fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
-        self.used = self.now();
+        self.touch();
         let interrupts = matches!(request, Request::Interrupt { .. });
         let loaded = match &self.phase {
             Phase::Ready(loaded) if interrupts || !self.moving.is_busy() => loaded,
@@ -403,19 +405,30 @@ impl NpcConversation {
         }
     }
 
-    /// Renews ownership when it is due, and stops when nothing goes on and nobody listens.
-    fn tick(&mut self, ctx: &mut Context<Self>) {
-        let now = self.now();
-        let idle = Duration::from_secs(self.node.settings.idle_s);
-        let half = Duration::from_secs(self.node.settings.ownership_s) / 2;
+    fn touch(&mut self) {
+        self.used = self.now();
+        self.live.iter().for_each(Live::touch);
+    }
+
+    /// Whether nothing goes on, and nobody listens.
+    fn is_idle(&self) -> bool {
         let busy = self.running.is_some()
             || self.paces_itself()
+            || self.goes_on()
             || !self.early.is_empty()
             || !self.stepping.is_empty()
             || !self.cutting.is_empty()
             || self.moving.is_busy()
             || self.ending.is_some();
-        if !busy && now.saturating_duration_since(self.used) >= idle && !self.log.has_listeners() {
+        !busy && !self.log.has_listeners()
+    }
+
+    /// Renews ownership when it is due, and stops when nothing goes on and nobody listens.
+    fn tick(&mut self, ctx: &mut Context<Self>) {
+        let now = self.now();
+        let idle = Duration::from_secs(self.node.settings.idle_s);
+        let half = Duration::from_secs(self.node.settings.ownership_s) / 2;
+        if now.saturating_duration_since(self.used) >= idle && self.is_idle() {
             return self.leave(ctx);
         }
         if let Phase::Ready(loaded) = &mut self.phase
@@ -498,6 +511,20 @@ impl Handler<CutNow> for NpcConversation {
 
     fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
         self.cut(None, None);
+    }
+}
+
+impl Handler<LeaveIfIdle> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, LeaveIfIdle { reply }: LeaveIfIdle, ctx: &mut Self::Context) {
+        if self.is_idle()
+            && let Some(live) = self.live.take()
+        {
+            self.leave(ctx);
+            // Whoever asked may have lost patience: then the place is free.
+            let _ = reply.send(live);
+        }
     }
 }
 

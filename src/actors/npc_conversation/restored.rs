@@ -38,7 +38,7 @@ impl NpcConversation {
             ctx.run_later(MOMENT, |talk, ctx| talk.restored(told, ctx));
             return;
         }
-        self.used = self.now();
+        self.touch();
         if let Some(running) = self.running.take() {
             running.unsay();
         }

@@ -3,7 +3,7 @@
 //! The actor is a state machine; the mailbox stays open whatever it waits for. What a turn does is
 //! `dialogue::turn`. This file has the actor and its life; `request` what it can be told, `waiting` the lines,
 //! `turns` their queue and the turns, `moves` taking the dialogue back, `restored` what a loaded save makes of it,
-//! `load` what is read from the stores.
+//! `load` what is read from the stores, `staying` how long it is in memory.
 
 mod after;
 mod keys;
@@ -12,6 +12,7 @@ mod moves;
 mod next;
 mod request;
 mod restored;
+mod staying;
 mod turns;
 mod waiting;
 
@@ -77,7 +78,8 @@ pub(super) struct Session {
     /// How long the last turn took, for `retry_after`.
     last_turn: Duration,
     next_line: u64,
-    _live: Live,
+    /// Until it is handed over.
+    live: Option<Live>,
 }
 
 enum Phase {
@@ -116,7 +118,7 @@ impl Session {
             used,
             last_turn: Duration::from_millis(800),
             next_line: 0,
-            _live: live,
+            live: Some(live),
         }
     }
 
@@ -219,7 +221,7 @@ impl Session {
     // --- requests ---
 
     fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
-        self.used = self.now();
+        self.touch();
         if matches!(self.phase, Phase::Loading) || (self.moving.is_busy() && !request.takes_back()) {
             return self.early.push_back(request);
         }
@@ -404,62 +406,6 @@ impl Session {
                 }
             }
         }));
-    }
-
-    // --- staying alive ---
-
-    /// Renews ownership when it is due, and stops when nothing was asked for a while.
-    fn tick(&mut self, ctx: &mut Context<Self>) {
-        let now = self.now();
-        let idle = Duration::from_secs(self.node.settings.idle_s);
-        let half = Duration::from_secs(self.node.settings.ownership_s) / 2;
-        let busy = self.running.is_some()
-            || !self.queue.is_empty()
-            || !self.early.is_empty()
-            || self.closing.is_some()
-            || self.moving.is_busy()
-            || matches!(self.phase, Phase::Loading);
-        if !busy && now.saturating_duration_since(self.used) >= idle && !self.log.has_listeners() {
-            return self.leave(ctx);
-        }
-        if let Phase::Ready(loaded) = &mut self.phase
-            && now.saturating_duration_since(loaded.renewed) >= half
-            && !loaded.closed
-        {
-            loaded.renewed = now;
-            let epoch = loaded.epoch;
-            let renew = load::renew(Arc::clone(&self.node), self.key.clone(), epoch);
-            ctx.spawn(renew.into_actor(self).map(move |renewed, session, ctx| match renewed {
-                Ok(true) => {}
-                Ok(false) => session.lost(epoch, ctx),
-                Err(error) => tracing::warn!(dialogue = %session.key.1, %error, "ownership could not be renewed"),
-            }));
-        }
-        ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::tick);
-    }
-
-    /// Stops, and leaves the dialogue to whoever wants it next.
-    fn leave(&mut self, ctx: &mut Context<Self>) {
-        if let Phase::Ready(loaded) = &self.phase {
-            // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
-            let next_seq = self.log.settled_next();
-            actix::spawn(load::release(
-                Arc::clone(&self.node),
-                self.key.clone(),
-                loaded.epoch,
-                next_seq,
-            ));
-        }
-        self.node.session_ends(&self.key, self.generation);
-        ctx.stop();
-    }
-
-    /// Another node owns the dialogue. A running turn learns it at its commit.
-    fn lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
-        let ours = matches!(&self.phase, Phase::Ready(loaded) if loaded.epoch == epoch);
-        if ours && self.running.is_none() && !self.moving.is_busy() {
-            self.load(ctx);
-        }
     }
 }
 

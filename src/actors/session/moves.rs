@@ -240,7 +240,7 @@ impl Session {
     }
 
     fn move_ended(&mut self, moved: Result<Moved, RewindError>, ctx: &mut Context<Self>) {
-        self.used = self.now();
+        self.touch();
         match moved {
             Ok(Moved::Done(done)) => self.head_moved(*done, ctx),
             Ok(Moved::Repeated(rewound)) => {

@@ -28,7 +28,7 @@ impl Session {
             // The ledger made that move before this one, or refuses it; then it is heard of here.
             return self.restored_meanwhile.push(told);
         }
-        self.used = self.now();
+        self.touch();
         let running = self.running.take();
         if let Some(running) = running {
             if let Some(keyed) = &running.key {

@@ -431,7 +431,7 @@ impl Session {
             return;
         }
         let Some(running) = self.running.take() else { return };
-        self.used = self.now();
+        self.touch();
         self.last_turn = self.used.saturating_duration_since(running.started);
         match ended {
             Ok(committed) => {

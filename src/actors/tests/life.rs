@@ -102,7 +102,14 @@ async fn an_actor_that_keeps_panicking_is_not_respawned_at_once_for_ever() {
     }
     assert!(!waits.is_empty());
     assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(10)));
-    until("it comes back", || world.sessions.node_for_test().session(&key).is_ok()).await;
+    let back = async {
+        while world.sessions.node_for_test().session(&key).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, back)
+        .await
+        .expect("it does not come back");
     assert_eq!(world.turn(id, "hello").await.number, 1);
     world.end().await;
 }
@@ -148,6 +155,7 @@ async fn a_full_node_refuses_with_a_time_to_wait() {
     let world = World::with(small, dialogue_settings()).await;
     let (first, second) = (world.session().await, world.session().await);
     world.turn(first, "hello").await;
+    let _ear = world.listen(first).await;
     let refused = world.say(second, "hello").await.unwrap_err();
     assert!(
         matches!(refused, SessionError::Overloaded { .. }),

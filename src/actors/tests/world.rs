@@ -166,7 +166,7 @@ impl World {
             clock,
             ids,
         };
-        let scope = author(&ports).await;
+        let scope = author(&ports, "studio").await;
         let node = ports.ids.next();
         Self::start(ports, scope, node, settings, store, folder)
     }
@@ -348,9 +348,10 @@ impl World {
     }
 }
 
-async fn author(ports: &Ports) -> TenantScope {
+/// A tenant with a world.
+pub async fn author(ports: &Ports, tenant: &str) -> TenantScope {
     let now = ports.clock.now();
-    let tenant: TenantId = "studio".parse().unwrap();
+    let tenant: TenantId = tenant.parse().unwrap();
     let row = Tenant {
         id: tenant.clone(),
         name: "Studio".into(),

@@ -1,0 +1,190 @@
+//! What is kept in memory, and what goes where there is no more room.
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    hash::Hash,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use hashlink::LinkedHashMap;
+use parking_lot::Mutex;
+
+use super::{NoPlace, Share, Shares};
+
+/// Values in memory, each in a place of its holder's share. A holder that finds no place may be given that of a value
+/// which is not in use: that of whoever holds most, unused for longest.
+#[derive(Debug)]
+pub struct Residents<K, V> {
+    shares: Arc<Shares<K>>,
+    /// Of each holder, in the order in which they were used; the last one is the newest.
+    used: Mutex<HashMap<K, LinkedHashMap<u64, V>>>,
+    numbers: AtomicU64,
+}
+
+/// One of the values. Forgotten when it is dropped.
+#[derive(Debug)]
+pub struct Resident<K: Hash + Eq, V> {
+    residents: Arc<Residents<K, V>>,
+    share: Share<K>,
+    number: u64,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
+    /// `total` places of `what`, such as `"dialogues in memory"`.
+    #[must_use]
+    pub fn of(what: &'static str, total: usize) -> Arc<Self> {
+        Arc::new(Self {
+            shares: Shares::of(what, total),
+            used: Mutex::default(),
+            numbers: AtomicU64::new(0),
+        })
+    }
+
+    /// A place for a value of `holder`, if there is one.
+    ///
+    /// # Errors
+    /// [`NoPlace`], as [`Shares::take`].
+    pub fn take(self: &Arc<Self>, holder: &K, value: V) -> Result<Resident<K, V>, NoPlace> {
+        let share = self.shares.take(holder)?;
+        let number = self.numbers.fetch_add(1, Relaxed);
+        self.insert(holder, number, value);
+        Ok(Resident {
+            residents: Arc::clone(self),
+            share,
+            number,
+        })
+    }
+
+    /// Whose values may make room for one of `holder`, and how many each has: of those who hold more than `holder`
+    /// whoever holds most first, and in the end `holder` itself.
+    #[must_use]
+    pub fn who_makes_room(&self, holder: &K) -> Vec<(K, usize)> {
+        let used = self.used.lock();
+        let count = |values: &LinkedHashMap<u64, V>| values.len();
+        let own = used.get(holder).map_or(0, count);
+        let mut who: Vec<(K, usize)> = used
+            .iter()
+            .map(|(other, values)| (other, count(values)))
+            .filter(|(other, has)| *has > own || *other == holder)
+            .map(|(other, has)| (other.clone(), has))
+            .collect();
+        who.sort_by_key(|(_, has)| Reverse(*has));
+        who
+    }
+
+    /// The value of `holder` that was used longest ago. From now on it counts as used just now, so that the next call
+    /// returns the one after it.
+    pub fn least_recently_used(&self, holder: &K) -> Option<V> {
+        let mut used = self.used.lock();
+        let values = used.get_mut(holder)?;
+        let number = *values.front()?.0;
+        values.to_back(&number).map(|value| value.clone())
+    }
+
+    /// Places in use.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.shares.in_use()
+    }
+
+    fn insert(&self, holder: &K, number: u64, value: V) {
+        self.used
+            .lock()
+            .entry(holder.clone())
+            .or_default()
+            .insert(number, value);
+    }
+}
+
+impl<K: Hash + Eq, V> Residents<K, V> {
+    fn remove(&self, holder: &K, number: u64) {
+        let mut used = self.used.lock();
+        let Some(values) = used.get_mut(holder) else { return };
+        values.remove(&number);
+        if values.is_empty() {
+            used.remove(holder);
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Resident<K, V> {
+    /// It is used now.
+    pub fn touch(&self) {
+        let mut used = self.residents.used.lock();
+        if let Some(values) = used.get_mut(self.share.holder()) {
+            values.to_back(&self.number);
+        }
+    }
+
+    /// The same place for another value, of `holder`.
+    #[must_use]
+    pub fn pass_to(mut self, holder: &K, value: V) -> Self {
+        self.residents.remove(self.share.holder(), self.number);
+        self.share.pass_to(holder);
+        self.residents.insert(holder, self.number, value);
+        self
+    }
+}
+
+impl<K: Hash + Eq, V> Drop for Resident<K, V> {
+    fn drop(&mut self) {
+        self.residents.remove(self.share.holder(), self.number);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn fill(residents: &Arc<Residents<char, u32>>, holder: char, count: u32) -> Vec<Resident<char, u32>> {
+        (0..count)
+            .map(|value| residents.take(&holder, value).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn whoever_holds_most_makes_room_first_and_nobody_for_one_that_holds_more() {
+        let residents = Residents::of("values", 100);
+        let (_a, mut b, _c) = (
+            fill(&residents, 'a', 5),
+            fill(&residents, 'b', 3),
+            fill(&residents, 'c', 3),
+        );
+        assert_eq!(residents.who_makes_room(&'b'), [('a', 5), ('b', 3)]);
+        assert_eq!(residents.who_makes_room(&'a'), [('a', 5)]);
+        let for_a_newcomer = residents.who_makes_room(&'d');
+        assert_eq!((for_a_newcomer.len(), for_a_newcomer[0]), (3, ('a', 5)));
+        b.clear();
+        assert_eq!(residents.who_makes_room(&'b'), [('a', 5), ('c', 3)]);
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_first() {
+        let residents = Residents::of("values", 100);
+        let held = fill(&residents, 'a', 3);
+        held[0].touch();
+        let order: Vec<u32> = (0..4).filter_map(|_| residents.least_recently_used(&'a')).collect();
+        assert_eq!(order, [1, 2, 0, 1]);
+        assert_eq!(residents.least_recently_used(&'b'), None);
+    }
+
+    #[test]
+    fn a_place_that_is_passed_on_is_free_for_nobody_in_between() {
+        let residents = Residents::of("values", 10);
+        let mut held = fill(&residents, 'a', 8);
+        residents.take(&'a', 8).unwrap_err();
+        let place = held.remove(0).pass_to(&'b', 20);
+        assert_eq!((residents.in_use(), residents.least_recently_used(&'b')), (8, Some(20)));
+        assert_eq!(residents.who_makes_room(&'c')[0], ('a', 7));
+        drop(place);
+        assert_eq!(residents.least_recently_used(&'b'), None);
+        drop(held);
+        assert_eq!(residents.in_use(), 0);
+        assert!(residents.used.lock().is_empty());
+    }
+}

@@ -38,7 +38,7 @@ use crate::{
     },
     config::{Config, Listen},
     dialogue::{Services, jobs},
-    http::{self, AppState, Readiness, WriteProbe, metrics::HttpMetrics, standing::OpenStreams},
+    http::{self, AppState, LedgerProbe, Readiness, metrics::HttpMetrics, standing::OpenStreams},
     ids::TenantId,
     lifecycle::{self, Running},
     ports::{
@@ -122,7 +122,8 @@ impl Application {
             ..config.socket.clone()
         };
         let sockets = SocketHub::start(socket, clock.clone());
-        meters::register(&registry, &services, &sessions, &sockets, &connections)?;
+        let limits = Limits::new(config.limits.clone(), connections.max_open());
+        meters::register(&registry, &services, &sessions, &sockets, &connections, &limits)?;
         let readiness = Readiness::default();
         let state = AppState {
             services: services.clone(),
@@ -130,12 +131,12 @@ impl Application {
             sockets: sockets.clone(),
             streams: OpenStreams::default(),
             auth: Arc::new(authenticator),
-            limits: Limits::new(config.limits.clone(), connections.max_open()),
+            limits,
             settings: Arc::new(config.http.clone()),
             metrics: Arc::new(HttpMetrics::register(&registry)?),
             registry,
             readiness: readiness.clone(),
-            writes: WriteProbe::default(),
+            ledger_probe: LedgerProbe::default(),
             nodes,
             metrics_here: config.telemetry.metrics_listen.is_none(),
         };

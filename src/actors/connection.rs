@@ -445,6 +445,11 @@ impl SocketHub {
     pub fn open(&self) -> usize {
         self.hub.sockets.lock().len()
     }
+    /// How many sockets got no place.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.hub.places.refused()
+    }
     /// How many sockets were closed by this server, by close code (4430 counts slow consumers).
     #[must_use]
     pub fn closed_by_code(&self) -> Vec<(u16, u64)> {

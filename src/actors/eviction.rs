@@ -60,7 +60,10 @@ impl Node {
             }
         };
         let spawned = timeout(PATIENCE, waiting).await;
-        spawned.unwrap_or_else(|_| Err(none.into()))
+        spawned.unwrap_or_else(|_| {
+            self.live.count_refusal();
+            Err(none.into())
+        })
     }
 
     /// The place of an idle dialogue that makes room for one of `tenant`.

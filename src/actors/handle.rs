@@ -191,6 +191,12 @@ impl Sessions {
         (self.node.admission.in_use(), self.node.admission.total())
     }
 
+    /// How many requests to dialogues, and how many dialogues in memory, got no place.
+    #[must_use]
+    pub fn refused(&self) -> (u64, u64) {
+        (self.node.admission.refused(), self.node.live.refused())
+    }
+
     pub(super) fn node(&self) -> &Arc<Node> {
         &self.node
     }

@@ -1,11 +1,14 @@
 //! What `/metrics` shows besides requests and turns: each room's own meters, and what is read at a scrape.
 
+use std::sync::Arc;
+
 use prometheus::{IntGaugeVec, Opts, Registry};
 
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
     telemetry::{self, Kind},
+    tenancy::limits::Limits,
     transport::Connections,
 };
 
@@ -19,6 +22,7 @@ pub(super) fn register(
     sessions: &Sessions,
     sockets: &SocketHub,
     connections: &Connections,
+    limits: &Arc<Limits>,
 ) -> prometheus::Result<()> {
     services.ledger.maintenance.meters().register(registry)?;
     services.models.meters().register(registry)?;
@@ -33,7 +37,39 @@ pub(super) fn register(
     actors(registry, sessions)?;
     model_calls(registry, services)?;
     tcp(registry, connections)?;
-    sockets_closed(registry, sockets)
+    sockets_closed(registry, sockets)?;
+    refused(registry, services, sessions, sockets, limits)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of refusals stays far below 2^53")]
+fn refused(
+    registry: &Registry,
+    services: &Services,
+    sessions: &Sessions,
+    sockets: &SocketHub,
+    limits: &Arc<Limits>,
+) -> prometheus::Result<()> {
+    let writes = services.ledger.maintenance.meters().writes_refused.clone();
+    let (sessions, sockets, limits) = (sessions.clone(), sockets.clone(), Arc::clone(limits));
+    telemetry::observe_by(
+        registry,
+        Kind::Counter,
+        "colloquy_share_refusals_total",
+        "What was refused since its tenant has its share, or since all is in use",
+        "resource",
+        move || {
+            let (dialogue_requests, dialogues) = sessions.refused();
+            let all = [
+                ("requests", limits.refused()),
+                ("dialogue_requests", dialogue_requests),
+                ("dialogues", dialogues),
+                ("sockets", sockets.refused()),
+                ("writes", writes.get()),
+            ];
+            all.map(|(resource, count)| (resource.to_owned(), count as f64))
+                .to_vec()
+        },
+    )
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of connections stay far below 2^53")]

@@ -13,7 +13,11 @@ use super::{
     errors::{Code, Problem},
     to_the_end,
 };
-use crate::ports::{StoreError, ledger::Ledger, vectors::IndexState};
+use crate::ports::{
+    StoreError,
+    ledger::{Ledger, Maintenance},
+    vectors::IndexState,
+};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Health {
@@ -45,46 +49,64 @@ pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(OK)
 }
 
-/// Whether the ledger can be written to, as it was found within the last second.
+/// Whether the ledger answers and can be written to, as it was found within the last second.
 #[derive(Debug, Clone)]
-pub struct WriteProbe(Cache<(), Result<(), String>>);
+pub struct LedgerProbe(Cache<(), Result<(), Problem>>);
 
-impl Default for WriteProbe {
+impl Default for LedgerProbe {
     fn default() -> Self {
         Self(Cache::builder().time_to_live(Self::KEPT_FOR).build())
     }
 }
 
-impl WriteProbe {
-    /// Nobody needs a token to ask: however many do, this is the time between two writes.
+impl LedgerProbe {
+    /// Nobody needs a token to ask: however many do, this is the time between two looks.
     const KEPT_FOR: Duration = Duration::from_secs(1);
     /// How long a write may take; less than `colloquy health` waits.
     const LIMIT: Duration = Duration::from_millis(1_500);
+    /// How long to look for writes of others where its own was refused, and how often.
+    const OTHERS: Duration = Duration::from_millis(250);
+    const LOOK: Duration = Duration::from_millis(10);
 
-    /// Whoever asks first writes, whether or not they wait for it; the others share what comes of it.
+    /// Whoever asks first looks, whether or not they wait for it; the others share what comes of it.
     async fn ask(&self, ledger: &Ledger) -> Result<(), Problem> {
         let (kept, maintenance) = (self.0.clone(), ledger.maintenance.clone());
         let asking = async move {
-            let write = async {
-                match tokio::time::timeout(Self::LIMIT, maintenance.try_write()).await {
-                    Ok(Ok(())) => Ok(()),
-                    Ok(Err(StoreError::NotWritable(why))) => Err(why),
-                    Ok(Err(error)) => {
-                        tracing::warn!(%error, "the ledger cannot be written to");
-                        Err("the write was refused; the server's log says why".to_owned())
-                    }
-                    Err(_) => Err(format!("a write took longer than {:?}", Self::LIMIT)),
-                }
+            let look = async {
+                let (answers, written) = tokio::join!(maintenance.ping(), Self::write(maintenance.as_ref()));
+                answers?;
+                written.map_err(|why| {
+                    Problem::new(
+                        Code::LedgerNotWritable,
+                        format!("nothing can be written to the ledger: {why}"),
+                    )
+                })
             };
-            Ok(kept.get_with((), write).await)
+            Ok(kept.get_with((), look).await)
         };
-        let written: Result<(), String> = to_the_end(asking).await?;
-        written.map_err(|why| {
-            Problem::new(
-                Code::LedgerNotWritable,
-                format!("nothing can be written to the ledger: {why}"),
-            )
-        })
+        to_the_end(asking).await?
+    }
+
+    /// Writes, or says why it cannot. A ledger with much to write is slow, or takes no more of it for now: as long as
+    /// others' writes are committed meanwhile, it can be written to.
+    async fn write(maintenance: &dyn Maintenance) -> Result<(), String> {
+        let committed = || maintenance.meters().grouped.get_sample_count();
+        let before = committed();
+        let why = match tokio::time::timeout(Self::LIMIT, maintenance.try_write()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(StoreError::NotWritable(why))) => return Err(why),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the ledger did not take a write");
+                "the write was refused; the server's log says why".to_owned()
+            }
+            Err(_) => format!("a write took longer than {:?}", Self::LIMIT),
+        };
+        let others = async {
+            while committed() == before {
+                tokio::time::sleep(Self::LOOK).await;
+            }
+        };
+        tokio::time::timeout(Self::OTHERS, others).await.map_err(|_| why)
     }
 }
 
@@ -98,10 +120,8 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
     }
     let services = &state.services;
     let buffers = tokio::time::timeout(BUFFERS_WAIT, services.buffers.ping());
-    let writing = state.writes.ask(&services.ledger);
-    let (ledger, written, buffers) = tokio::join!(services.ledger.maintenance.ping(), writing, buffers);
+    let (ledger, buffers) = tokio::join!(state.ledger_probe.ask(&services.ledger), buffers);
     ledger?;
-    written?;
     // A turn can do without the index and the buffers, so a node where they are away takes turns.
     let index = match services.index.state() {
         IndexState::Ready => "ready",
@@ -136,4 +156,75 @@ pub async fn metrics(state: web::Data<AppState>) -> Result<HttpResponse, Problem
         .encode(&state.registry.gather(), &mut text)
         .map_err(|error| Problem::internal(&error))?;
     Ok(HttpResponse::Ok().content_type(prometheus::TEXT_FORMAT).body(text))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::{
+        ports::{
+            StoreResult,
+            ledger::{
+                PruneBefore,
+                meters::{Backlog, LedgerMeters},
+            },
+        },
+        tenancy::TenantScope,
+    };
+
+    /// Takes no write of the probe's, and says so or does not answer.
+    struct Busy {
+        meters: LedgerMeters,
+        hangs: bool,
+    }
+
+    #[async_trait]
+    impl Maintenance for Busy {
+        async fn ping(&self) -> StoreResult<()> {
+            Ok(())
+        }
+        async fn try_write(&self) -> StoreResult<()> {
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            Err(StoreError::Unavailable("too many writes are waiting".to_owned()))
+        }
+        async fn backlog(&self) -> StoreResult<Backlog> {
+            Ok(Backlog::default())
+        }
+        fn meters(&self) -> &LedgerMeters {
+            &self.meters
+        }
+        async fn prune(&self, _: &TenantScope, _: &PruneBefore, _: u32) -> StoreResult<u64> {
+            Ok(0)
+        }
+        async fn count_grown_tables(&self) -> StoreResult<usize> {
+            Ok(0)
+        }
+        async fn close(&self) {}
+    }
+
+    #[tokio::test]
+    async fn a_ledger_with_much_to_write_can_be_written_to_and_one_that_stands_still_cannot() {
+        let cases = [(false, false), (false, true), (true, false), (true, true)];
+        let asked = cases.map(|(hangs, writes)| async move {
+            let meters = LedgerMeters::default();
+            let ledger = Busy {
+                meters: meters.clone(),
+                hangs,
+            };
+            let others = async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                if writes {
+                    meters.grouped.observe(1.0);
+                }
+            };
+            let (written, ()) = tokio::join!(LedgerProbe::write(&ledger), others);
+            assert_eq!(written.is_ok(), writes, "hangs: {hangs}");
+        });
+        futures_util::future::join_all(asked).await;
+    }
 }

@@ -50,7 +50,7 @@ mod worlds;
 
 use std::future::Future;
 
-pub use health::WriteProbe;
+pub use health::LedgerProbe;
 pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{health::WriteProbe, metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings, standing::OpenStreams};
+use super::{health::LedgerProbe, metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings, standing::OpenStreams};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
@@ -28,7 +28,7 @@ pub struct AppState {
     pub registry: prometheus::Registry,
     pub readiness: Readiness,
     /// What `/readyz` knows of the ledger.
-    pub writes: WriteProbe,
+    pub ledger_probe: LedgerProbe,
     pub sockets: SocketHub,
     /// What callers have open, so that it can be closed.
     pub streams: OpenStreams,

@@ -11,7 +11,14 @@ mod places;
 mod queue;
 mod residents;
 
-use std::{collections::HashMap, hash::Hash, sync::Arc};
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use parking_lot::Mutex;
 
@@ -42,6 +49,7 @@ pub struct Shares<K> {
     what: &'static str,
     total: usize,
     held: Mutex<Held<K>>,
+    refused: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -68,13 +76,20 @@ impl<K: Hash + Eq + Clone> Shares<K> {
                 all: 0,
                 by: HashMap::new(),
             }),
+            refused: AtomicU64::new(0),
         })
     }
+
     /// A place, if there is one for `holder`. Its first one may be the last that is free.
     ///
     /// # Errors
     /// [`NoPlace`]: all are in use, or `holder` has so many that the rest is kept for others.
     pub fn take(self: &Arc<Self>, holder: &K) -> Result<Share<K>, NoPlace> {
+        self.try_take(holder).inspect_err(|_| self.count_refusal())
+    }
+
+    /// As [`Self::take`], for whoever does not give up yet where there is no place.
+    fn try_take(self: &Arc<Self>, holder: &K) -> Result<Share<K>, NoPlace> {
         let mut held = self.held.lock();
         let free = self.total.saturating_sub(held.all);
         if free == 0 {
@@ -90,6 +105,14 @@ impl<K: Hash + Eq + Clone> Shares<K> {
             shares: Arc::clone(self),
             holder: holder.clone(),
         })
+    }
+    fn count_refusal(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+    /// How often somebody got no place.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
     /// Places in use.
     #[must_use]
@@ -158,7 +181,7 @@ mod tests {
         let second = fill(&shares, 2);
         assert_eq!(second.len(), 16);
         assert_eq!(fill(&shares, 3).len(), 3);
-        assert_eq!(shares.in_use(), 96);
+        assert_eq!((shares.in_use(), shares.refused()), (96, 4));
         drop(first);
         assert_eq!(fill(&shares, 2).len() + second.len(), 80);
     }

@@ -90,16 +90,6 @@ impl<K: Hash + Eq + Clone> Places<K> {
         place.await.ok()
     }
 
-    /// A place that is free now.
-    pub fn try_enter(self: &Arc<Self>, holder: &K, turn: Turn) -> Option<Place<K>> {
-        let mut state = self.state.lock();
-        let free = !state.closed && self.is_free(&state, turn);
-        free.then(|| {
-            state.take(holder, turn);
-            self.place(holder.clone(), turn)
-        })
-    }
-
     /// Those in use, and those who wait.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
@@ -237,18 +227,16 @@ impl<K: Hash + Eq + Clone> Drop for Place<K> {
 mod tests {
     use futures_util::{FutureExt as _, poll};
 
-    use super::{
-        Turn::{First, Later},
-        *,
-    };
+    use super::{Turn::First, *};
+
+    fn free(places: &Arc<Places<char>>, holder: char) -> Option<Place<char>> {
+        places.enter(&holder, First).now_or_never().flatten()
+    }
 
     #[tokio::test]
     async fn whoever_has_fewest_goes_first() {
         let places = Places::of(2, 2);
-        let mut held = vec![
-            places.try_enter(&'a', First).unwrap(),
-            places.try_enter(&'a', First).unwrap(),
-        ];
+        let mut held = vec![free(&places, 'a').unwrap(), free(&places, 'a').unwrap()];
         let mut of_a: Vec<_> = (0..3).map(|_| Box::pin(places.enter(&'a', First))).collect();
         for waiting in &mut of_a {
             assert!(poll!(waiting).is_pending());
@@ -266,14 +254,14 @@ mod tests {
     #[tokio::test]
     async fn whoever_goes_away_keeps_no_place() {
         let places = Places::of(1, 1);
-        let held = places.try_enter(&'a', First).unwrap();
+        let held = free(&places, 'a').unwrap();
         let (mut gone, mut late) = (Box::pin(places.enter(&'a', First)), Box::pin(places.enter(&'b', First)));
         assert!(poll!(&mut gone).is_pending() && poll!(&mut late).is_pending());
         drop(gone);
         drop(held);
         // It has its place and goes before it looks.
         drop(late);
-        assert!(places.try_enter(&'c', Later).is_some());
+        assert!(free(&places, 'c').is_some());
         let state = places.state.lock();
         assert_eq!((state.held, state.held_later, state.held_by.len()), (0, 0, 0));
     }
@@ -281,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn they_close_once_those_who_waited_had_their_turn() {
         let places = Places::of(1, 1);
-        let held = places.try_enter(&'a', First).unwrap();
+        let held = free(&places, 'a').unwrap();
         let mut waiting = Box::pin(places.enter(&'b', First));
         assert!(poll!(&mut waiting).is_pending());
         let mut closing = Box::pin(places.close());
@@ -292,6 +280,6 @@ mod tests {
         assert!(poll!(&mut closing).is_pending());
         drop(last);
         closing.await;
-        assert!(places.is_closed() && places.try_enter(&'a', First).is_none());
+        assert!(places.is_closed() && free(&places, 'a').is_none());
     }
 }

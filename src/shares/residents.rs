@@ -44,12 +44,13 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
         })
     }
 
-    /// A place for a value of `holder`, if there is one.
+    /// A place for a value of `holder`, if there is one. Whoever gives up where there is none calls
+    /// [`Self::count_refusal`].
     ///
     /// # Errors
     /// [`NoPlace`], as [`Shares::take`].
     pub fn take(self: &Arc<Self>, holder: &K, value: V) -> Result<Resident<K, V>, NoPlace> {
-        let share = self.shares.take(holder)?;
+        let share = self.shares.try_take(holder)?;
         let number = self.numbers.fetch_add(1, Relaxed);
         self.insert(holder, number, value);
         Ok(Resident {
@@ -85,6 +86,15 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
         values.to_back(&number).map(|value| value.clone())
     }
 
+    /// A value got no place.
+    pub fn count_refusal(&self) {
+        self.shares.count_refusal();
+    }
+    /// How many got none.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shares.refused()
+    }
     /// Places in use.
     #[must_use]
     pub fn in_use(&self) -> usize {

@@ -162,6 +162,11 @@ impl Limits {
             _tenant: self.of_tenant.take(tenant)?,
         })
     }
+    /// How many requests found that their tenant has as many under way as it may have.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.of_tenant.refused()
+    }
     /// Counts a line of a player.
     ///
     /// # Errors

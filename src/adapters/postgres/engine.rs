@@ -138,6 +138,7 @@ impl Engine {
         }
         let marker: Arc<str> = marker(reach).into();
         let Ok(_queued) = self.queue.take(&marker) else {
+            self.meters.writes_refused.inc();
             return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
         };
         let counted = Counted::of(&self.meters.writes);
@@ -214,10 +215,12 @@ where
 {
     let mut lease = pool.stating(marker).await?;
     let _took = pool.meters.transactions.start_timer();
-    pool.meters.grouped.observe(1.0);
     let result = answer(&mut lease, work).await;
     if lease.is_outstanding() {
         return result.and_then(|_| Err(no_answer()));
+    }
+    if result.is_ok() {
+        pool.meters.grouped.observe(1.0);
     }
     result
 }
@@ -244,7 +247,6 @@ where
 {
     let mut lease = pool.writing(marker, begin).await?;
     let took = pool.meters.transactions.start_timer();
-    pool.meters.grouped.observe(1.0);
     let result = answer(&mut lease, work).await;
     if lease.is_outstanding() {
         // Nothing more is asked of it: the server rolls back once it finds that nobody is there.
@@ -257,6 +259,9 @@ where
     match (result, ended) {
         (result, Ok(())) => {
             lease.give_back();
+            if result.is_ok() {
+                pool.meters.grouped.observe(1.0);
+            }
             result
         }
         // Whether it was committed is not known; the connection is not used again.

@@ -148,7 +148,10 @@ impl Writer {
         let (caller, answer) = oneshot::channel();
         let work = Typed::boxed(work, caller, &self.meters);
         self.queue.push(holder, work).map_err(|error| match error {
-            NotQueued::Full => StoreError::Unavailable("too many writes are waiting".to_owned()),
+            NotQueued::Full => {
+                self.meters.writes_refused.inc();
+                StoreError::Unavailable("too many writes are waiting".to_owned())
+            }
             NotQueued::Closed => closed(),
         })?;
         answer.await.unwrap_or_else(|_| Err(closed()))
@@ -205,9 +208,7 @@ async fn write_until_closed(
         }
         while !group.is_empty() {
             let _took = meters.transactions.start_timer();
-            #[expect(clippy::cast_precision_loss, reason = "at most MAX_GROUP")]
-            meters.grouped.observe(group.len() as f64);
-            group = commit_group(&mut connection, group).await;
+            group = commit_group(&mut connection, group, meters).await;
             signals.committed();
         }
         if signals.take_finish() {
@@ -223,7 +224,11 @@ async fn write_until_closed(
 
 /// Runs a group in one transaction and acknowledges it. Returns the work that was not begun,
 /// because the whole transaction was given up on the way: it gets another one.
-async fn commit_group(connection: &mut SqliteConnection, group: Vec<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
+async fn commit_group(
+    connection: &mut SqliteConnection,
+    group: Vec<Box<dyn Work>>,
+    meters: &LedgerMeters,
+) -> Vec<Box<dyn Work>> {
     let mut waiting = group.into_iter();
     let mut done: Vec<Box<dyn Work>> = Vec::with_capacity(waiting.len());
     let mut lost = None;
@@ -259,6 +264,9 @@ async fn commit_group(connection: &mut SqliteConnection, group: Vec<Box<dyn Work
         tracing::error!(%error, writes = done.len(), "a group of ledger writes was lost");
         // Fails when SQLite rolled back by itself, which is just as well.
         let _ = run(connection, ROLLBACK).await;
+    } else {
+        #[expect(clippy::cast_precision_loss, reason = "at most MAX_GROUP")]
+        meters.grouped.observe(done.len() as f64);
     }
     for work in done {
         work.acknowledge(lost.as_ref());
@@ -354,13 +362,14 @@ mod tests {
     async fn one_failing_write_does_not_undo_its_neighbours() {
         let (_folder, mut connection) = table().await;
         let mut group: Vec<Box<dyn Work>> = vec![insert(1), insert(1), insert(2), insert(2), insert(3)];
-        assert!(commit_group(&mut connection, group).await.is_empty());
+        let meters = LedgerMeters::default();
+        assert!(commit_group(&mut connection, group, &meters).await.is_empty());
         assert_eq!(numbers(&mut connection).await, [1, 2, 3]);
         // A first one that fails gives its transaction up; the others get the next.
         group = vec![insert(1), insert(4), insert(1), insert(5)];
-        group = commit_group(&mut connection, group).await;
+        group = commit_group(&mut connection, group, &meters).await;
         assert_eq!((group.len(), numbers(&mut connection).await), (3, vec![1, 2, 3]));
-        assert!(commit_group(&mut connection, group).await.is_empty());
+        assert!(commit_group(&mut connection, group, &meters).await.is_empty());
         assert_eq!(numbers(&mut connection).await, [1, 2, 3, 4, 5]);
     }
 

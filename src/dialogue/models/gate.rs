@@ -59,9 +59,6 @@ impl Capacity {
             Urgency::Player => Turn::First,
             Urgency::Nobody => Turn::Later,
         };
-        if let Some(place) = self.0.try_enter(tenant, turn) {
-            return Some(place);
-        }
         timeout(patience, self.0.enter(tenant, turn)).await.ok()?
     }
 }

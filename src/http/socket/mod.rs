@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     actors::player_socket::{NotOpened, SocketOptions, SocketProtocol},
+    shares::NoPlace,
     tenancy::{Principal, Role, limits::SocketSeat},
 };
 
@@ -69,7 +70,7 @@ pub async fn open_socket(
         };
         state.sockets.serve(&request, payload, protocol, &options)
     };
-    let (opened, refusal) = match admit(&state, &request, query.0.ticket.as_deref()).await {
+    match admit(&state, &request, query.0.ticket.as_deref()).await {
         Ok(admitted) => {
             let tenant = admitted.principal.tenant.clone();
             let Admitted {
@@ -78,20 +79,23 @@ pub async fn open_socket(
                 came_by_hop,
             } = admitted;
             let socket = Socket::new(state.clone(), principal, seat, coalesce, came_by_hop);
-            (serve(Arc::new(socket), Some(tenant)), None)
+            serve(Arc::new(socket), Some(tenant)).map_err(|error| or_problem(error, Problem::from))
         }
         // Script in a browser cannot see why an upgrade failed, so there the refusal is told on
         // the socket. Who can set headers can also read a status.
         Err(problem) if told_on_socket(&request) => {
-            (serve(Arc::new(Refused::new(problem.clone())), None), Some(problem))
+            let refused = Refused::new(problem.clone());
+            serve(Arc::new(refused), None).map_err(|error| or_problem(error, |_| problem))
         }
-        Err(problem) => return Err(problem.into()),
-    };
-    opened.map_err(|error| match (error, refusal) {
-        (NotOpened::Handshake(error), _) => error,
-        (NotOpened::NoPlace(_), Some(problem)) => problem.into(),
-        (NotOpened::NoPlace(none), None) => Problem::from(none).into(),
-    })
+        Err(problem) => Err(problem.into()),
+    }
+}
+
+fn or_problem(error: NotOpened, no_place: impl FnOnce(NoPlace) -> Problem) -> actix_web::Error {
+    match error {
+        NotOpened::Handshake(error) => error,
+        NotOpened::NoPlace(none) => no_place(none).into(),
+    }
 }
 
 /// Whose socket it is.

@@ -1,6 +1,6 @@
 //! What a ledger measures of itself, for `/metrics`. The engine counts; `app` shows it.
 
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntGauge, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, Registry};
 
 use super::jobs::JobKind;
 
@@ -22,10 +22,12 @@ pub struct LedgerMeters {
     pub background_waits: Histogram,
     /// Seconds a transaction took, from its BEGIN to the end of its COMMIT.
     pub transactions: Histogram,
-    /// Writes that shared one transaction; 1 on engines that do not group.
+    /// Writes that were committed together, once they are; 1 on engines that do not group.
     pub grouped: Histogram,
     /// Writes that run or wait.
     pub writes: IntGauge,
+    /// Writes that were refused since too many wait already. Shown with what else is refused.
+    pub writes_refused: IntCounter,
     /// Connections on loan.
     pub busy: IntGauge,
 }
@@ -63,6 +65,7 @@ impl LedgerMeters {
                 .buckets(vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]),
             )?,
             writes: IntGauge::new("colloquy_ledger_writes", "Ledger writes that run or wait on this node")?,
+            writes_refused: IntCounter::new("refused", "Writes that were refused")?,
             busy: IntGauge::new("colloquy_ledger_connections_busy", "Connections of the ledger in use")?,
         })
     }

@@ -25,7 +25,7 @@ use colloquy::{
         recall::BodyCache,
         settings::DialogueSettings,
     },
-    http::{self, AppState, HttpSettings, Readiness, WriteProbe, metrics::HttpMetrics},
+    http::{self, AppState, HttpSettings, LedgerProbe, Readiness, metrics::HttpMetrics},
     ports::{
         clock::{Clock, IdSource, SystemClock},
         ledger::tenants::Tenant,
@@ -304,7 +304,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         metrics: Arc::new(HttpMetrics::register(&registry).unwrap()),
         registry,
         readiness,
-        writes: WriteProbe::default(),
+        ledger_probe: LedgerProbe::default(),
         metrics_here: true,
     }
 }

@@ -479,6 +479,26 @@ impl Sessions {
         Ok(self.node.use_cases.preview(&input).await)
     }
 
+    /// Returns once this node has the dialogue, which it takes if nobody has. What else is wrong with the dialogue is for whoever
+    /// uses it to find.
+    ///
+    /// # Errors
+    /// Another node has it, or this one stops.
+    pub async fn ensure_owned(&self, scope: &TenantScope, id: DialogueId) -> Result<(), SessionError> {
+        let key = (scope.clone(), id);
+        let viewed = match id.kind() {
+            // An actor that is there answers nothing before it is needed: it may be busy.
+            DialogueKind::Session if self.node.sessions.live(&key).is_some() => return Ok(()),
+            DialogueKind::NpcConversation if self.node.conversations.live(&key).is_some() => return Ok(()),
+            DialogueKind::Session => self.view(scope, id).await.err(),
+            DialogueKind::NpcConversation => self.npc_conversations().view(scope, id).await.err(),
+        };
+        match viewed {
+            Some(error @ (SessionError::Elsewhere { .. } | SessionError::Draining)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Drops cached worlds and NPCs after an edit, so the next turn sees it.
     pub fn forget_authored(&self, scope: &TenantScope, world: &WorldId) {
         self.node.forget_authored(scope, world);

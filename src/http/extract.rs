@@ -82,23 +82,44 @@ impl Allowed for OperatorOnly {
     const ROLES: &'static [Role] = &[Role::Operator];
 }
 
-/// An authenticated caller whose role is among `A`'s, counted against its tenant's limit: here, or at the
-/// node that sent the request on.
+/// An authenticated caller whose role is among `A`'s, counted against its limits.
 pub struct Caller<A> {
     pub principal: Principal,
     pub scope: TenantScope,
-    /// Another node has verified and counted it.
-    came_by_hop: bool,
+    counted: Counted,
     allowed: PhantomData<A>,
 }
 
+/// What this node counts of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    /// It came from its client.
+    Everything,
+    /// Another node sent it on, which has counted it for itself: what is its player's, so that nobody gets more here by coming
+    /// through others.
+    OfPlayer,
+    /// It was counted when it came here first.
+    Nothing,
+}
+
+impl Counted {
+    /// What another node sends on is counted where it is taken. A node that stops takes no line.
+    fn of(hop: &nodes::Hop, state: &AppState) -> Self {
+        if hop.is_to_itself() || state.sessions.is_draining() {
+            Self::Nothing
+        } else {
+            Self::OfPlayer
+        }
+    }
+}
+
 impl<A> Caller<A> {
-    /// Counts a turn of `player`, unless another node has.
+    /// Counts a turn of `player`.
     ///
     /// # Errors
     /// The player speaks too often.
     pub fn count_turn(&self, state: &AppState, player: &PlayerId) -> Result<(), Problem> {
-        if !self.came_by_hop {
+        if self.counted != Counted::Nothing {
             state.limits.player(self.scope.tenant(), player)?;
         }
         Ok(())
@@ -113,9 +134,10 @@ impl<A: Allowed> FromRequest for Caller<A> {
         let request = request.clone();
         Box::pin(async move {
             let state = state_of(&request)?;
-            let hop = nodes::accepted(&request)?.and_then(|hop| hop.who);
-            let came_by_hop = hop.is_some();
-            let principal = match hop {
+            let hop = nodes::accepted(&request)?.filter(|hop| hop.who.is_some());
+            let counted = hop.as_ref().map_or(Counted::Everything, |hop| Counted::of(hop, &state));
+            let by_hop = hop.is_some();
+            let principal = match hop.and_then(|hop| hop.who) {
                 Some(principal) => {
                     // The first node may not have heard yet that it is revoked, or that its tenant is disabled.
                     state.auth.check_standing(&principal)?;
@@ -127,13 +149,18 @@ impl<A: Allowed> FromRequest for Caller<A> {
             if !may(A::ROLES, principal.role, request.method()) {
                 return Err(Problem::new(Code::Forbidden, "this token's role may not do that"));
             }
-            let player = principal.player.as_ref().filter(|_| !came_by_hop);
-            if !came_by_hop {
-                state.limits.request(&principal.tenant, player)?;
+            if by_hop && let Some(dialogue) = nodes::dialogue_of(&request) {
+                // Where the dialogue is another's, the next try is counted there.
+                state.sessions.ensure_owned(&principal.scope(), dialogue).await?;
             }
-            let under_way = state
-                .limits
-                .begin(&principal.tenant, player, client_address(&request, &state))?;
+            let player = principal.player.as_ref().filter(|_| counted != Counted::Nothing);
+            let address = client_address(&request, &state).filter(|_| !by_hop);
+            match counted {
+                Counted::Everything => state.limits.request(&principal.tenant, player)?,
+                Counted::OfPlayer => state.limits.forwarded_request(&principal.tenant, player)?,
+                Counted::Nothing => {}
+            }
+            let under_way = state.limits.begin(&principal.tenant, player, address)?;
             request.extensions_mut().insert(under_way);
             bounds::check(&state, &request, &principal, A::KEEPS_TO_WORLD).await?;
             if state.nodes.is_some() {
@@ -143,7 +170,7 @@ impl<A: Allowed> FromRequest for Caller<A> {
             Ok(Self {
                 scope: principal.scope(),
                 principal,
-                came_by_hop,
+                counted,
                 allowed: PhantomData,
             })
         })

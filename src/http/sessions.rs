@@ -303,7 +303,7 @@ pub async fn create_session(
     let greeting = body.value.greeting;
     let new = new_session(&caller.principal, body.value)?;
     if greeting {
-        state.limits.player(caller.scope.tenant(), &new.player)?;
+        caller.count_turn(&state, &new.player)?;
     }
     let work = {
         let (state, who) = (state.clone(), caller.principal.clone());

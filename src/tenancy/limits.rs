@@ -132,10 +132,18 @@ impl Limits {
     /// [`RateLimited`] when the player or the tenant is over its limit. What a player sends beyond
     /// its own limit does not count for the tenant.
     pub fn request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
-        if let (Some(keyed), Some(player)) = (&self.requests, player) {
-            keyed.check(&(tenant.clone(), player.clone()))?;
-        }
+        self.forwarded_request(tenant, player)?;
         self.tenants.as_ref().map_or(Ok(()), |keyed| keyed.check(tenant))
+    }
+    /// As [`Self::request`], of one that another node has counted for the tenant. The player's own limit holds here as well.
+    ///
+    /// # Errors
+    /// [`RateLimited`] when the player is over its limit.
+    pub fn forwarded_request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
+        match (&self.requests, player) {
+            (Some(keyed), Some(player)) => keyed.check(&(tenant.clone(), player.clone())),
+            _ => Ok(()),
+        }
     }
     /// Takes one of a player's sockets, until the seat is dropped.
     ///

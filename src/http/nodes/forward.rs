@@ -125,7 +125,7 @@ pub async fn instead<B: MessageBody>(response: &ServiceResponse<B>, id: &str) ->
 }
 
 /// `/v1/<kind>/<id>…`, the id perhaps with a verb.
-fn dialogue_of(request: &HttpRequest) -> Option<DialogueId> {
+pub fn dialogue_of(request: &HttpRequest) -> Option<DialogueId> {
     let segment = request.path().split('/').nth(3)?;
     segment.split(':').next()?.parse().ok()
 }

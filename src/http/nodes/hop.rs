@@ -39,9 +39,16 @@ pub struct Hop {
     pub request: String,
     /// SHA-256 of the body, in hexadecimal digits.
     pub body: String,
-    /// Whose request it is: verified, and counted against its limits, by the first node. `None`: the
+    /// Whose request it is: verified by the first node, and counted there for its tenant. `None`: the
     /// node's own.
     pub who: Option<Principal>,
+}
+
+impl Hop {
+    /// Whether the request came to this very node before, and was counted here.
+    pub fn is_to_itself(&self) -> bool {
+        self.from == self.to
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -68,6 +75,9 @@ pub(super) struct Keys {
     sign: EncodingKey,
     /// The secret's, and that of the one before.
     verify: Vec<DecodingKey>,
+    /// For what a node sends itself, which is not counted again: no other node knows this one.
+    sign_own: EncodingKey,
+    verify_own: DecodingKey,
     rules: Validation,
     /// Those that came. Only nodes can add to it.
     seen: Cache<String, ()>,
@@ -80,7 +90,10 @@ impl Keys {
         rules.set_required_spec_claims(&["exp", "aud"]);
         // By the clock that is handed in.
         rules.validate_exp = false;
+        let own: [u8; 32] = rand::random();
         Self {
+            sign_own: EncodingKey::from_secret(&own),
+            verify_own: DecodingKey::from_secret(&own),
             sign: EncodingKey::from_secret(secret),
             verify: [secret]
                 .into_iter()
@@ -100,18 +113,23 @@ impl Keys {
             iat: now.timestamp(),
             exp: now.timestamp() + LIFE_S,
         };
-        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.sign)
-            .map_err(|error| Problem::internal(&error))
+        let key = if hop.is_to_itself() { &self.sign_own } else { &self.sign };
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, key).map_err(|error| Problem::internal(&error))
     }
 
     fn verify(&self, text: &str, now: DateTime<Utc>) -> Result<Claims, &'static str> {
         let read = |key| jsonwebtoken::decode::<Claims>(text, key, &self.rules).ok();
-        let claims = self
-            .verify
-            .iter()
-            .find_map(read)
-            .ok_or("it is not signed by a node")?
-            .claims;
+        let by_another = |hop: &Hop| !hop.is_to_itself();
+        let claims = match read(&self.verify_own) {
+            Some(own) => own.claims,
+            None => self
+                .verify
+                .iter()
+                .find_map(read)
+                .map(|read| read.claims)
+                .filter(|claims| by_another(&claims.hop))
+                .ok_or("it is not signed by a node")?,
+        };
         let (now, lives) = (now.timestamp(), claims.exp.saturating_sub(claims.iat));
         if claims.exp <= now || claims.iat > now + LIFE_S || lives > LIFE_S {
             return Err("it has expired");
@@ -222,6 +240,29 @@ mod tests {
         forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
         assert!(keys.verify(std::str::from_utf8(&forged).unwrap(), now).is_err());
     }
+
+    #[test]
+    fn no_other_node_can_say_that_a_request_was_here_before() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let secret = b"a secret that all of the nodes know";
+        let (keys, others) = (Keys::new(secret, None), Keys::new(secret, None));
+        let hop = Hop {
+            from: NodeId::from_u128(1),
+            to: NodeId::from_u128(1),
+            request: "GET /v1/worlds".to_owned(),
+            body: hash_of(b""),
+            who: None,
+        };
+        assert!(keys.verify(&keys.sign(&hop, now).unwrap(), now).is_ok());
+        assert!(keys.verify(&others.sign(&hop, now).unwrap(), now).is_err());
+        // Nor with the secret itself.
+        let shared = Keys {
+            sign_own: EncodingKey::from_secret(secret),
+            ..Keys::new(secret, None)
+        };
+        assert!(keys.verify(&shared.sign(&hop, now).unwrap(), now).is_err());
+    }
+
     #[test]
     fn a_secret_is_replaced_node_by_node() {
         let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();

@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 #[cfg(feature = "fuzzing")]
 pub(super) use self::hop::read;
 pub(super) use self::{
-    forward::{RawBody, instead, name_owner},
+    forward::{RawBody, dialogue_of, instead, name_owner},
     hop::{HEADER, accepted, check_body},
     notices::{configure, redeem},
     tunnel::{Tunnel, TunnelEnd, Tunnels},

@@ -4,11 +4,11 @@
 //! The client's socket stays where it is. Sequence numbers need no rewriting: they are the dialogue's, and
 //! the owner gives them out.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
-use reqwest::{Method, StatusCode, header};
+use reqwest::{Method, Response, StatusCode, header};
 use tokio::sync::mpsc;
 use tokio_tungstenite::{
     WebSocketStream,
@@ -18,7 +18,7 @@ use tokio_tungstenite::{
 use super::Nodes;
 use crate::{
     actors::player_socket::close,
-    http::errors::Problem,
+    http::errors::{Code, Problem, ProblemBody},
     ids::{DialogueId, NodeId},
     tenancy::Principal,
 };
@@ -79,6 +79,9 @@ impl Nodes {
             .header(header::SEC_WEBSOCKET_VERSION, "13")
             .header(header::SEC_WEBSOCKET_KEY, generate_key());
         let answer = self.send(node, request).await?;
+        if answer.status() == StatusCode::TOO_MANY_REQUESTS {
+            return Err(too_many(answer).await);
+        }
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             tracing::info!(owner = %node, status = %answer.status(), "a node refused a tunnel");
             return Err(Problem::wrong_node());
@@ -121,5 +124,18 @@ impl Nodes {
             ended(end);
         });
         Ok(Tunnel(out))
+    }
+}
+
+/// The player has as much as it may have at the owner.
+async fn too_many(answer: Response) -> Problem {
+    let wait = answer.headers().get(header::RETRY_AFTER);
+    let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
+    let detail = answer.json::<ProblemBody>().await.map(|problem| problem.detail);
+    let detail = detail.unwrap_or_else(|_| "too many requests".to_owned());
+    let problem = Problem::new(Code::RateLimited, detail);
+    match wait {
+        Some(seconds) => problem.retry_after(Duration::from_secs(seconds)),
+        None => problem,
     }
 }

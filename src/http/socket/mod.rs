@@ -103,16 +103,20 @@ struct Admitted {
     principal: Principal,
     /// Its place among its player's.
     seat: Option<SocketSeat>,
-    /// It is another node's, which has verified and counted the caller.
+    /// It is another node's, which has verified the caller and counted it for its tenant.
     came_by_hop: bool,
 }
 
 async fn admit(state: &AppState, request: &HttpRequest, ticket: Option<&str>) -> Result<Admitted, Problem> {
     if let Some(hop) = nodes::accepted(request)? {
         let nobody = || Problem::new(Code::Forbidden, "a node opens sockets for callers only");
+        let principal = hop.who.ok_or_else(nobody)?;
+        let (tenant, player) = (&principal.tenant, principal.player.as_ref());
+        state.limits.forwarded_request(tenant, player)?;
+        let seat = player.map(|player| state.limits.open_socket(tenant, player));
         return Ok(Admitted {
-            principal: hop.who.ok_or_else(nobody)?,
-            seat: None,
+            seat: seat.transpose()?,
+            principal,
             came_by_hop: true,
         });
     }

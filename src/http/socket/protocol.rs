@@ -99,7 +99,7 @@ pub(super) struct Inner {
     /// The ways to the owners of dialogues that live on other nodes.
     pub(super) tunnels: Mutex<Tunnels>,
     pub(super) coalesce_ms: u64,
-    /// It is the end of another node's tunnel: that node has counted its messages.
+    /// It is the end of another node's tunnel, which has counted its messages for the tenant.
     pub(super) came_by_hop: bool,
 }
 
@@ -340,12 +340,13 @@ impl Inner {
             return Err(nowhere(problem));
         }
         let who = self.who();
-        if !self.came_by_hop {
-            self.state
-                .limits
-                .request(&who.tenant, who.player.as_ref())
-                .map_err(|limited| nowhere(limited.into()))?;
-        }
+        let (limits, player) = (&self.state.limits, who.player.as_ref());
+        let counted = if self.came_by_hop {
+            limits.forwarded_request(&who.tenant, player)
+        } else {
+            limits.request(&who.tenant, player)
+        };
+        counted.map_err(|limited| nowhere(limited.into()))?;
         if who.role == Role::Viewer && !WATCHING.contains(&kind) {
             let problem = Problem::new(Code::Forbidden, "a viewer watches and changes nothing");
             return Err(nowhere(problem));

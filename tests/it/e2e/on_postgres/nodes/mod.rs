@@ -6,6 +6,7 @@ mod dying;
 mod forwarding;
 mod frozen;
 mod joining;
+mod limits;
 mod outage;
 mod rolling;
 mod sockets;

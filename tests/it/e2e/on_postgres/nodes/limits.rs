@@ -1,0 +1,143 @@
+//! A player's limits at the node that owns its dialogue, whichever nodes it comes through.
+
+use colloquy::tenancy::Role;
+use futures_util::future::join_all;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{
+    Nodes, counted,
+    forwarding::{another, hop_of},
+    say,
+    sockets::resume,
+    turns_of,
+};
+use crate::support::{Answer, Rest, eventually, run};
+
+async fn answer(rest: &Rest, path: &str, body: &Value) -> Answer {
+    rest.answer(Method::POST, path, Some(body), &[]).await.unwrap()
+}
+
+#[test]
+fn a_player_says_no_more_lines_through_other_nodes() {
+    run(async {
+        let nodes = Nodes::start(3, &[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "4")]).await;
+        let (session, _) = nodes.session(0).await;
+        let [owner, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
+        // Each is counted once at the node that owns the session, whichever it comes to.
+        for (rest, turn) in [(&second, 2), (&owner, 3), (&third, 4)] {
+            let said = say(rest, &session, &format!("k{turn}"), "Hello there.").await;
+            assert_eq!(said["turn"], turn, "{said}");
+        }
+        for rest in [&owner, &second, &third] {
+            let refused = answer(rest, &turns_of(&session), &json!({"text": "One too many."})).await;
+            assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{refused:?}");
+            assert_eq!(refused.body["code"], "rate_limited");
+            assert!(refused.retry_after > Some(1), "{refused:?}");
+        }
+    });
+}
+
+#[test]
+fn a_player_has_no_more_requests_under_way_through_other_nodes() {
+    run(async {
+        let nodes = Nodes::start(3, &[("COLLOQUY__LIMITS__PLAYER_IN_FLIGHT", "1")]).await;
+        let (session, _) = nodes.session(0).await;
+        let [second, third] = [1, 2].map(|at| nodes.servers[at].rest(Role::Player));
+        nodes.mock.control(&json!({"tokens_per_s": 5, "deltas": 400})).unwrap();
+        let first = {
+            let (second, session) = (second.clone(), session.clone());
+            tokio::spawn(async move { answer(&second, &turns_of(&session), &json!({"text": "A long story."})).await })
+        };
+        eventually("a reply to run", || async {
+            let running = counted(&nodes.servers[0], "colloquy_turns_running").await;
+            (running > 0.5).then_some(())
+        })
+        .await;
+        let refused = answer(
+            &third,
+            &turns_of(&session),
+            &json!({"text": "And?", "on_busy": "queue"}),
+        )
+        .await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{refused:?}");
+        let detail = &refused.body["detail"];
+        assert_eq!(detail, "a player may have 1 requests under way at once");
+        nodes.mock.control(&json!({"tokens_per_s": 0, "deltas": 3})).unwrap();
+        let path = format!("/v1/sessions/{session}:interrupt");
+        nodes.servers[0].backend().post(&path, &json!({})).await;
+        // It was cut, or came to nothing.
+        first.await.unwrap();
+        say(&third, &session, "k3", "And now?").await;
+    });
+}
+
+#[test]
+fn a_node_that_sends_too_much_for_a_player_is_refused() {
+    run(async {
+        colloquy::adapters::openai::install_crypto();
+        let nodes = Nodes::start(1, &[("COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S", "2")]).await;
+        let node = super::dying::node_ids(&nodes).await.remove(0);
+        let who = json!({"subject": "p1", "tenant": "demo", "role": "player", "player": "p1", "world": null,
+            "expires_at": "2100-01-01T00:00:00Z"});
+        let client = reqwest::Client::new();
+        let get = |from: &str| {
+            let secret = "what only the nodes of these tests know";
+            let hop = hop_of(&who, from, &node, secret, "GET /v1/sessions", b"", 10);
+            let url = format!("http://{}/v1/sessions", nodes.servers[0].address);
+            let request = client.get(url).header("x-colloquy-hop", hop);
+            async { request.send().await.unwrap().status() }
+        };
+        let statuses = join_all((0..50).map(|_| get(&another(&node)))).await;
+        let refused = statuses
+            .iter()
+            .filter(|status| **status == StatusCode::TOO_MANY_REQUESTS);
+        assert!(refused.count() >= 30, "{statuses:?}");
+        // It cannot say either that this node has counted them.
+        assert_eq!(get(&node).await, StatusCode::UNAUTHORIZED);
+    });
+}
+
+#[test]
+fn a_player_sends_no_more_messages_through_the_sockets_of_other_nodes() {
+    run(async {
+        let limits = [
+            ("COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S", "10"),
+            ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "0"),
+            ("COLLOQUY__LIMITS__PLAYER_SOCKETS", "2"),
+        ];
+        let nodes = Nodes::start(3, &limits).await;
+        let mut sockets = Vec::new();
+        for at in 1..3 {
+            let (session, token) = nodes.session(0).await;
+            let mut socket = nodes.servers[at].player("p1").await;
+            resume(&mut socket, &session, &token, 1).await;
+            sockets.push((socket, session));
+        }
+        // Each node lets ten of them through, and what comes back in the meantime.
+        for (socket, session) in &mut sockets {
+            for _ in 0..30 {
+                let cut = json!({"type": "player.interrupt", "event_id": "i", "session_id": session});
+                socket.send(&cut).await;
+            }
+        }
+        for (socket, _) in &mut sockets {
+            for _ in 0..30 {
+                let event = socket.next().await;
+                let code = event["error"]["code"].as_str().unwrap();
+                assert!(["rate_limited", "turn_not_running"].contains(&code), "{event}");
+            }
+        }
+        let refused = counted(&nodes.servers[0], r#"colloquy_errors_total{code="rate_limited"}"#).await;
+        assert!(refused >= 5.0, "the owner refused {refused}");
+
+        // Nor has it more sockets there.
+        let (session, token) = nodes.session(0).await;
+        let mut third = nodes.servers[1].player("p1").await;
+        third
+            .send(&json!({"type": "session.resume", "event_id": "r", "session_id": session, "resume_token": token}))
+            .await;
+        let event = third.next().await;
+        assert_eq!(event["error"]["code"], "rate_limited", "{event}");
+    });
+}

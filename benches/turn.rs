@@ -40,6 +40,7 @@ use colloquy::{
     ports::{
         buffer::BufferedTurn,
         clock::{Clock as _, IdSource, SystemClock},
+        disabled::DisabledTenants,
         embedder::{EmbedAs, Embedder, EmbedderInfo},
         ledger::{
             audit::Edit,
@@ -167,6 +168,7 @@ impl Stage {
             prompts: Arc::new(Templates::load(None).unwrap()),
             bodies: Arc::new(BodyCache::new(100_000)),
             resting: Arc::default(),
+            disabled: DisabledTenants::default(),
             clock: clock.clone(),
             ids: ids.clone(),
         };

@@ -100,6 +100,9 @@ impl Application {
             demo::ensure(&services.ledger, &ids, clock.now()).await?;
         }
         let authenticator = Authenticator::new(auth.clone(), clock.clone(), services.ledger.tenants.clone())?;
+        // Before anything is done for anybody.
+        authenticator.catch_up(&*services.ledger.revocations).await?;
+        services.disabled = authenticator.disabled_tenants().clone();
 
         let listen: Listen = config.server.listen.parse().map_err(anyhow::Error::msg)?;
         let listener = TcpListener::bind(listen.0)

@@ -122,26 +122,34 @@ async fn release(node: &Node) -> Result<(), StoreError> {
 pub(super) async fn sweep(node: &Arc<Node>) -> Result<(), StoreError> {
     for tenant in node.ports.ledger.tenants.all().await? {
         let scope = TenantScope::new(tenant.id);
-        let jobs = curator::lease(node, &scope, SWEEP_JOBS).await?;
-        let rewinds = &node.ports.ledger.rewinds;
-        rewinds.unseal(&scope, node.ports.clock.now()).await?;
-        for dialogue in rewinds.replacing(&scope, SWEEP_DIALOGUES).await? {
-            // Loading it puts the turn back; one that lives knows of it.
-            let key = (scope.clone(), dialogue);
-            let _ = match dialogue.kind() {
-                DialogueKind::Session => node.session(&key).await.map(drop),
-                DialogueKind::NpcConversation => node.conversation(&key).await.map(drop),
-            };
+        if tenant.enabled && !node.is_disabled(&scope) {
+            sweep_tenant(node, &scope).await?;
         }
-        let unsettled = rewinds.unsettled(&scope, 1).await?;
-        if jobs.is_empty() && unsettled.is_empty() {
-            continue;
-        }
-        tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
-        if let Some(curator) = node.curator(&scope) {
-            // A curator that stops just now leaves the jobs leased; they come again later.
-            let _ = send(node, &curator, TakeOn { jobs }).await;
-        }
+    }
+    Ok(())
+}
+
+/// Takes up what was left behind of one tenant.
+pub(super) async fn sweep_tenant(node: &Arc<Node>, scope: &TenantScope) -> Result<(), StoreError> {
+    let jobs = curator::lease(node, scope, SWEEP_JOBS).await?;
+    let rewinds = &node.ports.ledger.rewinds;
+    rewinds.unseal(scope, node.ports.clock.now()).await?;
+    for dialogue in rewinds.replacing(scope, SWEEP_DIALOGUES).await? {
+        // Loading it puts the turn back; one that lives knows of it.
+        let key = (scope.clone(), dialogue);
+        let _ = match dialogue.kind() {
+            DialogueKind::Session => node.session(&key).await.map(drop),
+            DialogueKind::NpcConversation => node.conversation(&key).await.map(drop),
+        };
+    }
+    let unsettled = rewinds.unsettled(scope, 1).await?;
+    if jobs.is_empty() && unsettled.is_empty() {
+        return Ok(());
+    }
+    tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
+    if let Some(curator) = node.curator(scope) {
+        // A curator that stops just now leaves the jobs leased; they come again later.
+        let _ = send(node, &curator, TakeOn { jobs }).await;
     }
     Ok(())
 }

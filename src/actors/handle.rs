@@ -17,6 +17,7 @@ pub use draining::Drained;
 
 use super::{
     Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, OnBusy, SessionError, TakeBack, TakeUp, chores,
+    disabled,
     mailbox::{Kind, Mailbox, Posted, send},
     membership::{self, Membership},
     meters::ActorMeters,
@@ -141,6 +142,7 @@ impl Sessions {
         node.arbiter(&"chores").spawn(async move {
             tokio::join!(
                 chores::run(Arc::clone(&their_node), their_stop.clone()),
+                disabled::run(Arc::clone(&their_node), their_stop.clone()),
                 membership::run(their_node, their_stop)
             );
             // Nobody waits for it unless the server drains.

@@ -78,6 +78,7 @@ mailboxes! {
     ];
     NpcConversation, Kind::NpcConversation => [
         npc_conversation::Request,
+        npc_conversation::GoOn,
         session::JobEnded,
         session::Drain,
         session::Stop,
@@ -91,6 +92,7 @@ mailboxes! {
         curator::Unsaid,
         curator::JobsDue,
         curator::Drain,
+        curator::Stop,
     ];
 }
 

@@ -8,6 +8,7 @@ mod cast;
 mod chores;
 mod connection;
 mod curator;
+mod disabled;
 mod event_log;
 mod eviction;
 pub mod handle;

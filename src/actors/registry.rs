@@ -407,8 +407,16 @@ impl Node {
         });
     }
 
-    /// The tenant's curator, spawned if there is none. `None`: it crashed just now.
+    /// Whether nothing is done for this tenant: it is disabled.
+    pub fn is_disabled(&self, scope: &TenantScope) -> bool {
+        self.ports.disabled.contains(scope.tenant())
+    }
+
+    /// The tenant's curator, spawned if there is none. `None`: it crashed just now, or the tenant is disabled.
     pub fn curator(self: &Arc<Self>, scope: &TenantScope) -> Option<Addr<Curator>> {
+        if self.is_disabled(scope) {
+            return None;
+        }
         let mut shard = self.curators.shard(scope);
         let now = self.ports.clock.instant();
         let crashes = match shard.get(scope) {

@@ -24,6 +24,7 @@ use crate::{
         StoreError,
         buffer::{BufferStore, BufferedTurn},
         clock::{Clock, IdSource},
+        disabled::DisabledTenants,
         ledger::{
             Ledger,
             dialogues::Dialogue,
@@ -42,6 +43,7 @@ pub(super) struct Ports {
     pub settings: Arc<DialogueSettings>,
     pub ledger: Ledger,
     pub buffers: Arc<dyn BufferStore>,
+    pub disabled: DisabledTenants,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<IdSource>,
 }
@@ -52,6 +54,7 @@ impl From<&Services> for Ports {
             settings: Arc::clone(&services.settings),
             ledger: services.ledger.clone(),
             buffers: Arc::clone(&services.buffers),
+            disabled: services.disabled.clone(),
             clock: Arc::clone(&services.clock),
             ids: Arc::clone(&services.ids),
         }

@@ -23,6 +23,7 @@ use crate::{
         StoreError,
         buffer::BufferStore,
         clock::{Clock, IdSource},
+        disabled::DisabledTenants,
         vectors::{FactIndex, PointSource},
     },
     telemetry,
@@ -101,6 +102,7 @@ pub(super) async fn open(
         prompts: Arc::new(prompts),
         bodies: Arc::new(BodyCache::new(config.recall.body_cache)),
         resting: Arc::default(),
+        disabled: DisabledTenants::default(),
         clock,
         ids,
     };

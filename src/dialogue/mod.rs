@@ -27,6 +27,7 @@ use std::sync::Arc;
 use crate::ports::{
     buffer::BufferStore,
     clock::{Clock, IdSource},
+    disabled::DisabledTenants,
     embedder::Embedder,
     ledger::Ledger,
     vectors::FactIndex,
@@ -47,6 +48,8 @@ pub struct Services {
     pub bodies: Arc<recall::BodyCache>,
     /// Memories that could not be settled lately.
     pub resting: Arc<remember::Resting>,
+    /// For whom nothing is done.
+    pub disabled: DisabledTenants,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<IdSource>,
 }

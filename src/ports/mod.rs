@@ -6,6 +6,7 @@
 
 pub mod buffer;
 pub mod clock;
+pub mod disabled;
 pub mod embedder;
 pub mod ledger;
 pub mod llm;

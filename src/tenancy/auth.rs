@@ -26,6 +26,7 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         clock::Clock,
+        disabled::DisabledTenants,
         ledger::{
             revocations::{Revocation, RevocationStore},
             tenants::TenantStore,
@@ -206,6 +207,12 @@ impl Authenticator {
         &self.settings
     }
 
+    /// The tenants that this node knows to be disabled.
+    #[must_use]
+    pub fn disabled_tenants(&self) -> &DisabledTenants {
+        &self.refusals.disabled
+    }
+
     /// The caller a token stands for.
     ///
     /// # Errors
@@ -230,7 +237,7 @@ impl Authenticator {
         // Whoever catches up has read what was before.
         let _reading = self.caught_up.lock().await;
         self.known.insert(tenant.clone(), enabled).await;
-        self.refusals.set_disabled(tenant, !enabled);
+        self.refusals.disabled.set(tenant, !enabled);
     }
 
     /// Whether one more revocation of a tenant would be too many.
@@ -264,7 +271,7 @@ impl Authenticator {
     pub async fn catch_up(&self, revocations: &dyn RevocationStore) -> StoreResult<bool> {
         let mut caught_up = self.caught_up.lock().await;
         let disabled = self.tenants.disabled().await?.into_iter().collect();
-        let changed = self.refusals.disable_exactly(disabled);
+        let changed = self.refusals.disabled.set_exactly(disabled);
         for (tenant, disabled) in &changed {
             self.known.insert(tenant.clone(), !disabled).await;
         }

@@ -93,6 +93,11 @@ pub(super) enum Request {
     },
 }
 
+/// Lines may be said again: the tenant is no longer disabled.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct GoOn;
+
 impl Request {
     fn refuse(self, error: SessionError) {
         match self {
@@ -493,6 +498,14 @@ impl Handler<JobEnded> for NpcConversation {
             self.job_ended(ended, ctx);
             self.advance(ctx);
         }
+    }
+}
+
+impl Handler<GoOn> for NpcConversation {
+    type Result = ();
+
+    fn handle(&mut self, GoOn: GoOn, ctx: &mut Self::Context) {
+        self.advance(ctx);
     }
 }
 

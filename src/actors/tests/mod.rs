@@ -5,6 +5,7 @@
 mod after_turn;
 mod conversation;
 mod cuts;
+mod disabled;
 mod eviction;
 mod fake;
 mod heard;

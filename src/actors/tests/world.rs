@@ -37,6 +37,7 @@ use crate::{
     },
     ports::{
         clock::{Clock, IdSource, SystemClock},
+        disabled::DisabledTenants,
         ledger::{audit::Edit, dialogues::Playback, tenants::Tenant},
     },
     tenancy::{Principal, Role, TenantScope},
@@ -163,6 +164,7 @@ impl World {
             settings: Arc::new(dialogue),
             ledger: store.ledger(),
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
+            disabled: DisabledTenants::default(),
             clock,
             ids,
         };

@@ -7,8 +7,9 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::{
-    Connection, Engine, Reach, Row, authored, dialogues,
+    Connection, Engine, Row, authored, dialogues,
     job_calls::{self, line_of},
+    leases,
     rows::{Columns, list, micros, rows_of, store_error, text},
     turns,
 };
@@ -31,34 +32,6 @@ use crate::{
 
 pub(super) struct SqlJobStore(pub(super) Arc<Engine>);
 
-// Only what is due goes to the writer: an idle poll writes nothing.
-const ANY_DUE: &str = "SELECT EXISTS (SELECT 1 FROM jobs
-    WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))";
-const FINISH_UNSAID: &str =
-    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $2, leased_to = NULL, leased_until = NULL,
-        answer = NULL
-    WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
-                      AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
-// Looked for once, and not anew for each row: what is held is skipped, also by whoever holds it.
-const LEASE: &str = concat!(
-    "WITH due (id) AS MATERIALIZED (
-        SELECT id FROM jobs
-        WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2)
-        ORDER BY created_at, id LIMIT $5",
-    skip_locked!(),
-    ")
-     UPDATE jobs SET leased_to = $3, leased_until = $4
-     WHERE tenant = $1 AND id IN (SELECT id FROM due)
-     RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at),
-        answer, leased_until"
-);
-const LEASE_AGAIN: &str = "UPDATE jobs SET leased_to = $3, leased_until = $5
-    WHERE tenant = $1 AND id = $2 AND status = 'pending' AND due_at <= $4
-      AND (leased_to = $3 OR leased_until IS NULL OR leased_until <= $4)";
-const IS_PENDING: &str = "SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2 AND status = 'pending'";
-pub(super) const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
-    WHERE status = 'pending' AND leased_to = $1";
 /// The turn decides; everything else hangs on it by primary key. A world or an NPC that was deleted since is
 /// read all the same: others may have heard what was said. Step by step, for as long as Postgres has not counted the tables of a
 /// new ledger it would as soon begin with all of a tenant's dialogues.
@@ -174,7 +147,7 @@ fn status_named(name: &str) -> Option<JobStatus> {
         .find(|status| status_name(*status) == name)
 }
 
-fn read_job(row: &Row) -> StoreResult<Job> {
+pub(super) fn read_job(row: &Row) -> StoreResult<Job> {
     let mut columns = Columns::of(row);
     Ok(Job {
         id: columns.id()?,
@@ -255,44 +228,7 @@ impl JobStore for SqlJobStore {
         until: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<Job>> {
-        let due: bool = {
-            let mut connection = self.0.read(scope).await?;
-            sqlx::query_scalar(ANY_DUE)
-                .bind(scope.tenant().as_str())
-                .bind(micros(now))
-                .fetch_one(&mut *connection)
-                .await
-                .map_err(store_error)?
-        };
-        if !due {
-            return Ok(Vec::new());
-        }
-        let tenant = scope.tenant().clone();
-        self.0
-            .write(scope, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(FINISH_UNSAID)
-                        .bind(tenant.as_str())
-                        .bind(micros(now))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    let rows = sqlx::query(LEASE)
-                        .bind(tenant.as_str())
-                        .bind(micros(now))
-                        .bind(node.to_string())
-                        .bind(micros(until))
-                        .bind(i64::from(limit))
-                        .fetch_all(connection)
-                        .await
-                        .map_err(store_error)?;
-                    let mut jobs = rows.iter().map(read_job).collect::<StoreResult<Vec<_>>>()?;
-                    // RETURNING promises no order.
-                    jobs.sort_by_key(|job| (job.created_at, job.id));
-                    Ok(jobs)
-                })
-            })
-            .await
+        leases::lease(&self.0, scope, node, now, until, limit).await
     }
     async fn lease_again(
         &self,
@@ -302,49 +238,13 @@ impl JobStore for SqlJobStore {
         now: DateTime<Utc>,
         until: DateTime<Utc>,
     ) -> StoreResult<LeasedAgain> {
-        let tenant = scope.tenant().clone();
-        self.0
-            .write_once(scope, move |connection| {
-                Box::pin(async move {
-                    let leased = sqlx::query(LEASE_AGAIN)
-                        .bind(tenant.as_str())
-                        .bind(job.to_string())
-                        .bind(node.to_string())
-                        .bind(micros(now))
-                        .bind(micros(until))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    if leased.rows_affected() == 1 {
-                        return Ok(LeasedAgain::Here);
-                    }
-                    let pending = sqlx::query(IS_PENDING)
-                        .bind(tenant.as_str())
-                        .bind(job.to_string())
-                        .fetch_optional(connection)
-                        .await
-                        .map_err(store_error)?;
-                    Ok(match pending {
-                        Some(_) => LeasedAgain::Elsewhere,
-                        None => LeasedAgain::Over,
-                    })
-                })
-            })
-            .await
+        leases::lease_again(&self.0, scope, job, node, now, until).await
     }
     async fn release_all(&self, node: NodeId) -> StoreResult<()> {
-        self.0
-            .write_once(Reach::All, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(RELEASE_ALL)
-                        .bind(node.to_string())
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
-            })
-            .await
+        leases::release_all(&self.0, node).await
+    }
+    async fn release(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
+        leases::release(&self.0, scope, node).await
     }
     async fn said(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<Said>> {
         let mut connection = self.0.read(scope).await?;
@@ -569,9 +469,6 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn the_queue_is_read_from_its_pending_rows() {
-            for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
-                assert_searches(statement, &["jobs_due"]).await;
-            }
             assert_searches(LIST_PENDING, &["(tenant=?)", "jobs_"]).await;
             assert_searches(PENDING, &["jobs_open"]).await;
             assert_searches(MAKE_DUE, &["jobs_once"]).await;
@@ -584,7 +481,7 @@ plans_of_sqlite! {
                 &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "SEARCH c USING INDEX sqlite_autoindex_traces_1 (tenant=? AND turn=?)"],
             )
             .await;
-            for statement in [LEASE_AGAIN, KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {
+            for statement in [KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {
                 assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
             }
         }

@@ -38,6 +38,7 @@ mod facts;
 mod idempotency;
 mod job_calls;
 mod jobs;
+mod leases;
 mod meetings;
 mod nodes;
 mod outbox;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, Reach, Row, jobs,
+    Engine, Reach, Row, leases,
     rows::{Columns, micros, store_error},
 };
 use crate::{
@@ -198,7 +198,7 @@ impl NodeStore for SqlNodeStore {
                     if buried.rows_affected() == 0 {
                         return Ok(false);
                     }
-                    sqlx::query(jobs::RELEASE_ALL)
+                    sqlx::query(leases::RELEASE_ALL)
                         .bind(node.to_string())
                         .execute(&mut *connection)
                         .await

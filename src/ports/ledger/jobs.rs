@@ -213,6 +213,8 @@ pub trait JobStore: Send + Sync {
     ) -> StoreResult<LeasedAgain>;
     /// Frees every lease of `node`: called once at start, since nothing of an earlier process runs.
     async fn release_all(&self, node: NodeId) -> StoreResult<()>;
+    /// Frees every lease of `node` on jobs of this tenant.
+    async fn release(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()>;
     /// What a job works on, in one read. `None`: its turn was unsaid or cut since. A world or an NPC that
     /// was deleted since is given as it was last: what was said stands, and others heard it.
     async fn said(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<Said>>;

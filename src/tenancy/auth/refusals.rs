@@ -2,7 +2,7 @@
 //! in memory for that. The ledger is the truth; who keeps this up to date is `http::standing`.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     hash::Hash,
 };
 
@@ -12,17 +12,17 @@ use parking_lot::RwLock;
 use super::AuthError;
 use crate::{
     ids::{PlayerId, TenantId},
-    ports::ledger::revocations::{Revocation, Revoked},
+    ports::{
+        disabled::DisabledTenants,
+        ledger::revocations::{Revocation, Revoked},
+    },
     tenancy::Principal,
 };
 
 #[derive(Default)]
-pub(super) struct Refusals(RwLock<Known>);
-
-#[derive(Default)]
-struct Known {
-    disabled: HashSet<TenantId>,
-    revoked: HashMap<TenantId, OfTenant>,
+pub(super) struct Refusals {
+    pub(super) disabled: DisabledTenants,
+    revoked: RwLock<HashMap<TenantId, OfTenant>>,
 }
 
 /// Each with when it no longer matters.
@@ -86,11 +86,10 @@ impl OfTenant {
 impl Refusals {
     /// Whether a caller who was let in once may stay.
     pub(super) fn check(&self, who: &Principal) -> Result<(), AuthError> {
-        let known = self.0.read();
-        if known.disabled.contains(&who.tenant) {
+        if self.disabled.contains(&who.tenant) {
             return Err(AuthError::NoTenant);
         }
-        if known.revoked.get(&who.tenant).is_some_and(|of| of.refuse(who)) {
+        if self.revoked.read().get(&who.tenant).is_some_and(|of| of.refuse(who)) {
             return Err(AuthError::Revoked);
         }
         Ok(())
@@ -98,32 +97,13 @@ impl Refusals {
 
     /// How many revocations a tenant has.
     pub(super) fn count(&self, tenant: &TenantId) -> usize {
-        self.0.read().revoked.get(tenant).map_or(0, OfTenant::len)
-    }
-
-    pub(super) fn set_disabled(&self, tenant: &TenantId, disabled: bool) {
-        let mut known = self.0.write();
-        if disabled {
-            known.disabled.insert(tenant.clone());
-        } else {
-            known.disabled.remove(tenant);
-        }
-    }
-
-    /// The disabled tenants are these. Returns those that were not yet, or are no longer.
-    pub(super) fn disable_exactly(&self, now: HashSet<TenantId>) -> Vec<(TenantId, bool)> {
-        let mut known = self.0.write();
-        let new = now.difference(&known.disabled).map(|tenant| (tenant.clone(), true));
-        let old = known.disabled.difference(&now).map(|tenant| (tenant.clone(), false));
-        let changed = new.chain(old).collect();
-        known.disabled = now;
-        changed
+        self.revoked.read().get(tenant).map_or(0, OfTenant::len)
     }
 
     /// Returns whether that is new.
     pub(super) fn revoke(&self, revocation: &Revocation) -> bool {
-        let mut known = self.0.write();
-        let of = known.revoked.entry(revocation.tenant.clone()).or_default();
+        let mut known = self.revoked.write();
+        let of = known.entry(revocation.tenant.clone()).or_default();
         let matters_until = revocation.matters_until;
         let before = |issued_until| Before {
             issued_until,
@@ -148,8 +128,7 @@ impl Refusals {
 
     /// Drops what no longer matters.
     pub(super) fn drop_ended(&self, now: DateTime<Utc>) {
-        let mut known = self.0.write();
-        known.revoked.retain(|_, of| {
+        self.revoked.write().retain(|_, of| {
             of.tokens.retain(|_, until| *until > now);
             of.subjects.retain(|_, before| before.matters_until > now);
             of.players.retain(|_, before| before.matters_until > now);

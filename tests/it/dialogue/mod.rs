@@ -57,6 +57,7 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
+        disabled::DisabledTenants,
         embedder::Embedder as _,
         ledger::{
             Ledger,
@@ -164,6 +165,7 @@ impl Stage {
             prompts: Arc::new(Templates::load(None).unwrap()),
             bodies: Arc::new(BodyCache::new(1_000)),
             resting: Arc::default(),
+            disabled: DisabledTenants::default(),
             clock: clock.clone(),
             ids: ids.clone(),
         };

@@ -9,6 +9,7 @@ mod crashes;
 mod cutting_in;
 #[cfg(feature = "failpoints")]
 mod deaths;
+mod disabled;
 mod drain;
 mod explained;
 mod fairness;

@@ -28,6 +28,7 @@ use colloquy::{
     http::{self, AppState, HttpSettings, LedgerProbe, Readiness, metrics::HttpMetrics},
     ports::{
         clock::{Clock, IdSource, SystemClock},
+        disabled::DisabledTenants,
         ledger::tenants::Tenant,
     },
     tenancy::{
@@ -257,7 +258,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
     )
     .await
     .unwrap();
-    let services = Services {
+    let mut services = Services {
         settings: Arc::new(dialogue_settings()),
         ledger: sqlite.ledger(),
         buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
@@ -267,6 +268,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         prompts: Arc::new(Templates::load(None).unwrap()),
         bodies: Arc::new(BodyCache::new(1_000)),
         resting: Arc::default(),
+        disabled: DisabledTenants::default(),
         clock: clock.clone(),
         ids: ids.clone(),
     };
@@ -283,6 +285,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
     let registry = prometheus::Registry::new();
     let tenants = Arc::new(Tenants(services.ledger.tenants.clone()));
     let auth = Authenticator::new(options.auth.clone(), clock.clone(), tenants).unwrap();
+    services.disabled = auth.disabled_tenants().clone();
     let readiness = Readiness::default();
     readiness.set(true);
     AppState {

@@ -8,8 +8,10 @@ use colloquy::{
         ledger::{
             authored::DeleteOutcome,
             jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, LeasedAgain, NewJob},
+            tenants::{Tenant, TenantChange},
         },
     },
+    tenancy::TenantScope,
 };
 
 use super::{
@@ -303,6 +305,48 @@ pub async fn leases_of_a_dead_process_are_released<S: Subject>(f: &Fixture<S>) {
     jobs.release_all(f.id()).await.unwrap();
     assert!(lease(f, f.node, 9).await.is_empty());
     jobs.release_all(f.node).await.unwrap();
+    assert_eq!(lease(f, f.node, 9).await[0].id, fence.job);
+}
+
+pub async fn jobs_of_a_disabled_tenant_are_not_leased<S: Subject>(f: &Fixture<S>) {
+    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+    let (tenants, jobs) = (&f.ledger().tenants, &f.ledger().jobs);
+    let tenant = |scope: &TenantScope| Tenant {
+        id: scope.tenant().clone(),
+        name: "Studio".to_owned(),
+        enabled: true,
+        created_at: f.now(),
+        version: 1,
+    };
+    for scope in [&f.scope, &f.other] {
+        tenants.ensure(&tenant(scope)).await.unwrap();
+    }
+    let enable = async |scope: &TenantScope, enabled| {
+        let change = TenantChange {
+            name: None,
+            enabled: Some(enabled),
+        };
+        let edit = f.edit("tenant.edit");
+        tenants.change(scope.tenant(), &change, None, &edit).await.unwrap();
+    };
+    let again = async || {
+        let until = f.now() + chrono::Duration::seconds(60);
+        jobs.lease_again(&f.scope, fence.job, f.node, f.now(), until)
+            .await
+            .unwrap()
+    };
+    enable(&f.scope, false).await;
+    jobs.release(&f.scope, f.node).await.unwrap();
+    assert!(lease(f, f.node, 9).await.is_empty());
+    assert_eq!(again().await, LeasedAgain::Elsewhere);
+    enable(&f.other, false).await;
+    enable(&f.scope, true).await;
+    assert_eq!(again().await, LeasedAgain::Here);
+    // Of that tenant and that node alone.
+    jobs.release(&f.other, f.node).await.unwrap();
+    jobs.release(&f.scope, f.id()).await.unwrap();
+    assert!(lease(f, f.node, 9).await.is_empty());
+    jobs.release(&f.scope, f.node).await.unwrap();
     assert_eq!(lease(f, f.node, 9).await[0].id, fence.job);
 }
 

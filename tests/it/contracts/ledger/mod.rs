@@ -115,7 +115,7 @@ macro_rules! ledger_contract {
                     state_of_another_tenant_is_not_found;
                 jobs: a_commit_leaves_its_jobs_leased, a_lease_is_prolonged_unless_another_has_the_job, held_jobs_wait_until_they_are_made_due, what_is_held_is_held_anew_when_its_turn_stands_again, a_job_reads_what_it_works_on, due_jobs_are_leased_oldest_first, a_failed_job_waits_and_dies,
                     leases_of_a_dead_process_are_released, what_was_of_no_use_is_counted_apart,
-                    a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_are_listed_in_pages,
+                    a_dead_job_is_tried_again_when_a_person_says_so, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages,
                     a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence,
                     an_answer_is_kept_until_its_job_is_done, what_a_job_used_is_summed_up_by_task;
                 prune: what_is_too_old_goes_and_nothing_else, where_a_player_joined_is_told_for_good, what_was_unsaid_goes_unless_it_can_stand_again,

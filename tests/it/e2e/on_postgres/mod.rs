@@ -13,6 +13,8 @@ mod cutting_in;
 #[cfg(feature = "failpoints")]
 #[path = "../deaths/mod.rs"]
 mod deaths;
+#[path = "../disabled.rs"]
+mod disabled;
 #[path = "../drain.rs"]
 mod drain;
 #[path = "../frames.rs"]

@@ -33,6 +33,7 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
+        disabled::DisabledTenants,
         embedder::Embedder as _,
         ledger::{
             audit::Edit as AuditEdit,
@@ -161,6 +162,7 @@ impl World {
             prompts: TEMPLATES.clone(),
             bodies: Arc::new(BodyCache::new(1_000)),
             resting: Arc::default(),
+            disabled: DisabledTenants::default(),
             clock: clock.clone(),
             ids: ids.clone(),
         };

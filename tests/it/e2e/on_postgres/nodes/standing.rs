@@ -6,8 +6,14 @@ use colloquy::tenancy::Role;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{Nodes, sockets::resume};
-use crate::support::{Rest, Server, Socket, run};
+use super::{
+    Nodes,
+    sockets::{conversation, resume},
+};
+use crate::{
+    e2e::disabled::talk_stops_and_goes_on,
+    support::{Rest, Server, Socket, run},
+};
 
 /// What a node has to have done by itself.
 const SOON: Duration = Duration::from_secs(2);
@@ -63,5 +69,15 @@ fn what_was_revoked_at_one_node_closes_at_every_other() {
             .unwrap();
         assert_eq!(status, 200, "{answer}");
         assert_eq!(closed(&mut bystander).await, 4401);
+    });
+}
+
+#[test]
+fn a_tenant_that_is_disabled_at_one_node_is_silent_at_every_other() {
+    run(async {
+        let slow = ("COLLOQUY__CONVERSATION__PAUSE_MS", "100");
+        let nodes = Nodes::start(2, &[("COLLOQUY__TENANTS", "studio"), slow]).await;
+        conversation(&nodes.servers[1], true).await;
+        talk_stops_and_goes_on(&nodes.data, &nodes.servers[0]).await;
     });
 }

@@ -81,8 +81,8 @@ pub struct AuthSettings {
 const MAX_SUBJECT_CHARS: usize = 256;
 /// Revocations that one tenant may have at once: every node keeps them in memory.
 const MAX_REVOCATIONS: usize = 100_000;
-/// How long before the newest revocation known those of other nodes may still come to light: as long as their clocks may
-/// differ and a transaction may take.
+/// How long before the newest revocation known others may still come to light: as long as a transaction may take, and as the
+/// clock of a database that takes over may be behind.
 const OVERLAP: TimeDelta = TimeDelta::seconds(120);
 
 /// The claims of a token.

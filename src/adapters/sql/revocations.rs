@@ -23,15 +23,26 @@ use crate::{
 
 pub(super) struct SqlRevocationStore(pub(super) Arc<Engine>);
 
-/// The later moments count.
-const ADD: &str = "INSERT INTO revocations (tenant, kind, name, issued_until, matters_until, at)
-    VALUES ($1, $2, $3, $4, $5, $6)
+/// The later moments count. Dated by the ledger's clock: whoever reads what is new goes by that, and nodes' clocks differ.
+const ADD: &str = concat!(
+    "INSERT INTO revocations (tenant, kind, name, issued_until, matters_until, at)
+    VALUES ($1, $2, $3, $4, $5, ",
+    its_now!(),
+    ")
     ON CONFLICT (tenant, kind, name) DO UPDATE SET at = excluded.at,
         issued_until = CASE WHEN excluded.issued_until > revocations.issued_until
             THEN excluded.issued_until ELSE revocations.issued_until END,
         matters_until = CASE WHEN excluded.matters_until > revocations.matters_until
-            THEN excluded.matters_until ELSE revocations.matters_until END";
-const SINCE: &str = "SELECT tenant, kind, name, issued_until, matters_until, at FROM revocations WHERE at >= $1";
+            THEN excluded.matters_until ELSE revocations.matters_until END"
+);
+/// One that was dated by a clock that was ahead is as new as can be.
+const SINCE: &str = concat!(
+    "SELECT tenant, kind, name, issued_until, matters_until, CASE WHEN at > ",
+    its_now!(),
+    " THEN ",
+    its_now!(),
+    " ELSE at END FROM revocations WHERE at >= $1"
+);
 
 fn read(row: &Row) -> StoreResult<Revocation> {
     let mut columns = Columns::of(row);
@@ -75,7 +86,6 @@ impl RevocationStore for SqlRevocationStore {
                         .bind(text(name))
                         .bind(issued_until)
                         .bind(micros(revocation.matters_until))
-                        .bind(micros(revocation.at))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;

@@ -31,6 +31,8 @@ const MAX_WAITING: usize = 256;
 pub enum TunnelEnd {
     /// A newer connection took over the last dialogue in it.
     Replaced,
+    /// The other node lets its caller in no longer.
+    Refused,
     /// The other node is gone, stops, or does not want it any more.
     Lost,
 }
@@ -112,7 +114,11 @@ impl Nodes {
                         Some(Ok(Message::Text(text))) => hear(text.as_str()),
                         Some(Ok(Message::Close(frame))) => {
                             let code = frame.map_or(0, |frame| u16::from(frame.code));
-                            break if code == close::REPLACED { TunnelEnd::Replaced } else { TunnelEnd::Lost };
+                            break match code {
+                                close::REPLACED => TunnelEnd::Replaced,
+                                close::UNAUTHENTICATED => TunnelEnd::Refused,
+                                _ => TunnelEnd::Lost,
+                            };
                         }
                         Some(Ok(_)) => {}
                         Some(Err(_)) | None => break TunnelEnd::Lost,

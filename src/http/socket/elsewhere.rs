@@ -14,6 +14,7 @@ use crate::{
     http::{
         errors::{Code, Problem},
         nodes::{Nodes, Tunnel, TunnelEnd, Tunnels},
+        standing,
     },
     ids::{DialogueId, NodeId},
     tenancy::Principal,
@@ -121,11 +122,7 @@ impl Inner {
         who: &Principal,
         owner: NodeId,
     ) -> Result<Tunnel, Problem> {
-        // This socket closes when its token expires; the other end need not know when.
-        let who = Principal {
-            expires_at: DateTime::<Utc>::MAX_UTC,
-            ..who.clone()
-        };
+        let who = without_end(who);
         let (hearing, ending) = (Arc::downgrade(self), Arc::downgrade(self));
         let (speaking, closing) = (connection.clone(), connection.clone());
         let hear = move |text: &str| {
@@ -135,12 +132,29 @@ impl Inner {
             // A connection that is gone lets go of its tunnels.
             let _ = speaking.send(text.to_owned());
         };
-        let ended = move |end| {
-            if let Some(inner) = ending.upgrade() {
-                inner.tunnel_ended(&closing, owner, end);
-            }
+        let ended = move |end| match (ending.upgrade(), end) {
+            (Some(inner), TunnelEnd::Refused) => inner.refused_by_owner(closing, owner),
+            (Some(inner), end) => inner.tunnel_ended(&closing, owner, end),
+            (None, _) => {}
         };
         nodes.tunnel(owner, &who, self.coalesce_ms, hear, ended).await
+    }
+
+    /// Tells every owner what holds for the whole socket.
+    pub(super) fn send_to_all(self: &Arc<Self>, connection: &Arc<Connection>, text: &str) {
+        let open: Vec<(NodeId, Tunnel)> = {
+            let tunnels = self.tunnels.lock();
+            tunnels
+                .open
+                .iter()
+                .map(|(owner, tunnel)| (*owner, tunnel.clone()))
+                .collect()
+        };
+        for (owner, tunnel) in open {
+            if tunnel.send(text).is_err() {
+                self.tunnel_ended(connection, owner, TunnelEnd::Lost);
+            }
+        }
     }
 
     /// What the owner tells the client, where it changes the way of later messages.
@@ -168,6 +182,19 @@ impl Inner {
         }
     }
 
+    /// The owner lets the caller in no longer. Neither does this node, if it reads what the owner has heard of; or else the
+    /// owner had not heard yet of a newer token.
+    fn refused_by_owner(self: Arc<Self>, connection: Arc<Connection>, owner: NodeId) {
+        actix_web::rt::spawn(async move {
+            if let Err(error) = standing::catch_up(&self.state).await {
+                tracing::info!(%error, "it is not known why an owner refused a caller");
+            }
+            if !self.leave_if_refused() {
+                self.tunnel_ended(&connection, owner, TunnelEnd::Lost);
+            }
+        });
+    }
+
     fn tunnel_ended(&self, connection: &Connection, owner: NodeId, end: TunnelEnd) {
         let lost: Vec<DialogueId> = {
             let mut tunnels = self.tunnels.lock();
@@ -187,13 +214,22 @@ impl Inner {
                     connection.close(close::REPLACED, "replaced by a newer connection");
                 }
             }
-            TunnelEnd::Lost => {
+            TunnelEnd::Lost | TunnelEnd::Refused => {
                 for dialogue in lost {
                     self.tell(connection, &moved(), None, Some(dialogue));
                 }
                 connection.close(close::DRAINING, MOVED);
             }
         }
+    }
+}
+
+/// The caller of a socket for the owner of its dialogues. The socket closes when its token expires; the other end need not know
+/// when.
+pub(super) fn without_end(who: &Principal) -> Principal {
+    Principal {
+        expires_at: DateTime::<Utc>::MAX_UTC,
+        ..who.clone()
     }
 }
 

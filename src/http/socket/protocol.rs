@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 
 use super::{
     ear::Ear,
+    elsewhere::without_end,
     events::{self, AuthRefreshed, Pong},
     messages::{
         self, AuthRefresh, ConversationInterrupt, ConversationUnwatch, ConversationWatch, Envelope, NOT_OFFERED, Ping,
@@ -341,10 +342,11 @@ impl Inner {
         }
         let who = self.who();
         let (limits, player) = (&self.state.limits, who.player.as_ref());
-        let counted = if self.came_by_hop {
-            limits.forwarded_request(&who.tenant, player)
-        } else {
-            limits.request(&who.tenant, player)
+        let counted = match (self.came_by_hop, kind) {
+            // What the other node has taken holds here as well.
+            (true, "auth.refresh") => Ok(()),
+            (true, _) => limits.forwarded_request(&who.tenant, player),
+            (false, _) => limits.request(&who.tenant, player),
         };
         counted.map_err(|limited| nowhere(limited.into()))?;
         if who.role == Role::Viewer && !WATCHING.contains(&kind) {
@@ -406,7 +408,7 @@ impl Inner {
                 let id = message.session_id;
                 self.played(&who, message).await.map_err(at(id))
             }
-            "auth.refresh" => self.refresh(connection, &who, parse(text)?, re).await.map_err(nowhere),
+            "auth.refresh" => self.refresh(connection, &who, text, re).await,
             "ping" => {
                 let message: Ping = parse(text)?;
                 let _ = connection.send(events::write(&Pong {
@@ -430,24 +432,34 @@ impl Inner {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         who: &Principal,
-        message: AuthRefresh,
+        text: &str,
         re: Option<&str>,
-    ) -> Result<(), Problem> {
-        let fresh = self.state.auth.verify(&message.token).await?;
-        let same = fresh.tenant == who.tenant
-            && fresh.role == who.role
-            && fresh.player == who.player
-            && fresh.world == who.world;
-        if !same {
-            return Err(Problem::new(
-                Code::Forbidden,
-                "the new token must be for the same tenant, role, player and world",
-            )
-            .param("token"));
+    ) -> Result<(), Failed> {
+        let message: AuthRefresh = parse(text)?;
+        let fresh = self.state.auth.verify(&message.token).await.map_err(Problem::from);
+        let fresh = fresh.and_then(|fresh| same_caller(who, fresh));
+        if self.came_by_hop {
+            return match fresh {
+                Ok(fresh) => {
+                    *self.principal.lock() = without_end(&fresh);
+                    self.leave_if_refused();
+                    Ok(())
+                }
+                // The other node goes by another token than this one.
+                Err(refused) => {
+                    connection.close(close::UNAUTHENTICATED, "unauthenticated");
+                    Err(nowhere(refused))
+                }
+            };
         }
+        let fresh = fresh.map_err(nowhere)?;
         let expires_at = fresh.expires_at;
         *self.principal.lock() = fresh;
         self.watch_expiry(connection);
+        if self.leave_if_refused() {
+            return Ok(());
+        }
+        self.send_to_all(connection, text);
         let _ = connection.send(events::write(&AuthRefreshed {
             kind: "auth.refreshed",
             re,
@@ -455,6 +467,33 @@ impl Inner {
         }));
         Ok(())
     }
+
+    /// Closes the socket if its token was revoked while it was being checked: whoever looked through what is open found the
+    /// token of before. Returns whether it was.
+    pub(super) fn leave_if_refused(&self) -> bool {
+        let Err(refused) = self.state.auth.check_standing(&self.who()) else {
+            return false;
+        };
+        let open = self.place.lock().as_ref().map(|(_, open)| Arc::clone(open));
+        if let Some(open) = open {
+            open.shut(&refused.into());
+        }
+        true
+    }
+}
+
+/// `fresh`, if it is the caller's as well.
+fn same_caller(who: &Principal, fresh: Principal) -> Result<Principal, Problem> {
+    let same =
+        fresh.tenant == who.tenant && fresh.role == who.role && fresh.player == who.player && fresh.world == who.world;
+    if same {
+        return Ok(fresh);
+    }
+    Err(Problem::new(
+        Code::Forbidden,
+        "the new token must be for the same tenant, role, player and world",
+    )
+    .param("token"))
 }
 
 /// What to tell, and about which dialogue. Boxed: it is large, and most messages do not fail.

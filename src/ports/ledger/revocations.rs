@@ -30,7 +30,7 @@ pub struct Revocation {
     pub revoked: Revoked,
     /// From then on no such token is valid anyway.
     pub matters_until: DateTime<Utc>,
-    /// When it was last written.
+    /// When it was last written, by the ledger's clock. Of one that is passed to be stored it is ignored.
     pub at: DateTime<Utc>,
 }
 

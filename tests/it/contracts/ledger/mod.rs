@@ -64,7 +64,7 @@ macro_rules! ledger_contract {
         mod $adapter {
             ledger_contract!(@tests $subject;
                 tenants: ensure_adds_once_and_all_lists, a_tenant_is_made_changed_and_listed;
-                revocations: the_latest_moments_count, what_no_longer_matters_is_pruned;
+                revocations: the_latest_moments_count, revocations_are_dated_by_the_ledgers_clock, what_no_longer_matters_is_pruned;
                 authored: worlds_are_put_read_listed_and_versioned, npcs_need_their_world,
                     deleting_a_world_hides_it_and_ends_its_dialogues,
                     deleting_an_npc_ends_the_dialogues_it_speaks_in,

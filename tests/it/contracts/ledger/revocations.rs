@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use colloquy::{
     ports::ledger::{
         PruneBefore,
@@ -25,8 +26,16 @@ async fn add<S: Subject>(f: &Fixture<S>, scope: &TenantScope, revocation: &Revoc
 }
 
 pub async fn the_latest_moments_count<S: Subject>(f: &Fixture<S>) {
+    // Without when they were written.
     let since = async |at| {
-        let mut found = f.ledger().revocations.since(at).await.unwrap();
+        let found = f.ledger().revocations.since(at).await.unwrap();
+        let mut found: Vec<_> = found
+            .into_iter()
+            .map(|revocation| Revocation {
+                at: f.now(),
+                ..revocation
+            })
+            .collect();
         found.sort_by(|a, b| (&a.tenant, &a.revoked).cmp(&(&b.tenant, &b.revoked)));
         found
     };
@@ -42,10 +51,9 @@ pub async fn the_latest_moments_count<S: Subject>(f: &Fixture<S>) {
     add(f, &f.other, &foreign).await;
     let mut all = vec![token.clone(), subject, player.clone(), foreign];
     all.sort_by(|a, b| (&a.tenant, &a.revoked).cmp(&(&b.tenant, &b.revoked)));
-    assert_eq!(since(began).await, all);
+    assert_eq!(since(DateTime::UNIX_EPOCH).await, all);
 
-    f.clock.advance(Duration::from_mins(1));
-    let later = f.now();
+    let later = after(f, f.ledger().nodes.time().await.unwrap()).await;
     assert!(since(later).await.is_empty());
     // Earlier moments take nothing back.
     let earlier = Revoked::Player(f.player.clone(), began - Duration::from_hours(1));
@@ -56,14 +64,34 @@ pub async fn the_latest_moments_count<S: Subject>(f: &Fixture<S>) {
         &revocation(f, &f.scope, Revoked::Token("t1".to_owned()), 5),
     )
     .await;
-    let mut again = vec![
-        Revocation { at: later, ..player },
-        revocation(f, &f.scope, token.revoked, 5),
-    ];
+    let mut again = vec![player, revocation(f, &f.scope, token.revoked, 5)];
     again.sort_by(|a, b| a.revoked.cmp(&b.revoked));
     assert_eq!(since(later).await, again);
     let page = colloquy::ports::PageRequest { limit: 9, after: None };
     assert_eq!(f.ledger().audit.list(&f.scope, &page).await.unwrap().items.len(), 5);
+}
+
+/// What time it is by the ledger's clock, once that is after `moment`.
+async fn after<S: Subject>(f: &Fixture<S>, moment: DateTime<Utc>) -> DateTime<Utc> {
+    loop {
+        let now = f.ledger().nodes.time().await.unwrap();
+        if now > moment {
+            return now;
+        }
+    }
+}
+
+/// Nodes' clocks differ: by one that is ahead what others write would look old.
+pub async fn revocations_are_dated_by_the_ledgers_clock<S: Subject>(f: &Fixture<S>) {
+    let before = f.ledger().nodes.time().await.unwrap();
+    for at in [f.now() + Duration::from_hours(9_000), DateTime::UNIX_EPOCH] {
+        let revoked = Revoked::Token("t1".to_owned());
+        let revocation = revocation(f, &f.scope, revoked, 1);
+        add(f, &f.scope, &Revocation { at, ..revocation }).await;
+        let found = f.ledger().revocations.since(before).await.unwrap();
+        let now = f.ledger().nodes.time().await.unwrap();
+        assert!(found.len() == 1 && found[0].at <= now, "{found:?} at {now}");
+    }
 }
 
 pub async fn what_no_longer_matters_is_pruned<S: Subject>(f: &Fixture<S>) {
@@ -79,7 +107,7 @@ pub async fn what_no_longer_matters_is_pruned<S: Subject>(f: &Fixture<S>) {
     assert_eq!(prune(&f.other, 9).await, 0);
     assert_eq!(prune(&f.scope, 1).await, 1);
     assert_eq!(prune(&f.scope, 9).await, 1);
-    let left = f.ledger().revocations.since(f.now()).await.unwrap();
+    let left = f.ledger().revocations.since(DateTime::UNIX_EPOCH).await.unwrap();
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].revoked, Revoked::Token("t3".to_owned()));
 }

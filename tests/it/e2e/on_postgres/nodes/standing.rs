@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
 use colloquy::tenancy::Role;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     Nodes,
@@ -79,5 +80,39 @@ fn a_tenant_that_is_disabled_at_one_node_is_silent_at_every_other() {
         let nodes = Nodes::start(2, &[("COLLOQUY__TENANTS", "studio"), slow]).await;
         conversation(&nodes.servers[1], true).await;
         talk_stops_and_goes_on(&nodes.data, &nodes.servers[0]).await;
+    });
+}
+
+/// The id of a token.
+fn id_of(token: &str) -> String {
+    let claims = token.split('.').nth(1).unwrap();
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(claims).unwrap();
+    let claims: Value = serde_json::from_slice(&claims).unwrap();
+    claims["jti"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_socket_at_another_node_goes_with_the_token_it_has_now() {
+    run(async {
+        let nodes = Nodes::start(2, &[]).await;
+        let (session, resume_token) = nodes.session(0).await;
+        let [opened, fresh] = [0, 1].map(|_| nodes.servers[0].token("demo", Role::Player, Some("p1")));
+        let mut socket = Socket::open(nodes.servers[1].address, &opened).await;
+        resume(&mut socket, &session, &resume_token, 1).await;
+        socket.send(&json!({"type": "auth.refresh", "token": fresh})).await;
+        socket.until("auth.refreshed").await;
+        assert_eq!(socket.say(&session, "And you?").await.turn, 2);
+
+        let admin = rest(&nodes.servers[0], "demo", Role::Admin);
+        let revoke = async |token: &str| {
+            let body = json!({"jti": id_of(token)});
+            let answer = admin.call(Method::POST, "/v1/tokens:revoke", Some(&body)).await;
+            assert_eq!(answer.0, 204, "{}", answer.1);
+        };
+        revoke(&opened).await;
+        // The owner goes by the new one as well.
+        assert_eq!(socket.say(&session, "Still there?").await.turn, 3);
+        revoke(&fresh).await;
+        assert_eq!(closed(&mut socket).await, 4401);
     });
 }

@@ -230,11 +230,27 @@ impl Node {
 
     /// The conversation's actor, spawned if there is none.
     pub async fn conversation(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<NpcConversation>, SessionError> {
+        self.conversation_that(false, key).await
+    }
+
+    /// As [`Self::conversation`]; one that is spawned says nothing by itself until it is asked for something.
+    pub async fn sleeping_conversation(
+        self: &Arc<Self>,
+        key: &SessionKey,
+    ) -> Result<Addr<NpcConversation>, SessionError> {
+        self.conversation_that(true, key).await
+    }
+
+    async fn conversation_that(
+        self: &Arc<Self>,
+        sleeps: bool,
+        key: &SessionKey,
+    ) -> Result<Addr<NpcConversation>, SessionError> {
         self.dialogue(&self.conversations, key, |generation, log, live| {
             let (node, their_key) = (Arc::clone(self), key.clone());
             NpcConversation::start_in_arbiter(self.arbiter(key), move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX);
-                NpcConversation::new(node, their_key, generation, log, live)
+                NpcConversation::new(node, their_key, generation, log, live, sleeps)
             })
         })
         .await

@@ -126,20 +126,23 @@ impl NpcConversations {
         self.ask(scope, id, |ask| Request::View { ask }).await
     }
 
-    /// Adds a listener. With `last_seq`, events after it are delivered again first, in order.
+    /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. One that paces itself and is not in
+    /// memory goes on if the listener `wakes` it; or else it sleeps until somebody does.
     pub async fn attach(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
+        wakes: bool,
     ) -> Result<Attached, SessionError> {
-        self.ask(scope, id, |ask| Request::Attach {
+        let request = |ask| Request::Attach {
             listener: Arc::clone(&listener),
             last_seq,
+            wakes,
             ask,
-        })
-        .await
+        };
+        self.ask_one(scope, id, !wakes, request).await
     }
 
     /// Takes a listener off. Unknown ones are fine.
@@ -329,6 +332,17 @@ impl NpcConversations {
         id: DialogueId,
         request: impl Fn(Ask<T>) -> Request,
     ) -> Result<T, SessionError> {
+        self.ask_one(scope, id, false, request).await
+    }
+
+    /// As [`Self::ask`]; one that is not in memory comes into it `asleep`.
+    async fn ask_one<T>(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        asleep: bool,
+        request: impl Fn(Ask<T>) -> Request,
+    ) -> Result<T, SessionError> {
         if id.kind() != DialogueKind::NpcConversation {
             return Err(SessionError::NotFound);
         }
@@ -337,6 +351,13 @@ impl NpcConversations {
         if let Some(node) = node.owned_elsewhere(&key, is_here).await {
             return Err(SessionError::Elsewhere { node });
         }
-        ask(node, scope.tenant(), async || node.conversation(&key).await, request).await
+        let actor = async || {
+            if asleep {
+                node.sleeping_conversation(&key).await
+            } else {
+                node.conversation(&key).await
+            }
+        };
+        ask(node, scope.tenant(), actor, request).await
     }
 }

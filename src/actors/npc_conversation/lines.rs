@@ -89,7 +89,7 @@ impl NpcConversation {
             return self.finish_ending(ctx);
         }
         let Phase::Ready(loaded) = &self.phase else { return };
-        if loaded.closed || self.node.is_draining() || self.node.is_disabled(&self.key.0) {
+        if loaded.closed || self.asleep || self.node.is_draining() || self.node.is_disabled(&self.key.0) {
             return self.stepping.clear();
         }
         let settings = &self.node.ports.settings.conversation;

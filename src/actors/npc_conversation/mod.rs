@@ -67,6 +67,8 @@ pub(super) enum Request {
     Attach {
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
+        /// Whether a conversation that sleeps goes on for it.
+        wakes: bool,
         ask: Ask<Attached>,
     },
     /// Says one line now.
@@ -93,7 +95,7 @@ pub(super) enum Request {
     },
 }
 
-/// Lines may be said again: the tenant is no longer disabled.
+/// Lines may be said again: the tenant is no longer disabled, or it is asleep no longer.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct GoOn;
@@ -141,6 +143,8 @@ pub(super) struct NpcConversation {
     ending: Option<Ending>,
     drained: Option<oneshot::Sender<bool>>,
     drain_saw_line: bool,
+    /// It is in memory for those who only watch, and says nothing by itself until somebody else comes.
+    asleep: bool,
     used: Instant,
     /// How long the last line took, for `retry_after`.
     last_line: Duration,
@@ -160,7 +164,14 @@ struct Ending {
 }
 
 impl NpcConversation {
-    pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>, live: Live) -> Self {
+    pub fn new(
+        node: Arc<Node>,
+        key: SessionKey,
+        generation: u64,
+        log: Arc<EventLog>,
+        live: Live,
+        asleep: bool,
+    ) -> Self {
         let used = node.ports.clock.instant();
         Self {
             node,
@@ -184,6 +195,7 @@ impl NpcConversation {
             ending: None,
             drained: None,
             drain_saw_line: false,
+            asleep,
             used,
             last_line: Duration::from_millis(800),
             live: Some(live),
@@ -273,7 +285,7 @@ impl NpcConversation {
         self.log.not_committed(&told);
         // What the store could not tell now, the chores ask again; nobody else would.
         let conversations = &self.node.conversations;
-        if matches!(error, SessionError::Store(_)) {
+        if matches!(error, SessionError::Store(_)) && !self.asleep {
             conversations.not_loaded(&self.key, self.generation);
         } else {
             self.node.dialogue_ends(conversations, &self.key, self.generation);
@@ -285,6 +297,10 @@ impl NpcConversation {
 
     fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
         self.touch();
+        if self.asleep && !matches!(request, Request::Attach { wakes: false, .. }) {
+            self.asleep = false;
+            ctx.notify(GoOn);
+        }
         let interrupts = matches!(request, Request::Interrupt { .. });
         let loaded = match &self.phase {
             Phase::Ready(loaded) if interrupts || !self.moving.is_busy() => loaded,
@@ -303,6 +319,7 @@ impl NpcConversation {
             Request::Attach {
                 listener,
                 last_seq,
+                wakes: _,
                 ask,
             } => self.attach(listener, last_seq, ask, ctx),
             refused if self.drained.is_some() || self.node.is_draining() => refused.refuse(SessionError::Draining),
@@ -405,7 +422,10 @@ impl NpcConversation {
     /// Whether it says lines without being asked.
     fn paces_itself(&self) -> bool {
         match &self.phase {
-            Phase::Ready(loaded) => loaded.dialogue.options.auto && !loaded.dialogue.options.paused && !loaded.closed,
+            Phase::Ready(loaded) => {
+                let options = &loaded.dialogue.options;
+                options.auto && !options.paused && !loaded.closed && !self.asleep
+            }
             Phase::Loading => true,
         }
     }

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use super::world::{Ear, PATIENCE, World, dialogue_settings, settings, until};
+use super::world::{PATIENCE, World, dialogue_settings, settings, until};
 use crate::{
     actors::{
-        Interrupted, Listener, NewConversation, SessionError, TakeBack, npc_conversation::handle::NpcConversations,
-        session,
+        Interrupted, NewConversation, SessionError, TakeBack, npc_conversation::handle::NpcConversations, session,
     },
     dialogue::turn::TurnError,
     ids::{DialogueId, NpcId},
@@ -44,13 +43,6 @@ impl World {
             interrupters: Interrupters::default(),
         };
         self.talks().create(&self.scope, new).await.unwrap().id
-    }
-
-    pub(super) async fn watch(&self, id: DialogueId, last_seq: Option<u64>) -> Arc<Ear> {
-        let ear = Ear::new();
-        let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
-        self.talks().attach(&self.scope, id, listener, last_seq).await.unwrap();
-        ear
     }
 
     pub(super) async fn step(&self, id: DialogueId) -> Arc<Turn> {

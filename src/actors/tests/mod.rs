@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod after_turn;
+mod asleep;
 mod conversation;
 mod cuts;
 mod disabled;

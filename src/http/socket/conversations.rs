@@ -23,7 +23,7 @@ use crate::{
     },
     ids::DialogueId,
     ports::ledger::dialogues::DialogueStatus,
-    tenancy::Principal,
+    tenancy::{Principal, Role},
 };
 
 impl Inner {
@@ -52,7 +52,11 @@ impl Inner {
         let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
         let ear = Arc::new(Ear::new(connection.clone(), who.role, include).in_place_of(heard_by));
         let conversations = self.state.sessions.npc_conversations();
-        let attached = conversations.attach(&scope, id, ear.clone(), message.last_seq).await?;
+        // A viewer changes nothing, and spends nothing.
+        let wakes = who.role != Role::Viewer;
+        let attached = conversations
+            .attach(&scope, id, ear.clone(), message.last_seq, wakes)
+            .await?;
         if let Some((listener, _)) = before {
             conversations.detach(&scope, id, listener);
         }

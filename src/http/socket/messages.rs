@@ -203,7 +203,8 @@ messages! {
         session_id: DialogueId,
     }
     /// Watches NPCs talk: `npc_conversation.created` tells how it stands, and its events follow. A player
-    /// may watch what it was let into.
+    /// may watch what it was let into. A conversation that paces itself goes on, should a restart have stopped it; not for a
+    /// viewer, who hears of it once somebody else has it go on.
     ConversationWatch = "npc_conversation.watch" {
         #[schema(value_type = String)]
         conversation_id: DialogueId,

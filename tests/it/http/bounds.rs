@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use colloquy::{http::docs, tenancy::Role};
+use colloquy::{
+    http::docs,
+    ids::DialogueKind,
+    ports::ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus},
+    tenancy::{Role, TenantScope},
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -212,4 +217,44 @@ async fn a_viewer_watches_and_changes_nothing() {
     // What is open to be said in is no more open to a viewer.
     let say = json!({"type": "player.say", "session_id": session, "text": "hello"});
     assert_eq!(refused(&mut socket, say).await, "forbidden");
+}
+
+#[actix_web::test]
+async fn a_viewer_has_no_conversation_go_on() {
+    let server = Server::start();
+    let (_, backend) = Vale::make(&server).await;
+    let services = &server.state.services;
+    // As a restart leaves it: in the ledger alone.
+    let asleep = Dialogue {
+        id: services.ids.dialogue(DialogueKind::NpcConversation),
+        world: "vale".parse().unwrap(),
+        npcs: vec!["ergen".parse().unwrap(), "mira".parse().unwrap()],
+        player: None,
+        witnesses: Vec::new(),
+        resume_token_hash: Vec::new(),
+        status: DialogueStatus::Open,
+        options: DialogueOptions {
+            auto: true,
+            ..DialogueOptions::default()
+        },
+        cause: None,
+        created_at: services.clock.now(),
+        updated_at: services.clock.now(),
+        head_turn: 0,
+    };
+    let scope = TenantScope::new("acme".parse().unwrap());
+    services.ledger.dialogues.create(&scope, &asleep).await.unwrap();
+    let watch = json!({"type": "npc_conversation.watch", "conversation_id": asleep.id});
+    let mut viewer = server.socket(&server.token("acme", Role::Viewer, None)).await;
+    for _ in 0..2 {
+        viewer.send(watch.clone()).await;
+        let created = viewer.until("npc_conversation.created").await;
+        assert_eq!((&created["auto"], &created["head_turn"]), (&json!(true), &json!(0)));
+        // Long enough for a line to begin.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    viewer.send(json!({"type": "ping", "t": 1})).await;
+    assert_eq!(viewer.next().await.unwrap()["type"], "pong", "nothing was begun");
+    backend.get(&format!("/v1/npc-conversations/{}", asleep.id)).await;
+    assert_eq!(viewer.until("npc_turn.started").await["turn"], 1);
 }

@@ -114,7 +114,17 @@ fn a_player_sends_no_more_messages_through_the_sockets_of_other_nodes() {
             resume(&mut socket, &session, &token, 1).await;
             sockets.push((socket, session));
         }
-        // Each node lets ten of them through, and what comes back in the meantime.
+        // It has no more sockets at the owner.
+        let (session, token) = nodes.session(0).await;
+        let mut third = nodes.servers[1].player("p1").await;
+        third
+            .send(&json!({"type": "session.resume", "event_id": "r", "session_id": session, "resume_token": token}))
+            .await;
+        let error = &third.next().await["error"];
+        assert_eq!(error["code"], "rate_limited", "{error}");
+        assert_eq!(error["message"], "a player may have 2 sockets open at once");
+
+        // Nor more messages: each node lets ten of them through, and what comes back in the meantime.
         for (socket, session) in &mut sockets {
             for _ in 0..30 {
                 let cut = json!({"type": "player.interrupt", "event_id": "i", "session_id": session});
@@ -130,14 +140,5 @@ fn a_player_sends_no_more_messages_through_the_sockets_of_other_nodes() {
         }
         let refused = counted(&nodes.servers[0], r#"colloquy_errors_total{code="rate_limited"}"#).await;
         assert!(refused >= 5.0, "the owner refused {refused}");
-
-        // Nor has it more sockets there.
-        let (session, token) = nodes.session(0).await;
-        let mut third = nodes.servers[1].player("p1").await;
-        third
-            .send(&json!({"type": "session.resume", "event_id": "r", "session_id": session, "resume_token": token}))
-            .await;
-        let event = third.next().await;
-        assert_eq!(event["error"]["code"], "rate_limited", "{event}");
     });
 }

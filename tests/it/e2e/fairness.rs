@@ -1,38 +1,218 @@
-//! A tenant at ten times its quota, in everything that a node's tenants share, beside one that only talks.
+//! A tenant at ten times its quota, in each thing that a node's tenants share, beside one that does what it always does.
+//!
+//! Quiet and loud rounds take turns, and the medians of their 95th percentiles are compared: what else the machine does
+//! hits both.
 
 use std::{
     collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use colloquy::{
-    mock_llm::{self, MockOptions},
+    mock_llm::{self, MockHandle, MockOptions},
     tenancy::Role,
 };
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+    time::sleep,
+};
 
 use super::fresh;
-use crate::support::{Rest, Server, Socket, run};
+use crate::support::{Data, Rest, Server, Socket, eventually, run};
 
-const PLAYERS: usize = 3;
-const TURNS: usize = 6;
 const ROUNDS: usize = 3;
-/// Requests of the loud tenant that are always under way: each is followed by the next at once.
-const LOUD: usize = 40;
+/// A 95th percentile may rise to so many times what it is alone.
+const TIMES: f64 = 1.5;
+/// Of what takes a few milliseconds, this much more is noise.
+const NOISE: Duration = Duration::from_millis(25);
+/// What the loud tenant does is nobody's turn for so long.
+const BREATH: Duration = Duration::from_millis(20);
 
-async fn world(admin: &Rest) {
-    admin
-        .call(Method::PUT, "/v1/worlds/vale", Some(&json!({"name": "Vale"})))
-        .await;
-    let npc = json!({"name": "Ergen", "persona": {"description": "A smith."}});
-    admin.call(Method::PUT, "/v1/worlds/vale/npcs/ergen", Some(&npc)).await;
+/// A server with two tenants, and what its models are.
+struct Shared {
+    server: Server,
+    address: SocketAddr,
+    metrics: Rest,
+    _models: MockHandle,
+}
+
+impl Shared {
+    async fn with(data: Data, latency_ms: u64) -> Self {
+        let models = mock_llm::start(MockOptions {
+            latency_ms,
+            jitter_ms: latency_ms / 4,
+            ..MockOptions::default()
+        })
+        .unwrap();
+        let data = data.with(&[("COLLOQUY__TENANTS", r#"["quiet", "loud"]"#)]);
+        let server = data.with_mock(&models.base_url()).spawn();
+        for tenant in ["quiet", "loud"] {
+            let admin = Rest::new(server.address, server.token(tenant, Role::Admin, None));
+            let npc = json!({"name": "Ergen", "persona": {"description": "A smith."}});
+            for (path, body) in [
+                ("/v1/worlds/vale", json!({"name": "Vale"})),
+                ("/v1/worlds/vale/npcs/ergen", npc),
+            ] {
+                let (status, answer) = admin.call(Method::PUT, path, Some(&body)).await;
+                assert!(status.is_success(), "{answer}");
+            }
+        }
+        Self {
+            address: server.address,
+            metrics: Rest::new(server.address, String::new()),
+            server,
+            _models: models,
+        }
+    }
+
+    fn token(&self, tenant: &str, player: Option<&str>) -> String {
+        let role = player.map_or(Role::Backend, |_| Role::Player);
+        self.server.token(tenant, role, player)
+    }
+    fn backend(&self, tenant: &str) -> Rest {
+        Rest::new(self.address, self.token(tenant, None))
+    }
+
+    /// A figure of `/metrics`, by the beginning of its line.
+    async fn figure(&self, name: &str) -> f64 {
+        let metrics = self.metrics.text("/metrics").await;
+        let of = |line: &str| line.strip_prefix(name)?.trim().parse::<f64>().ok();
+        metrics.lines().filter_map(of).sum()
+    }
+
+    /// What `quiet` waits alone and beside the loud tenant. It fails if one of its requests does.
+    async fn compare<L: Future<Output = ()>>(
+        &self,
+        resource: &str,
+        quiet: impl AsyncFn(usize) -> Vec<Duration>,
+        loud: impl Fn(Arc<Loud>) -> L + Clone + Send + 'static,
+        is_full: impl AsyncFn(&Loud) -> bool,
+    ) -> Figures {
+        let (mut alone, mut beside) = (Vec::new(), Vec::new());
+        let answers = Arc::new(Loud::default());
+        // What is waited for once is not what is measured.
+        quiet(2 * ROUNDS).await;
+        for round in 0..ROUNDS {
+            alone.push(p95(quiet(2 * round).await));
+            let shouting = Shouting::start(Arc::clone(&answers), loud.clone());
+            eventually("the loud tenant to have all it can get", async || {
+                is_full(&answers).await.then_some(())
+            })
+            .await;
+            beside.push(p95(quiet(2 * round + 1).await));
+            shouting.end();
+        }
+        let figures = Figures {
+            alone: median(alone),
+            beside: median(beside),
+            answers: answers.answers.lock().clone(),
+        };
+        println!("| {resource} | {figures} |");
+        assert!(
+            figures.beside < figures.alone.mul_f64(TIMES).max(figures.alone + NOISE),
+            "{resource}: {figures}"
+        );
+        figures
+    }
+}
+
+struct Figures {
+    alone: Duration,
+    beside: Duration,
+    /// What the loud tenant was answered: statuses, and how often.
+    answers: BTreeMap<u16, usize>,
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let times = self.beside.as_secs_f64() / self.alone.as_secs_f64();
+        write!(
+            f,
+            "p95 alone {:.1?} | beside {:.1?} | {times:.2} | loud: {:?}",
+            self.alone, self.beside, self.answers
+        )
+    }
+}
+
+fn p95(mut waited: Vec<Duration>) -> Duration {
+    waited.sort();
+    waited[waited.len() * 95 / 100]
+}
+
+fn median(mut of: Vec<Duration>) -> Duration {
+    of.sort();
+    of[of.len() / 2]
+}
+
+/// What the loud tenant is told, and was answered.
+#[derive(Default)]
+struct Loud {
+    stop: AtomicBool,
+    answers: Mutex<BTreeMap<u16, usize>>,
+}
+
+impl Loud {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Relaxed)
+    }
+    fn count(&self, status: u16) {
+        *self.answers.lock().entry(status).or_default() += 1;
+    }
+    fn answered(&self, status: u16) -> usize {
+        self.answers.lock().get(&status).copied().unwrap_or_default()
+    }
+}
+
+/// A thread of its own, so that the quiet tenant's client is not what is slow.
+struct Shouting {
+    loud: Arc<Loud>,
+    thread: JoinHandle<()>,
+}
+
+impl Shouting {
+    fn start<L: Future<Output = ()>>(loud: Arc<Loud>, shout: impl FnOnce(Arc<Loud>) -> L + Send + 'static) -> Self {
+        loud.stop.store(false, Relaxed);
+        let theirs = Arc::clone(&loud);
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(shout(theirs));
+        });
+        Self { loud, thread }
+    }
+    fn end(self) {
+        self.loud.stop.store(true, Relaxed);
+        self.thread.join().unwrap();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what a client waits is measured by the client's clock"
+)]
+async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
+    let asked = Instant::now();
+    let done = work.await;
+    (done, asked.elapsed())
+}
+
+/// `count` times one after the other.
+async fn each(count: usize, work: impl AsyncFn(usize)) -> Vec<Duration> {
+    let mut waited = Vec::new();
+    for number in 0..count {
+        waited.push(timed(work(number)).await.1);
+    }
+    waited
 }
 
 /// A session of a player; a status, if there is none.
@@ -49,127 +229,295 @@ async fn turn(backend: &Rest, session: &str) -> u16 {
     backend.call(Method::POST, &path, Some(&line)).await.0.as_u16()
 }
 
-/// What a few players wait for their turns, in sessions of their own.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what a client waits is measured by the client's clock"
-)]
-async fn talk(backend: &Rest, round: usize) -> Vec<Duration> {
-    let players = (0..PLAYERS).map(async |player| {
-        let session = session(backend, &format!("q{round}-{player}"))
-            .await
-            .expect("a session is refused");
-        let mut waited = Vec::new();
-        for _ in 0..TURNS {
-            let asked = Instant::now();
-            assert_eq!(turn(backend, &session).await, 200, "a turn of the quiet tenant fails");
-            waited.push(asked.elapsed());
-        }
-        waited
-    });
-    join_all(players).await.concat()
-}
-
-/// Goes on until it is told to stop; counts what it was answered.
-async fn shout(backend: Rest, worker: usize, stop: Arc<AtomicBool>, answers: Arc<Mutex<BTreeMap<u16, usize>>>) {
-    let mut own: Option<String> = None;
-    let mut count = 0;
-    while !stop.load(Relaxed) {
-        count += 1;
-        let status = match &own {
-            // A new dialogue now and then: those before stay in memory.
-            Some(session) if count % 4 != 0 => turn(&backend, session).await,
-            _ => match session(&backend, &format!("l{worker}-{count}")).await {
-                Ok(session) => {
-                    own = Some(session);
-                    201
-                }
-                Err(status) => status,
-            },
-        };
-        *answers.lock().entry(status).or_default() += 1;
-        if status == 429 {
-            // Ten times the quota, not as fast as the machine can.
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+/// A turn in a session of its own.
+async fn first_turn(backend: &Rest, player: &str) -> u16 {
+    match session(backend, player).await {
+        Ok(session) => turn(backend, &session).await,
+        Err(status) => status,
     }
-}
-
-/// As many sockets as there are to be had.
-async fn sockets(server: &Server, tenant: &str) -> Vec<Socket> {
-    let token = server.token(tenant, Role::Backend, None);
-    let mut open = Vec::new();
-    while let Ok(socket) = Socket::try_open(server.address, &token).await {
-        open.push(socket);
-    }
-    open
-}
-
-fn p95(mut waited: Vec<Duration>) -> Duration {
-    waited.sort();
-    waited[waited.len() * 95 / 100]
 }
 
 #[test]
-fn a_tenant_at_ten_times_its_quota_fails_and_slows_no_other() {
+fn dialogues_in_memory() {
     run(async {
-        let mock = mock_llm::start(MockOptions {
-            latency_ms: 300,
-            ..MockOptions::default()
-        })
-        .unwrap();
-        let server = fresh(&[
-            ("COLLOQUY__TENANTS", r#"["quiet", "loud"]"#),
-            ("COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S", "20"),
+        let caps = [
+            ("COLLOQUY__ACTORS__MAX_SESSIONS", "20"),
+            ("COLLOQUY__ACTORS__IDLE_S", "3600"),
+        ];
+        let shared = Shared::with(fresh(&caps), 80).await;
+        let (quiet, loud) = (shared.backend("quiet"), shared.backend("loud"));
+        let talk = async |round| {
+            each(6, async |number| {
+                let status = first_turn(&quiet, &format!("q{round}-{number}")).await;
+                assert_eq!(status, 200, "a turn of the quiet tenant fails");
+            })
+            .await
+        };
+        // Each stays in memory after its one turn.
+        let shout = move |told: Arc<Loud>| {
+            let loud = loud.clone();
+            async move {
+                let workers = (0..3).map(async |worker| {
+                    while told.goes_on() {
+                        told.count(first_turn(&loud, &format!("l{worker}")).await);
+                        sleep(BREATH).await;
+                    }
+                });
+                join_all(workers).await;
+            }
+        };
+        let is_full = async |_: &Loud| shared.figure("colloquy_actors{kind=\"session\"}").await >= 16.0;
+        let figures = shared.compare("dialogues in memory", talk, shout, is_full).await;
+        assert!(figures.answers[&200] > 40, "it never wanted more than there are");
+    });
+}
+
+#[test]
+fn sockets() {
+    run(async {
+        let shared = Shared::with(fresh(&[("COLLOQUY__SOCKET__MAX_OPEN", "20")]), 0).await;
+        let (address, tokens) = (shared.address, [None, Some("p")]);
+        let of_quiet = tokens.map(|player| shared.token("quiet", player));
+        let open = async |_| {
+            let mut waited = Vec::new();
+            for token in of_quiet.iter().cycle().take(16) {
+                let (opened, took) = timed(Socket::try_open(address, token)).await;
+                assert!(opened.is_ok(), "a socket of the quiet tenant is refused");
+                waited.push(took);
+                drop(opened);
+                // The loud tenant has sixteen at most.
+                eventually("the server to see it closed", async || {
+                    (shared.figure("colloquy_sockets_open").await <= 16.0).then_some(())
+                })
+                .await;
+            }
+            waited
+        };
+        // Sockets of its backend and of ten players, without end.
+        let mut of_loud = vec![shared.token("loud", None)];
+        of_loud.extend((0..10).map(|player| shared.token("loud", Some(&format!("l{player}")))));
+        let shout = move |told: Arc<Loud>| {
+            let of_loud = of_loud.clone();
+            async move {
+                let mut held = Vec::new();
+                for token in of_loud.iter().cycle() {
+                    if !told.goes_on() {
+                        break;
+                    }
+                    match Socket::try_open(address, token).await {
+                        Ok(socket) => {
+                            told.count(101);
+                            held.push(socket);
+                        }
+                        Err(status) => {
+                            told.count(status.as_u16());
+                            sleep(BREATH / 4).await;
+                        }
+                    }
+                }
+            }
+        };
+        let is_full = async |told: &Loud| {
+            let open = shared.figure("colloquy_sockets_open").await;
+            open >= 16.0 && told.answered(429) > 0
+        };
+        let figures = shared.compare("sockets", open, shout, is_full).await;
+        assert!(figures.answers[&429] > 10, "{figures}");
+    });
+}
+
+/// Connections from another address than the quiet tenant's.
+async fn connection(to: SocketAddr) -> Option<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    socket.bind(SocketAddr::new(from, 0)).unwrap();
+    socket.connect(to).await.ok()
+}
+
+#[test]
+fn requests_under_way() {
+    run(async {
+        let caps = [
+            ("COLLOQUY__HTTP__MAX_CONNECTIONS", "50"),
+            ("COLLOQUY__ACTORS__MAX_IN_FLIGHT", "10"),
+        ];
+        let shared = Shared::with(fresh(&caps), 80).await;
+        let address = shared.address;
+        let quiet = shared.backend("quiet");
+        let own = session(&quiet, "q").await.unwrap();
+        let talk = async |_| {
+            each(6, async |_| {
+                assert_eq!(turn(&quiet, &own).await, 200, "a turn of the quiet tenant fails");
+            })
+            .await
+        };
+        // Each waits for the rest of its body.
+        let head = format!(
+            "POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+             Content-Length: 100\r\n\r\n{{",
+            shared.token("loud", None)
+        );
+        let shout = move |told: Arc<Loud>| {
+            let head = head.clone();
+            async move {
+                let workers = (0..100).map(async |_| {
+                    while told.goes_on() {
+                        let Some(mut stream) = connection(address).await else {
+                            continue;
+                        };
+                        let asked = async {
+                            stream.write_all(head.as_bytes()).await?;
+                            let mut status = [0; 12];
+                            stream.read_exact(&mut status).await.map(|_| status)
+                        };
+                        tokio::select! {
+                            answer = asked => if let Ok(status) = answer {
+                                told.count(String::from_utf8_lossy(&status[9..]).parse().unwrap());
+                            },
+                            () = async { while told.goes_on() { sleep(BREATH).await } } => {}
+                        }
+                        sleep(BREATH * 10).await;
+                    }
+                });
+                join_all(workers).await;
+            }
+        };
+        let is_full = async |told: &Loud| told.answered(429) > 10;
+        shared.compare("requests under way", talk, shout, is_full).await;
+        assert!(
+            shared
+                .figure("colloquy_share_refusals_total{resource=\"requests\"}")
+                .await
+                > 10.0
+        );
+    });
+}
+
+#[test]
+fn connections() {
+    run(async {
+        let shared = Shared::with(fresh(&[("COLLOQUY__HTTP__MAX_CONNECTIONS", "30")]), 0).await;
+        let address = shared.address;
+        let token = shared.token("quiet", None);
+        let read = async |_| {
+            each(16, async |_| {
+                let newcomer = Rest::new(address, token.clone());
+                let status = newcomer.status("/v1/worlds/vale").await;
+                assert_eq!(status.as_u16(), 200, "a request of the quiet tenant fails");
+            })
+            .await
+        };
+        // Connections that ask for nothing; where one is cut there is another at once.
+        let shout = move |told: Arc<Loud>| async move {
+            let workers = (0..60).map(async |_| {
+                while told.goes_on() {
+                    let Some(mut stream) = connection(address).await else {
+                        continue;
+                    };
+                    let end = async {
+                        while told.goes_on() {
+                            sleep(BREATH).await;
+                        }
+                    };
+                    tokio::select! {
+                        _ = stream.read_u8() => told.count(0),
+                        () = end => {}
+                    }
+                    sleep(BREATH * 10).await;
+                }
+            });
+            join_all(workers).await;
+        };
+        let is_full =
+            async |told: &Loud| told.answered(0) > 10 && shared.figure("colloquy_connections_open").await >= 29.0;
+        shared.compare("connections", read, shout, is_full).await;
+    });
+}
+
+#[test]
+fn calls_of_a_model() {
+    run(async {
+        let caps = [
             ("COLLOQUY__LLM__CONCURRENCY", "8"),
             ("COLLOQUY__LLM__TENANT_CONCURRENCY", "8"),
-            ("COLLOQUY__ACTORS__MAX_IN_FLIGHT", "30"),
-            ("COLLOQUY__ACTORS__MAX_SESSIONS", "40"),
-            ("COLLOQUY__ACTORS__IDLE_S", "1"),
-            ("COLLOQUY__LEDGER__WRITE_QUEUE", "32"),
-            ("COLLOQUY__SOCKET__MAX_OPEN", "20"),
-            ("COLLOQUY__HTTP__MAX_CONNECTIONS", "120"),
-        ])
-        .with_mock(&mock.base_url())
-        .spawn();
-        let of = |tenant: &str, role| Rest::new(server.address, server.token(tenant, role, None));
-        for tenant in ["quiet", "loud"] {
-            world(&of(tenant, Role::Admin)).await;
-        }
-        let quiet = of("quiet", Role::Backend);
-        let (mut alone, mut beside) = (Vec::new(), Vec::new());
-        let answers = Arc::new(Mutex::new(BTreeMap::new()));
-        // What is waited for once each is not what is measured.
-        talk(&quiet, ROUNDS).await;
-        for round in 0..ROUNDS {
-            alone.extend(talk(&quiet, 2 * round).await);
-
-            let held = sockets(&server, "loud").await;
-            assert!((10..20).contains(&held.len()), "{} sockets", held.len());
-            let stop = Arc::new(AtomicBool::new(false));
-            let loud: Vec<_> = (0..LOUD)
-                .map(|worker| tokio::spawn(shout(of("loud", Role::Backend), worker, stop.clone(), answers.clone())))
-                .collect();
-            beside.extend(talk(&quiet, 2 * round + 1).await);
-            let token = server.token("quiet", Role::Backend, None);
-            assert!(
-                Socket::try_open(server.address, &token).await.is_ok(),
-                "no socket is left"
-            );
-            stop.store(true, Relaxed);
-            for worker in loud {
-                worker.await.unwrap();
+        ];
+        let shared = Shared::with(fresh(&caps), 200).await;
+        let (quiet, loud) = (shared.backend("quiet"), shared.backend("loud"));
+        let own = join_all(["q0", "q1", "q2"].map(|player| session(&quiet, player))).await;
+        let talk = async |_| {
+            let players = own.iter().map(async |own| {
+                each(3, async |_| {
+                    let own = own.as_ref().unwrap();
+                    assert_eq!(turn(&quiet, own).await, 200, "a turn of the quiet tenant fails");
+                })
+                .await
+            });
+            join_all(players).await.concat()
+        };
+        let shout = move |told: Arc<Loud>| {
+            let loud = loud.clone();
+            async move {
+                let workers = (0..16).map(async |worker| {
+                    let own = session(&loud, &format!("l{worker}")).await.unwrap();
+                    while told.goes_on() {
+                        told.count(turn(&loud, &own).await);
+                    }
+                });
+                join_all(workers).await;
             }
-        }
-        let (alone, beside) = (p95(alone), p95(beside));
-        let answers = answers.lock().clone();
-        println!(
-            "p95 of a turn alone {alone:?}, beside the loud tenant {beside:?}; the loud one was answered {answers:?}"
-        );
-        assert!(answers.get(&429).is_some_and(|refused| *refused > 20), "{answers:?}");
-        assert!(
-            beside < alone.mul_f64(1.5),
-            "p95 of a turn: {alone:?} alone, {beside:?} beside the loud tenant"
-        );
+        };
+        let is_full = async |_: &Loud| shared.figure("colloquy_model_calls{state=\"running\"}").await >= 8.0;
+        shared.compare("calls of a model", talk, shout, is_full).await;
+    });
+}
+
+#[test]
+fn writes_that_wait() {
+    do_not_wait_for_a_tenant(Data::new);
+}
+
+#[test]
+fn writes_that_wait_on_postgres() {
+    do_not_wait_for_a_tenant(Data::on_postgres);
+}
+
+fn do_not_wait_for_a_tenant(column: impl FnOnce(&[(&str, &str)]) -> Data) {
+    run(async {
+        let caps = [
+            ("COLLOQUY__LEDGER__WRITE_QUEUE", "16"),
+            ("COLLOQUY__LEDGER__CONNECTIONS", "4"),
+            ("COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S", "0"),
+        ];
+        let shared = Shared::with(column(&caps), 0).await;
+        let (quiet, loud) = (shared.backend("quiet"), shared.backend("loud"));
+        let make = async |round| {
+            each(16, async |number| {
+                let made = session(&quiet, &format!("q{round}-{number}")).await;
+                assert!(made.is_ok(), "a write of the quiet tenant fails: {made:?}");
+            })
+            .await
+        };
+        // As many at once as there are places, and more, again and again.
+        let shout = move |told: Arc<Loud>| {
+            let loud = loud.clone();
+            async move {
+                while told.goes_on() {
+                    let burst = (0..30).map(|player| {
+                        let loud = loud.clone();
+                        async move { session(&loud, &format!("l{player}")).await.err().unwrap_or(201) }
+                    });
+                    for status in join_all(burst).await {
+                        told.count(status);
+                    }
+                    sleep(BREATH * 5).await;
+                }
+            }
+        };
+        let is_full = async |told: &Loud| told.answered(503) > 0;
+        shared.compare("writes that wait", make, shout, is_full).await;
+        let refused = shared
+            .figure("colloquy_share_refusals_total{resource=\"writes\"}")
+            .await;
+        assert!(refused > 0.0);
     });
 }

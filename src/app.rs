@@ -278,6 +278,7 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
             id: id.clone(),
             name: id.to_string(),
             enabled: true,
+            budget: None,
             created_at: now,
             version: 1,
         };

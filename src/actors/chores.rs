@@ -27,6 +27,10 @@ const KEEP_ANSWERS: Duration = Duration::from_hours(24);
 const FORGET_ANSWERS_EVERY: Duration = Duration::from_hours(1);
 /// How often the ledger is to look for tables that have grown: a new one is filled within seconds.
 const COUNT_TABLES_EVERY: Duration = Duration::from_secs(1);
+/// How often a node that is one of several reads what tenants used on all of them.
+const BUDGETS_AMONG_NODES: Duration = Duration::from_secs(2);
+/// How often a node does that is alone: the operator may have changed a budget in another process.
+const BUDGETS_ALONE: Duration = Duration::from_secs(30);
 /// Jobs taken on for one tenant in one sweep; its curator fetches the rest.
 const SWEEP_JOBS: usize = 32;
 /// Dialogues whose turn was to be said anew that are looked after for one tenant in one sweep.
@@ -51,6 +55,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     let mut last_sweep = None;
     let mut last_forget = None;
     let mut last_count = None;
+    let mut last_budgets = None;
     let mut to_prune = VecDeque::new();
     let every = Duration::from_millis(node.settings.chores_ms.max(10));
     loop {
@@ -67,6 +72,11 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
         revive(&node).await;
         done("writing usage", write_usage(&node, &mut unwritten)).await;
         done("relaying the outbox", relay(&node)).await;
+        if last_budgets.is_none_or(|last| now.saturating_duration_since(last) >= budgets_every(&node)) {
+            last_budgets = Some(now);
+            done("reading budgets", node.ports.budgets.refresh(&node.ports.ledger)).await;
+        }
+        node.ports.budgets.count_again(&node.ports.ledger).await;
         if last_count.is_none_or(|last| now.saturating_duration_since(last) >= COUNT_TABLES_EVERY) {
             last_count = Some(now);
             done("counting tables that have grown", count_tables(&node)).await;
@@ -83,6 +93,14 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
         }
     }
     done("writing usage", write_usage(&node, &mut unwritten)).await;
+}
+
+/// Others use the same budgets; of what this node uses alone it has count.
+fn budgets_every(node: &Node) -> Duration {
+    match &node.membership {
+        Some(_) => BUDGETS_AMONG_NODES,
+        None => BUDGETS_ALONE,
+    }
 }
 
 /// Runs one chore; a failure is logged and the chore comes again. `true`: it went well.
@@ -187,6 +205,7 @@ async fn prune(node: &Node, to_prune: &mut VecDeque<TenantScope>) -> Result<(), 
         traces: since(keep.traces_d),
         verdicts: since(keep.verdicts_d),
         unsaid: since(keep.unsaid_d),
+        unchanged: since(keep.unchanged_d),
         // Whatever this node's clock says, others may still have to read them.
         revocations: Some(now - TimeDelta::days(1)),
     };

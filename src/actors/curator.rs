@@ -162,7 +162,7 @@ impl Curator {
         if lane.running || lane.blocked_until.is_some_and(|until| until > now) {
             return;
         }
-        if self.draining.is_some() {
+        if self.draining.is_some() || may_not_call(&self.node, &self.scope) {
             return;
         }
         lane.blocked_until = None;
@@ -323,7 +323,7 @@ impl Curator {
     /// Settles what is marked, in this tenant, one after the other. What fails stays marked and comes
     /// again with the next tick.
     fn settle(&mut self, ctx: &mut Context<Self>) {
-        if self.draining.is_some() {
+        if self.draining.is_some() || may_not_call(&self.node, &self.scope) {
             return;
         }
         if self.settling != Settling::Idle {
@@ -367,8 +367,16 @@ impl Curator {
     }
 }
 
-/// Leases due jobs of a tenant to this node.
+/// Whether the tenant has used up what its jobs may use of models today: they wait.
+fn may_not_call(node: &Node, scope: &TenantScope) -> bool {
+    !node.ports.budgets.may_do_jobs(scope.tenant())
+}
+
+/// Leases due jobs of a tenant to this node; none where they have to wait.
 pub(super) async fn lease(node: &Node, scope: &TenantScope, limit: usize) -> Result<Vec<Job>, StoreError> {
+    if may_not_call(node, scope) {
+        return Ok(Vec::new());
+    }
     let now = node.ports.clock.now();
     let until = now + Duration::from_secs(node.ports.settings.jobs.lease_s);
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);

@@ -230,6 +230,8 @@ impl Sessions {
         for npc in new.npcs.iter().chain(&new.witnesses) {
             node.authored(scope, &new.world, npc).await?;
         }
+        let budgets = &node.ports.budgets;
+        let place = budgets.dialogue(&node.ports.ledger, scope, Some(&new.player)).await?;
         let resume_token = resume_token::generate();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
@@ -253,6 +255,7 @@ impl Sessions {
         if !node.ports.ledger.dialogues.create(scope, &dialogue).await? {
             return Ok(None);
         }
+        place.keep();
         // No other process gave out numbers of this one.
         let first = LastSeq {
             seq: CREATED_SEQ,

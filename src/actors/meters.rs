@@ -9,7 +9,10 @@ use super::mailbox::Kind;
 use crate::{
     dialogue::turn::{TurnError, event_error},
     ids::{DialogueId, DialogueKind},
-    ports::ledger::{jobs::Job, meters::Counted},
+    ports::{
+        ledger::{jobs::Job, meters::Counted},
+        llm::LlmError,
+    },
 };
 
 /// Seconds of what runs after a turn: models are slow, and what failed is tried again much later.
@@ -28,11 +31,17 @@ const FAILURES: [&str; 6] = [
 ];
 
 /// Whether a turn came to nothing by nobody's wish. One that was fenced is counted as a [`FencedWrite`]: a save that
-/// is restored ends many so, and they are no reason to wake anybody.
+/// is restored ends many so, and they are no reason to wake anybody. Budgets have a count of their own.
 fn is_failure(error: &TurnError) -> bool {
     !matches!(
         error,
-        TurnError::CutBeforeReply | TurnError::Unsaid | TurnError::Closed | TurnError::KeyTaken | TurnError::Fenced
+        TurnError::CutBeforeReply
+            | TurnError::Unsaid
+            | TurnError::Closed
+            | TurnError::KeyTaken
+            | TurnError::Fenced
+            | TurnError::OverBudget(_)
+            | TurnError::Model(LlmError::OverBudget(_))
     )
 }
 
@@ -273,7 +282,7 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{StoreError, llm::LlmError};
+    use crate::ports::StoreError;
 
     #[test]
     fn what_an_actor_adds_goes_with_it() {

@@ -50,6 +50,7 @@ use crate::{
         ledger::{
             dialogues::{Interrupters, NextSpeaker, Playback},
             rewinds::Rewound,
+            usage::OverBudget,
         },
     },
     shares::NoPlace,
@@ -304,6 +305,8 @@ pub enum SessionError {
     Overloaded { retry_after: Duration },
     #[error("{0}")]
     OverShare(NoPlace),
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     #[error("the server is shutting down")]
     Draining,
     #[error("this session lives on node {node}")]

@@ -10,6 +10,7 @@ use crate::{
     dialogue::{
         self, Services,
         jobs::{JobError, JobReport},
+        models::{Budgets, let_in},
         npc_conversation::{Member, choose_speaker},
         prompt::Preview,
         rewind::{Moved, RewindError, RewindRequest},
@@ -33,6 +34,7 @@ use crate::{
             urgency::{first_of_all, in_background, patiently},
             usage::UsageDelta,
         },
+        llm::LlmError,
     },
     tenancy::TenantScope,
 };
@@ -46,6 +48,7 @@ pub(super) struct Ports {
     pub disabled: DisabledTenants,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<IdSource>,
+    pub budgets: Arc<Budgets>,
 }
 
 impl From<&Services> for Ports {
@@ -57,6 +60,7 @@ impl From<&Services> for Ports {
             disabled: services.disabled.clone(),
             clock: Arc::clone(&services.clock),
             ids: Arc::clone(&services.ids),
+            budgets: Arc::clone(services.models.budgets()),
         }
     }
 }
@@ -117,7 +121,11 @@ impl UseCases for Services {
         choose_speaker(self, scope, dialogue, language, cast, history).await
     }
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-        in_background(dialogue::jobs::run(self, scope, job)).await
+        self.models
+            .budgets()
+            .check_day(scope.tenant())
+            .map_err(LlmError::from)?;
+        in_background(Box::pin(let_in(dialogue::jobs::run(self, scope, job)))).await
     }
     async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
         first_of_all(dialogue::rewind::rewind(self, request)).await

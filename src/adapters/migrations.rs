@@ -36,6 +36,7 @@ histories! {
     "0014_locked_promises"
     "0015_keys"
     "0016_write_probe"
+    "0017_budgets"
 }
 
 /// Of files named `<version>_<description>`, each with its text.

@@ -114,6 +114,7 @@ pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyh
             id: tenant,
             name: "Demo".into(),
             enabled: true,
+            budget: None,
             created_at: now,
             version: 1,
         })

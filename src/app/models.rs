@@ -58,7 +58,9 @@ pub(super) fn models(
     if telemetry.hash_tenants {
         meters = meters.hashing_tenants();
     }
-    let models = Models::measured(table, limits(config), meters, clock);
+    let models = Models::measured(table, limits(config), meters, clock)
+        .within(config.budgets)
+        .with_models_of_npcs(&config.llm.npc_models);
     Ok(match &config.llm.tokenizer_file {
         Some(path) => models.counting_others_by(vocabulary(path)?),
         None => models,

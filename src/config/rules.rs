@@ -3,6 +3,8 @@
 
 mod auth;
 
+use std::collections::BTreeSet;
+
 use figment::value::{Num, Value};
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
@@ -235,6 +237,26 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
 /// RFC 7518 §3.2: an HS256 key has at least as many bits as the hash.
 const SECRET_BYTES: usize = 32;
 
+/// Models that may be called and have no price, each once.
+fn unpriced(config: &Config) -> BTreeSet<&str> {
+    let llm = &config.llm;
+    let routes = llm
+        .tasks
+        .all()
+        .into_iter()
+        .flat_map(|(_, task)| task.model.iter().chain(&task.fallback));
+    let called = routes
+        .chain(&llm.model)
+        .chain(&llm.npc_models)
+        .chain(&config.embedder.model);
+    let names = called
+        .filter(|name| *name != "scripted")
+        .map(|name| llm.endpoint_of(name).1);
+    names
+        .filter(|name| llm.prices.iter().all(|price| price.model != *name))
+        .collect()
+}
+
 fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let llm = &config.llm;
     let not_http = "must be a URL that starts with http:// or https://";
@@ -271,6 +293,22 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
                     format!("`{model}` needs llm.base_url, or an endpoint in front: \"endpoint:model\""),
                 );
             }
+        }
+    }
+    for model in &llm.npc_models {
+        if llm.endpoint_of(model).0.is_some() {
+            fault(
+                "llm.npc_models",
+                format!("`{model}` must be without an endpoint: NPCs are answered by that of llm.tasks.reply"),
+            );
+        }
+    }
+    if config.budgets.cost_per_day > 0.0 {
+        for model in unpriced(config) {
+            fault(
+                "budgets.cost_per_day",
+                format!("needs a price of `{model}` in llm.prices"),
+            );
         }
     }
     let embedder = &config.embedder;

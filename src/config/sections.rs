@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use crate::{
     actors::{ActorSettings, player_socket::SocketSettings},
     dialogue::{
-        models::{ModelPrice, places_for_jobs},
+        models::{BudgetSettings, ModelPrice, places_for_jobs},
         settings::{
             ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
             SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
@@ -47,6 +47,7 @@ pub struct Config {
     pub vectors: VectorsSection,
     pub auth: AuthSection,
     pub limits: LimitSettings,
+    pub budgets: BudgetSettings,
     pub llm: LlmSection,
     pub embedder: EmbedderSection,
     pub turn: TurnSettings,
@@ -295,6 +296,7 @@ pub struct LlmSection {
     pub concurrency: usize,
     pub tenant_concurrency: usize,
     pub prices: Vec<ModelPrice>,
+    pub npc_models: Vec<String>,
     /// A `tokenizer.json` for the models whose vocabulary is not bundled.
     #[serde(deserialize_with = "path_if_set")]
     pub tokenizer_file: Option<PathBuf>,

@@ -541,3 +541,23 @@ fn a_secret_before_is_as_long_and_another() {
     let before = ("COLLOQUY__AUTH__HS256_PREVIOUS_SECRET", before.as_str());
     assert!(Config::load(&with_env(&[auth, before])).is_ok());
 }
+
+#[test]
+fn a_budget_of_money_needs_the_price_of_every_model() {
+    let priced = [
+        ("COLLOQUY__LLM__BASE_URL", "http://127.0.0.1:1/v1"),
+        ("COLLOQUY__LLM__MODEL", "large"),
+        ("COLLOQUY__LLM__NPC_MODELS", r#"["small"]"#),
+        ("COLLOQUY__BUDGETS__COST_PER_DAY", "5"),
+    ];
+    let found = faults(&[&priced[..], &[("COLLOQUY__LLM__PRICES", r#"["small=1/1/1"]"#)]].concat());
+    assert_eq!(keys(&found), ["budgets.cost_per_day"]);
+    assert!(found[0].what.contains("`large`"), "{}", found[0].what);
+    let all = ("COLLOQUY__LLM__PRICES", r#"["small=1/1/1", "large=2/1/4"]"#);
+    Config::load(&with_env(&[&priced[..], &[all]].concat())).unwrap();
+    let wrong = [
+        ("COLLOQUY__BUDGETS__WARN_AT", "1.5"),
+        ("COLLOQUY__BUDGETS__TURNS", "-1"),
+    ];
+    assert_eq!(keys(&faults(&wrong)), ["budgets.turns", "budgets.warn_at"]);
+}

@@ -3,6 +3,7 @@
 
 mod answer;
 mod breaker;
+mod budgets;
 mod call;
 mod gate;
 mod meters;
@@ -14,6 +15,7 @@ mod usage;
 mod tests;
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -23,6 +25,7 @@ use std::{
 
 pub use self::{
     answer::{parse_json_answer, salvage_list, salvage_sentences},
+    budgets::{BudgetLine, BudgetSettings, Budgets, let_in},
     gate::{Capacity, places_for_jobs},
     meters::{ModelMeters, ModelPrice},
     routes::{Route, RouteTable, TaskDefaults},
@@ -32,13 +35,13 @@ use self::{
     breaker::Breakers,
     call::{End, Manner, Persistence, Streamed, Whole},
     gate::{Gate, Permit, Urgency},
-    usage::{Book, Metered, Payer},
+    usage::{Asked, Book, Metered, Payer, is_paid_for},
 };
 use crate::{
-    memory::{tokens::TokenCounter, trace::CallTrace, turn::Usage},
+    memory::{authored::Npc, tokens::TokenCounter, trace::CallTrace, turn::Usage},
     ports::{
         clock::Clock,
-        embedder::{EmbedAs, Embedder},
+        embedder::{EmbedAs, Embedder, EmbedderInfo},
         ledger::usage::UsageDelta,
         llm::{ChatMessage, Chunk, Completion, JsonSchema, LlmError, LlmRequest, Task},
     },
@@ -53,7 +56,7 @@ pub struct Ask {
     pub task: Task,
     pub messages: Vec<ChatMessage>,
     pub json_schema: Option<JsonSchema>,
-    /// Replaces the route's first model, for an NPC that names one.
+    /// Replaces the route's first model, for an NPC that names one ([`Models::model_of_npc`]).
     pub model: Option<String>,
     /// Twice the route's output cap: the answer before ended at the cap.
     pub more_room: bool,
@@ -112,6 +115,9 @@ pub struct Models {
     gate: Gate,
     book: Arc<Book>,
     meters: Arc<ModelMeters>,
+    budgets: Arc<Budgets>,
+    /// Models that NPCs may name, besides that of the reply route.
+    of_npcs: HashSet<String>,
     clock: Arc<dyn Clock>,
     /// Counts the tokens of models whose vocabulary is not bundled.
     unknown: TokenCounter,
@@ -133,11 +139,14 @@ impl Models {
     pub fn measured(routes: RouteTable, limits: ModelLimits, mut meters: ModelMeters, clock: Arc<dyn Clock>) -> Self {
         meters.know(&routes);
         let meters = Arc::new(meters);
+        let budgets = Arc::new(Budgets::new(BudgetSettings::default(), meters.clone(), clock.clone()));
         Self {
             breakers: Breakers::new(&routes, &limits),
             gate: Gate::new(limits.tenant_concurrency),
-            book: Arc::new(Book::new(clock.clone(), meters.clone())),
+            book: Arc::new(Book::new(clock.clone(), meters.clone(), budgets.clone())),
             meters,
+            budgets,
+            of_npcs: HashSet::new(),
             routes,
             limits,
             clock,
@@ -148,6 +157,20 @@ impl Models {
     #[must_use]
     pub fn counting_others_by(mut self, counter: TokenCounter) -> Self {
         self.unknown = counter;
+        self
+    }
+    /// Tenants may use no more than this.
+    #[must_use]
+    pub fn within(mut self, settings: BudgetSettings) -> Self {
+        let (meters, clock) = (self.meters.clone(), self.clock.clone());
+        self.budgets = Arc::new(Budgets::new(settings, meters, clock));
+        self.book = Arc::new(Book::new(self.clock.clone(), self.meters.clone(), self.budgets.clone()));
+        self
+    }
+    /// NPCs may name these models, besides that of the reply route; `*` stands for any model.
+    #[must_use]
+    pub fn with_models_of_npcs(mut self, models: &[String]) -> Self {
+        self.of_npcs = models.iter().cloned().collect();
         self
     }
     /// Asks for a whole answer. The trace is there for failures too.
@@ -230,6 +253,10 @@ impl Models {
             return (Ok(Vec::new()), trace);
         }
         let attempts = AtomicU32::new(0);
+        if let Err(over) = self.budgets.check_call(scope.tenant()) {
+            self.finish(&mut trace, started, &attempts, Some(&over.into()));
+            return (Err(over.into()), trace);
+        }
         let urgency = match kind {
             EmbedAs::Query => Urgency::Player,
             EmbedAs::Passage => Urgency::Nobody,
@@ -248,14 +275,17 @@ impl Models {
                     attempts: &attempts,
                     ended: &|end| self.attempt_ended(scope, EMBEDDING, &info.model, end),
                 }
-                .run(|| embedder.embed(kind, texts))
+                .run(|| async {
+                    let asked = self.asked(scope, EMBEDDING, &info.model, || embedded(&info.model, texts));
+                    let answer = embedder.embed(kind, texts).await;
+                    asked.ended(&answer);
+                    answer
+                })
                 .await
             }
         };
         if result.is_ok() {
-            // The file of another vocabulary is that of the models that write.
-            let counter = TokenCounter::for_model(&info.model);
-            trace.usage.prompt_tokens = usage::counted(counter, texts.iter().map(String::as_str));
+            trace.usage = embedded(&info.model, texts);
             self.book.record(scope.tenant(), EMBEDDING, &info.model, trace.usage);
         }
         self.finish(&mut trace, started, &attempts, result.as_ref().err());
@@ -270,6 +300,38 @@ impl Models {
     #[must_use]
     pub fn under_way(&self) -> (usize, usize) {
         self.gate.under_way()
+    }
+    /// What tenants may use.
+    #[must_use]
+    pub fn budgets(&self) -> &Arc<Budgets> {
+        &self.budgets
+    }
+    /// Whether NPCs may name this model. Of others the server's own is used in their place.
+    #[must_use]
+    pub fn may_be_named(&self, model: &str) -> bool {
+        self.of_npcs.contains(model) || self.of_npcs.contains(ANY_MODEL) || model == self.model_of(Task::Reply)
+    }
+    /// The model that an NPC names, if it may.
+    #[must_use]
+    pub fn model_of_npc<'a>(&self, npc: &'a Npc) -> Option<&'a str> {
+        npc.model.as_deref().filter(|model| self.may_be_named(model))
+    }
+    /// What so many tokens of a model cost, in the currency of `llm.prices`; `None`: it has no price.
+    #[must_use]
+    pub fn cost_of(&self, model: &str, prompt: u64, cached: u64, completion: u64) -> Option<f64> {
+        Some(self.meters.price(model)?.of(prompt, cached, completion))
+    }
+    /// A model that may be called and has no price, if there is one. `embedder` is that of the server.
+    #[must_use]
+    pub fn without_price<'a>(&'a self, embedder: &'a EmbedderInfo) -> Option<&'a str> {
+        let routes = Task::ALL.into_iter().flat_map(|task| self.routes.chain(task));
+        let called = routes
+            .filter(|route| !route.llm.is_offline())
+            .map(|route| route.model_named(None));
+        called
+            .chain(self.of_npcs.iter().map(String::as_str))
+            .chain((!embedder.offline).then_some(embedder.model.as_str()))
+            .find(|model| self.meters.price(model).is_none())
     }
     /// Usage since the last call of this, to be written to the ledger.
     pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
@@ -309,6 +371,10 @@ impl Models {
         let mut trace = blank_trace(task.as_str());
         chain[0].model_named(ask.model.as_deref()).clone_into(&mut trace.model);
         let attempts = AtomicU32::new(0);
+        if let Err(over) = self.budgets.check_call(scope.tenant()) {
+            self.finish(&mut trace, started, &attempts, Some(&over.into()));
+            return (Err(over.into()), trace);
+        }
         let urgency = Urgency::of(task);
         let Some(permit) = self.gate.enter(scope.tenant(), urgency, chain[0].timeout).await else {
             self.finish(&mut trace, started, &attempts, Some(&OVER_QUOTA));
@@ -351,7 +417,15 @@ impl Models {
                 attempts: &attempts,
                 ended: &|end| self.attempt_ended(scope, task.as_str(), &trace.model, end),
             };
-            result = persistence.run(|| manner.ask(route.llm.as_ref(), &request)).await;
+            let prompt = || usage::unreported(self.counter_of(&trace.model), &request.messages, "");
+            result = persistence
+                .run(|| async {
+                    let asked = self.asked(scope, task.as_str(), &trace.model, prompt);
+                    let answer = manner.ask(route.llm.as_ref(), &request).await;
+                    asked.ended(&answer);
+                    answer
+                })
+                .await;
             match &result {
                 Ok(_) => break,
                 Err(error) => tracing::warn!(
@@ -382,8 +456,27 @@ impl Models {
             End::Answered => self.meters.attempted(task, model, None),
             End::Failed(error) => {
                 self.meters.attempted(task, model, Some(error));
-                self.book.record(scope.tenant(), task, model, Usage::default());
+                if !is_paid_for(error) {
+                    self.book.record(scope.tenant(), task, model, Usage::default());
+                }
             }
+        }
+    }
+
+    fn asked<'a, F: Fn() -> Usage>(
+        &'a self,
+        scope: &'a TenantScope,
+        task: &'static str,
+        model: &'a str,
+        prompt: F,
+    ) -> Asked<'a, F> {
+        Asked {
+            book: &self.book,
+            tenant: scope.tenant(),
+            task,
+            model,
+            prompt,
+            is_open: true,
         }
     }
 
@@ -402,10 +495,21 @@ impl Models {
 
 /// The name of embedder calls in traces and accounts.
 const EMBEDDING: &str = "embedding";
+/// In the list of models that NPCs may name: any.
+const ANY_MODEL: &str = "*";
 /// The tenant's calls fill its share.
 const OVER_QUOTA: LlmError = LlmError::RateLimited { retry_after: None };
 /// So do all tenants' calls together that of an endpoint.
 const ENDPOINT_FULL: LlmError = LlmError::RateLimited { retry_after: None };
+
+/// What it takes to embed texts. The file of another vocabulary is that of the models that write.
+fn embedded(model: &str, texts: &[String]) -> Usage {
+    let counter = TokenCounter::for_model(model);
+    Usage {
+        prompt_tokens: usage::counted(counter, texts.iter().map(String::as_str)),
+        ..Usage::default()
+    }
+}
 
 /// An answer, with what must outlive it.
 struct Answered<T> {

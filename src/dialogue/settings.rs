@@ -158,6 +158,8 @@ pub struct RetentionSettings {
     pub verdicts_d: u32,
     /// Turns that were taken back and that no save has, with all they had taught; 30.
     pub unsaid_d: u32,
+    /// Sessions in which nothing was ever said, and answers to those who took nothing back; 1.
+    pub unchanged_d: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -168,7 +170,7 @@ pub struct JobSettings {
     /// Attempts before a job whose model answers, and whose answers are of no use, is dead; 2.
     pub max_useless: u32,
     /// How long after it was written a job is still tried again when a model or the store could not
-    /// be reached, in seconds; 86,400.
+    /// be reached, in seconds, and `max_attempts` times in any case; 86,400.
     pub give_up_after_s: u64,
     /// How long a job may run before another may take it, in seconds; 120.
     pub lease_s: u64,

@@ -31,7 +31,7 @@ pub use self::{
     failure::event_error,
     going_on::{Beginning, Unfinished},
 };
-use super::{Services, events::ReplyDone, npc_conversation::Scene, scenarios::Unlocking};
+use super::{Services, events::ReplyDone, models::let_in, npc_conversation::Scene, scenarios::Unlocking};
 use crate::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
     memory::{
@@ -49,6 +49,7 @@ use crate::{
             dialogues::Dialogue,
             jobs::Job,
             urgency::{first_of_all, urgently},
+            usage::OverBudget,
         },
     },
     tenancy::{Principal, TenantScope},
@@ -185,6 +186,9 @@ pub struct CommittedTurn {
 /// Why a turn was not committed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TurnError {
+    /// The tenant may say, or store, no more for now.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     /// Every model of the reply route failed.
     #[error("the model failed: {0}")]
     Model(#[from] crate::ports::llm::LlmError),
@@ -239,7 +243,8 @@ pub async fn run(
 ) -> Result<CommittedTurn, TurnError> {
     let stopwatch = Stopwatch::since(input.accepted_at, services.clock.as_ref());
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
-    let spoken = tokio::time::timeout(limit, async {
+    let budgets = services.models.budgets();
+    let speaking = async {
         // Each step in a box of its own: the future of a turn would be as large as all it ever holds.
         let gathering = Box::pin(gather::gather_timed(services, &input, Classify::of(&input), &stopwatch));
         let gathering = gathering.instrument(debug_span!("turn.gather"));
@@ -251,9 +256,13 @@ pub async fn run(
         let speaking = Box::pin(speak(services, &input, question, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
         Ok((gathered, prompt, assemble_ms, reply))
+    };
+    let spoken = tokio::time::timeout(limit, async {
+        let place = budgets.turn(&services.ledger, &input.scope).await?;
+        let_in(speaking).await.map(|spoken| (place, spoken))
     });
     match spoken.await.unwrap_or(Err(TurnError::TimedOut)) {
-        Ok((gathered, prompt, assemble_ms, reply)) => {
+        Ok((place, (gathered, prompt, assemble_ms, reply))) => {
             let done_seq = feed.done(reply.done(&input));
             let timings = timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
             let is_cut = reply.status == TurnStatus::Interrupted;
@@ -272,11 +281,13 @@ pub async fn run(
             let committing = Box::pin(commit(services, &input, feed, spoken));
             let committing = committing.instrument(debug_span!("turn.commit"));
             // Somebody may cut in while it is committed, and then waits for that.
-            if is_cut {
+            let committed = if is_cut {
                 first_of_all(committing).await
             } else {
                 urgently(committing).await
-            }
+            }?;
+            place.keep();
+            Ok(committed)
         }
         Err(error) => {
             feed.done(failure::told(&input, &error));

@@ -17,7 +17,7 @@ use crate::{
     actors::SessionError,
     dialogue::{remember::HandError, turn::TurnError},
     ids::NodeId,
-    ports::{StoreError, llm::LlmError},
+    ports::{StoreError, ledger::usage::OverBudget, llm::LlmError},
     shares::NoPlace,
     tenancy::{
         auth::{AuthError, MintError},
@@ -92,6 +92,7 @@ codes! {
     LineEmpty = "line_empty", UNPROCESSABLE_ENTITY, "The line is empty";
     PromptTooLarge = "prompt_too_large", UNPROCESSABLE_ENTITY, "Persona and rules exceed the prompt budget";
     TooManySessions = "too_many_sessions", TOO_MANY_REQUESTS, "This socket has too many sessions open";
+    BudgetSpent = "budget_spent", TOO_MANY_REQUESTS, "The tenant has used up a budget";
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests";
     QueueFull = "queue_full", TOO_MANY_REQUESTS, "Too many lines wait already";
     NotSupported = "not_supported", NOT_IMPLEMENTED, "This server does not offer that";
@@ -300,6 +301,7 @@ impl From<SessionError> for Problem {
             SessionError::QueueFull { retry_after, .. } => Self::new(Code::QueueFull, detail).retry_after(retry_after),
             SessionError::Overloaded { retry_after } => Self::new(Code::Overloaded, detail).retry_after(retry_after),
             SessionError::OverShare(over) => over.into(),
+            SessionError::OverBudget(over) => over.into(),
             SessionError::Draining => Self::new(Code::Draining, detail),
             // Which node it is would tell nothing that a client could use.
             SessionError::Elsewhere { node } => Self {
@@ -345,9 +347,17 @@ impl From<StoreError> for Problem {
     }
 }
 
+impl From<OverBudget> for Problem {
+    fn from(over: OverBudget) -> Self {
+        Self::new(Code::BudgetSpent, over.to_string()).retry_after(over.retry_after)
+    }
+}
+
 impl From<LlmError> for Problem {
     fn from(error: LlmError) -> Self {
-        tracing::warn!(%error, "the model failed");
+        if !matches!(error, LlmError::OverBudget(_)) {
+            tracing::warn!(%error, "the model failed");
+        }
         match error {
             LlmError::Timeout => Self::new(Code::ModelTimeout, "the language model did not answer in time"),
             LlmError::Unavailable(_) => Self::new(Code::ModelUnavailable, "the language model cannot be reached"),
@@ -361,6 +371,7 @@ impl From<LlmError> for Problem {
             // What the endpoint said may quote the prompt or name the account: it stays in the log.
             LlmError::Refused(_) => Self::new(Code::ModelFailed, "the language model refused the request"),
             LlmError::Broken(_) => Self::new(Code::ModelFailed, "the language model's answer broke off"),
+            LlmError::OverBudget(over) => over.into(),
         }
     }
 }
@@ -368,6 +379,7 @@ impl From<LlmError> for Problem {
 impl From<&TurnError> for Problem {
     fn from(error: &TurnError) -> Self {
         match error {
+            TurnError::OverBudget(over) => (*over).into(),
             TurnError::Model(error) => error.clone().into(),
             TurnError::Store(error) => error.clone().into(),
             TurnError::Fenced => Self::new(Code::WrongNode, error.to_string()),
@@ -386,6 +398,7 @@ impl From<HandError> for Problem {
     fn from(error: HandError) -> Self {
         match error {
             HandError::Store(error) => error.into(),
+            HandError::Embedder(LlmError::OverBudget(over)) => over.into(),
             HandError::Embedder(error) => {
                 tracing::warn!(%error, "the embedder failed");
                 Self::new(

@@ -41,7 +41,7 @@ pub struct NpcBody {
     #[garde(length(max = 32))]
     #[schema(value_type = Vec<String>, max_items = 32)]
     factions: Vec<FactionId>,
-    /// Replaces the configured reply model.
+    /// Replaces the configured reply model: one that the operator lets NPCs name (`llm.npc_models`).
     #[serde(default)]
     #[garde(inner(length(chars, max = 200), custom(label)))]
     #[schema(min_length = 1, max_length = 200)]
@@ -163,6 +163,11 @@ pub async fn put_npc(
     let wanted = IfMatch::of_put(&request)?;
     let at = state.services.clock.now();
     let npc = body.value.into_npc(world.clone(), id.clone(), at)?;
+    if let Some(model) = &npc.model
+        && !state.services.models.may_be_named(model)
+    {
+        return Err(Problem::field("model", "is not one that the operator lets NPCs name"));
+    }
     to_the_end(async move {
         let store = &state.services.ledger.authored;
         if wanted == IfMatch::Exists && store.npc(&caller.scope, &world, &id).await?.is_none() {

@@ -284,7 +284,7 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
         }
 }
 
-/// Opens a session between a player and an NPC.
+/// Opens a session between a player and an NPC. One in which nothing is said is deleted after `retention.unchanged_d` (a day).
 #[utoipa::path(
     tag = "sessions",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key finds the session that the first made, as it is by now, with a new resume token in place of the first, which is void then")),

@@ -21,6 +21,7 @@ use crate::{
     ports::ledger::{
         audit::Edit,
         tenants::{Tenant, TenantChange, TenantEdit},
+        usage::TenantBudget,
     },
 };
 
@@ -32,6 +33,8 @@ pub struct TenantView {
     name: String,
     /// Tokens of a disabled tenant are refused.
     enabled: bool,
+    /// What it may use, where that is not what every tenant may.
+    budget: Option<BudgetBody>,
     /// The `ETag`, as a number.
     version: u32,
     created_at: DateTime<Utc>,
@@ -43,9 +46,74 @@ impl From<Tenant> for TenantView {
             id: tenant.id,
             name: tenant.name,
             enabled: tenant.enabled,
+            budget: tenant.budget.map(BudgetBody::from),
             version: tenant.version,
             created_at: tenant.created_at,
         }
+    }
+}
+
+/// What a tenant may use. What is left out is as for every tenant (`[budgets]` of the configuration); 0: any amount.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetBody {
+    /// Tokens of all model calls and embeddings of a day (UTC).
+    #[serde(default)]
+    #[garde(inner(range(max = MOST)))]
+    #[schema(maximum = 1_000_000_000_000u64)]
+    tokens_per_day: Option<u64>,
+    /// What the calls of a day (UTC) cost, in the currency of `llm.prices`.
+    #[serde(default)]
+    #[garde(inner(range(min = 0.0, max = 1e12)))]
+    #[schema(minimum = 0, maximum = 1_000_000_000_000u64)]
+    cost_per_day: Option<f64>,
+    /// Sessions and NPC conversations that are stored.
+    #[serde(default)]
+    #[garde(inner(range(max = MOST)))]
+    #[schema(maximum = 1_000_000_000_000u64)]
+    dialogues: Option<u64>,
+    /// Turns that are stored, those that were taken back included.
+    #[serde(default)]
+    #[garde(inner(range(max = MOST)))]
+    #[schema(maximum = 1_000_000_000_000u64)]
+    turns: Option<u64>,
+}
+
+const MOST: u64 = 1_000_000_000_000;
+
+impl From<TenantBudget> for BudgetBody {
+    fn from(budget: TenantBudget) -> Self {
+        let TenantBudget {
+            tokens_per_day,
+            cost_per_day,
+            dialogues,
+            turns,
+        } = budget;
+        Self {
+            tokens_per_day,
+            cost_per_day,
+            dialogues,
+            turns,
+        }
+    }
+}
+
+impl BudgetBody {
+    /// A cost can only be limited where every model has a price.
+    fn into_budget(self, state: &AppState) -> Result<TenantBudget, Problem> {
+        if self.cost_per_day.is_some_and(|cost| cost > 0.0)
+            && let Some(model) = state.services.models.without_price(state.services.embedder.info())
+        {
+            let detail = format!("needs a price of `{model}` in llm.prices");
+            return Err(Problem::field("budget.cost_per_day", detail));
+        }
+        Ok(TenantBudget {
+            tokens_per_day: self.tokens_per_day,
+            cost_per_day: self.cost_per_day,
+            dialogues: self.dialogues,
+            turns: self.turns,
+        })
     }
 }
 
@@ -64,6 +132,11 @@ pub struct TenantBody {
     /// Default true.
     #[serde(default)]
     enabled: Option<bool>,
+    /// Default: what every tenant may use.
+    #[serde(default)]
+    #[garde(dive)]
+    #[schema(inline)]
+    budget: Option<BudgetBody>,
 }
 
 /// What to change of a tenant; what is left out stays.
@@ -79,6 +152,19 @@ pub struct TenantPatchBody {
     /// False: its tokens are refused from now on, and its open sockets and streams close with 4401.
     #[serde(default)]
     enabled: Option<bool>,
+    /// In place of the whole budget; `{}`: what every tenant may use.
+    #[serde(default)]
+    #[garde(dive)]
+    #[schema(inline)]
+    budget: Option<BudgetBody>,
+}
+
+/// What was just written counts at once. If it cannot be read it is read again soon.
+async fn heed_budgets(state: &AppState) {
+    let services = &state.services;
+    if let Err(error) = services.models.budgets().refresh(&services.ledger).await {
+        tracing::warn!(%error, "budgets could not be read");
+    }
 }
 
 fn missing() -> Problem {
@@ -102,6 +188,7 @@ pub async fn create_tenant(
 ) -> Result<HttpResponse, Problem> {
     let raw = body.raw.clone();
     let body = body.value;
+    let budget = body.budget.map(|budget| budget.into_budget(&state)).transpose()?;
     let work = {
         let (state, who) = (state.clone(), caller.principal.clone());
         async move {
@@ -109,6 +196,7 @@ pub async fn create_tenant(
             let tenant = Tenant {
                 name: body.name.unwrap_or_else(|| body.id.to_string()),
                 enabled: body.enabled.unwrap_or(true),
+                budget,
                 created_at: services.clock.now(),
                 version: 1,
                 id: body.id,
@@ -118,6 +206,7 @@ pub async fn create_tenant(
                 let detail = format!("there is a tenant {} already", tenant.id);
                 return Err(Problem::new(Code::TenantExists, detail).param("id"));
             }
+            heed_budgets(&state).await;
             // Somebody may have come with a token of it before.
             standing::tell_of_tenant(&state, &tenant.id, tenant.enabled).await;
             let location = format!("/v1/tenants/{}", tenant.id);
@@ -163,7 +252,7 @@ pub async fn get_tenant(
     Ok(etag::found(&request, tenant.version, &TenantView::from(tenant)))
 }
 
-/// Renames, disables or enables a tenant.
+/// Renames, disables or enables a tenant, or gives it another budget. Other nodes heed a new budget within seconds.
 #[utoipa::path(
     tag = "tenants",
     params(("tenant" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
@@ -181,9 +270,11 @@ pub async fn edit_tenant(
 ) -> Result<HttpResponse, Problem> {
     let wanted = IfMatch::of(&request)?;
     let id = path.0;
+    let budget = body.value.budget.map(|budget| budget.into_budget(&state)).transpose()?;
     let change = TenantChange {
         name: body.value.name,
         enabled: body.value.enabled,
+        budget,
     };
     if change.enabled == Some(false) && id == caller.principal.tenant {
         return Err(Problem::field(
@@ -208,6 +299,7 @@ pub async fn edit_tenant(
             TenantEdit::NotFound => Err(missing()),
             TenantEdit::VersionMismatch { stored } => Err(etag::mismatch(stored)),
             TenantEdit::Done(tenant) => {
+                heed_budgets(&state).await;
                 standing::tell_of_tenant(&state, &id, tenant.enabled).await;
                 Ok(etag::stored(false, "", tenant.version, &TenantView::from(tenant)))
             }

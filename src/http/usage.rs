@@ -1,7 +1,7 @@
-//! `GET /v1/usage`: model calls and tokens per day, task and model.
+//! `GET /v1/usage`: model calls, tokens and cost per day, task and model, and how far the tenant's budgets are used.
 
 use actix_web::{HttpResponse, get, web};
-use chrono::{Days, NaiveDate};
+use chrono::{DateTime, Days, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -9,9 +9,11 @@ use super::{
     AppState,
     errors::Problem,
     extract::{Author, Caller, Query},
-    pagination::Items,
 };
-use crate::ports::ledger::usage::UsageRow;
+use crate::{
+    dialogue::models::{BudgetLine, Models},
+    ports::ledger::usage::{Budgeted, UsageRow},
+};
 
 /// Longest span of one request, in days.
 const MAX_DAYS: i64 = 366;
@@ -27,11 +29,63 @@ pub struct UsageView {
     prompt_tokens: u64,
     cached_tokens: u64,
     completion_tokens: u64,
+    /// By `llm.prices`, in its currency; null: the model has no price.
+    cost: Option<f64>,
 }
 
-impl From<UsageRow> for UsageView {
-    fn from(row: UsageRow) -> Self {
+/// How far a budget is used.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BudgetView {
+    budget: Budgeted,
+    /// Of today (UTC), or stored now; what is stored is counted no further than its limit, and not at all without one.
+    used: f64,
+    /// Null: any amount.
+    limit: Option<f64>,
+    /// `near`: most of it is used. `spent`: what needs it is refused with 429 (`budget_spent`).
+    warning: Option<BudgetWarning>,
+    /// When a budget of a day begins anew.
+    resets_at: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetWarning {
+    Near,
+    Spent,
+}
+
+/// What a tenant used, and may use.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct UsageReport {
+    /// Sums, by day, task and model.
+    items: Vec<UsageView>,
+    /// Always null: all of it is there.
+    next: Option<String>,
+    /// Each of the four.
+    budgets: Vec<BudgetView>,
+}
+
+impl BudgetView {
+    fn of(line: BudgetLine, tomorrow: DateTime<Utc>) -> Self {
+        let is_spent = line.limit.is_some_and(|limit| line.used >= limit);
         Self {
+            budget: line.of,
+            used: line.used,
+            limit: line.limit,
+            warning: match (is_spent, line.warned) {
+                (true, _) => Some(BudgetWarning::Spent),
+                (false, true) => Some(BudgetWarning::Near),
+                (false, false) => None,
+            },
+            resets_at: line.of.is_of_a_day().then_some(tomorrow),
+        }
+    }
+}
+
+impl UsageView {
+    fn of(row: UsageRow, models: &Models) -> Self {
+        Self {
+            cost: models.cost_of(&row.model, row.prompt_tokens, row.cached_tokens, row.completion_tokens),
             day: row.day,
             task: row.task,
             model: row.model,
@@ -53,11 +107,11 @@ pub struct UsageQuery {
     to: Option<NaiveDate>,
 }
 
-/// What the tenant used.
+/// What the tenant used, and how far its budgets are used.
 #[utoipa::path(
     tag = "operation",
     params(UsageQuery),
-    responses((status = 200, body = Items<UsageView>)),
+    responses((status = 200, body = UsageReport)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/usage")]
@@ -79,8 +133,12 @@ pub async fn get_usage(
         ));
     }
     let rows = state.services.ledger.usage.between(&caller.scope, from, to).await?;
-    Ok(HttpResponse::Ok().json(Items {
-        items: rows.into_iter().map(UsageView::from).collect(),
+    let models = &state.services.models;
+    let lines = models.budgets().lines(&state.services.ledger, &caller.scope).await?;
+    let tomorrow = models.budgets().tomorrow();
+    Ok(HttpResponse::Ok().json(UsageReport {
+        items: rows.into_iter().map(|row| UsageView::of(row, models)).collect(),
         next: None,
+        budgets: lines.into_iter().map(|line| BudgetView::of(line, tomorrow)).collect(),
     }))
 }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
+use super::ledger::usage::OverBudget;
 use crate::memory::turn::Usage;
 
 /// What a call is for. Each has its own model, timeout and output cap.
@@ -137,13 +138,16 @@ pub enum LlmError {
     /// The stream ended without its end mark, or the body was not what the API promises.
     #[error("the model's answer broke off: {0}")]
     Broken(String),
+    /// No model was asked: the tenant may use no more today.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
 }
 
 impl LlmError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        !matches!(self, Self::Refused(_))
+        !matches!(self, Self::Refused(_) | Self::OverBudget(_))
     }
 }
 

@@ -93,7 +93,11 @@ impl Source {
 }
 
 fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    sources_in("src")
+}
+
+fn sources_in(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = vec![root.clone()];
     while let Some(folder) = folders.pop() {
@@ -330,4 +334,29 @@ fn the_checker_finds_what_it_should() {
     for (path, text) in good {
         assert_eq!(faults_of(path, text), Vec::<String>::new(), "{path}: {text}");
     }
+}
+
+#[test]
+fn every_test_that_the_documents_name_exists() {
+    let code: String = ["src", "tests"]
+        .map(sources_in)
+        .into_iter()
+        .flatten()
+        .map(|source| source.text)
+        .collect();
+    let mut named = 0;
+    for document in ["SECURITY.md", "docs/attacks.md"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
+        // Names of tests are sentences; settings and columns are shorter, or have a dot.
+        let words = text.split('`').skip(1).step_by(2);
+        for name in words.filter(|word| word.matches('_').count() >= 4 && !word.contains(['.', '/', ' '])) {
+            named += 1;
+            let is_there = code.contains(&format!("fn {name}(")) || code.contains(&format!("fn {name}<"));
+            assert!(
+                is_there || code.contains(&format!(" {name},")),
+                "{document} names `{name}`"
+            );
+        }
+    }
+    assert!(named > 40, "{named}");
 }

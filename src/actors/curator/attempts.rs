@@ -22,6 +22,8 @@ use crate::{
 
 /// How soon the failure of a job is written down again that could not be.
 const FAILURE_AGAIN: Duration = Duration::from_secs(1);
+/// How soon a job is tried again whose tenant had used up its budget.
+const BUDGET_AGAIN: Duration = Duration::from_secs(30);
 /// A job with so many eighths of its lease left runs without a look at the ledger.
 const FRESH: u32 = 7;
 
@@ -83,8 +85,12 @@ pub(super) async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, er
     let useless = matches!(error, JobError::Unusable(_));
     // Waiting makes no answer better, and the dialogue's later jobs wait too.
     let doublings = if useless { 0 } else { job.attempts };
-    let pause = is_worth_another_try(error, jobs, job, age)
-        .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random()));
+    let pause = match error {
+        // It waits for the next day, or for a larger budget.
+        JobError::Model(LlmError::OverBudget(over)) => Some(over.retry_after.min(BUDGET_AGAIN)),
+        _ => is_worth_another_try(error, jobs, job, age)
+            .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random())),
+    };
     let then = match pause {
         Some(pause) if useless => JobFailure::RetryUselessAt(now + pause),
         Some(pause) => JobFailure::RetryAt(now + pause),
@@ -123,14 +129,17 @@ async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str,
 
 /// Whether a job that has failed again is tried once more, `age` after it was written.
 ///
-/// What cannot be reached comes back, however often it was asked meanwhile: only time ends that. An
-/// answer of no use, or a job that panics, will not be much better the hundredth time.
+/// What cannot be reached comes back, however often it was asked meanwhile: only time ends that, and not for a job that was
+/// hardly tried, since it waited for its tenant's budget or for a server that stood still. An answer of no use, or a job that
+/// panics, will not be much better the hundredth time.
 fn is_worth_another_try(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
+    let has_tries = job.attempts + 1 < jobs.max_attempts;
+    let may_pass = age < Duration::from_secs(jobs.give_up_after_s) || has_tries;
     match error {
-        JobError::Model(error) if error.is_transient() => age < Duration::from_secs(jobs.give_up_after_s),
-        JobError::Store(error) if error.is_passing() => age < Duration::from_secs(jobs.give_up_after_s),
+        JobError::Model(error) if error.is_transient() => may_pass,
+        JobError::Store(error) if error.is_passing() => may_pass,
         JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
-        JobError::Store(_) => job.attempts + 1 < jobs.max_attempts,
+        JobError::Store(_) => has_tries,
         JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,
     }
 }
@@ -182,7 +191,8 @@ mod tests {
             JobError::Store(StoreError::NotWritable("full".into())),
         ] {
             assert!(is_worth_another_try(&passing, &jobs, &tried(500, 1), soon), "{passing}");
-            assert!(!is_worth_another_try(&passing, &jobs, &tried(0, 0), late), "{passing}");
+            assert!(is_worth_another_try(&passing, &jobs, &tried(0, 0), late), "{passing}");
+            assert!(!is_worth_another_try(&passing, &jobs, &tried(2, 0), late), "{passing}");
         }
         let useless = JobError::Unusable("prose".into());
         assert!(

@@ -74,6 +74,7 @@ impl NpcConversations {
         for npc in new.npcs.iter().chain(&new.witnesses) {
             node.authored(scope, &new.world, npc).await?;
         }
+        let place = node.ports.budgets.dialogue(&node.ports.ledger, scope, None).await?;
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id: node.ports.ids.dialogue(DialogueKind::NpcConversation),
@@ -101,6 +102,7 @@ impl NpcConversations {
             head_turn: 0,
         };
         node.ports.ledger.dialogues.create(scope, &dialogue).await?;
+        place.keep();
         // No other process gave out numbers of this one.
         let first = LastSeq {
             seq: CREATED_SEQ,

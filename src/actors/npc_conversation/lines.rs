@@ -27,11 +27,14 @@ use crate::{
     },
     ids::TurnId,
     memory::turn::TurnStatus,
+    ports::llm::LlmError,
 };
 
 /// Lines that may fail one after another before it is paused.
 const MOST_FAILURES: u32 = 5;
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
+/// How soon it tries again whose tenant has used up its budget.
+const BUDGET_AGAIN: Duration = Duration::from_mins(1);
 
 /// How long to wait after so many failures in a row.
 pub(super) fn retry_pause(failures: u32) -> Duration {
@@ -272,6 +275,12 @@ impl NpcConversation {
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = self.moving.in_doubt || error.is_doubtful();
         let cut = matches!(error, TurnError::CutBeforeReply);
+        let over = match &error {
+            TurnError::OverBudget(over) | TurnError::Model(LlmError::OverBudget(over)) if over.of.is_of_a_day() => {
+                Some(*over)
+            }
+            _ => None,
+        };
         if cut {
             self.line_is_dropped(running.id);
         }
@@ -279,7 +288,11 @@ impl NpcConversation {
         if doubtful {
             self.load(ctx);
         }
-        if cut {
+        if let Some(over) = over {
+            // It goes on by itself with the next day, or with a larger budget. Where nothing more may be stored it fails.
+            self.rest_for(over.retry_after.min(BUDGET_AGAIN), ctx);
+            self.advance(ctx);
+        } else if cut {
             self.advance(ctx);
         } else {
             self.failed(ctx);

@@ -38,7 +38,7 @@ use crate::{
             jobs::{Job, JobKind, NewJob},
             rewinds::{LiveCut, Replacement, Rewind, RewindOutcome, Rewound},
             saves::{Restore, RestoreOutcome},
-            usage::UsageDelta,
+            usage::{OverBudget, UsageDelta},
         },
         llm::LlmError,
     },
@@ -58,6 +58,8 @@ pub struct Fake {
     pub leased_for: Mutex<Duration>,
     /// Every turn fails as a model would.
     pub fail_turns: Mutex<bool>,
+    /// Why they fail, if not since the model is slow.
+    pub over_budget: Mutex<Option<OverBudget>>,
     /// Lines, in the order their turns began.
     pub spoken: Mutex<Vec<String>>,
     /// Who has cut the turn that began last.
@@ -351,7 +353,10 @@ impl UseCases for Fake {
                 cues: Vec::new(),
                 error: None,
             });
-            return Err(TurnError::Model(LlmError::Timeout));
+            return Err(match *self.over_budget.lock() {
+                Some(over) => over.into(),
+                None => TurnError::Model(LlmError::Timeout),
+            });
         }
         self.commit(input, feed, was_cut).await
     }

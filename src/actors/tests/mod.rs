@@ -4,6 +4,7 @@
 
 mod after_turn;
 mod asleep;
+mod budgets;
 mod conversation;
 mod cuts;
 mod disabled;

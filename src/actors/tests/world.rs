@@ -23,6 +23,7 @@ use crate::{
     },
     dialogue::{
         events::EventBody,
+        models::{BudgetSettings, Budgets},
         settings::{
             DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
             ScenarioSettings, SummarySettings, TurnSettings,
@@ -123,6 +124,7 @@ pub fn dialogue_settings() -> DialogueSettings {
             traces_d: 90,
             verdicts_d: 90,
             unsaid_d: 30,
+            unchanged_d: 1,
         },
         jobs: JobSettings {
             max_attempts: 3,
@@ -165,6 +167,11 @@ impl World {
             ledger: store.ledger(),
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
             disabled: DisabledTenants::default(),
+            budgets: Arc::new(Budgets::new(
+                BudgetSettings::default(),
+                Arc::default(),
+                Arc::clone(&clock),
+            )),
             clock,
             ids,
         };
@@ -189,6 +196,7 @@ impl World {
             with_jobs: Mutex::new(false),
             leased_for: Mutex::new(Duration::from_mins(2)),
             fail_turns: Mutex::new(false),
+            over_budget: Mutex::default(),
             spoken: Mutex::default(),
             cut: Mutex::default(),
             memory_waits: Mutex::default(),
@@ -358,6 +366,7 @@ pub async fn author(ports: &Ports, tenant: &str) -> TenantScope {
         id: tenant.clone(),
         name: "Studio".into(),
         enabled: true,
+        budget: None,
         created_at: now,
         version: 1,
     };

@@ -3,6 +3,7 @@
 //! Jobs and traces are found by their ids, which begin with the time they were made at, so that no index
 //! is kept for this alone.
 
+mod unchanged;
 mod unsaid;
 
 use chrono::{DateTime, Utc};
@@ -53,13 +54,20 @@ const REVOCATIONS: &str = "DELETE FROM revocations WHERE tenant = $1 AND (kind, 
 
 /// The first id that can have been made at `at` or later.
 fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {
-    let millis = u64::try_from(at.timestamp_millis()).unwrap_or_default();
-    I::from_ulid(Ulid::from_parts(millis, 0)).to_string()
+    I::from_ulid(first_ulid(at)).to_string()
+}
+
+fn first_ulid(at: DateTime<Utc>) -> Ulid {
+    Ulid::from_parts(u64::try_from(at.timestamp_millis()).unwrap_or_default(), 0)
 }
 
 pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
     let unsaid = match before.unsaid {
         Some(at) => unsaid::prune(engine, tenant, at, limit).await?,
+        None => 0,
+    };
+    let unchanged = match before.unchanged {
+        Some(at) => unchanged::prune(engine, tenant, at, limit).await?,
         None => 0,
     };
     let reach = Reach::from(tenant);
@@ -69,7 +77,7 @@ pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: &PruneBefo
             Box::pin(async move { delete(connection, &tenant, &before, limit).await })
         })
         .await?;
-    Ok(unsaid + deleted)
+    Ok(unsaid + unchanged + deleted)
 }
 
 async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {

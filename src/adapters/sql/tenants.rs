@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, Reach, Row, audit,
-    rows::{Columns, micros, page_of, rows_of, store_error, text},
+    rows::{Columns, json, micros, page_of, rows_of, store_error, text},
 };
 use crate::{
     ids::TenantId,
@@ -15,22 +15,25 @@ use crate::{
         ledger::{
             audit::Edit,
             tenants::{Tenant, TenantChange, TenantEdit, TenantStore},
+            usage::TenantBudget,
         },
     },
 };
 
 pub(super) struct SqlTenantStore(pub(super) Arc<Engine>);
 
-const ENSURE: &str = "INSERT INTO tenants (id, name, enabled, created_at) VALUES ($1, $2, $3, $4)
+const ENSURE: &str = "INSERT INTO tenants (id, name, enabled, created_at, budget) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (id) DO NOTHING";
-const GET: &str = "SELECT id, name, enabled, created_at, version FROM tenants WHERE id = $1";
-const ALL: &str = "SELECT id, name, enabled, created_at, version FROM tenants ORDER BY id";
-const LIST: &str = "SELECT id, name, enabled, created_at, version FROM tenants
+const GET: &str = "SELECT id, name, enabled, created_at, version, budget FROM tenants WHERE id = $1";
+const ALL: &str = "SELECT id, name, enabled, created_at, version, budget FROM tenants ORDER BY id";
+const LIST: &str = "SELECT id, name, enabled, created_at, version, budget FROM tenants
     WHERE ($1 IS NULL OR id > $1) ORDER BY id LIMIT $2";
 const CHANGE: &str =
-    "UPDATE tenants SET name = COALESCE($2, name), enabled = COALESCE($3, enabled), version = version + 1
-    WHERE id = $1 AND ($4 IS NULL OR version = $4) RETURNING id, name, enabled, created_at, version";
+    "UPDATE tenants SET name = COALESCE($2, name), enabled = COALESCE($3, enabled), version = version + 1,
+        budget = CASE WHEN $5 THEN $6 ELSE budget END
+    WHERE id = $1 AND ($4 IS NULL OR version = $4) RETURNING id, name, enabled, created_at, version, budget";
 const DISABLED: &str = "SELECT id FROM tenants WHERE enabled = FALSE";
+const WITH_BUDGETS: &str = "SELECT id, budget FROM tenants WHERE budget IS NOT NULL";
 
 /// Whether there is this tenant.
 pub(super) async fn exists(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
@@ -52,10 +55,16 @@ async fn insert(connection: &mut Connection, tenant: &Tenant) -> StoreResult<boo
         .bind(text(&tenant.name))
         .bind(tenant.enabled)
         .bind(micros(tenant.created_at))
+        .bind(budget_json(tenant.budget.as_ref())?)
         .execute(connection)
         .await
         .map_err(store_error)?;
     Ok(done.rows_affected() == 1)
+}
+
+fn budget_json(budget: Option<&TenantBudget>) -> StoreResult<Option<String>> {
+    let says_something = budget.filter(|budget| **budget != TenantBudget::default());
+    says_something.map(json).transpose()
 }
 
 fn read(row: &Row) -> StoreResult<Tenant> {
@@ -66,6 +75,7 @@ fn read(row: &Row) -> StoreResult<Tenant> {
         enabled: columns.next()?,
         created_at: columns.time()?,
         version: columns.number()?,
+        budget: columns.maybe_json()?,
     })
 }
 
@@ -105,11 +115,14 @@ impl TenantStore for SqlTenantStore {
         self.0
             .write(id, move |connection| {
                 Box::pin(async move {
+                    let budget = budget_json(change.budget.as_ref())?;
                     let row = sqlx::query(CHANGE)
                         .bind(tenant.as_str())
                         .bind(change.name.as_deref().map(text))
                         .bind(change.enabled)
                         .bind(if_version.map(i64::from))
+                        .bind(change.budget.is_some())
+                        .bind(budget)
                         .fetch_optional(&mut *connection)
                         .await
                         .map_err(store_error)?;
@@ -157,5 +170,17 @@ impl TenantStore for SqlTenantStore {
             .await
             .map_err(store_error)?;
         rows.iter().map(|row| Columns::of(row).id()).collect()
+    }
+    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
+        let mut connection = self.0.read(Reach::All).await?;
+        let rows = sqlx::query(WITH_BUDGETS)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        let read = |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.id()?, columns.json()?))
+        };
+        rows.iter().map(read).collect()
     }
 }

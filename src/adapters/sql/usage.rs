@@ -7,14 +7,15 @@ use chrono::NaiveDate;
 use serde_json::json;
 
 use super::{
-    Engine,
+    Engine, Reach,
     rows::{Columns, store_error},
 };
 use crate::{
+    ids::PlayerId,
     memory::turn::Usage,
     ports::{
         StoreResult,
-        ledger::usage::{UsageDelta, UsageRow, UsageStore},
+        ledger::usage::{ModelDay, Stored, UsageDelta, UsageRow, UsageStore},
     },
     tenancy::TenantScope,
 };
@@ -37,6 +38,18 @@ const ADD: &str = concat!(
 );
 const BETWEEN: &str = "SELECT day, task, model, calls, prompt_tokens, cached_tokens, completion_tokens
     FROM model_usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 ORDER BY day, task, model";
+const OF_DAY: &str = "SELECT tenant, model, CAST(SUM(prompt_tokens) AS BIGINT), CAST(SUM(cached_tokens) AS BIGINT),
+        CAST(SUM(completion_tokens) AS BIGINT)
+    FROM model_usage WHERE day = $1 GROUP BY tenant, model";
+/// Not beyond what is asked for: it may be millions.
+const STORED: &str = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 LIMIT $2) d),
+    (SELECT COUNT(*) FROM (SELECT 1 FROM turns WHERE tenant = $1 LIMIT $3) t)";
+
+const SESSIONS_OF: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 AND player = $2 LIMIT $3) d";
+
+fn most(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
 
 #[async_trait]
 impl UsageStore for SqlUsageStore {
@@ -104,5 +117,68 @@ impl UsageStore for SqlUsageStore {
                 })
             })
             .collect()
+    }
+    async fn of_day(&self, day: NaiveDate) -> StoreResult<Vec<ModelDay>> {
+        let mut connection = self.0.read(Reach::All).await?;
+        let rows = sqlx::query(OF_DAY)
+            .bind(day.to_string())
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        rows.iter()
+            .map(|row| {
+                let mut columns = Columns::of(row);
+                Ok(ModelDay {
+                    tenant: columns.id()?,
+                    model: columns.next()?,
+                    prompt_tokens: columns.number()?,
+                    cached_tokens: columns.number()?,
+                    completion_tokens: columns.number()?,
+                })
+            })
+            .collect()
+    }
+    async fn sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(SESSIONS_OF)
+            .bind(scope.tenant().as_str())
+            .bind(player.as_str())
+            .bind(most(at_most))
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        Columns::of(&row).number()
+    }
+    async fn stored(&self, scope: &TenantScope, at_most: Stored) -> StoreResult<Stored> {
+        let mut connection = self.0.read(scope).await?;
+        let row = sqlx::query(STORED)
+            .bind(scope.tenant().as_str())
+            .bind(most(at_most.dialogues))
+            .bind(most(at_most.turns))
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(store_error)?;
+        let mut columns = Columns::of(&row);
+        Ok(Stored {
+            dialogues: columns.number()?,
+            turns: columns.number()?,
+        })
+    }
+}
+
+plans_of_sqlite! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn what_is_used_and_stored_is_found_without_reading_the_rest() {
+            assert_searches(OF_DAY, &["model_usage_of_day (day=?)"]).await;
+            assert_searches(SESSIONS_OF, &["dialogues_of_player (tenant=? AND player=?)"]).await;
+            let stored = plan(STORED).await;
+            // What the subqueries found is scanned.
+            assert!(!stored.contains("SCAN dialogues") && !stored.contains("SCAN turns"), "{stored}");
+        }
     }
 }

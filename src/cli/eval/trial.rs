@@ -153,6 +153,7 @@ impl Trial {
                 id: tenant,
                 name: "Eval".to_owned(),
                 enabled: true,
+                budget: None,
                 created_at: now,
                 version: 1,
             })

@@ -7,7 +7,7 @@ use rand::seq::SliceRandom as _;
 
 use super::{JobError, relay_outbox};
 use crate::{
-    dialogue::{Services, scenarios},
+    dialogue::{Services, models::let_in, scenarios},
     ids::{FactId, TenantId},
     ports::{StoreResult, embedder::EmbedAs, ledger::urgency::in_background, llm::LlmError},
     tenancy::TenantScope,
@@ -24,13 +24,16 @@ const AGAIN_AFTER: Duration = Duration::from_mins(1);
 const ONCE_MORE_AFTER: Duration = Duration::from_hours(1);
 
 /// Embeds a tenant's facts that have no vector of the embedder in use, and indexes them, and its scenarios. Returns how
-/// many of both. What was done before a failure is kept.
+/// many of both. What was done before a failure is kept. The operator wants it: no budget of the tenant's stops it.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let (scenarios, facts) = (
-        embed_scenarios(services, scope).await,
-        embed_facts(services, scope).await,
-    );
-    Ok(scenarios? + facts?)
+    let_in(async {
+        let (scenarios, facts) = (
+            embed_scenarios(services, scope).await,
+            embed_facts(services, scope).await,
+        );
+        Ok(scenarios? + facts?)
+    })
+    .await
 }
 
 /// Stretch by stretch, the calls of each in random order: nodes that were started together work on the same stretch, and

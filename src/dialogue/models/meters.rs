@@ -17,7 +17,10 @@ use super::RouteTable;
 use crate::{
     ids::TenantId,
     memory::{text::hexadecimal, turn::Usage},
-    ports::llm::{LlmError, Task},
+    ports::{
+        ledger::usage::Budgeted,
+        llm::{LlmError, Task},
+    },
 };
 
 /// What is not told apart.
@@ -81,11 +84,11 @@ impl TryFrom<String> for ModelPrice {
 }
 
 impl ModelPrice {
-    fn of(&self, usage: Usage) -> f64 {
-        let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
-        let sum = f64::from(fresh) * self.prompt
-            + f64::from(usage.cached_tokens) * self.cached
-            + f64::from(usage.completion_tokens) * self.completion;
+    /// What so many tokens cost. Cached ones are also prompt tokens.
+    #[expect(clippy::cast_precision_loss, reason = "money is shown with a few digits")]
+    pub(super) fn of(&self, prompt: u64, cached: u64, completion: u64) -> f64 {
+        let fresh = prompt.saturating_sub(cached);
+        let sum = fresh as f64 * self.prompt + cached as f64 * self.cached + completion as f64 * self.completion;
         sum / 1e6
     }
 }
@@ -97,6 +100,7 @@ pub struct ModelMeters {
     tokens: IntCounterVec,
     cost: CounterVec,
     resting: IntGaugeVec,
+    over_budget: IntCounterVec,
     /// Those in a route.
     models: HashSet<String>,
     tenants: Tenants,
@@ -153,6 +157,7 @@ impl ModelMeters {
                 ),
                 &["task", "model"],
             )?,
+            over_budget: budget_refusals()?,
             models: HashSet::new(),
             tenants: Tenants {
                 most: tenant_labels,
@@ -186,7 +191,8 @@ impl ModelMeters {
         registry.register(Box::new(self.attempts.clone()))?;
         registry.register(Box::new(self.tokens.clone()))?;
         registry.register(Box::new(self.cost.clone()))?;
-        registry.register(Box::new(self.resting.clone()))
+        registry.register(Box::new(self.resting.clone()))?;
+        registry.register(Box::new(self.over_budget.clone()))
     }
     /// Models of these routes are told apart.
     pub(super) fn know(&mut self, routes: &RouteTable) {
@@ -224,15 +230,44 @@ impl ModelMeters {
                         .inc_by(count.into());
                 }
             }
-            if let Some(price) = self.prices.get(model) {
-                self.cost.with_label_values(&[tenant, task]).inc_by(price.of(usage));
+            if let Some(cost) = self.cost(model, usage) {
+                self.cost.with_label_values(&[tenant, task]).inc_by(cost);
             }
         });
+    }
+    /// What a call cost; `None` where its model has no price.
+    pub(super) fn cost(&self, model: &str, usage: Usage) -> Option<f64> {
+        let (prompt, cached) = (usage.prompt_tokens.into(), usage.cached_tokens.into());
+        let price = self.price(model)?;
+        Some(price.of(prompt, cached, usage.completion_tokens.into()))
+    }
+    /// What the model's tokens cost, by `llm.prices`.
+    pub(super) fn price(&self, model: &str) -> Option<&ModelPrice> {
+        self.prices.get(model)
+    }
+    /// Something was refused.
+    pub(super) fn over_budget(&self, of: Budgeted) {
+        self.over_budget.with_label_values(&[of.as_str()]).inc();
     }
 
     fn label_of<'a>(&self, model: &'a str) -> &'a str {
         if self.models.contains(model) { model } else { OTHER }
     }
+}
+
+/// Shown from the start: a rate knows nothing of the first one otherwise.
+fn budget_refusals() -> prometheus::Result<IntCounterVec> {
+    let refusals = IntCounterVec::new(
+        Opts::new(
+            "colloquy_budget_refusals_total",
+            "Turns, dialogues and model calls refused since the tenant has used up a budget",
+        ),
+        &["budget"],
+    )?;
+    for of in Budgeted::ALL {
+        refusals.with_label_values(&[of.as_str()]);
+    }
+    Ok(refusals)
 }
 
 fn outcome(error: Option<&LlmError>) -> &'static str {
@@ -243,6 +278,7 @@ fn outcome(error: Option<&LlmError>) -> &'static str {
         Some(LlmError::RateLimited { .. }) => "rate_limited",
         Some(LlmError::Refused(_)) => "refused",
         Some(LlmError::Broken(_)) => "broken",
+        Some(LlmError::OverBudget(_)) => "over_budget",
     }
 }
 

@@ -11,7 +11,7 @@ use chrono::NaiveDate;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
 
-use super::{ModelMeters, Permits, tally};
+use super::{Budgets, ModelMeters, Permits, tally};
 use crate::{
     ids::TenantId,
     memory::{tokens::TokenCounter, turn::Usage},
@@ -27,6 +27,7 @@ use crate::{
 pub(super) struct Book {
     clock: Arc<dyn Clock>,
     meters: Arc<ModelMeters>,
+    budgets: Arc<Budgets>,
     sums: Mutex<HashMap<Account, (u32, Usage)>>,
 }
 
@@ -39,10 +40,11 @@ struct Account {
 }
 
 impl Book {
-    pub(super) fn new(clock: Arc<dyn Clock>, meters: Arc<ModelMeters>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, meters: Arc<ModelMeters>, budgets: Arc<Budgets>) -> Self {
         Self {
             clock,
             meters,
+            budgets,
             sums: Mutex::default(),
         }
     }
@@ -50,9 +52,11 @@ impl Book {
     pub(super) fn record(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
         self.meters.used(tenant, task, model, usage);
         tally::note(task, usage);
+        let day = self.clock.now().date_naive();
+        self.budgets.spend(tenant, day, model, usage);
         let account = Account {
             tenant: tenant.clone(),
-            day: self.clock.now().date_naive(),
+            day,
             task,
             model: model.to_owned(),
         };
@@ -77,6 +81,38 @@ impl Book {
             })
             .collect()
     }
+}
+
+/// A call that has gone out. If it is let go before it has answered, or answers what cannot be used, its prompt is counted all
+/// the same: the endpoint has read it.
+pub(super) struct Asked<'a, F: Fn() -> Usage> {
+    pub book: &'a Book,
+    pub tenant: &'a TenantId,
+    pub task: &'static str,
+    pub model: &'a str,
+    /// What the prompt comes to.
+    pub prompt: F,
+    pub is_open: bool,
+}
+
+impl<F: Fn() -> Usage> Asked<'_, F> {
+    /// It has ended so: what was used is counted elsewhere, or nothing was.
+    pub(super) fn ended<T>(mut self, answer: &Result<T, LlmError>) {
+        self.is_open = answer.as_ref().err().is_some_and(is_paid_for);
+    }
+}
+
+impl<F: Fn() -> Usage> Drop for Asked<'_, F> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.book.record(self.tenant, self.task, self.model, (self.prompt)());
+        }
+    }
+}
+
+/// Whether an endpoint that fails so has read the prompt.
+pub(super) const fn is_paid_for(error: &LlmError) -> bool {
+    matches!(error, LlmError::Timeout | LlmError::Broken(_))
 }
 
 /// Tokens of texts where nobody reports them.

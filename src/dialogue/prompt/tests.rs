@@ -102,6 +102,7 @@ fn settings() -> DialogueSettings {
             traces_d: 90,
             verdicts_d: 90,
             unsaid_d: 30,
+            unchanged_d: 1,
         },
         jobs: JobSettings {
             max_attempts: 8,

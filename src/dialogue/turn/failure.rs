@@ -34,6 +34,11 @@ pub(super) fn told(input: &TurnInput, error: &TurnError) -> ReplyDone {
 #[must_use]
 pub fn event_error(error: &TurnError) -> EventError {
     let (code, message, retry_after) = match error {
+        TurnError::OverBudget(over) | TurnError::Model(LlmError::OverBudget(over)) => (
+            "budget_spent",
+            "this world's studio has used up what it may use for now",
+            Some(over.retry_after),
+        ),
         TurnError::Model(LlmError::Timeout) => ("model_timeout", "the language model did not answer in time", None),
         TurnError::Model(LlmError::Unavailable(_)) => {
             ("model_unavailable", "the language model cannot be reached", Some(SOON))

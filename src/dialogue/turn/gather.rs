@@ -219,7 +219,7 @@ pub(super) async fn gather_timed(
         overheard,
         locks_before,
         past,
-        counter: match input.npc.model.as_deref() {
+        counter: match services.models.model_of_npc(&input.npc) {
             Some(model) => services.models.counter_of(model),
             None => services.models.counter(Task::Reply),
         },

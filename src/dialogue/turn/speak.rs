@@ -100,7 +100,7 @@ pub(super) async fn speak(
             task: Task::Reply,
             messages: question.messages,
             json_schema: None,
-            model: input.npc.model.clone(),
+            model: services.models.model_of_npc(&input.npc).map(str::to_owned),
             more_room: false,
         };
         let opening = stopwatch.wait(services.models.stream(&input.scope, ask));

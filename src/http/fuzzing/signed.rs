@@ -17,6 +17,7 @@ use crate::{
         ledger::{
             audit::Edit,
             tenants::{Tenant, TenantChange, TenantEdit, TenantStore},
+            usage::TenantBudget,
         },
     },
     tenancy::auth::{AuthSettings, Authenticator},
@@ -80,6 +81,7 @@ impl TenantStore for Anybody {
             id: id.clone(),
             name: id.to_string(),
             enabled: true,
+            budget: None,
             created_at: now(),
             version: 1,
         }))
@@ -100,6 +102,9 @@ impl TenantStore for Anybody {
         Ok(Vec::new())
     }
     async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
+        Ok(Vec::new())
+    }
+    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
         Ok(Vec::new())
     }
 }

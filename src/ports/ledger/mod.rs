@@ -63,6 +63,9 @@ pub struct PruneBefore {
     /// Turns that were unsaid before and that no save has, with everything they caused; and what is kept
     /// about the moves that unsaid them. A turn that has a key keeps it and its id, and nothing else.
     pub unsaid: Option<DateTime<Utc>>,
+    /// Sessions made before in which nothing was ever said, that no save has and no node has in memory; and what was kept of
+    /// those who asked before to take something back, and there was nothing.
+    pub unchanged: Option<DateTime<Utc>>,
     /// Revocations that no longer mattered then.
     pub revocations: Option<DateTime<Utc>>,
 }

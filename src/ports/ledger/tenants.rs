@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::audit::Edit;
+use super::{audit::Edit, usage::TenantBudget};
 use crate::{
     ids::TenantId,
     ports::{Page, PageRequest, StoreResult},
@@ -16,16 +16,20 @@ pub struct Tenant {
     pub name: String,
     /// A disabled tenant's tokens are refused.
     pub enabled: bool,
+    /// What it may use, where that is not what every tenant may. One that says nothing is stored as none.
+    pub budget: Option<TenantBudget>,
     pub created_at: DateTime<Utc>,
     /// Counts edits, from 1. Of a tenant that is passed to be stored it is ignored.
     pub version: u32,
 }
 
 /// What an operator changes of a tenant. `None`: stays as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TenantChange {
     pub name: Option<String>,
     pub enabled: Option<bool>,
+    /// In place of the whole budget.
+    pub budget: Option<TenantBudget>,
 }
 
 /// What a conditional change did.
@@ -62,4 +66,6 @@ pub trait TenantStore: Send + Sync {
     async fn all(&self) -> StoreResult<Vec<Tenant>>;
     /// Those that are disabled.
     async fn disabled(&self) -> StoreResult<Vec<TenantId>>;
+    /// Those that have a budget of their own.
+    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>>;
 }

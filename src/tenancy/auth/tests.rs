@@ -15,6 +15,7 @@ use crate::ports::{
     ledger::{
         audit::Edit,
         tenants::{Tenant, TenantChange, TenantEdit},
+        usage::TenantBudget,
     },
 };
 
@@ -32,6 +33,7 @@ impl TenantStore for Tenants {
             id: id.clone(),
             name: id.to_string(),
             enabled: id.as_str() == "acme",
+            budget: None,
             created_at: start(),
             version: 1,
         }))
@@ -53,6 +55,9 @@ impl TenantStore for Tenants {
     }
     async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
         Ok(vec!["closed".parse().unwrap()])
+    }
+    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
+        Ok(Vec::new())
     }
 }
 

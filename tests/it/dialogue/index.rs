@@ -307,6 +307,7 @@ fn a_tenant_whose_facts_cannot_be_moved_holds_up_nobody_else() {
             id: "awry".parse().unwrap(),
             name: "Awry".to_owned(),
             enabled: true,
+            budget: None,
             created_at: stage.clock.now(),
             version: 1,
         };

@@ -254,6 +254,7 @@ impl Stage {
             id: self.scope.tenant().clone(),
             name: "Demo".to_owned(),
             enabled: true,
+            budget: None,
             created_at: self.clock.now(),
             version: 1,
         };

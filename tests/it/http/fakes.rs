@@ -12,6 +12,7 @@ use colloquy::{
         ledger::{
             audit::Edit,
             tenants::{Tenant, TenantChange, TenantEdit, TenantStore},
+            usage::TenantBudget,
         },
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
         vectors::{Candidate, Comparison, FactIndex, IndexPoint, Proposal},
@@ -144,6 +145,9 @@ impl TenantStore for Tenants {
     }
     async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
         self.0.disabled().await
+    }
+    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
+        self.0.with_budgets().await
     }
 }
 

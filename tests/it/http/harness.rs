@@ -20,7 +20,7 @@ use colloquy::{
     },
     dialogue::{
         Services,
-        models::{Models, RouteTable},
+        models::{ModelLimits, ModelMeters, ModelPrice, Models, RouteTable},
         prompt::Templates,
         recall::BodyCache,
         settings::DialogueSettings,
@@ -57,11 +57,13 @@ pub struct Options {
     pub http: HttpSettings,
     pub sockets: SocketSettings,
     pub connections: ConnectionLimits,
+    pub prices: Vec<ModelPrice>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
+            prices: Vec::new(),
             limits: LimitSettings {
                 tenant_requests_per_s: 0,
                 player_requests_per_s: 0,
@@ -120,7 +122,7 @@ fn dialogue_settings() -> DialogueSettings {
         "summaries": {"first_after_turns": 10, "then_every_turns": 20, "then_every_s": 3600, "force_turns": 30,
             "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},
         "saves": {"max_per_world": 100},
-        "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "unsaid_d": 30},
+        "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "unsaid_d": 30, "unchanged_d": 1},
         "jobs": {"max_attempts": 8, "max_useless": 2, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5, "judge_tokens": 800},
         "conversation": {"max_turns": 20, "pause_ms": 0, "reading_ms_per_char": 0, "longest_pause_ms": 0},
     }))
@@ -264,7 +266,15 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
         index: Arc::new(FakeIndex::default()),
         embedder,
-        models: Arc::new(Models::new(RouteTable::uniform(&llm()), clock.clone())),
+        models: Arc::new(
+            Models::measured(
+                RouteTable::uniform(&llm()),
+                ModelLimits::default(),
+                ModelMeters::new(0, &options.prices),
+                clock.clone(),
+            )
+            .with_models_of_npcs(&["small".to_owned()]),
+        ),
         prompts: Arc::new(Templates::load(None).unwrap()),
         bodies: Arc::new(BodyCache::new(1_000)),
         resting: Arc::default(),
@@ -277,6 +287,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
             id: id.parse().unwrap(),
             name: id.to_owned(),
             enabled,
+            budget: None,
             created_at: clock.now(),
             version: 1,
         };

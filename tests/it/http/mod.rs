@@ -5,6 +5,7 @@
 
 mod attacks;
 mod bounds;
+mod budgets;
 mod docs;
 mod edges;
 mod fakes;

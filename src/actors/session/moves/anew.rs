@@ -79,6 +79,10 @@ impl Session {
                 retry_after: self.last_turn,
             }));
         }
+        // Before the turn is taken back: it would only be put back.
+        if let Err(over) = self.node.ports.budgets.check_turn(self.key.0.tenant()) {
+            return ask.answer(Err(over.into()));
+        }
         let Phase::Ready(loaded) = &self.phase else { return };
         let Some(last) = loaded.history.last().filter(|turn| turn.number == head_turn) else {
             return ask.answer(Err(SessionError::NothingToRegenerate));

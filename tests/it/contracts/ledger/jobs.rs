@@ -314,6 +314,7 @@ pub async fn jobs_of_a_disabled_tenant_are_not_leased<S: Subject>(f: &Fixture<S>
     let tenant = |scope: &TenantScope| Tenant {
         id: scope.tenant().clone(),
         name: "Studio".to_owned(),
+        budget: None,
         enabled: true,
         created_at: f.now(),
         version: 1,
@@ -323,6 +324,7 @@ pub async fn jobs_of_a_disabled_tenant_are_not_leased<S: Subject>(f: &Fixture<S>
     }
     let enable = async |scope: &TenantScope, enabled| {
         let change = TenantChange {
+            budget: None,
             name: None,
             enabled: Some(enabled),
         };

@@ -63,7 +63,7 @@ macro_rules! ledger_contract {
     ($($adapter:ident: $subject:ty;)+) => {$(
         mod $adapter {
             ledger_contract!(@tests $subject;
-                tenants: ensure_adds_once_and_all_lists, a_tenant_is_made_changed_and_listed;
+                tenants: ensure_adds_once_and_all_lists, a_tenant_is_made_changed_and_listed, a_tenants_budget_is_kept_found_and_taken_away;
                 revocations: the_latest_moments_count, revocations_are_dated_by_the_ledgers_clock, what_no_longer_matters_is_pruned;
                 authored: worlds_are_put_read_listed_and_versioned, npcs_need_their_world,
                     deleting_a_world_hides_it_and_ends_its_dialogues,
@@ -119,7 +119,7 @@ macro_rules! ledger_contract {
                     a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence,
                     an_answer_is_kept_until_its_job_is_done, what_a_job_used_is_summed_up_by_task;
                 prune: what_is_too_old_goes_and_nothing_else, where_a_player_joined_is_told_for_good, what_was_unsaid_goes_unless_it_can_stand_again,
-                    jobs_of_a_pinned_turn_are_not_pruned, what_was_judged_is_not_pruned_while_there_are_saves;
+                    what_changed_nothing_goes_and_nothing_else, jobs_of_a_pinned_turn_are_not_pruned, what_was_judged_is_not_pruned_while_there_are_saves;
                 rewinds: a_move_takes_back_what_later_turns_caused, moving_there_and_back_changes_nothing,
                     what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too,
                     a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back,
@@ -150,7 +150,8 @@ macro_rules! ledger_contract {
                 nodes: a_node_lives_as_long_as_it_says_so, what_a_dead_node_owns_is_anybodys,
                     what_a_node_that_lives_owns_stays_its_own,
                     what_a_node_that_left_owns_is_anybodys_at_once, a_dead_node_is_buried_once;
-                usage: usage_adds_up_by_day_task_and_model;
+                usage: usage_adds_up_by_day_task_and_model, what_every_tenant_used_of_a_day_is_summed_by_model,
+                    what_is_stored_is_counted_and_no_further_than_asked;
                 index: words_are_of_what_may_be_used, facts_are_embedded_anew_in_their_own_words, the_outbox_names_every_fact_that_changed, points_are_of_valid_facts_only,
                     all_points_come_in_pages_by_id, a_knower_has_the_points_it_may_know,
                     vectors_of_another_embedder_are_not_read, facts_are_embedded_anew;

@@ -567,6 +567,7 @@ async fn tenants_are_made_side_by_side() {
         id: format!("studio-{}", n / 2).parse().unwrap(),
         name: String::new(),
         enabled: true,
+        budget: None,
         created_at: f.now(),
         version: 1,
     };

@@ -6,8 +6,10 @@ use colloquy::{
         PageRequest,
         ledger::{
             PruneBefore,
+            dialogues::{DialogueFilter, OpenDialogue},
             facts::{JudgedPair, Writing},
             jobs::{JobFailure, JobKind},
+            rewinds::{KnownKeys, Rewound, Told},
         },
     },
 };
@@ -55,6 +57,7 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
         verdicts: Some(at),
         unsaid: None,
         revocations: None,
+        unchanged: None,
     };
     assert_eq!(prune(&f.scope, &PruneBefore::default(), 9).await, 0);
     assert_eq!(prune(&f.other, &all, 9).await, 0);
@@ -234,4 +237,100 @@ pub async fn what_was_judged_is_not_pruned_while_there_are_saves<S: Subject>(f: 
     }
     let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
     assert_eq!(pruned, 2);
+}
+
+pub async fn what_changed_nothing_goes_and_nothing_else<S: Subject>(f: &mut Fixture<S>) {
+    world(f).await;
+    let ledger = f.ledger();
+    let created = async || {
+        let dialogue = f.a_dialogue();
+        ledger.dialogues.create(&f.scope, &dialogue).await.unwrap();
+        dialogue.id
+    };
+    // One that a save has, one that nobody ever opened, one that was opened, closed and left, and one that is in memory.
+    let saved = created().await;
+    save(f, "early").await;
+    let unopened = created().await;
+    let left = f.open().await;
+    f.close(left.dialogue.id, left.epoch).await;
+    let release = async |open: &OpenDialogue| {
+        let id = open.dialogue.id;
+        ledger.dialogues.release(&f.scope, id, open.epoch, 0).await.unwrap();
+    };
+    release(&left).await;
+    let in_memory = f.open().await;
+    // Its node was killed.
+    let left_behind = f.open().await.dialogue.id;
+    // Something was said in these: in the last it was all taken back.
+    let mut talk = told(f, 2).await;
+    let mut back = talk.move_to(f, None);
+    back.key = Some("back".to_owned());
+    let moved = talk.rewind(f, &back).await;
+    let (all_back, other) = (talk.id(), told(f, 1).await.id());
+    for id in [all_back, other] {
+        release(&f.claim(id).await).await;
+    }
+    // Whoever asked for the same as another, and whoever found nothing to take back.
+    let note = async |key: &str, outcome: &Rewound| {
+        let asked = Told {
+            keys: vec![(f.id(), key.to_owned())],
+            edits: Vec::new(),
+        };
+        let rewinds = &ledger.rewinds;
+        rewinds
+            .note(&f.scope, other, &asked, outcome, KnownKeys::Stay)
+            .await
+            .unwrap();
+    };
+    let nothing = || Rewound::nothing(f.id(), f.world.clone(), 1, (None, 1), f.now());
+    note("same", &moved).await;
+    note("nothing", &nothing()).await;
+    note("dropped", &nothing().dropped(2)).await;
+    f.clock.advance(Duration::from_hours(36));
+    note("new", &nothing()).await;
+    let until = f.now() + chrono::Duration::seconds(30);
+    let renewed = ledger
+        .dialogues
+        .renew(&f.scope, in_memory.dialogue.id, in_memory.epoch, until)
+        .await;
+    assert!(renewed.unwrap());
+    let young = created().await;
+
+    let before = |hours| PruneBefore {
+        unchanged: Some(f.now() - chrono::Duration::hours(hours)),
+        ..PruneBefore::default()
+    };
+    let prune = async |scope, hours, limit| ledger.maintenance.prune(scope, &before(hours), limit).await.unwrap();
+    assert_eq!(prune(&f.scope, 48, 9).await, 0);
+    assert_eq!(prune(&f.other, 24, 9).await, 0);
+    // Three sessions and two answers, one of each at a time.
+    assert_eq!(prune(&f.scope, 24, 1).await, 2);
+    assert_eq!(prune(&f.scope, 24, 9).await, 3);
+    assert_eq!(prune(&f.scope, 24, 9).await, 0);
+    let is_there = async |id| ledger.dialogues.get(&f.scope, id).await.unwrap().is_some();
+    for gone in [unopened, left.dialogue.id, left_behind] {
+        assert!(!is_there(gone).await);
+    }
+    for kept in [saved, in_memory.dialogue.id, all_back, other, young] {
+        assert!(is_there(kept).await);
+    }
+    let is_known = async |key| ledger.rewinds.by_key(&f.scope, other, key).await.unwrap().is_some();
+    let known = [
+        is_known("same").await,
+        is_known("nothing").await,
+        is_known("dropped").await,
+        is_known("new").await,
+    ];
+    assert_eq!(known, [true, false, false, true]);
+    let filter = DialogueFilter {
+        npc: Some(f.npc.clone()),
+        ..DialogueFilter::default()
+    };
+    let page = PageRequest { limit: 50, after: None };
+    let listed = ledger.dialogues.list(&f.scope, &filter, &page).await.unwrap().items;
+    assert!(
+        listed
+            .iter()
+            .all(|dialogue| dialogue.id != unopened && dialogue.id != left.dialogue.id)
+    );
 }

@@ -2,7 +2,10 @@ use colloquy::{
     ids::TenantId,
     ports::{
         PageRequest,
-        ledger::tenants::{Tenant, TenantChange, TenantEdit},
+        ledger::{
+            tenants::{Tenant, TenantChange, TenantEdit},
+            usage::TenantBudget,
+        },
     },
 };
 
@@ -14,6 +17,7 @@ pub async fn ensure_adds_once_and_all_lists<S: Subject>(f: &Fixture<S>) {
         id: f.scope.tenant().clone(),
         name: "Studio".to_owned(),
         enabled: true,
+        budget: None,
         created_at: f.now(),
         version: 1,
     };
@@ -41,6 +45,7 @@ pub async fn a_tenant_is_made_changed_and_listed<S: Subject>(f: &Fixture<S>) {
         id: id.clone(),
         name: name.to_owned(),
         enabled: true,
+        budget: None,
         created_at: f.now(),
         version: 1,
     };
@@ -53,6 +58,7 @@ pub async fn a_tenant_is_made_changed_and_listed<S: Subject>(f: &Fixture<S>) {
     let change = |name: Option<&str>, enabled| TenantChange {
         name: name.map(str::to_owned),
         enabled,
+        budget: None,
     };
     let renamed = Tenant {
         name: "Workshop".to_owned(),
@@ -98,4 +104,58 @@ pub async fn a_tenant_is_made_changed_and_listed<S: Subject>(f: &Fixture<S>) {
     assert_eq!(first.items, [rival]);
     let second = tenants.list(&page(1, first.next)).await.unwrap();
     assert_eq!((second.items, second.next), (vec![disabled], None));
+}
+
+pub async fn a_tenants_budget_is_kept_found_and_taken_away<S: Subject>(f: &Fixture<S>) {
+    let tenants = &f.ledger().tenants;
+    let budget = TenantBudget {
+        tokens_per_day: Some(1_000_000),
+        cost_per_day: Some(2.5),
+        turns: Some(0),
+        ..TenantBudget::default()
+    };
+    let studio = Tenant {
+        id: f.scope.tenant().clone(),
+        name: "Studio".to_owned(),
+        enabled: true,
+        budget: Some(budget),
+        created_at: f.now(),
+        version: 1,
+    };
+    assert!(tenants.create(&studio, &f.edit("tenant.create")).await.unwrap());
+    let rival = Tenant {
+        id: f.other.tenant().clone(),
+        budget: None,
+        ..studio.clone()
+    };
+    assert!(tenants.ensure(&rival).await.unwrap());
+    assert_eq!(tenants.get(&studio.id).await.unwrap(), Some(studio.clone()));
+    assert_eq!(tenants.with_budgets().await.unwrap(), [(studio.id.clone(), budget)]);
+
+    let edit = f.edit("tenant.edit");
+    let renamed = TenantChange {
+        name: Some("Workshop".to_owned()),
+        ..TenantChange::default()
+    };
+    let TenantEdit::Done(tenant) = tenants.change(&studio.id, &renamed, None, &edit).await.unwrap() else {
+        panic!("it is there");
+    };
+    assert_eq!(tenant.budget, Some(budget), "what is not named stays");
+    let less = TenantBudget {
+        dialogues: Some(3),
+        ..TenantBudget::default()
+    };
+    for (given, kept) in [(less, Some(less)), (TenantBudget::default(), None)] {
+        let change = TenantChange {
+            budget: Some(given),
+            ..TenantChange::default()
+        };
+        let edit = f.edit("tenant.edit");
+        let done = tenants.change(&studio.id, &change, None, &edit).await.unwrap();
+        assert!(
+            matches!(&done, TenantEdit::Done(tenant) if tenant.budget == kept),
+            "{done:?}"
+        );
+    }
+    assert!(tenants.with_budgets().await.unwrap().is_empty());
 }

@@ -1,7 +1,11 @@
 use chrono::NaiveDate;
 use colloquy::{
+    ids::TenantId,
     memory::turn::Usage,
-    ports::ledger::usage::{UsageDelta, UsageRow},
+    ports::ledger::{
+        jobs::JobKind,
+        usage::{ModelDay, Stored, UsageDelta, UsageRow},
+    },
 };
 
 use super::{Subject, fixture::Fixture};
@@ -47,4 +51,60 @@ pub async fn usage_adds_up_by_day_task_and_model<S: Subject>(f: &Fixture<S>) {
     assert_eq!(usage.between(&f.scope, day(5), day(9)).await.unwrap(), [fifth]);
     let theirs = usage.between(&f.other, day(1), day(9)).await.unwrap();
     assert_eq!((theirs.len(), theirs[0].calls), (1, 1));
+}
+
+pub async fn what_every_tenant_used_of_a_day_is_summed_by_model<S: Subject>(f: &Fixture<S>) {
+    let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
+    let delta = |number, task, model: &str, prompt_tokens| UsageDelta {
+        day: day(number),
+        task,
+        model: model.to_owned(),
+        calls: 1,
+        usage: Usage {
+            prompt_tokens,
+            cached_tokens: 1,
+            completion_tokens: 2,
+        },
+    };
+    let usage = &f.ledger().usage;
+    let ours = [
+        delta(4, "reply", "a", 10),
+        delta(4, "judge", "a", 20),
+        delta(4, "reply", "b", 5),
+        delta(5, "reply", "a", 7),
+    ];
+    usage.add(&f.scope, &ours).await.unwrap();
+    usage.add(&f.other, &ours[..1]).await.unwrap();
+    let mut rows = usage.of_day(day(4)).await.unwrap();
+    rows.sort_by_key(|row| (row.tenant != *f.scope.tenant(), row.model.clone()));
+    let row = |tenant: &TenantId, model: &str, prompt_tokens, cached_tokens, completion_tokens| ModelDay {
+        tenant: tenant.clone(),
+        model: model.to_owned(),
+        prompt_tokens,
+        cached_tokens,
+        completion_tokens,
+    };
+    let (mine, theirs) = (f.scope.tenant(), f.other.tenant());
+    assert_eq!(
+        rows,
+        [
+            row(mine, "a", 30, 2, 4),
+            row(mine, "b", 5, 1, 2),
+            row(theirs, "a", 10, 1, 2)
+        ]
+    );
+    assert!(usage.of_day(day(6)).await.unwrap().is_empty());
+}
+
+pub async fn what_is_stored_is_counted_and_no_further_than_asked<S: Subject>(f: &Fixture<S>) {
+    let usage = &f.ledger().usage;
+    let stored = |dialogues, turns| Stored { dialogues, turns };
+    assert_eq!(usage.stored(&f.scope, stored(9, 9)).await.unwrap(), stored(0, 0));
+    for _ in 0..3 {
+        f.a_fence(JobKind::ExtractFacts).await;
+    }
+    f.open().await;
+    assert_eq!(usage.stored(&f.scope, stored(9, 9)).await.unwrap(), stored(4, 3));
+    assert_eq!(usage.stored(&f.scope, stored(2, 0)).await.unwrap(), stored(2, 0));
+    assert_eq!(usage.stored(&f.other, stored(9, 9)).await.unwrap(), stored(0, 0));
 }

@@ -196,6 +196,7 @@ impl World {
             id: self.scope.tenant().clone(),
             name: "Demo".to_owned(),
             enabled: true,
+            budget: None,
             created_at: self.clock.now(),
             version: 1,
         };

@@ -1,0 +1,82 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::ports::clock::ManualClock;
+
+const TOKENS: Usage = Usage {
+    prompt_tokens: 60,
+    cached_tokens: 50,
+    completion_tokens: 20,
+};
+
+fn tenant(name: &str) -> TenantId {
+    name.parse().unwrap()
+}
+
+fn budgets(settings: BudgetSettings) -> (Budgets, Arc<ManualClock>) {
+    let at = "2031-05-04T22:00:00Z".parse().unwrap();
+    let clock = ManualClock::at(at);
+    let price = ["m=1000000/0/1000000".parse().unwrap()];
+    let meters = Arc::new(ModelMeters::new(0, &price));
+    (Budgets::new(settings, meters, clock.clone()), clock)
+}
+
+fn spend(budgets: &Budgets, name: &str) {
+    let day = budgets.clock.now().date_naive();
+    budgets.spend(&tenant(name), day, "m", TOKENS);
+}
+
+#[test]
+fn a_budget_of_a_day_is_each_tenants_own_and_begins_anew_with_the_next() {
+    let (budgets, clock) = budgets(BudgetSettings {
+        tokens_per_day: 150,
+        ..BudgetSettings::default()
+    });
+    let a = tenant("a");
+    spend(&budgets, "a");
+    assert_eq!(budgets.check_day(&a), Ok(()));
+    spend(&budgets, "a");
+    let over = budgets.check_day(&a).unwrap_err();
+    assert_eq!(over.of, Budgeted::TokensPerDay);
+    assert_eq!(over.retry_after, Duration::from_hours(2));
+    assert_eq!(budgets.check_day(&tenant("b")), Ok(()));
+
+    clock.advance(Duration::from_hours(3));
+    assert_eq!(budgets.check_day(&a), Ok(()));
+    // A call that ended before midnight and is counted after it.
+    let yesterday = clock.now().date_naive() - Days::new(1);
+    budgets.spend(&a, yesterday, "m", TOKENS);
+    spend(&budgets, "a");
+    assert_eq!(budgets.check_day(&a), Ok(()), "only one call is of today");
+    spend(&budgets, "a");
+    assert!(budgets.check_day(&a).is_err());
+}
+
+#[test]
+fn a_tenants_own_budget_is_instead_of_everybodys() {
+    let (budgets, _) = budgets(BudgetSettings {
+        tokens_per_day: 70,
+        ..BudgetSettings::default()
+    });
+    for name in ["more", "any", "less", "as-all"] {
+        spend(&budgets, name);
+    }
+    let own = |tokens, cost| TenantBudget {
+        tokens_per_day: tokens,
+        cost_per_day: cost,
+        ..TenantBudget::default()
+    };
+    budgets.set_own(&tenant("more"), Some(own(Some(81), None)));
+    budgets.set_own(&tenant("any"), Some(own(Some(0), None)));
+    // Ten fresh tokens and twenty of the answer, at one each.
+    budgets.set_own(&tenant("less"), Some(own(Some(1_000), Some(30.0))));
+    assert_eq!(budgets.check_day(&tenant("more")), Ok(()));
+    assert_eq!(budgets.check_day(&tenant("any")), Ok(()));
+    assert_eq!(budgets.check_day(&tenant("less")).unwrap_err().of, Budgeted::CostPerDay);
+    assert_eq!(
+        budgets.check_day(&tenant("as-all")).unwrap_err().of,
+        Budgeted::TokensPerDay
+    );
+    budgets.set_own(&tenant("more"), None);
+    assert!(budgets.check_day(&tenant("more")).is_err());
+}

@@ -31,6 +31,7 @@ use super::{
 use crate::{
     ids::PlayerId,
     tenancy::{Principal, Role, TenantScope, auth::AuthError},
+    transport::network_of,
 };
 
 /// Who may call an operation.
@@ -154,7 +155,7 @@ impl<A: Allowed> FromRequest for Caller<A> {
                 state.sessions.ensure_owned(&principal.scope(), dialogue).await?;
             }
             let player = principal.player.as_ref().filter(|_| counted != Counted::Nothing);
-            let address = client_address(&request, &state).filter(|_| !by_hop);
+            let address = client_address(&request, &state).filter(|_| !by_hop).map(network_of);
             match counted {
                 Counted::Everything => state.limits.request(&principal.tenant, player)?,
                 Counted::OfPlayer => state.limits.forwarded_request(&principal.tenant, player)?,

@@ -46,7 +46,7 @@ pub struct LimitSettings {
     pub socket_strikes: u32,
     /// Requests of one player that may be under way at once; 32.
     pub player_in_flight: usize,
-    /// Requests of all players of one address that may be under way at once; 1,024.
+    /// Requests of all players of one address (of IPv6: of a network of 64 bits) that may be under way at once; 1,024.
     pub address_in_flight: usize,
     /// Keys a limiter may remember before it drops those that are idle; 100,000.
     pub max_keys: usize,

@@ -13,7 +13,7 @@ use std::{
     cmp::Reverse,
     collections::HashMap,
     io,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -48,6 +48,18 @@ impl Default for ConnectionLimits {
             head: Duration::from_secs(5),
             write: Duration::from_secs(30),
         }
+    }
+}
+
+/// Whom an address stands for: itself; of IPv6 its network of 64 bits, since whoever has one address of that has all of them.
+#[must_use]
+pub fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            Ipv6Addr::from_bits(network).into()
+        }
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

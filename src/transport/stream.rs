@@ -10,7 +10,7 @@ use std::{
 use actix_web::rt::net::TcpStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Connection, Connections};
+use super::{Connection, Connections, network_of};
 
 /// The bytes of one connection. Leaves the table when it is dropped.
 pub(super) struct WatchedStream {
@@ -25,7 +25,7 @@ impl WatchedStream {
     /// # Errors
     /// There is none, or it is closed already.
     pub(super) fn accept(stream: TcpStream, connections: &Connections) -> io::Result<Self> {
-        let address = stream.peer_addr()?.ip();
+        let address = network_of(stream.peer_addr()?.ip());
         Ok(Self {
             connection: connections.admit(Some(address))?,
             connections: connections.clone(),

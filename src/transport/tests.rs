@@ -104,3 +104,13 @@ fn each_step_has_its_time() {
     let reserved = from(&connections, 1);
     assert!(reserved.is_in_reserve() && late(&reserved, 2_000));
 }
+
+#[test]
+fn an_ipv6_address_stands_for_its_network_of_64_bits() {
+    let network = |text: &str| network_of(text.parse().unwrap()).to_string();
+    assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    assert_eq!(network("2001:db8:1:2::9"), network("2001:db8:1:2:ffff::"));
+    assert_ne!(network("2001:db8:1:2::9"), network("2001:db8:1:3::9"));
+    assert_eq!(network("::ffff:192.0.2.7"), "192.0.2.7");
+    assert_eq!(network("192.0.2.7"), "192.0.2.7");
+}

@@ -578,7 +578,7 @@ async fn live(part: u32, prompts: u32, locks: Locks, stage: impl AsyncFn(WorldSe
         for _ in 0..STEPS {
             match vale.rng.random_range(0..6) {
                 0..3 => Box::pin(vale.player_speaks()).await,
-                3 => vale.npcs_speak().await,
+                3 => Box::pin(vale.npcs_speak()).await,
                 _ => vale.progress_changes().await,
             }
             for _ in 0..PREVIEWS {

@@ -410,12 +410,18 @@ impl Budgets {
         if self.limit(tenant, of).is_none() {
             return Ok(place);
         }
-        let is_unknown = {
+        let is_unknown = || {
             let accounts = self.accounts.lock();
             accounts.of.get(tenant).is_none_or(|account| account.stored.is_none())
         };
-        if is_unknown && let Err(error) = self.count(ledger, scope).await {
-            tracing::warn!(%tenant, %error, "what is stored of a tenant could not be counted");
+        if is_unknown() {
+            // Once: another count would not have what was reserved since.
+            let _one = self.reading.lock().await;
+            if is_unknown()
+                && let Err(error) = self.count(ledger, scope).await
+            {
+                tracing::warn!(%tenant, %error, "what is stored of a tenant could not be counted");
+            }
         }
         self.change(tenant, |accounts| {
             let Some(account) = accounts.of.get_mut(tenant) else {

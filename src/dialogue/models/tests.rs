@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+mod cut;
 use std::collections::VecDeque;
 
 use async_trait::async_trait;

@@ -207,3 +207,38 @@ async fn an_npc_names_a_model_only_if_the_operator_lets_it() {
         assert_eq!(reply["model"], model, "{trace}");
     }
 }
+
+#[actix_web::test]
+async fn one_player_does_not_take_all_dialogues_of_its_tenant() {
+    let server = Server::start();
+    let (client, operator) = (server.demo().await, server.as_role(Role::Operator));
+    give(&operator, json!({"dialogues": 40})).await;
+    for _ in 0..10 {
+        client.session("p1").await;
+    }
+    let session = |player: &str| json!({"world_id": "vale", "npc_ids": ["ergen"], "player_id": player});
+    let (status, code, _) = refused(&client, "/v1/sessions", &session("p1")).await;
+    assert_eq!((status, code.as_str()), (429, "budget_spent"));
+    client.session("p2").await;
+    // What was refused took no place.
+    let report = client.get("/v1/usage").await;
+    assert_eq!(line(&report, "dialogues")["used"], 11.0);
+}
+
+#[actix_web::test]
+async fn dialogues_that_are_opened_at_once_are_counted_at_once() {
+    let server = Server::start();
+    let (client, operator) = (server.demo().await, server.as_role(Role::Operator));
+    give(&operator, json!({"dialogues": 5})).await;
+    let open = |number: usize| {
+        let client = client.clone();
+        async move {
+            let body = json!({"world_id": "vale", "npc_ids": ["ergen"], "player_id": format!("p{number}")});
+            client.call(Method::POST, "/v1/sessions", Some(&body)).await.0.as_u16()
+        }
+    };
+    let answers = futures_util::future::join_all((0..20).map(open)).await;
+    let made = answers.iter().filter(|status| **status == 201).count();
+    assert_eq!((made, answers.len()), (5, 20), "{answers:?}");
+    assert!(answers.iter().all(|status| [201, 429].contains(status)), "{answers:?}");
+}

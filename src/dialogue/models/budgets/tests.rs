@@ -80,3 +80,16 @@ fn a_tenants_own_budget_is_instead_of_everybodys() {
     budgets.set_own(&tenant("more"), None);
     assert!(budgets.check_day(&tenant("more")).is_err());
 }
+
+#[test]
+fn jobs_leave_a_part_of_a_day_to_turns() {
+    let (budgets, _) = budgets(BudgetSettings {
+        tokens_per_day: 88,
+        ..BudgetSettings::default()
+    });
+    let a = tenant("a");
+    assert!(budgets.may_do_jobs(&a));
+    spend(&budgets, "a");
+    assert!(!budgets.may_do_jobs(&a), "nine tenths are used");
+    assert_eq!(budgets.check_day(&a), Ok(()));
+}

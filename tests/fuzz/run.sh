@@ -39,7 +39,7 @@ for target in "${targets[@]}"; do
   if [ -n "${KEEP:-}" ]; then
     fuzz cmin "$target" "$found"
     # The small ones: a corpus is read in every run of the tests.
-    find "$found" -type f -size -1025c -printf '%s %p\n' | sort -n | head -n "${KEEP_MOST:-100}" | cut -d' ' -f2 | xargs -r cp -t "$kept"
+    find "$found" -type f -size -1025c -printf '%s %p\n' | sort -n | sed -n "1,${KEEP_MOST:-100}p" | cut -d' ' -f2 | xargs -r cp -t "$kept"
   fi
 done
 if [ "${#failed[@]}" -gt 0 ]; then

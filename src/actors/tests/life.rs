@@ -122,13 +122,14 @@ async fn messages_are_counted_until_their_actor_comes_to_them() {
     };
     let world = World::with(one_thread, dialogue_settings()).await;
     let id = world.session().await;
+    let waiting = |kind| world.sessions.meters().messages(kind);
     world.turn(id, "hello").await;
+    until("what the turn left is done", || Kind::ALL.map(waiting) == [0; 4]).await;
     let (go, stuck) = std::sync::mpsc::channel::<()>();
     let node = world.sessions.node_for_test();
     assert!(node.arbiter(&id).spawn_fn(move || stuck.recv().unwrap()));
     let views = (0..3).map(|_| world.sessions.view(&world.scope, id));
     let all = futures_util::future::join_all(views);
-    let waiting = |kind| world.sessions.meters().messages(kind);
     let seen = async {
         until("all of them wait", || waiting(Kind::Session) == 3).await;
         // The curator may still be told what became of the turn's jobs.

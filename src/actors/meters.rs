@@ -9,10 +9,7 @@ use super::mailbox::Kind;
 use crate::{
     dialogue::turn::{TurnError, event_error},
     ids::{DialogueId, DialogueKind},
-    ports::{
-        ledger::{jobs::Job, meters::Counted},
-        llm::LlmError,
-    },
+    ports::ledger::{jobs::Job, meters::Counted},
 };
 
 /// Seconds of what runs after a turn: models are slow, and what failed is tried again much later.
@@ -35,14 +32,8 @@ const FAILURES: [&str; 6] = [
 fn is_failure(error: &TurnError) -> bool {
     !matches!(
         error,
-        TurnError::CutBeforeReply
-            | TurnError::Unsaid
-            | TurnError::Closed
-            | TurnError::KeyTaken
-            | TurnError::Fenced
-            | TurnError::OverBudget(_)
-            | TurnError::Model(LlmError::OverBudget(_))
-    )
+        TurnError::CutBeforeReply | TurnError::Unsaid | TurnError::Closed | TurnError::KeyTaken | TurnError::Fenced
+    ) && error.over_budget().is_none()
 }
 
 /// Turns that failed, all of them shown from the start: a rate knows nothing of the first one otherwise.
@@ -282,7 +273,7 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::StoreError;
+    use crate::ports::{StoreError, llm::LlmError};
 
     #[test]
     fn what_an_actor_adds_goes_with_it() {

@@ -319,7 +319,7 @@ impl Models {
     /// What so many tokens of a model cost, in the currency of `llm.prices`; `None`: it has no price.
     #[must_use]
     pub fn cost_of(&self, model: &str, prompt: u64, cached: u64, completion: u64) -> Option<f64> {
-        Some(self.meters.price(model)?.of(prompt, cached, completion))
+        self.meters.cost_of(model, prompt, cached, completion)
     }
     /// A model that may be called and has no price, if there is one. `embedder` is that of the server.
     #[must_use]
@@ -331,7 +331,7 @@ impl Models {
         called
             .chain(self.of_npcs.iter().map(String::as_str))
             .chain((!embedder.offline).then_some(embedder.model.as_str()))
-            .find(|model| self.meters.price(model).is_none())
+            .find(|model| !self.meters.has_price(model))
     }
     /// Usage since the last call of this, to be written to the ledger.
     pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {

@@ -51,6 +51,7 @@ use crate::{
             urgency::{first_of_all, urgently},
             usage::OverBudget,
         },
+        llm::LlmError,
     },
     tenancy::{Principal, TenantScope},
 };
@@ -191,7 +192,7 @@ pub enum TurnError {
     OverBudget(#[from] OverBudget),
     /// Every model of the reply route failed.
     #[error("the model failed: {0}")]
-    Model(#[from] crate::ports::llm::LlmError),
+    Model(#[from] LlmError),
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Another node owns the dialogue now.
@@ -220,6 +221,14 @@ pub enum TurnError {
 }
 
 impl TurnError {
+    /// The budget that was used up, if that is why.
+    #[must_use]
+    pub fn over_budget(&self) -> Option<OverBudget> {
+        match self {
+            Self::OverBudget(over) | Self::Model(LlmError::OverBudget(over)) => Some(*over),
+            _ => None,
+        }
+    }
     /// Whether only the ledger knows what became of the turn, or what the dialogue is now.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {

@@ -27,7 +27,6 @@ use crate::{
     },
     ids::TurnId,
     memory::turn::TurnStatus,
-    ports::llm::LlmError,
 };
 
 /// Lines that may fail one after another before it is paused.
@@ -275,12 +274,7 @@ impl NpcConversation {
         // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
         let doubtful = self.moving.in_doubt || error.is_doubtful();
         let cut = matches!(error, TurnError::CutBeforeReply);
-        let over = match &error {
-            TurnError::OverBudget(over) | TurnError::Model(LlmError::OverBudget(over)) if over.of.is_of_a_day() => {
-                Some(*over)
-            }
-            _ => None,
-        };
+        let over = error.over_budget().filter(|over| over.of.is_of_a_day());
         if cut {
             self.line_is_dropped(running.id);
         }

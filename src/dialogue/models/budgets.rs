@@ -508,10 +508,11 @@ impl Budgets {
         for row in rows {
             let (tokens, cost) = sums.entry(row.tenant).or_default();
             *tokens += as_f64(row.prompt_tokens) + as_f64(row.completion_tokens);
-            let price = self.meters.price(&row.model);
-            *cost += price.map_or(0.0, |price| {
-                price.of(row.prompt_tokens, row.cached_tokens, row.completion_tokens)
-            });
+            let (prompt, cached, completion) = (row.prompt_tokens, row.cached_tokens, row.completion_tokens);
+            *cost += self
+                .meters
+                .cost_of(&row.model, prompt, cached, completion)
+                .unwrap_or_default();
         }
         for (tenant, (tokens, cost)) in sums {
             self.change(&tenant, |accounts| {

@@ -86,7 +86,7 @@ impl TryFrom<String> for ModelPrice {
 impl ModelPrice {
     /// What so many tokens cost. Cached ones are also prompt tokens.
     #[expect(clippy::cast_precision_loss, reason = "money is shown with a few digits")]
-    pub(super) fn of(&self, prompt: u64, cached: u64, completion: u64) -> f64 {
+    fn of(&self, prompt: u64, cached: u64, completion: u64) -> f64 {
         let fresh = prompt.saturating_sub(cached);
         let sum = fresh as f64 * self.prompt + cached as f64 * self.cached + completion as f64 * self.completion;
         sum / 1e6
@@ -238,12 +238,14 @@ impl ModelMeters {
     /// What a call cost; `None` where its model has no price.
     pub(super) fn cost(&self, model: &str, usage: Usage) -> Option<f64> {
         let (prompt, cached) = (usage.prompt_tokens.into(), usage.cached_tokens.into());
-        let price = self.price(model)?;
-        Some(price.of(prompt, cached, usage.completion_tokens.into()))
+        self.cost_of(model, prompt, cached, usage.completion_tokens.into())
     }
-    /// What the model's tokens cost, by `llm.prices`.
-    pub(super) fn price(&self, model: &str) -> Option<&ModelPrice> {
-        self.prices.get(model)
+    /// What so many tokens of a model cost, by `llm.prices`; `None` where it has no price.
+    pub(super) fn cost_of(&self, model: &str, prompt: u64, cached: u64, completion: u64) -> Option<f64> {
+        Some(self.prices.get(model)?.of(prompt, cached, completion))
+    }
+    pub(super) fn has_price(&self, model: &str) -> bool {
+        self.prices.contains_key(model)
     }
     /// Something was refused.
     pub(super) fn over_budget(&self, of: Budgeted) {

@@ -12,19 +12,19 @@ use colloquy::{
     memory::fact::Knower,
     ports::{
         StoreResult,
-        vectors::{FactIndex, IndexPoint, LegLimits, PointSource, Proposal},
+        vectors::{CandidateLimits, CandidateQuery, FactIndex, IndexPoint, PointSource},
     },
     tenancy::TenantScope,
 };
 use criterion::{Criterion, criterion_group, criterion_main};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use clustered::{asked_terms, nearest, points, unit, viewpoint};
+use clustered::{bench_viewpoint, clustered_points, exact_nearest, random_unit_vector, sample_search_terms};
 
-struct Points(Vec<IndexPoint>);
+struct FixedPoints(Vec<IndexPoint>);
 
 #[async_trait]
-impl PointSource for Points {
+impl PointSource for FixedPoints {
     async fn points_of(&self, _: &TenantScope, _: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
         Ok(if matches!(knower, Knower::Npc(_)) {
             self.0.clone()
@@ -34,37 +34,37 @@ impl PointSource for Points {
     }
 }
 
-fn propose(c: &mut Criterion) {
+fn bench_propose(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
     let scope = TenantScope::new("acme".parse().expect("a slug"));
     let npc: NpcId = "ergen".parse().expect("a slug");
-    let viewpoint = viewpoint(&npc);
-    let terms = asked_terms();
+    let viewpoint = bench_viewpoint(&npc);
+    let terms = sample_search_terms();
     for count in [1_000, 100_000] {
         let mut rng = StdRng::seed_from_u64(7);
-        let points = points(&npc, 0, count, &mut rng);
+        let points = clustered_points(&npc, 0, count, &mut rng);
         let queries: Vec<Vec<f32>> = (0..64)
             .map(|_| {
                 let near = points[rng.random_range(0..points.len())].embedding.clone();
-                unit(&mut rng, Some(&near))
+                random_unit_vector(&mut rng, Some(&near))
             })
             .collect();
-        let index = InProcessFactIndex::new(Arc::new(Points(points.clone())), FactIndexOptions::default());
-        let ask = |query: &[f32], limits: LegLimits| {
-            let proposal = Proposal {
+        let index = InProcessFactIndex::new(Arc::new(FixedPoints(points.clone())), FactIndexOptions::default());
+        let ask = |query: &[f32], limits: CandidateLimits| {
+            let proposal = CandidateQuery {
                 viewpoint: &viewpoint,
                 embedding: Some(query),
                 terms: &terms,
                 limits,
             };
             runtime
-                .block_on(index.propose(&scope, proposal))
+                .block_on(index.propose_candidates(&scope, proposal))
                 .expect("an in-process search does not fail")
         };
-        let dense = LegLimits {
+        let dense = CandidateLimits {
             dense: 30,
             sparse: 0,
             important: 0,
@@ -72,7 +72,7 @@ fn propose(c: &mut Criterion) {
         };
         let mut found = 0;
         for query in &queries {
-            let best = nearest(&points, query, 30);
+            let best = exact_nearest(&points, query, 30);
             found += ask(query, dense)
                 .iter()
                 .filter(|candidate| best.contains(&candidate.fact))
@@ -83,11 +83,11 @@ fn propose(c: &mut Criterion) {
         c.bench_function(&format!("propose/{count}"), |b| {
             b.iter(|| {
                 next = (next + 1) % queries.len();
-                black_box(ask(&queries[next], LegLimits::default()))
+                black_box(ask(&queries[next], CandidateLimits::default()))
             });
         });
     }
 }
 
-criterion_group!(benches, propose);
+criterion_group!(benches, bench_propose);
 criterion_main!(benches);

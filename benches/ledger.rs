@@ -13,8 +13,8 @@ use colloquy::{
     adapters::sqlite::{self, SqliteOptions},
     ids::{DialogueKind, FactId, NodeId, NpcId, TurnId, WorldId},
     memory::{
-        confided::Confided,
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense, Viewpoint},
+        private_terms::PrivateTerms,
         trace::{CandidateFate, CandidateTrace, ScoreParts, Timings, TurnTrace},
         turn::{Checkpoint, Intent, Turn, TurnSeqs, TurnStatus, Usage},
     },
@@ -22,8 +22,8 @@ use colloquy::{
         clock::{Clock as _, IdSource, SystemClock},
         ledger::{
             Ledger,
-            dialogues::{Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, TurnCommit},
-            facts::{ReconcileOutcome, Reconciliation, Writing},
+            dialogues::{CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OwnershipClaim, TurnCommit},
+            facts::{ReconcileOutcome, ReconcileTrigger, Reconciliation},
             jobs::{JobKind, NewJob},
         },
     },
@@ -31,10 +31,10 @@ use colloquy::{
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-const CALLERS: usize = 64;
+const CONCURRENT_CALLERS: usize = 64;
 const DIMENSIONS: usize = 384;
 
-struct Bench {
+struct LedgerBench {
     _folder: tempfile::TempDir,
     ledger: Ledger,
     ids: IdSource,
@@ -44,7 +44,7 @@ struct Bench {
 }
 
 /// A dialogue this node owns, and its head.
-struct Line {
+struct BenchDialogue {
     npc: NpcId,
     dialogue: colloquy::ids::DialogueId,
     epoch: u64,
@@ -52,29 +52,29 @@ struct Line {
     number: u32,
 }
 
-impl Bench {
+impl LedgerBench {
     async fn new() -> Arc<Self> {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
         let path = folder.path().join("ledger.db");
-        let sqlite = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
+        let sqlite = sqlite::open_ledger(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
             .await
             .unwrap();
-        let ids = IdSource::random(clock);
+        let ids = IdSource::from_thread_rng(clock);
         Arc::new(Self {
             _folder: folder,
             ledger: sqlite.ledger(),
             scope: TenantScope::new("bench".parse().unwrap()),
             world: "vale".parse().unwrap(),
-            node: ids.next(),
+            node: ids.next_id(),
             ids,
         })
     }
 
-    async fn line(&self, number: usize) -> Line {
+    async fn open_dialogue(&self, number: usize) -> BenchDialogue {
         let npc: NpcId = format!("npc-{number}").parse().unwrap();
         let now = SystemClock.now();
-        let id = self.ids.dialogue(DialogueKind::Session);
+        let id = self.ids.next_dialogue_id(DialogueKind::Session);
         let dialogue = Dialogue {
             id,
             world: self.world.clone(),
@@ -89,17 +89,21 @@ impl Bench {
             updated_at: now,
             head_turn: 0,
         };
-        self.ledger.dialogues.create(&self.scope, &dialogue).await.unwrap();
+        self.ledger
+            .dialogues
+            .create_dialogue(&self.scope, &dialogue)
+            .await
+            .unwrap();
         let until = now + chrono::Duration::hours(1);
         let claim = self
             .ledger
             .dialogues
-            .claim(&self.scope, id, self.node, now, until)
+            .claim_ownership(&self.scope, id, self.node, now, until)
             .await;
-        let Claim::Owned(open) = claim.unwrap() else {
+        let OwnershipClaim::Owned(open) = claim.unwrap() else {
             panic!("not owned")
         };
-        Line {
+        BenchDialogue {
             npc,
             dialogue: id,
             epoch: open.epoch,
@@ -109,12 +113,12 @@ impl Bench {
     }
 
     /// Commits the next turn; returns its extraction job.
-    async fn commit(&self, line: &mut Line) -> NewJob {
+    async fn commit_turn(&self, line: &mut BenchDialogue) -> NewJob {
         let now = SystemClock.now();
-        let turn: TurnId = self.ids.next();
+        let turn: TurnId = self.ids.next_id();
         line.number += 1;
         let job = NewJob {
-            id: self.ids.next(),
+            id: self.ids.next_id(),
             kind: JobKind::ExtractFacts,
             dialogue: line.dialogue,
             turn,
@@ -146,13 +150,13 @@ impl Bench {
             },
             key: Some(format!("key-{turn}")),
             key_of: None,
-            uncut: None,
+            sealed_reply: None,
             cuts: Vec::new(),
             checkpoint: Checkpoint {
                 turn: line.number,
                 ..Checkpoint::default()
             },
-            trace: self.trace(),
+            trace: self.sample_trace(),
             state: Vec::new(),
             jobs: vec![job.clone()],
             next_seq: 10,
@@ -164,7 +168,7 @@ impl Bench {
     }
 
     /// As large as a real one: twelve candidates with their scores.
-    fn trace(&self) -> TurnTrace {
+    fn sample_trace(&self) -> TurnTrace {
         TurnTrace {
             at: SystemClock.now(),
             intent: Intent::Memory,
@@ -172,7 +176,7 @@ impl Bench {
             query: "Do you remember what fruit I like the most?".to_owned(),
             candidates: (0..12)
                 .map(|_| CandidateTrace {
-                    fact: self.ids.next(),
+                    fact: self.ids.next_id(),
                     subject: "player:p1".to_owned(),
                     speaker: "player:p1".to_owned(),
                     content: "The player likes grapes from the old orchard".to_owned(),
@@ -191,10 +195,10 @@ impl Bench {
             scenarios: vec![],
             progress: None,
             told_in: vec![],
-            locks: colloquy::memory::locks::Locks::default(),
+            locks: colloquy::memory::locks::DisclosureLocks::default(),
             told_locks: None,
             locked: Vec::new(),
-            confided: Some(Confided::default().with(["The player likes grapes from the old orchard"])),
+            confided: Some(PrivateTerms::default().with_lines(["The player likes grapes from the old orchard"])),
             sections: Vec::new(),
             prompt_tokens: 900,
             prompt_hash: "0".repeat(64),
@@ -205,11 +209,11 @@ impl Bench {
         }
     }
 
-    fn fact(&self, npc: &NpcId, kind: FactKind) -> NewFact {
+    fn sample_fact(&self, npc: &NpcId, kind: FactKind) -> NewFact {
         let mut embedding = vec![0.0; DIMENSIONS];
         embedding[0] = 1.0;
         NewFact {
-            id: self.ids.next(),
+            id: self.ids.next_id(),
             world: self.world.clone(),
             audience: Audience {
                 knowers: BTreeSet::from([Knower::Npc(npc.clone())]),
@@ -229,9 +233,9 @@ impl Bench {
                 pinned: false,
             },
             valid_at: SystemClock.now(),
-            locks: colloquy::memory::locks::Locks::default(),
+            locks: colloquy::memory::locks::DisclosureLocks::default(),
             expires_at: None,
-            cause: Cause::Edit(self.ids.next()),
+            cause: Cause::Edit(self.ids.next_id()),
             source: None,
             derived_from: Vec::new(),
             pii: Vec::new(),
@@ -240,14 +244,14 @@ impl Bench {
         }
     }
 
-    async fn reconcile(&self, npc: &NpcId, job: &NewJob, facts: Vec<NewFact>) {
+    async fn reconcile_facts(&self, npc: &NpcId, job: &NewJob, facts: Vec<NewFact>) {
         let npcs = vec![npc.clone()];
         let store = &self.ledger.facts;
         let position = store.memory_position(&self.scope, &self.world, &npcs).await.unwrap();
         let expected_memory_seq = position.seq;
         let result = Reconciliation {
             calls: Vec::new(),
-            writing: Writing::Job(colloquy::ports::ledger::jobs::Job::from(job).fence()),
+            trigger: ReconcileTrigger::Job(colloquy::ports::ledger::jobs::Job::from(job).fence()),
             world: self.world.clone(),
             npcs,
             expected_memory_seq,
@@ -262,17 +266,17 @@ impl Bench {
             replaced: Vec::new(),
             verdicts: Vec::new(),
         };
-        let outcome = store.reconcile(&self.scope, &result).await.unwrap();
+        let outcome = store.commit_reconciliation(&self.scope, &result).await.unwrap();
         assert_eq!(outcome, ReconcileOutcome::Committed);
     }
 }
 
 /// Runs `turns` in all, shared by the callers, and takes the time.
-async fn run(bench: &Arc<Bench>, turns: u64, remember: bool) -> Duration {
-    let each = turns.div_ceil(CALLERS as u64);
+async fn run_turns(bench: &Arc<LedgerBench>, turns: u64, remember: bool) -> Duration {
+    let each = turns.div_ceil(CONCURRENT_CALLERS as u64);
     let mut lines = Vec::new();
-    for number in 0..CALLERS {
-        lines.push(bench.line(number).await);
+    for number in 0..CONCURRENT_CALLERS {
+        lines.push(bench.open_dialogue(number).await);
     }
     #[allow(clippy::disallowed_methods)] // a stopwatch
     let start = Instant::now();
@@ -282,10 +286,10 @@ async fn run(bench: &Arc<Bench>, turns: u64, remember: bool) -> Duration {
             let bench = bench.clone();
             tokio::spawn(async move {
                 for _ in 0..each {
-                    let job = bench.commit(&mut line).await;
+                    let job = bench.commit_turn(&mut line).await;
                     if remember {
-                        let fact = bench.fact(&line.npc, FactKind::Preference);
-                        bench.reconcile(&line.npc, &job, vec![fact]).await;
+                        let fact = bench.sample_fact(&line.npc, FactKind::Preference);
+                        bench.reconcile_facts(&line.npc, &job, vec![fact]).await;
                     }
                 }
             })
@@ -295,17 +299,17 @@ async fn run(bench: &Arc<Bench>, turns: u64, remember: bool) -> Duration {
         caller.await.unwrap();
     }
     #[expect(clippy::cast_precision_loss, reason = "counts of turns stay far below 2^53")]
-    let share = turns as f64 / (each * CALLERS as u64) as f64;
+    let share = turns as f64 / (each * CONCURRENT_CALLERS as u64) as f64;
     start.elapsed().mul_f64(share)
 }
 
-fn writes(criterion: &mut Criterion) {
+fn bench_writes(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
-    let bench = runtime.block_on(Bench::new());
+    let bench = runtime.block_on(LedgerBench::new());
     let mut group = criterion.benchmark_group("ledger");
     group.sample_size(10).throughput(Throughput::Elements(1));
     for (name, remember) in [
@@ -315,14 +319,14 @@ fn writes(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             bencher.to_async(&runtime).iter_custom(|turns| {
                 let bench = bench.clone();
-                async move { run(&bench, turns, remember).await }
+                async move { run_turns(&bench, turns, remember).await }
             });
         });
     }
     group.finish();
 }
 
-fn reads(criterion: &mut Criterion) {
+fn bench_reads(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -331,8 +335,8 @@ fn reads(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ledger");
     group.sample_size(50);
     for size in [1_000_usize, 100_000] {
-        let bench = runtime.block_on(Bench::new());
-        let (npc, ids) = runtime.block_on(fill(&bench, size));
+        let bench = runtime.block_on(LedgerBench::new());
+        let (npc, ids) = runtime.block_on(fill_memory(&bench, size));
         let viewpoint = Viewpoint {
             world: bench.world.clone(),
             npc,
@@ -346,7 +350,11 @@ fn reads(criterion: &mut Criterion) {
         group.bench_function(format!("confirm 80 of {size}"), |bencher| {
             bencher.to_async(&runtime).iter(|| async {
                 let now = SystemClock.now();
-                let confirmed = facts.confirm(&bench.scope, &viewpoint, &asked, now).await.unwrap().open;
+                let confirmed = facts
+                    .confirm_facts(&bench.scope, &viewpoint, &asked, now)
+                    .await
+                    .unwrap()
+                    .open;
                 assert_eq!(confirmed.len(), 80);
                 black_box(confirmed)
             });
@@ -354,12 +362,17 @@ fn reads(criterion: &mut Criterion) {
         group.bench_function(format!("bodies of 30 of {size}"), |bencher| {
             bencher
                 .to_async(&runtime)
-                .iter(|| async { black_box(facts.bodies(&bench.scope, &asked[..30]).await.unwrap()) });
+                .iter(|| async { black_box(facts.load_bodies(&bench.scope, &asked[..30]).await.unwrap()) });
         });
         group.bench_function(format!("standing 20 of {size}"), |bencher| {
             bencher.to_async(&runtime).iter(|| async {
                 let now = SystemClock.now();
-                black_box(facts.standing(&bench.scope, &viewpoint, false, now, 20).await.unwrap())
+                black_box(
+                    facts
+                        .load_standing(&bench.scope, &viewpoint, false, now, 20)
+                        .await
+                        .unwrap(),
+                )
             });
         });
     }
@@ -367,19 +380,19 @@ fn reads(criterion: &mut Criterion) {
 }
 
 /// A memory of `size` facts of one NPC, a third of them of mutable kinds.
-async fn fill(bench: &Arc<Bench>, size: usize) -> (NpcId, Vec<FactId>) {
-    let mut line = bench.line(0).await;
+async fn fill_memory(bench: &Arc<LedgerBench>, size: usize) -> (NpcId, Vec<FactId>) {
+    let mut line = bench.open_dialogue(0).await;
     let mut ids = Vec::with_capacity(size);
     for _ in 0..size / 1_000 {
-        let job = bench.commit(&mut line).await;
+        let job = bench.commit_turn(&mut line).await;
         let facts: Vec<NewFact> = (0..1_000)
-            .map(|number| bench.fact(&line.npc, FactKind::ALL[number % FactKind::ALL.len()]))
+            .map(|number| bench.sample_fact(&line.npc, FactKind::ALL[number % FactKind::ALL.len()]))
             .collect();
         ids.extend(facts.iter().map(|fact| fact.id));
-        bench.reconcile(&line.npc, &job, facts).await;
+        bench.reconcile_facts(&line.npc, &job, facts).await;
     }
     (line.npc, ids)
 }
 
-criterion_group!(benches, writes, reads);
+criterion_group!(benches, bench_writes, bench_reads);
 criterion_main!(benches);

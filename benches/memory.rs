@@ -8,10 +8,10 @@ use colloquy::{
     memory::{
         calibration::Calibration,
         fact::Importance,
-        keywords::{TermStatistics, bm25, fact_terms, saturated, search_terms},
-        packing::{Budget, near_duplicates, pack},
-        scoring::{RecallWeights, best_first, score},
-        state_block::{StateRules, StreamCutter, parse},
+        keywords::{TermStatistics, bm25_score, fact_terms, keyword_factor, search_terms},
+        packing::{PackingBudget, near_duplicates, pack_texts},
+        scoring::{RecallWeights, compare_best_first, score_fact},
+        state_block::{StateRules, StreamCutter, parse_closed},
         tokens::TokenCounter,
     },
 };
@@ -19,12 +19,12 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// As many as the four legs propose.
 const CANDIDATES: u16 = 80;
-const FACT: &str = "플레이어는 어둠의 숲에서 고블린왕 크룩을 만나 불꽃 검을 얻었고, the player likes grapes";
-const QUERY: &str = "내가 좋아하는 과일이 뭐였지? And where did I find the flaming sword?";
-const REPLY: &str = "<smile> 포도를 좋아한다고 했지. 어둠의 숲에서 크룩을 만났을 때도 포도 이야기를 했어.\n\n```state\nlocation: 어둠의 숲\nhp_change: -15\nitems_gained: [불꽃 검]\nrelationship_changes: [{from: 아리아, to: 크룩, type: hostile, delta: -2}]\nmood: tense\n```";
+const SAMPLE_FACT: &str = "플레이어는 어둠의 숲에서 고블린왕 크룩을 만나 불꽃 검을 얻었고, the player likes grapes";
+const SAMPLE_QUERY: &str = "내가 좋아하는 과일이 뭐였지? And where did I find the flaming sword?";
+const SAMPLE_REPLY: &str = "<smile> 포도를 좋아한다고 했지. 어둠의 숲에서 크룩을 만났을 때도 포도 이야기를 했어.\n\n```state\nlocation: 어둠의 숲\nhp_change: -15\nitems_gained: [불꽃 검]\nrelationship_changes: [{from: 아리아, to: 크룩, type: hostile, delta: -2}]\nmood: tense\n```";
 
 /// Unit vectors that are neither equal nor orthogonal.
-fn vectors(dimensions: u16) -> Vec<Vec<f32>> {
+fn sample_vectors(dimensions: u16) -> Vec<Vec<f32>> {
     (0..CANDIDATES)
         .map(|n| {
             let raw: Vec<f32> = (0..dimensions)
@@ -36,17 +36,17 @@ fn vectors(dimensions: u16) -> Vec<Vec<f32>> {
         .collect()
 }
 
-fn scoring(c: &mut Criterion) {
-    let query = search_terms(QUERY);
-    let doc = fact_terms(FACT, &["포도".to_owned(), "과일".to_owned(), "sword".to_owned()]);
-    let calibration = Calibration::preset("multilingual-e5-small").unwrap_or(Calibration::IDENTITY);
+fn bench_scoring(c: &mut Criterion) {
+    let query = search_terms(SAMPLE_QUERY);
+    let doc = fact_terms(SAMPLE_FACT, &["포도".to_owned(), "과일".to_owned(), "sword".to_owned()]);
+    let calibration = Calibration::preset_for_model("multilingual-e5-small").unwrap_or(Calibration::IDENTITY);
     c.bench_function("score and order 80 candidates", |b| {
         b.iter(|| {
             let mut scored: Vec<(f64, DateTime<Utc>, FactId)> = (0..CANDIDATES)
                 .map(|n| {
                     let cosine = 0.8 + f32::from(n) / 1_000.0;
-                    let keyword = saturated(bm25(black_box(&query), black_box(&doc)));
-                    let parts = score(
+                    let keyword = keyword_factor(bm25_score(black_box(&query), black_box(&doc)));
+                    let parts = score_fact(
                         &RecallWeights::FOUR_FACTOR,
                         &calibration,
                         cosine,
@@ -58,45 +58,47 @@ fn scoring(c: &mut Criterion) {
                     (parts.total, DateTime::UNIX_EPOCH, FactId::from_u128(u128::from(n)))
                 })
                 .collect();
-            scored.sort_unstable_by(|a, b| best_first(*a, *b));
+            scored.sort_unstable_by(|a, b| compare_best_first(*a, *b));
             scored
         });
     });
-    let vectors = vectors(384);
+    let vectors = sample_vectors(384);
     let borrowed: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
     c.bench_function("merge near-duplicates of 80 candidates", |b| {
         b.iter(|| near_duplicates(black_box(&borrowed), 0.95));
     });
-    let texts = vec![FACT; 20];
-    let budget = Budget {
+    let texts = vec![SAMPLE_FACT; 20];
+    let budget = PackingBudget {
         top_k: 8,
         total_tokens: 1_200,
         item_tokens: 150,
     };
     c.bench_function("pack 8 of 20 facts", |b| {
-        b.iter(|| pack(black_box(&texts), budget, 1, &TokenCounter::O200k));
+        b.iter(|| pack_texts(black_box(&texts), budget, 1, &TokenCounter::O200k));
     });
 }
 
-fn keywords(c: &mut Criterion) {
-    c.bench_function("query terms", |b| b.iter(|| search_terms(black_box(QUERY))));
+fn bench_keywords(c: &mut Criterion) {
+    c.bench_function("query terms", |b| b.iter(|| search_terms(black_box(SAMPLE_QUERY))));
     let words = [
         "포도".to_owned(),
         "과일".to_owned(),
         "음식".to_owned(),
         "fruit".to_owned(),
     ];
-    c.bench_function("document terms", |b| b.iter(|| fact_terms(black_box(FACT), &words)));
-    let (query, doc) = (search_terms(QUERY), fact_terms(FACT, &words));
-    let statistics = TermStatistics::of(&query, [&doc]);
+    c.bench_function("document terms", |b| {
+        b.iter(|| fact_terms(black_box(SAMPLE_FACT), &words));
+    });
+    let (query, doc) = (search_terms(SAMPLE_QUERY), fact_terms(SAMPLE_FACT, &words));
+    let statistics = TermStatistics::count_terms(&query, [&doc]);
     c.bench_function("weigh and compare terms", |b| {
-        b.iter(|| saturated(bm25(&statistics.weigh(black_box(&query)), black_box(&doc))));
+        b.iter(|| keyword_factor(bm25_score(&statistics.weigh_query(black_box(&query)), black_box(&doc))));
     });
 }
 
-fn tokens(c: &mut Criterion) {
+fn bench_tokens(c: &mut Criterion) {
     let mut group = c.benchmark_group("tokens");
-    let prompt = FACT.repeat(60);
+    let prompt = SAMPLE_FACT.repeat(60);
     group.throughput(Throughput::Bytes(prompt.len() as u64));
     for (name, counter) in [
         ("o200k", TokenCounter::O200k),
@@ -104,18 +106,18 @@ fn tokens(c: &mut Criterion) {
         ("estimated", TokenCounter::Estimated),
     ] {
         group.bench_function(format!("count a prompt, {name}"), |b| {
-            b.iter(|| counter.count(black_box(&prompt)));
+            b.iter(|| counter.count_tokens(black_box(&prompt)));
         });
         group.bench_function(format!("cut a prompt, {name}"), |b| {
-            b.iter(|| counter.truncate(black_box(&prompt), 500).len());
+            b.iter(|| counter.truncate_to(black_box(&prompt), 500).len());
         });
     }
     group.finish();
 }
 
-fn stream(c: &mut Criterion) {
+fn bench_stream_cutter(c: &mut Criterion) {
     let cues = ["smile".to_owned(), "sigh".to_owned()];
-    let deltas: Vec<String> = REPLY
+    let deltas: Vec<String> = SAMPLE_REPLY
         .chars()
         .collect::<Vec<_>>()
         .chunks(4)
@@ -127,15 +129,21 @@ fn stream(c: &mut Criterion) {
             for delta in &deltas {
                 black_box(cutter.push(delta));
             }
-            cutter.finish()
+            cutter.finish_reply()
         });
     });
-    let block = REPLY.split("```state").nth(1).unwrap_or_default();
+    let block = SAMPLE_REPLY.split("```state").nth(1).unwrap_or_default();
     let rules = StateRules::default();
     c.bench_function("read a state block", |b| {
-        b.iter(|| parse(black_box(block), "mira", &rules));
+        b.iter(|| parse_closed(black_box(block), "mira", &rules));
     });
 }
 
-criterion_group!(benches, scoring, keywords, tokens, stream);
+criterion_group!(
+    benches,
+    bench_scoring,
+    bench_keywords,
+    bench_tokens,
+    bench_stream_cutter
+);
 criterion_main!(benches);

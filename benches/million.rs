@@ -16,92 +16,94 @@ use colloquy::{
         in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
         qdrant::{QdrantFactIndex, QdrantOptions},
     },
-    config::{Config, Sources},
+    config::{Config, ConfigSources},
     ids::{NpcId, WorldId},
     memory::fact::Knower,
     ports::{
         StoreResult,
         clock::{Clock as _, SystemClock},
-        vectors::{FactIndex, IndexPoint, LegLimits, PointSource, Prepared, Proposal},
+        vectors::{CandidateLimits, CandidateQuery, FactIndex, IndexPoint, PointSource, PrepareOutcome},
     },
     tenancy::TenantScope,
 };
 use qdrant_client::{Qdrant, qdrant::CollectionStatus};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use clustered::{DIMENSIONS, asked_terms, nearest, points, unit, viewpoint};
+use clustered::{
+    DIMENSIONS, bench_viewpoint, clustered_points, exact_nearest, random_unit_vector, sample_search_terms,
+};
 
-const QUERIES: u32 = 200;
-const BEST: usize = 30;
+const QUERY_COUNT: u32 = 200;
+const BEST_COUNT: usize = 30;
 /// How many of the exact best have to be found, of one.
-const RECALL: f64 = 0.98;
+const REQUIRED_RECALL: f64 = 0.98;
 /// For so many seconds Qdrant has to have nothing left to do.
-const CALM: u32 = 5;
+const CALM_SECONDS: u32 = 5;
 
 /// Who knows how many.
-struct Shape {
+struct FactDistribution {
     npcs: u32,
     each: u32,
 }
 
-impl Shape {
-    fn npc(&self, number: u32) -> NpcId {
+impl FactDistribution {
+    fn npc_id(&self, number: u32) -> NpcId {
         assert!(number < self.npcs);
         format!("npc-{number}").parse().expect("a slug")
     }
     /// The same each time it is asked for.
-    fn points(&self, number: u32) -> Vec<IndexPoint> {
+    fn npc_points(&self, number: u32) -> Vec<IndexPoint> {
         let mut rng = StdRng::seed_from_u64(number.into());
-        points(&self.npc(number), number * self.each, self.each, &mut rng)
+        clustered_points(&self.npc_id(number), number * self.each, self.each, &mut rng)
     }
 }
 
 #[async_trait]
-impl PointSource for Shape {
+impl PointSource for FactDistribution {
     async fn points_of(&self, _: &TenantScope, _: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
         let Knower::Npc(npc) = knower else {
             return Ok(Vec::new());
         };
-        let number = (0..self.npcs).find(|number| self.npc(*number) == *npc);
-        Ok(number.map(|number| self.points(number)).unwrap_or_default())
+        let number = (0..self.npcs).find(|number| self.npc_id(*number) == *npc);
+        Ok(number.map(|number| self.npc_points(number)).unwrap_or_default())
     }
 }
 
-fn number(name: &str, default: u32) -> u32 {
+fn number_from_env(name: &str, default: u32) -> u32 {
     let text = std::env::var(name).ok();
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
 /// How many of the exact best were found, of one.
-async fn measure(name: &str, index: &dyn FactIndex, scope: &TenantScope, shape: &Shape) -> f64 {
+async fn measure_recall(name: &str, index: &dyn FactIndex, scope: &TenantScope, shape: &FactDistribution) -> f64 {
     let mut rng = StdRng::seed_from_u64(7);
-    let terms = asked_terms();
+    let terms = sample_search_terms();
     let (mut found, mut took) = (0, Vec::new());
     // One NPC after the other, so that its facts are made once for the exact search.
     let mut asked: HashMap<u32, u32> = HashMap::new();
-    for query in 0..QUERIES {
+    for query in 0..QUERY_COUNT {
         *asked.entry(query % shape.npcs).or_default() += 1;
     }
     for (npc, queries) in asked {
-        let (viewpoint, points) = (viewpoint(&shape.npc(npc)), shape.points(npc));
+        let (viewpoint, points) = (bench_viewpoint(&shape.npc_id(npc)), shape.npc_points(npc));
         let ask = async |query: &[f32], limits| {
-            let proposal = Proposal {
+            let proposal = CandidateQuery {
                 viewpoint: &viewpoint,
                 embedding: Some(query),
                 terms: &terms,
                 limits,
             };
-            index.propose(scope, proposal).await.expect("it answers")
+            index.propose_candidates(scope, proposal).await.expect("it answers")
         };
         // The first search reads the NPC's partition.
-        ask(&points[0].embedding, LegLimits::default()).await;
+        ask(&points[0].embedding, CandidateLimits::default()).await;
         for _ in 0..queries {
             let near = points[rng.random_range(0..points.len())].embedding.clone();
-            let query = unit(&mut rng, Some(&near));
-            let begun = SystemClock.instant();
-            let proposed = ask(&query, LegLimits::default()).await;
-            took.push((SystemClock.instant() - begun).as_secs_f64() * 1_000.0);
-            let best = nearest(&points, &query, BEST);
+            let query = random_unit_vector(&mut rng, Some(&near));
+            let begun = SystemClock.monotonic_now();
+            let proposed = ask(&query, CandidateLimits::default()).await;
+            took.push((SystemClock.monotonic_now() - begun).as_secs_f64() * 1_000.0);
+            let best = exact_nearest(&points, &query, BEST_COUNT);
             found += proposed
                 .iter()
                 .filter(|candidate| best.contains(&candidate.fact))
@@ -109,7 +111,7 @@ async fn measure(name: &str, index: &dyn FactIndex, scope: &TenantScope, shape: 
         }
     }
     took.sort_unstable_by(f64::total_cmp);
-    let wanted = QUERIES as usize * BEST;
+    let wanted = QUERY_COUNT as usize * BEST_COUNT;
     let recall = f64::from(u32::try_from(found).unwrap()) / f64::from(u32::try_from(wanted).unwrap());
     println!(
         "{name}, {} NPCs with {} facts each: p50 {:.2} ms, p95 {:.2} ms; {found} of {wanted} exact best found ({recall:.4})",
@@ -121,23 +123,23 @@ async fn measure(name: &str, index: &dyn FactIndex, scope: &TenantScope, shape: 
     recall
 }
 
-fn assert_enough(name: &str, shape: &Shape, recall: f64) {
-    let Shape { npcs, each } = shape;
+fn assert_enough(name: &str, shape: &FactDistribution, recall: f64) {
+    let FactDistribution { npcs, each } = shape;
     assert!(
-        recall >= RECALL,
-        "{name} finds {recall:.4} of the exact best of {npcs} NPCs with {each} facts each; {RECALL} have to be found"
+        recall >= REQUIRED_RECALL,
+        "{name} finds {recall:.4} of the exact best of {npcs} NPCs with {each} facts each; {REQUIRED_RECALL} have to be found"
     );
 }
 
 /// What this run keeps in a Qdrant that somebody else runs.
-struct Kept {
+struct BenchCollections {
     client: Qdrant,
     /// What the names of its collections begin with.
     name: String,
 }
 
-impl Kept {
-    async fn collections(&self) -> Vec<String> {
+impl BenchCollections {
+    async fn collection_names(&self) -> Vec<String> {
         let all = self
             .client
             .list_collections()
@@ -150,12 +152,12 @@ impl Kept {
     }
 
     /// Waits until Qdrant has linked up what was written: searches before that go through all of it.
-    async fn settled(&self) {
+    async fn wait_until_indexed(&self) {
         let mut calm = 0;
-        while calm < CALM {
+        while calm < CALM_SECONDS {
             tokio::time::sleep(Duration::from_secs(1)).await;
             calm += 1;
-            for name in self.collections().await {
+            for name in self.collection_names().await {
                 let info = self.client.collection_info(name).await.expect("Qdrant answers");
                 if info.result.expect("it is there").status() != CollectionStatus::Green {
                     calm = 0;
@@ -164,17 +166,17 @@ impl Kept {
         }
     }
 
-    async fn dropped(self) {
-        for name in self.collections().await {
+    async fn drop_collections(self) {
+        for name in self.collection_names().await {
             self.client.delete_collection(name).await.expect("it is dropped");
         }
     }
 }
 
-async fn on_qdrant(url: String, scope: &TenantScope, shape: &Shape) {
-    let shipped = Config::load(&Sources::default()).expect("the defaults are right");
+async fn measure_on_qdrant(url: String, scope: &TenantScope, shape: &FactDistribution) {
+    let shipped = Config::load(&ConfigSources::default()).expect("the defaults are right");
     let key = std::env::var("QDRANT_API_KEY").ok();
-    let kept = Kept {
+    let kept = BenchCollections {
         client: Qdrant::from_url(&url)
             .api_key(key.clone())
             .skip_compatibility_check()
@@ -193,17 +195,17 @@ async fn on_qdrant(url: String, scope: &TenantScope, shape: &Shape) {
         dimensions: DIMENSIONS,
     })
     .expect("an address");
-    let prepared = index.prepare(true).await.expect("Qdrant answers");
-    assert_eq!(prepared, Prepared::Empty, "{} is somebody else's", kept.name);
+    let prepared = index.prepare_index(true).await.expect("Qdrant answers");
+    assert_eq!(prepared, PrepareOutcome::Empty, "{} is somebody else's", kept.name);
     for npc in 0..shape.npcs {
-        for part in shape.points(npc).chunks(1_000) {
-            index.upsert(scope, part).await.expect("it is written");
+        for part in shape.npc_points(npc).chunks(1_000) {
+            index.upsert_points(scope, part).await.expect("it is written");
         }
     }
-    index.adopt().await.expect("it counts");
-    kept.settled().await;
-    let recall = measure("Qdrant", &index, scope, shape).await;
-    kept.dropped().await;
+    index.adopt_index().await.expect("it counts");
+    kept.wait_until_indexed().await;
+    let recall = measure_recall("Qdrant", &index, scope, shape).await;
+    kept.drop_collections().await;
     assert_enough("Qdrant", shape, recall);
 }
 
@@ -213,19 +215,19 @@ fn main() {
         .build()
         .unwrap();
     let scope = TenantScope::new("acme".parse().expect("a slug"));
-    let (facts, npcs) = (number("FACTS", 1_000_000), number("NPCS", 100));
+    let (facts, npcs) = (number_from_env("FACTS", 1_000_000), number_from_env("NPCS", 100));
     for npcs in [npcs, 1] {
-        let shape = Arc::new(Shape {
+        let shape = Arc::new(FactDistribution {
             npcs,
             each: facts / npcs,
         });
         let options = FactIndexOptions { memory_bytes: 8 << 30 };
         let index = InProcessFactIndex::new(shape.clone(), options);
-        let recall = runtime.block_on(measure("in process", &index, &scope, &shape));
+        let recall = runtime.block_on(measure_recall("in process", &index, &scope, &shape));
         assert_enough("the index in process", &shape, recall);
         drop(index);
         if let Ok(url) = std::env::var("QDRANT_URL") {
-            runtime.block_on(on_qdrant(url, &scope, &shape));
+            runtime.block_on(measure_on_qdrant(url, &scope, &shape));
         }
     }
 }

@@ -25,9 +25,9 @@ use colloquy::{
     dialogue::{
         Services,
         events::ReplyDone,
-        models::{Models, RouteTable},
+        models::{ModelRouter, RouteTable},
         prompt::{self, Templates},
-        recall::BodyCache,
+        recall::MemoryCache,
         turn::{self, TurnFeed, TurnInput},
     },
     ids::{DialogueKind, NodeId, NpcId},
@@ -40,11 +40,11 @@ use colloquy::{
     ports::{
         buffer::BufferedTurn,
         clock::{Clock as _, IdSource, SystemClock},
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         embedder::{EmbedAs, Embedder, EmbedderInfo},
         ledger::{
             audit::Edit,
-            dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue},
+            dialogues::{Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, OwnershipClaim},
         },
         llm::{Llm, LlmError},
     },
@@ -68,9 +68,9 @@ const NOUNS: [&str; 8] = [
 ];
 
 /// Near for texts of the same cluster, and free: recall is measured without the embedder.
-struct Clustered(EmbedderInfo);
+struct ClusteredEmbedder(EmbedderInfo);
 
-impl Clustered {
+impl ClusteredEmbedder {
     fn new() -> Self {
         Self(EmbedderInfo {
             model: "clustered".to_owned(),
@@ -81,9 +81,9 @@ impl Clustered {
     }
 }
 
-impl Clustered {
-    fn vector(text: &str) -> Vec<f32> {
-        let hash = foldhash(text);
+impl ClusteredEmbedder {
+    fn vector_of(text: &str) -> Vec<f32> {
+        let hash = hash_text(text);
         let mut centre = StdRng::seed_from_u64(hash % CLUSTERS);
         let mut noise = StdRng::seed_from_u64(hash);
         let mut vector: Vec<f32> = (0..DIMENSIONS)
@@ -97,27 +97,27 @@ impl Clustered {
     }
 }
 
-fn foldhash(text: &str) -> u64 {
+fn hash_text(text: &str) -> u64 {
     std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one(text)
 }
 
 #[async_trait]
-impl Embedder for Clustered {
-    async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
-        Ok(texts.iter().map(|text| Self::vector(text)).collect())
+impl Embedder for ClusteredEmbedder {
+    async fn embed_texts(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        Ok(texts.iter().map(|text| Self::vector_of(text)).collect())
     }
     fn info(&self) -> &EmbedderInfo {
         &self.0
     }
 }
 
-struct Silent;
+struct SilentFeed;
 
-impl TurnFeed for Silent {
-    fn delta(&self, _: u32, _: usize, _: &NpcId, text: &str) {
+impl TurnFeed for SilentFeed {
+    fn send_delta(&self, _: u32, _: usize, _: &NpcId, text: &str) {
         black_box(text);
     }
-    fn done(&self, _: ReplyDone) -> u64 {
+    fn send_done(&self, _: ReplyDone) -> u64 {
         0
     }
     fn reserve_committed(&self) -> u64 {
@@ -126,7 +126,7 @@ impl TurnFeed for Silent {
 }
 
 /// A world with one NPC that knows `facts` facts, and a session with it.
-struct Stage {
+struct TurnBench {
     services: Services,
     scope: TenantScope,
     node: NodeId,
@@ -139,35 +139,33 @@ struct Stage {
     _folder: tempfile::TempDir,
 }
 
-impl Stage {
-    async fn with(facts: u32) -> Self {
+impl TurnBench {
+    async fn with_facts(facts: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
         let path = folder.path().join("ledger.db");
-        let store = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
+        let store = sqlite::open_ledger(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
             .await
             .unwrap();
-        let model = mock_llm::start(MockOptions::default()).unwrap();
+        let model = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let endpoint = Endpoint {
             base_url: model.base_url(),
             api_key: None,
         };
-        let llm: Arc<dyn Llm> =
-            Arc::new(OpenAiLlm::new(&HttpClient::new().unwrap(), OpenAiLlmOptions::new(endpoint, "mock")).unwrap());
-        let ids = Arc::new(IdSource::random(clock.clone()));
+        let options = OpenAiLlmOptions::new(endpoint, "mock");
+        let llm: Arc<dyn Llm> = Arc::new(OpenAiLlm::new(&HttpClient::new().unwrap(), options).unwrap());
+        let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
+        let index = InProcessFactIndex::new(store.point_source(), FactIndexOptions::default());
         let services = Services {
-            settings: Arc::new(Config::defaults().dialogue()),
+            settings: Arc::new(Config::embedded_defaults().dialogue_settings()),
             ledger: store.ledger(),
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
-            index: Arc::new(InProcessFactIndex::new(
-                store.point_source(),
-                FactIndexOptions::default(),
-            )),
-            embedder: Arc::new(Clustered::new()),
-            models: Arc::new(Models::new(RouteTable::uniform(&llm), clock.clone())),
+            index: Arc::new(index),
+            embedder: Arc::new(ClusteredEmbedder::new()),
+            models: Arc::new(ModelRouter::new(RouteTable::with_single_model(&llm), clock.clone())),
             prompts: Arc::new(Templates::load(None).unwrap()),
-            bodies: Arc::new(BodyCache::new(100_000)),
-            resting: Arc::default(),
+            memory_cache: Arc::new(MemoryCache::new(100_000)),
+            reconcile_backoff: Arc::default(),
             disabled: DisabledTenants::default(),
             clock: clock.clone(),
             ids: ids.clone(),
@@ -201,9 +199,9 @@ impl Stage {
             updated_at: now,
         };
         let scope = TenantScope::new("bench".parse().unwrap());
-        let node: NodeId = ids.next();
+        let node: NodeId = ids.next_id();
         let dialogue = Dialogue {
-            id: ids.dialogue(DialogueKind::Session),
+            id: ids.next_dialogue_id(DialogueKind::Session),
             world: world.id.clone(),
             npcs: vec![npc.id.clone()],
             player: Some("p1".parse().unwrap()),
@@ -217,9 +215,13 @@ impl Stage {
             head_turn: 0,
         };
         let dialogues = &services.ledger.dialogues;
-        dialogues.create(&scope, &dialogue).await.unwrap();
+        dialogues.create_dialogue(&scope, &dialogue).await.unwrap();
         let until = now + Duration::from_hours(1);
-        let Claim::Owned(open) = dialogues.claim(&scope, dialogue.id, node, now, until).await.unwrap() else {
+        let OwnershipClaim::Owned(open) = dialogues
+            .claim_ownership(&scope, dialogue.id, node, now, until)
+            .await
+            .unwrap()
+        else {
             panic!("a new dialogue is free")
         };
         let stage = Self {
@@ -234,19 +236,19 @@ impl Stage {
             _model: model,
             _folder: folder,
         };
-        stage.learn(facts).await;
+        stage.write_facts(facts).await;
         stage
     }
 
     /// Writes facts, many at a time so that the ledger groups their commits.
-    async fn learn(&self, count: u32) {
+    async fn write_facts(&self, count: u32) {
         let mut rng = StdRng::seed_from_u64(7);
-        let facts: Vec<NewFact> = (0..count).map(|n| self.fact(n, &mut rng)).collect();
+        let facts: Vec<NewFact> = (0..count).map(|n| self.sample_fact(n, &mut rng)).collect();
         for group in facts.chunks(256) {
             let writes = group.iter().map(|fact| async {
                 let edit = Edit {
-                    id: self.services.ids.next(),
-                    audit_id: self.services.ids.next(),
+                    id: self.services.ids.next_id(),
+                    audit_id: self.services.ids.next_id(),
                     subject: "bench".to_owned(),
                     role: Role::Backend,
                     player: None,
@@ -257,7 +259,7 @@ impl Stage {
                 self.services
                     .ledger
                     .facts
-                    .create(&self.scope, fact, false, &edit)
+                    .create_fact(&self.scope, fact, false, &edit)
                     .await
                     .unwrap();
             });
@@ -265,7 +267,7 @@ impl Stage {
         }
     }
 
-    fn fact(&self, n: u32, rng: &mut StdRng) -> NewFact {
+    fn sample_fact(&self, n: u32, rng: &mut StdRng) -> NewFact {
         let (noun, place) = (
             NOUNS[rng.random_range(0..NOUNS.len())],
             format!("place{}", rng.random_range(0..5_000)),
@@ -278,24 +280,24 @@ impl Stage {
             keywords: vec![noun.to_owned(), place],
             speaker: "player".to_owned(),
             kind: FactKind::Timeline,
-            importance: Importance::clamped(rng.random_range(1.0..10.0)),
+            importance: Importance::from_clamped(rng.random_range(1.0..10.0)),
             polarity: Polarity::Positive,
             tense: Tense::Past,
             pinned: false,
         };
         NewFact {
-            id: self.services.ids.next(),
+            id: self.services.ids.next_id(),
             world: self.world.id.clone(),
             audience: Audience {
                 knowers: [Knower::Npc(self.npc.id.clone())].into(),
                 private_to: Some("p1".parse().unwrap()),
             },
-            embedding: Clustered::vector(&statement.embedded_text()),
+            embedding: ClusteredEmbedder::vector_of(&statement.embedded_text()),
             statement,
             valid_at: self.services.clock.now() - chrono::Duration::minutes(rng.random_range(1..500_000)),
-            locks: colloquy::memory::locks::Locks::default(),
+            locks: colloquy::memory::locks::DisclosureLocks::default(),
             expires_at: None,
-            cause: Cause::Edit(self.services.ids.next()),
+            cause: Cause::Edit(self.services.ids.next_id()),
             source: None,
             derived_from: vec![],
             pii: vec![],
@@ -303,7 +305,7 @@ impl Stage {
         }
     }
 
-    fn input(&self) -> TurnInput {
+    fn turn_input(&self) -> TurnInput {
         let noun = NOUNS[self.said as usize % NOUNS.len()];
         TurnInput {
             scope: self.scope.clone(),
@@ -314,7 +316,7 @@ impl Stage {
             player: Some("p1".parse().unwrap()),
             scene: None,
             epoch: self.open.epoch,
-            id: self.services.ids.next(),
+            id: self.services.ids.next_id(),
             number: self.open.checkpoint.turn + 1,
             previous: self.open.head,
             replacing: None,
@@ -324,11 +326,11 @@ impl Stage {
                 self.said
             ),
             key: None,
-            goes_on: None,
+            continuation: None,
             history: Arc::new(self.history.clone()),
             summaries: Arc::new(vec![]),
             checkpoint: self.open.checkpoint.clone(),
-            accepted_at: self.services.clock.instant(),
+            accepted_at: self.services.clock.monotonic_now(),
             started_at: self.services.clock.now(),
             queue_ms: 0.0,
             memory_wait_ms: 0.0,
@@ -336,9 +338,11 @@ impl Stage {
         }
     }
 
-    async fn say(&mut self) {
+    async fn run_turn(&mut self) {
         let (_hand, cut) = watch::channel(None);
-        let committed = turn::run(&self.services, self.input(), &Silent, cut).await.unwrap();
+        let committed = turn::run_turn(&self.services, self.turn_input(), &SilentFeed, cut)
+            .await
+            .unwrap();
         self.said += 1;
         self.open.head = Some(committed.turn.id);
         self.open.checkpoint = committed.checkpoint;
@@ -350,14 +354,14 @@ impl Stage {
     }
 
     /// Milliseconds of recall in each of `turns` turns, sorted.
-    async fn recalls(&mut self, turns: u32) -> Vec<f64> {
+    async fn recall_millis(&mut self, turns: u32) -> Vec<f64> {
         let mut millis = Vec::new();
         for _ in 0..turns {
-            self.say().await;
+            self.run_turn().await;
             let number = self.open.checkpoint.turn;
             let dialogues = &self.services.ledger.dialogues;
             let trace = dialogues
-                .trace(&self.scope, self.open.dialogue.id, number)
+                .load_trace(&self.scope, self.open.dialogue.id, number)
                 .await
                 .unwrap()
                 .unwrap();
@@ -369,7 +373,7 @@ impl Stage {
     }
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+fn build_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -377,36 +381,40 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-fn turns(criterion: &mut Criterion) {
-    let runtime = runtime();
-    let mut stage = runtime.block_on(Stage::with(1_000));
+fn bench_turns(criterion: &mut Criterion) {
+    let runtime = build_runtime();
+    let mut stage = runtime.block_on(TurnBench::with_facts(1_000));
     runtime.block_on(async {
         for _ in 0..20 {
-            stage.say().await;
+            stage.run_turn().await;
         }
     });
     criterion.bench_function("prompt preview, 1,000 facts", |bencher| {
         bencher.iter(|| {
-            let input = stage.input();
-            black_box(runtime.block_on(prompt::preview(&stage.services, &input)).unwrap())
+            let input = stage.turn_input();
+            black_box(
+                runtime
+                    .block_on(prompt::preview_prompt(&stage.services, &input))
+                    .unwrap(),
+            )
         });
     });
     criterion.bench_function("one turn, mock model, 1,000 facts", |bencher| {
-        bencher.iter(|| runtime.block_on(stage.say()));
+        bencher.iter(|| runtime.block_on(stage.run_turn()));
     });
 }
 
 fn recall_percentiles() {
-    let runtime = runtime();
+    let runtime = build_runtime();
     let most: u32 = std::env::var("RECALL_FACTS")
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(100_000);
     for facts in [1_000, 100_000].into_iter().filter(|&facts| facts <= most) {
         let millis = runtime.block_on(async {
-            let mut stage = Stage::with(facts).await;
-            stage.recalls(40).await; // reads the partition and warms the caches
-            stage.recalls(400).await
+            let mut stage = TurnBench::with_facts(facts).await;
+            stage.recall_millis(40).await; // reads the partition and warms the caches
+            stage.recall_millis(400).await
         });
         let at = |share: usize| millis[millis.len() * share / 100 - 1];
         println!(
@@ -418,7 +426,7 @@ fn recall_percentiles() {
     }
 }
 
-criterion_group!(benches, turns);
+criterion_group!(benches, bench_turns);
 
 fn main() {
     // `cargo test` runs benches once each to see that they work; percentiles are for `cargo bench`.

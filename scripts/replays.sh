@@ -10,4 +10,4 @@ export COLLOQUY_REPLAY_SEED="${COLLOQUY_REPLAY_SEED:-$(date -u +%Y%m%d)}"
 export COLLOQUY_DEATHS="${COLLOQUY_DEATHS:-all}"
 echo "$COLLOQUY_REPLAYS histories from seed $COLLOQUY_REPLAY_SEED"
 exec scripts/with-postgres.sh cargo nextest run --release --locked --features failpoints --no-fail-fast \
-  -E 'test(/^replay::(what_was|two_saves)/) | test(/^e2e::on_postgres::deaths/)' "$@"
+  -E 'test(/^replay::(replay_)/) | test(/^e2e::on_postgres::deaths/)' "$@"

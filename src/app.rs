@@ -2,15 +2,15 @@
 //! for, and runs it until it is told to stop.
 
 pub mod backup;
+mod cluster;
 pub mod data_folder;
 pub mod demo;
 pub mod descriptors;
+mod instrumented;
 mod ledger;
-mod meters;
+mod metrics;
 mod metrics_address;
 mod models;
-mod observed;
-mod several;
 mod stores;
 
 use std::{
@@ -28,19 +28,19 @@ use secrecy::SecretString;
 pub use self::stores::open_services;
 use self::{
     data_folder::DataFolder,
+    instrumented::{InstrumentedBuffers, InstrumentedDialogues, InstrumentedIndex},
     metrics_address::MetricsServer,
-    observed::{ObservedBuffers, ObservedDialogues, ObservedIndex},
 };
 use crate::{
     actors::{
         handle::Sessions,
         player_socket::{SocketHub, SocketSettings},
     },
-    config::{Config, Listen},
+    config::{Config, ListenAddress},
     dialogue::{Services, jobs},
-    http::{self, AppState, LedgerProbe, Readiness, metrics::HttpMetrics, standing::OpenStreams},
+    http::{self, AppState, LedgerProbe, Readiness, metrics::HttpMetrics, open_streams::OpenStreams},
     ids::TenantId,
-    lifecycle::{self, Running},
+    lifecycle::{self, RunningServer},
     ports::{
         clock::{Clock, IdSource, SystemClock},
         embedder::Embedder,
@@ -49,25 +49,25 @@ use crate::{
     },
     tenancy::{
         auth::{AuthSettings, Authenticator},
-        limits::Limits,
+        limits::RateLimits,
     },
-    transport::{self, Connections},
+    transport::{self, ConnectionRegistry},
 };
 
 /// How long a start waits for an index that is shared with others to be in place.
-const INDEX_WAIT: Duration = Duration::from_secs(2);
+const SHARED_INDEX_WAIT: Duration = Duration::from_secs(2);
 
 /// A server that listens and has not yet been run.
 pub struct Application {
     address: SocketAddr,
     server: Server,
     metrics: Option<MetricsServer>,
-    running: Running,
+    running: RunningServer,
     notice: Duration,
     deadline: Duration,
     services: Services,
     state: web::Data<AppState>,
-    behind: jobs::Behind,
+    behind: jobs::LaggingTenants,
     auth: AuthSettings,
     /// Keeps other servers out of the data folder for as long as this one lives.
     folder: DataFolder,
@@ -81,52 +81,52 @@ impl Application {
     /// With what is wrong and what to do, for the operator.
     pub async fn build(config: &Config) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let ids = Arc::new(IdSource::random(clock.clone()));
-        let folder = DataFolder::lock(&config.data_dir)?;
+        let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
+        let folder = DataFolder::lock_folder(&config.data_dir)?;
         let auth = auth_settings(config)?;
 
         let registry = Registry::new();
-        let (mut services, indexes) = stores::open(config, clock.clone(), ids.clone()).await?;
-        let dialogues = ObservedDialogues::new(services.ledger.dialogues.clone(), clock.clone(), &registry)?;
+        let (mut services, indexes) = stores::open_stores(config, clock.clone(), ids.clone()).await?;
+        let dialogues = InstrumentedDialogues::new(services.ledger.dialogues.clone(), clock.clone(), &registry)?;
         services.ledger.dialogues = Arc::new(dialogues);
-        services.buffers = Arc::new(ObservedBuffers::new(services.buffers, &registry)?);
+        services.buffers = Arc::new(InstrumentedBuffers::new(services.buffers, &registry)?);
         let indexes = indexes.try_map(|index| {
-            let observed = ObservedIndex::new(index, &registry)?;
+            let observed = InstrumentedIndex::new(index, &registry)?;
             Ok::<_, prometheus::Error>(Arc::new(observed) as Arc<dyn FactIndex>)
         })?;
-        services.index = indexes.with(indexes.held.clone());
+        services.index = indexes.with_held_index(indexes.held.clone());
         ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
         if config.demo.enabled {
-            demo::ensure(&services.ledger, &ids, clock.now()).await?;
+            demo::ensure_demo(&services.ledger, &ids, clock.now()).await?;
         }
         let authenticator = Authenticator::new(auth.clone(), clock.clone(), services.ledger.tenants.clone())?;
         // Before anything is done for anybody.
         authenticator.catch_up(&*services.ledger.revocations).await?;
         services.disabled = authenticator.disabled_tenants().clone();
 
-        let listen: Listen = config.server.listen.parse().map_err(anyhow::Error::msg)?;
+        let listen: ListenAddress = config.server.listen.parse().map_err(anyhow::Error::msg)?;
         let listener = TcpListener::bind(listen.0)
             .with_context(|| format!("cannot listen on {}; is another server running there?", listen.0))?;
         let address = listener.local_addr()?;
 
-        let several = several::join(config, &mut services, &indexes, &listener).await?;
+        let several = cluster::join_cluster(config, &mut services, &indexes, &listener).await?;
         // What takes longer goes on beside the turns.
-        let ready = tokio::time::timeout(INDEX_WAIT, jobs::ready_index(&services)).await;
+        let ready = tokio::time::timeout(SHARED_INDEX_WAIT, jobs::activate_index(&services)).await;
         let behind = ready.ok().and_then(Result::ok).unwrap_or_default();
         let nodes = several.as_ref().map(|several| several.nodes.clone());
         let sessions = match several {
-            Some(several) => Sessions::start_among(services.clone(), config.actors.clone(), several.membership),
+            Some(several) => Sessions::start_in_cluster(services.clone(), config.actors.clone(), several.membership),
             None => Sessions::start(services.clone(), folder.node_id(&ids)?, config.actors.clone()),
         };
-        let connections = Connections::start(descriptors::connection_limits(config), clock.clone());
+        let connections = ConnectionRegistry::start_watching(descriptors::connection_limits(config), clock.clone());
         let socket = SocketSettings {
             // Each is a connection.
             max_open: config.socket.max_open.min(connections.max_open()),
             ..config.socket.clone()
         };
         let sockets = SocketHub::start(socket, clock.clone());
-        let limits = Limits::new(config.limits.clone(), connections.max_open());
-        meters::register(&registry, &services, &sessions, &sockets, &connections, &limits)?;
+        let limits = RateLimits::new(config.limits.clone(), connections.max_open());
+        metrics::register_metrics(&registry, &services, &sessions, &sockets, &connections, &limits)?;
         let readiness = Readiness::default();
         let state = AppState {
             services: services.clone(),
@@ -143,18 +143,18 @@ impl Application {
             nodes,
             metrics_here: config.telemetry.metrics_listen.is_none(),
         };
-        let metrics = MetricsServer::bind(config, &state)?;
+        let metrics = MetricsServer::bind_if_configured(config, &state)?;
         let state = web::Data::new(state);
-        http::standing::catch_up(&state).await?;
+        http::open_streams::catch_up(&state).await?;
         let shared = state.clone();
-        let server = transport::serve(listener, config.server.workers, &connections, move |app| {
+        let server = transport::start_server(listener, config.server.workers, &connections, move |app| {
             app.app_data(shared.clone()).configure(http::configure);
         })?;
         readiness.set(true);
         tracing::info!(%address, "listening");
         Ok(Self {
             address,
-            running: Running {
+            running: RunningServer {
                 readiness,
                 sessions,
                 sockets,
@@ -196,7 +196,7 @@ impl Application {
     }
     /// What tokens are signed and checked with.
     #[must_use]
-    pub fn auth(&self) -> &AuthSettings {
+    pub fn auth_settings(&self) -> &AuthSettings {
         &self.auth
     }
 
@@ -231,9 +231,9 @@ impl Application {
             ..
         } = self;
         let upkeep = [
-            actix_web::rt::spawn(jobs::keep_embedded(services.clone())),
-            actix_web::rt::spawn(jobs::keep_index(services, behind)),
-            actix_web::rt::spawn(http::standing::keep(state)),
+            actix_web::rt::spawn(jobs::run_embedding_backfill(services.clone())),
+            actix_web::rt::spawn(jobs::maintain_index(services, behind)),
+            actix_web::rt::spawn(http::open_streams::poll_refusals(state)),
         ];
         let metrics = metrics.map(MetricsServer::spawn);
         // Polled here and there, so that connections are served while the actors drain.
@@ -242,13 +242,13 @@ impl Application {
         tokio::select! {
             ended = &mut serving => {
                 upkeep.iter().for_each(JoinHandle::abort);
-                running.stop(Duration::ZERO, deadline).await;
+                running.shut_down(Duration::ZERO, deadline).await;
                 return Ok(ended??);
             }
             () = stop => {}
         }
         upkeep.iter().for_each(JoinHandle::abort);
-        running.stop(notice, deadline).await;
+        running.shut_down(notice, deadline).await;
         serving.await??;
         // To the last: what a shutdown does is measured, too.
         if let Some(metrics) = metrics {
@@ -265,11 +265,11 @@ impl Application {
 /// If the secret cannot be read or made.
 pub fn auth_settings(config: &Config) -> anyhow::Result<AuthSettings> {
     let generated: Option<SecretString> = if config.auth.needs_secret() {
-        Some(data_folder::secret(&config.data_dir)?)
+        Some(data_folder::load_or_create_secret(&config.data_dir)?)
     } else {
         None
     };
-    Ok(config.auth.settings(generated))
+    Ok(config.auth.to_settings(generated))
 }
 
 async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc>) -> anyhow::Result<()> {
@@ -282,7 +282,7 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
             created_at: now,
             version: 1,
         };
-        if ledger.tenants.ensure(&tenant).await? {
+        if ledger.tenants.ensure_tenant(&tenant).await? {
             tracing::info!(tenant = %id, "made a tenant");
         }
     }
@@ -293,10 +293,10 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
 ///
 /// # Errors
 /// With what is wrong, without a password.
-pub fn check(config: &Config) -> anyhow::Result<()> {
-    ledger::check(config)?;
+pub fn check_config(config: &Config) -> anyhow::Result<()> {
+    ledger::check_url(config)?;
     if let Some(path) = &config.llm.tokenizer_file {
-        models::vocabulary(path)?;
+        models::load_vocabulary(path)?;
     }
     Ok(())
 }
@@ -305,8 +305,8 @@ pub fn check(config: &Config) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the ledger cannot be opened, or is of a newer program.
-pub async fn migrate(config: &Config) -> anyhow::Result<i64> {
-    Ok(ledger::migrate(config).await?)
+pub async fn migrate_ledger(config: &Config) -> anyhow::Result<i64> {
+    Ok(ledger::migrate_schema(config).await?)
 }
 
 /// Whether the ledger has this tenant. Changes nothing.

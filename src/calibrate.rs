@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::{
-    memory::calibration::{Calibration, FitError, PairLabel, fit},
+    memory::calibration::{Calibration, FitError, PairLabel, fit_calibration},
     ports::{
         embedder::{EmbedAs, Embedder},
         llm::LlmError,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The pairs that ship with the server.
-const PAIRS: &str = include_str!("../config/calibration/pairs.tsv");
+const SHIPPED_PAIRS: &str = include_str!("../config/calibration/pairs.tsv");
 
 /// Why there is no calibration.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum CalibrateError {
 
 /// Two texts and how they relate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Pair {
+struct LabelledPair {
     label: PairLabel,
     first_as: EmbedAs,
     first: String,
@@ -37,7 +37,7 @@ struct Pair {
 
 /// Raw cosines of one label.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Spread {
+pub struct CosineSpread {
     pub pairs: usize,
     /// The cosines a tenth, a half and nine tenths of the pairs lie below.
     pub low: f32,
@@ -47,13 +47,13 @@ pub struct Spread {
 
 /// What was measured.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct CalibrationReport {
     pub model: String,
     pub dimensions: usize,
     pub calibration: Calibration,
-    pub same: Spread,
-    pub related: Spread,
-    pub unrelated: Spread,
+    pub same: CosineSpread,
+    pub related: CosineSpread,
+    pub unrelated: CosineSpread,
     /// Chance that a paraphrase is nearer than an unrelated pair, 0.5–1.
     pub separation: f64,
     /// Chance that a related pair (a question and its answer among them) is nearer than an
@@ -65,38 +65,38 @@ pub struct Report {
 ///
 /// # Errors
 /// If the embedder fails, or separates nothing.
-pub async fn measure(embedder: &dyn Embedder) -> Result<Report, CalibrateError> {
-    measure_on(embedder, PAIRS).await
+pub async fn measure_shipped_pairs(embedder: &dyn Embedder) -> Result<CalibrationReport, CalibrateError> {
+    measure_pairs(embedder, SHIPPED_PAIRS).await
 }
 
 /// Measures `embedder` on pairs of the caller's own, in the format of `config/calibration/pairs.tsv`.
 ///
 /// # Errors
-/// As for [`measure`], and for a line that cannot be read.
-pub async fn measure_on(embedder: &dyn Embedder, pairs: &str) -> Result<Report, CalibrateError> {
-    let pairs = parse(pairs)?;
+/// As for [`measure_shipped_pairs`], and for a line that cannot be read.
+pub async fn measure_pairs(embedder: &dyn Embedder, pairs: &str) -> Result<CalibrationReport, CalibrateError> {
+    let pairs = parse_pairs(pairs)?;
     let mut cosines = Vec::with_capacity(pairs.len());
     for first_as in [EmbedAs::Query, EmbedAs::Passage] {
-        let chosen: Vec<&Pair> = pairs.iter().filter(|pair| pair.first_as == first_as).collect();
+        let chosen: Vec<&LabelledPair> = pairs.iter().filter(|pair| pair.first_as == first_as).collect();
         let firsts: Vec<String> = chosen.iter().map(|pair| pair.first.clone()).collect();
         let seconds: Vec<String> = chosen.iter().map(|pair| pair.second.clone()).collect();
-        let firsts = embedder.embed(first_as, &firsts).await?;
-        let seconds = embedder.embed(EmbedAs::Passage, &seconds).await?;
+        let firsts = embedder.embed_texts(first_as, &firsts).await?;
+        let seconds = embedder.embed_texts(EmbedAs::Passage, &seconds).await?;
         for ((pair, a), b) in chosen.iter().zip(&firsts).zip(&seconds) {
             let cosine: f32 = a.iter().zip(b).map(|(x, y)| x * y).sum();
             // Rounding may take two equal unit vectors a hair beyond 1.
             cosines.push((cosine.clamp(-1.0, 1.0), *pair));
         }
     }
-    let labelled = |keep: fn(&Pair) -> bool| -> Vec<(f32, PairLabel)> {
+    let labelled = |keep: fn(&LabelledPair) -> bool| -> Vec<(f32, PairLabel)> {
         cosines
             .iter()
             .filter(|(_, pair)| keep(pair))
             .map(|(cosine, pair)| (*cosine, pair.label))
             .collect()
     };
-    let all = fit(&labelled(|_| true))?;
-    let facts = fit(&labelled(|pair| pair.first_as == EmbedAs::Passage))?;
+    let all = fit_calibration(&labelled(|_| true))?;
+    let facts = fit_calibration(&labelled(|pair| pair.first_as == EmbedAs::Passage))?;
     let of = |label| {
         let mut values: Vec<f32> = cosines
             .iter()
@@ -113,18 +113,18 @@ pub async fn measure_on(embedder: &dyn Embedder, pairs: &str) -> Result<Report, 
         .collect();
     answers.sort_by(f32::total_cmp);
     let (same, related, unrelated) = (of(PairLabel::Same), of(PairLabel::Related), of(PairLabel::Unrelated));
-    Ok(Report {
+    Ok(CalibrationReport {
         model: embedder.info().model.clone(),
         dimensions: embedder.info().dimensions,
         calibration: Calibration {
-            answer: answer(&answers, all.floor),
+            answer: answer_cosine(&answers, all.floor),
             ..with_thresholds_of(all, facts)
         },
         separation: chance_nearer(&same, &unrelated),
         related_separation: chance_nearer(&related, &unrelated),
-        same: spread(&same),
-        related: spread(&related),
-        unrelated: spread(&unrelated),
+        same: cosine_spread(&same),
+        related: cosine_spread(&related),
+        unrelated: cosine_spread(&unrelated),
     })
 }
 
@@ -142,12 +142,12 @@ fn with_thresholds_of(all: Calibration, facts: Calibration) -> Calibration {
 
 /// The upper quartile of questions with their answers: good answers are at 1, and the weaker half
 /// still has an order. `None` with fewer than eight, or where they are no nearer than unrelated texts.
-fn answer(sorted: &[f32], floor: f32) -> Option<f32> {
+fn answer_cosine(sorted: &[f32], floor: f32) -> Option<f32> {
     let quartile = *sorted.get(sorted.len() * 3 / 4)?;
     (sorted.len() >= 8 && quartile > floor).then_some(quartile)
 }
 
-fn parse(text: &str) -> Result<Vec<Pair>, CalibrateError> {
+fn parse_pairs(text: &str) -> Result<Vec<LabelledPair>, CalibrateError> {
     let mut pairs = Vec::new();
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() || line.starts_with('#') {
@@ -164,7 +164,7 @@ fn parse(text: &str) -> Result<Vec<Pair>, CalibrateError> {
         if first.is_empty() || second.is_empty() {
             return Err(wrong("a text is empty"));
         }
-        pairs.push(Pair {
+        pairs.push(LabelledPair {
             label: match label {
                 "same" => PairLabel::Same,
                 "related" => PairLabel::Related,
@@ -200,9 +200,9 @@ fn chance_nearer(near: &[f32], far: &[f32]) -> f64 {
 }
 
 /// Of sorted values.
-fn spread(values: &[f32]) -> Spread {
+fn cosine_spread(values: &[f32]) -> CosineSpread {
     let at = |tenths: usize| values.get(values.len().saturating_sub(1) * tenths / 10).copied();
-    Spread {
+    CosineSpread {
         pairs: values.len(),
         low: at(1).unwrap_or_default(),
         median: at(5).unwrap_or_default(),
@@ -210,7 +210,7 @@ fn spread(values: &[f32]) -> Spread {
     }
 }
 
-impl fmt::Display for Spread {
+impl fmt::Display for CosineSpread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -220,7 +220,7 @@ impl fmt::Display for Spread {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CalibrationReport {
     /// Figures to read, then the lines to paste into the configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} ({} dimensions), raw cosines:", self.model, self.dimensions)?;
@@ -283,7 +283,7 @@ mod tests {
 
     #[async_trait]
     impl<F: Fn(&str) -> f32 + Send + Sync> Embedder for Placed<F> {
-        async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        async fn embed_texts(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
             let on_the_circle = |angle: f32| vec![angle.cos(), angle.sin()];
             Ok(texts.iter().map(|text| on_the_circle((self.place)(text))).collect())
         }
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    fn count(pairs: &[Pair], label: PairLabel, korean: bool) -> usize {
+    fn count(pairs: &[LabelledPair], label: PairLabel, korean: bool) -> usize {
         let is_korean = |text: &str| text.chars().any(|c| ('가'..='힣').contains(&c));
         pairs
             .iter()
@@ -301,8 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn the_pairs_are_many_and_half_of_them_korean() {
-        let pairs = parse(PAIRS).unwrap();
+    fn calibration_pairs_are_many_and_half_korean() {
+        let pairs = parse_pairs(SHIPPED_PAIRS).unwrap();
         assert!(pairs.len() >= 120);
         for label in [PairLabel::Same, PairLabel::Related, PairLabel::Unrelated] {
             let (english, korean) = (count(&pairs, label, false), count(&pairs, label, true));
@@ -314,20 +314,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_read_is_named() {
+    fn calibration_line_that_cannot_be_parsed_is_named() {
         for (text, says) in [
             ("same\tfact\tonly one", "line 1"),
             ("# fine\n\nequal\tfact\ta\tb", "line 3"),
             ("same\tanswer\ta\tb", "query or fact"),
             ("same\tfact\t \tb", "empty"),
         ] {
-            let error = parse(text).unwrap_err().to_string();
+            let error = parse_pairs(text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     }
 
     #[tokio::test]
-    async fn a_model_that_separates_is_measured() {
+    async fn model_with_separation_is_measured() {
         // Each text begins with its angle in hundredths.
         let embedder = Placed::new(|text: &str| text.split(' ').next().unwrap().parse::<f32>().unwrap() / 100.0);
         let mut pairs = String::new();
@@ -336,14 +336,14 @@ mod tests {
                 writeln!(pairs, "{label}\t{}\t0 a{n}\t{angle} b", ["fact", "query"][n % 2]).unwrap();
             }
         }
-        let report = measure_on(&embedder, &pairs).await.unwrap();
+        let report = measure_pairs(&embedder, &pairs).await.unwrap();
         assert!((report.separation - 1.0).abs() < 1e-9 && (report.related_separation - 1.0).abs() < 1e-9);
         let (same, unrelated) = (report.same, report.unrelated);
         assert_eq!((same.pairs, unrelated.pairs), (20, 20));
         assert!(same.low < same.median && same.median < same.high);
         assert!(unrelated.high < report.related.low && report.related.high < same.low);
         let calibration = report.calibration;
-        assert!(calibration.relevance(unrelated.median) < 0.2 && calibration.relevance(same.median) > 0.8);
+        assert!(calibration.relevance_of(unrelated.median) < 0.2 && calibration.relevance_of(same.median) > 0.8);
         let printed = report.to_string();
         let table = printed.split_once("[embedder.calibration]\n").unwrap().1;
         let read: Calibration =
@@ -354,10 +354,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_model_that_separates_nothing_is_refused() {
+    async fn model_without_separation_is_rejected() {
         let blind = Placed::new(|_: &str| 1.0);
         assert!(matches!(
-            measure(&blind).await,
+            measure_shipped_pairs(&blind).await,
             Err(CalibrateError::Fit(FitError::SeparatesNothing { .. }))
         ));
         // By the text's bytes, so without regard to its meaning.
@@ -367,6 +367,9 @@ mod tests {
                 .fold(0_u16, |hash, b| hash.wrapping_mul(31).wrapping_add(u16::from(b)));
             f32::from(hash)
         });
-        assert!(matches!(measure(&noise).await, Err(CalibrateError::Fit(_))));
+        assert!(matches!(
+            measure_shipped_pairs(&noise).await,
+            Err(CalibrateError::Fit(_))
+        ));
     }
 }

@@ -78,18 +78,21 @@ macro_rules! failpoint {
 
 /// The environment variable that names the point to die at.
 #[cfg(feature = "failpoints")]
-pub const DIE_AT: &str = "COLLOQUY_DIE_AT";
+pub const DIE_AT_ENV: &str = "COLLOQUY_DIE_AT";
 
-/// Lets the process die the first time it passes the point that [`DIE_AT`] names.
+/// Lets the process die the first time it passes the point that [`DIE_AT_ENV`] names.
 ///
 /// # Errors
 /// If there is no such point.
 #[cfg(feature = "failpoints")]
-pub fn arm() -> anyhow::Result<()> {
-    let Ok(point) = std::env::var(DIE_AT) else {
+pub fn arm_from_env() -> anyhow::Result<()> {
+    let Ok(point) = std::env::var(DIE_AT_ENV) else {
         return Ok(());
     };
-    anyhow::ensure!(POINTS.contains(&point.as_str()), "{DIE_AT}: there is no point {point}");
+    anyhow::ensure!(
+        POINTS.contains(&point.as_str()),
+        "{DIE_AT_ENV}: there is no point {point}"
+    );
     fail::cfg_callback(point, || std::process::abort()).map_err(anyhow::Error::msg)
 }
 
@@ -97,7 +100,7 @@ pub fn arm() -> anyhow::Result<()> {
 pub(crate) const fn is_known(name: &str) -> bool {
     let mut at = 0;
     while at < POINTS.len() {
-        if same(POINTS[at].as_bytes(), name.as_bytes()) {
+        if bytes_equal(POINTS[at].as_bytes(), name.as_bytes()) {
             return true;
         }
         at += 1;
@@ -106,7 +109,7 @@ pub(crate) const fn is_known(name: &str) -> bool {
 }
 
 #[cfg(feature = "failpoints")]
-const fn same(left: &[u8], right: &[u8]) -> bool {
+const fn bytes_equal(left: &[u8], right: &[u8]) -> bool {
     let mut at = 0;
     while at < left.len() && at < right.len() && left[at] == right[at] {
         at += 1;

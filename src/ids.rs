@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dialogue_id_carries_its_kind() {
+    fn dialogue_id_carries_its_kind() {
         let id = DialogueId::new(DialogueKind::NpcConversation, Ulid(7));
         assert_eq!(id.to_string().parse::<DialogueId>(), Ok(id));
         assert!(id.to_string().starts_with("con_"));

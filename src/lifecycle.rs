@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     actors::{
-        handle::{Drained, Sessions},
-        player_socket::{SocketHub, close},
+        handle::{DrainReport, Sessions},
+        player_socket::{SocketHub, close_code},
     },
     http::Readiness,
     ports::{clock::Clock, ledger::Ledger},
@@ -23,10 +23,10 @@ use crate::{
 
 /// What the shutdown leaves for the steps after the turns, so that a turn that hangs cannot keep
 /// the clients from being told.
-const RESERVE: Duration = Duration::from_secs(3);
+const SHUTDOWN_RESERVE: Duration = Duration::from_secs(3);
 
 /// Everything that has to be stopped.
-pub struct Running {
+pub struct RunningServer {
     pub readiness: Readiness,
     pub sessions: Sessions,
     pub sockets: SocketHub,
@@ -35,10 +35,10 @@ pub struct Running {
     pub clock: Arc<dyn Clock>,
 }
 
-impl Running {
+impl RunningServer {
     /// Stops everything, in order, within `deadline` or shortly after, which begins once balancers had `notice` to send
     /// nothing new here. Until then everything goes on as before. Says what became of the turns.
-    pub async fn stop(self, notice: Duration, deadline: Duration) -> Drained {
+    pub async fn shut_down(self, notice: Duration, deadline: Duration) -> DrainReport {
         self.readiness.set(false);
         tracing::info!(
             notice_ms = u64::try_from(notice.as_millis()).unwrap_or(u64::MAX),
@@ -48,22 +48,26 @@ impl Running {
         if !notice.is_zero() {
             sleep(notice).await;
         }
-        let started = self.clock.instant();
-        let left = |reserve: Duration| remaining(started, self.clock.instant(), deadline, reserve);
+        let started = self.clock.monotonic_now();
+        let left = |reserve: Duration| remaining_time(started, self.clock.monotonic_now(), deadline, reserve);
         let draining = format!(r#"{{"type":"server.draining","deadline_s":{}}}"#, deadline.as_secs());
-        self.sockets.broadcast(&ByteString::from(draining));
+        self.sockets.broadcast_text(&ByteString::from(draining));
 
         // `drain` refuses new lines at once, cuts what runs at its deadline, and writes what is buffered.
-        let drained = self.sessions.drain(left(RESERVE)).await;
+        let drained = self.sessions.drain_node(left(SHUTDOWN_RESERVE)).await;
         self.sockets
-            .close_all(close::DRAINING, "the server is shutting down", left(RESERVE / 2))
+            .close_all(
+                close_code::DRAINING,
+                "the server is shutting down",
+                left(SHUTDOWN_RESERVE / 2),
+            )
             .await;
-        bounded("the server", left(RESERVE / 4), self.server.stop(true)).await;
-        self.sessions.stop();
-        bounded(
+        stop_within("the server", left(SHUTDOWN_RESERVE / 4), self.server.stop(true)).await;
+        self.sessions.stop_threads();
+        stop_within(
             "the ledger",
-            left(Duration::ZERO).max(RESERVE),
-            self.ledger.maintenance.close(),
+            left(Duration::ZERO).max(SHUTDOWN_RESERVE),
+            self.ledger.maintenance.close_connections(),
         )
         .await;
         tracing::info!(
@@ -78,14 +82,14 @@ impl Running {
 }
 
 /// What is left of `deadline`, keeping `reserve` back; never less than a moment.
-fn remaining(started: Instant, now: Instant, deadline: Duration, reserve: Duration) -> Duration {
+fn remaining_time(started: Instant, now: Instant, deadline: Duration, reserve: Duration) -> Duration {
     deadline
         .saturating_sub(now.saturating_duration_since(started))
         .saturating_sub(reserve.min(deadline / 2))
         .max(Duration::from_millis(50))
 }
 
-async fn bounded(what: &str, limit: Duration, step: impl Future<Output = ()>) {
+async fn stop_within(what: &str, limit: Duration, step: impl Future<Output = ()>) {
     if timeout(limit, step).await.is_err() {
         tracing::warn!(what, "did not stop in time and was left behind");
     }
@@ -123,15 +127,24 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "any instant will do")]
-    fn the_last_steps_always_get_some_time() {
+    fn shutdown_reserves_time_for_its_last_steps() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         let twenty = Duration::from_secs(20);
-        assert_eq!(remaining(start, start, twenty, RESERVE), Duration::from_secs(17));
-        assert_eq!(remaining(start, at(10), twenty, RESERVE), Duration::from_secs(7));
-        assert_eq!(remaining(start, at(30), twenty, RESERVE), Duration::from_millis(50));
+        assert_eq!(
+            remaining_time(start, start, twenty, SHUTDOWN_RESERVE),
+            Duration::from_secs(17)
+        );
+        assert_eq!(
+            remaining_time(start, at(10), twenty, SHUTDOWN_RESERVE),
+            Duration::from_secs(7)
+        );
+        assert_eq!(
+            remaining_time(start, at(30), twenty, SHUTDOWN_RESERVE),
+            Duration::from_millis(50)
+        );
         // A deadline shorter than the reserve still leaves half of it to the turns.
         let second = Duration::from_secs(1);
-        assert_eq!(remaining(start, start, second, RESERVE), second / 2);
+        assert_eq!(remaining_time(start, start, second, SHUTDOWN_RESERVE), second / 2);
     }
 }

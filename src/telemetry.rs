@@ -18,7 +18,7 @@ use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::Looku
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum LogFormat {
     Text,
     Json,
 }
@@ -57,29 +57,33 @@ pub enum StartError {
 /// dropped.
 #[derive(Debug, Default)]
 #[must_use = "traces are sent only for as long as this lives"]
-pub struct Exporting {
+pub struct TelemetryGuard {
     #[cfg(feature = "otel")]
-    _traces: Option<traces::Exporting>,
+    _traces: Option<traces::TraceExportGuard>,
 }
 
 /// As [`start_logging`], and sends traces.
 ///
 /// # Errors
 /// If `filter` is not a filter, or traces cannot be sent there by this build.
-pub fn start(filter: &str, format: Format, export: Option<&TraceExport>) -> Result<Exporting, StartError> {
+pub fn start_telemetry(
+    filter: &str,
+    format: LogFormat,
+    export: Option<&TraceExport>,
+) -> Result<TelemetryGuard, StartError> {
     let Some(export) = export else {
         start_logging(filter, format)?;
-        return Ok(Exporting::default());
+        return Ok(TelemetryGuard::default());
     };
     #[cfg(feature = "otel")]
     {
-        let (layer, exporting) = traces::layer(export).map_err(StartError::Traces)?;
+        let (layer, exporting) = traces::trace_layer(export).map_err(StartError::Traces)?;
         // An error means that another logger was set first: a test's.
         let _ = tracing_subscriber::registry()
             .with(layer)
             .with(log_layer(filter, format)?)
             .try_init();
-        Ok(Exporting {
+        Ok(TelemetryGuard {
             _traces: Some(exporting),
         })
     }
@@ -91,9 +95,9 @@ pub fn start(filter: &str, format: Format, export: Option<&TraceExport>) -> Resu
 }
 
 /// Makes `span`, which nobody has entered yet, a part of the trace that a caller's headers name.
-pub fn go_on(span: &tracing::Span, traceparent: &str, tracestate: Option<&str>) {
+pub fn continue_trace(span: &tracing::Span, traceparent: &str, tracestate: Option<&str>) {
     #[cfg(feature = "otel")]
-    traces::go_on(span, traceparent, tracestate);
+    traces::continue_trace(span, traceparent, tracestate);
     #[cfg(not(feature = "otel"))]
     let _ = (span, traceparent, tracestate);
 }
@@ -101,9 +105,9 @@ pub fn go_on(span: &tracing::Span, traceparent: &str, tracestate: Option<&str>) 
 /// The headers by which whoever is called now goes on with the trace of the current span; none if nothing
 /// is sent.
 #[must_use]
-pub fn outgoing() -> Vec<(String, String)> {
+pub fn outgoing_trace_headers() -> Vec<(String, String)> {
     #[cfg(feature = "otel")]
-    return traces::outgoing();
+    return traces::outgoing_trace_headers();
     #[cfg(not(feature = "otel"))]
     Vec::new()
 }
@@ -113,7 +117,7 @@ pub fn outgoing() -> Vec<(String, String)> {
 ///
 /// # Errors
 /// If `filter` is not one.
-pub fn start_logging(filter: &str, format: Format) -> Result<(), InvalidFilter> {
+pub fn start_logging(filter: &str, format: LogFormat) -> Result<(), InvalidFilter> {
     let registry = tracing_subscriber::registry().with(log_layer(filter, format)?);
     // An error means that another logger was set first: a test's.
     let _ = registry.try_init();
@@ -121,7 +125,7 @@ pub fn start_logging(filter: &str, format: Format) -> Result<(), InvalidFilter> 
 }
 
 /// What writes log lines; it filters for itself, since others want other spans.
-fn log_layer<S>(filter: &str, format: Format) -> Result<Box<dyn Layer<S> + Send + Sync>, InvalidFilter>
+fn log_layer<S>(filter: &str, format: LogFormat) -> Result<Box<dyn Layer<S> + Send + Sync>, InvalidFilter>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -129,15 +133,15 @@ where
         Ok(text) if !text.is_empty() => text,
         _ => filter.to_owned(),
     };
-    let filter = with_quiet(&filter)?;
+    let filter = with_quiet_targets(&filter)?;
     Ok(match format {
-        Format::Text => tracing_subscriber::fmt::layer()
+        LogFormat::Text => tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
             .with_ansi(is_coloured(std::io::stderr().is_terminal()))
             .with_target(false)
             .with_filter(filter)
             .boxed(),
-        Format::Json => tracing_subscriber::fmt::layer()
+        LogFormat::Json => tracing_subscriber::fmt::layer()
             .json()
             .with_writer(std::io::stderr)
             .with_filter(filter)
@@ -149,7 +153,7 @@ where
 /// such as a query with letters that are not escaped, or a ping in two frames, is for whoever sends it: it is answered with 400, and is
 /// no error of this server's. The client of the model endpoints logs whole answers that it cannot read, and players'
 /// words with them. A filter that names them brings them back.
-fn with_quiet(filter: &str) -> Result<EnvFilter, InvalidFilter> {
+fn with_quiet_targets(filter: &str) -> Result<EnvFilter, InvalidFilter> {
     let quiet = "actix_server=warn,actix_http::h1::dispatcher=off,actix_http::ws::codec=off,async_openai=off";
     let filter = format!("{quiet},{filter}");
     EnvFilter::try_new(filter).map_err(|error| InvalidFilter(error.to_string()))
@@ -161,26 +165,26 @@ fn is_coloured(terminal: bool) -> bool {
 }
 
 /// One value of an observed family: its label's value, and the value.
-pub type Sample = (String, f64);
+pub type MetricSample = (String, f64);
 
 /// Whether an observed value only rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     Gauge,
     Counter,
 }
 
 /// A family of values that are read when the registry is scraped.
-struct Observed {
-    kind: Kind,
+struct ScrapedMetric {
+    kind: MetricKind,
     name: &'static str,
     help: &'static str,
     label: Option<&'static str>,
     desc: Desc,
-    read: Box<dyn Fn() -> Vec<Sample> + Send + Sync>,
+    read: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
 }
 
-impl fmt::Debug for Observed {
+impl fmt::Debug for ScrapedMetric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observed")
             .field("name", &self.name)
@@ -188,7 +192,7 @@ impl fmt::Debug for Observed {
     }
 }
 
-impl Collector for Observed {
+impl Collector for ScrapedMetric {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.desc]
     }
@@ -197,7 +201,7 @@ impl Collector for Observed {
         let opts = prometheus::Opts::new(self.name, self.help);
         // The name and label were checked when the family was registered.
         match self.kind {
-            Kind::Gauge => prometheus::GaugeVec::new(opts, &labels).map_or_else(
+            MetricKind::Gauge => prometheus::GaugeVec::new(opts, &labels).map_or_else(
                 |_| Vec::new(),
                 |family| {
                     for (label, value) in (self.read)() {
@@ -206,7 +210,7 @@ impl Collector for Observed {
                     family.collect()
                 },
             ),
-            Kind::Counter => prometheus::CounterVec::new(opts, &labels).map_or_else(
+            MetricKind::Counter => prometheus::CounterVec::new(opts, &labels).map_or_else(
                 |_| Vec::new(),
                 |family| {
                     for (label, value) in (self.read)() {
@@ -227,14 +231,14 @@ fn labels_of<'a>(label: Option<&str>, value: &'a str) -> Vec<&'a str> {
 ///
 /// # Errors
 /// When the name is taken or not a metric's name.
-pub fn observe(
+pub fn register_metric(
     registry: &Registry,
-    kind: Kind,
+    kind: MetricKind,
     name: &'static str,
     help: &'static str,
     read: impl Fn() -> f64 + Send + Sync + 'static,
 ) -> prometheus::Result<()> {
-    register(
+    register_family(
         registry,
         kind,
         name,
@@ -248,54 +252,54 @@ pub fn observe(
 ///
 /// # Errors
 /// When the name is taken or not a metric's name.
-pub fn observe_by(
+pub fn register_labelled_metric(
     registry: &Registry,
-    kind: Kind,
+    kind: MetricKind,
     name: &'static str,
     help: &'static str,
     label: &'static str,
-    read: impl Fn() -> Vec<Sample> + Send + Sync + 'static,
+    read: impl Fn() -> Vec<MetricSample> + Send + Sync + 'static,
 ) -> prometheus::Result<()> {
-    register(registry, kind, name, help, Some(label), Box::new(read))
+    register_family(registry, kind, name, help, Some(label), Box::new(read))
 }
 
 /// Registers what a Prometheus client tells of its process, by the usual names, as far as the system tells.
 ///
 /// # Errors
 /// When a name is taken.
-pub fn observe_process(registry: &Registry) -> prometheus::Result<()> {
-    observe_if_known(
+pub fn register_process_metrics(registry: &Registry) -> prometheus::Result<()> {
+    register_optional_metric(
         registry,
-        Kind::Counter,
+        MetricKind::Counter,
         "process_cpu_seconds_total",
         "Seconds of CPU used",
         cpu_seconds,
     )?;
-    observe_if_known(
+    register_optional_metric(
         registry,
-        Kind::Gauge,
+        MetricKind::Gauge,
         "process_resident_memory_bytes",
         "Resident memory",
         resident_bytes,
     )?;
-    observe_if_known(
+    register_optional_metric(
         registry,
-        Kind::Gauge,
+        MetricKind::Gauge,
         "process_open_fds",
         "Open descriptors",
         open_descriptors,
     )
 }
 
-fn observe_if_known(
+fn register_optional_metric(
     registry: &Registry,
-    kind: Kind,
+    kind: MetricKind,
     name: &'static str,
     help: &'static str,
     read: fn() -> Option<f64>,
 ) -> prometheus::Result<()> {
     let read = move || read().map(|value| (String::new(), value)).into_iter().collect();
-    register(registry, kind, name, help, None, Box::new(read))
+    register_family(registry, kind, name, help, None, Box::new(read))
 }
 
 fn cpu_seconds() -> Option<f64> {
@@ -320,17 +324,17 @@ fn open_descriptors() -> Option<f64> {
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 
-fn register(
+fn register_family(
     registry: &Registry,
-    kind: Kind,
+    kind: MetricKind,
     name: &'static str,
     help: &'static str,
     label: Option<&'static str>,
-    read: Box<dyn Fn() -> Vec<Sample> + Send + Sync>,
+    read: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
 ) -> prometheus::Result<()> {
     let labels = label.map(str::to_owned).into_iter().collect();
     let desc = Desc::new(name.into(), help.into(), labels, std::collections::HashMap::default())?;
-    registry.register(Box::new(Observed {
+    registry.register(Box::new(ScrapedMetric {
         kind,
         name,
         help,
@@ -355,7 +359,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_process_knows_what_it_takes() {
+    fn process_metrics_are_readable() {
         assert!(resident_bytes().unwrap() > 1e6);
         assert!(open_descriptors().unwrap() >= 3.0);
         let before = cpu_seconds().unwrap();
@@ -366,9 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_send_wrong_is_no_error_in_the_log() {
+    fn client_errors_are_not_logged_as_errors() {
         let logs = |filter: &str| {
-            let logger = tracing_subscriber::registry().with(with_quiet(filter).unwrap());
+            let logger = tracing_subscriber::registry().with(with_quiet_targets(filter).unwrap());
             tracing::subscriber::with_default(logger, || {
                 [
                     tracing::enabled!(target: "actix_http::h1::dispatcher", tracing::Level::ERROR),
@@ -383,17 +387,22 @@ mod tests {
     }
 
     #[test]
-    fn observed_values_are_read_at_each_scrape() {
+    fn metric_callbacks_are_read_at_each_scrape() {
         let registry = Registry::new();
         let live = Arc::new(AtomicU32::new(3));
         let read = live.clone();
-        observe(&registry, Kind::Gauge, "live", "How many live.", move || {
+        register_metric(&registry, MetricKind::Gauge, "live", "How many live.", move || {
             f64::from(read.load(Ordering::Relaxed))
         })
         .unwrap();
-        observe_by(&registry, Kind::Counter, "closed", "How many closed.", "code", || {
-            vec![("4430".into(), 2.0), ("4503".into(), 1.0)]
-        })
+        register_labelled_metric(
+            &registry,
+            MetricKind::Counter,
+            "closed",
+            "How many closed.",
+            "code",
+            || vec![("4430".into(), 2.0), ("4503".into(), 1.0)],
+        )
         .unwrap();
         let scrape = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         assert!(scrape().contains("live 3"), "{}", scrape());
@@ -402,6 +411,6 @@ mod tests {
         assert!(text.contains("live 5") && text.contains("# TYPE live gauge"), "{text}");
         assert!(text.contains("closed{code=\"4430\"} 2"), "{text}");
         assert!(text.contains("# TYPE closed counter"), "{text}");
-        assert!(observe(&registry, Kind::Gauge, "live", "Again.", || 0.0).is_err());
+        assert!(register_metric(&registry, MetricKind::Gauge, "live", "Again.", || 0.0).is_err());
     }
 }

@@ -18,7 +18,7 @@ pub const DIMENSIONS: usize = 384;
 const CLUSTERS: u64 = 200;
 
 /// A direction, anywhere or near another.
-pub fn unit(rng: &mut StdRng, around: Option<&[f32]>) -> Vec<f32> {
+pub fn random_unit_vector(rng: &mut StdRng, around: Option<&[f32]>) -> Vec<f32> {
     let mut vector: Vec<f32> = (0..DIMENSIONS).map(|_| rng.random_range(-1.0..1.0)).collect();
     if let Some(centre) = around {
         let spread = 0.08;
@@ -32,8 +32,8 @@ pub fn unit(rng: &mut StdRng, around: Option<&[f32]>) -> Vec<f32> {
 }
 
 /// Facts that one NPC knows, numbered from `first`. The clusters are the same for all.
-pub fn points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -> Vec<IndexPoint> {
-    let of_cluster = |n: u64| unit(&mut StdRng::seed_from_u64(n), None);
+pub fn clustered_points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -> Vec<IndexPoint> {
+    let of_cluster = |n: u64| random_unit_vector(&mut StdRng::seed_from_u64(n), None);
     let centres: Vec<Vec<f32>> = (0..CLUSTERS).map(of_cluster).collect();
     let knowers: BTreeSet<_> = [Knower::Npc(npc.clone())].into();
     (first..first + count)
@@ -52,9 +52,9 @@ pub fn points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -> Vec<Inde
                     private_to: None,
                 },
                 subject: "player:p1".to_owned(),
-                importance: Importance::clamped(rng.random_range(1.0..10.0)),
+                importance: Importance::from_clamped(rng.random_range(1.0..10.0)),
                 valid_at: DateTime::from_timestamp(1_750_000_000, 0).expect("in range") + Duration::minutes(n.into()),
-                embedding: unit(rng, Some(centre)),
+                embedding: random_unit_vector(rng, Some(centre)),
                 terms: TermWeights(terms),
             }
         })
@@ -62,7 +62,7 @@ pub fn points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -> Vec<Inde
 }
 
 /// What an NPC may use while it talks with a player.
-pub fn viewpoint(npc: &NpcId) -> Viewpoint {
+pub fn bench_viewpoint(npc: &NpcId) -> Viewpoint {
     Viewpoint {
         world: "vale".parse().expect("a slug"),
         npc: npc.clone(),
@@ -74,12 +74,12 @@ pub fn viewpoint(npc: &NpcId) -> Viewpoint {
 }
 
 /// Words of a line: two rare ones, and one that every fact has.
-pub fn asked_terms() -> TermWeights {
+pub fn sample_search_terms() -> TermWeights {
     TermWeights(vec![(17, 1.0), (4_242, 1.0), (1_000_000, 0.2)])
 }
 
 /// The `best` facts nearest to a query, by comparing it with each.
-pub fn nearest(points: &[IndexPoint], query: &[f32], best: usize) -> BTreeSet<FactId> {
+pub fn exact_nearest(points: &[IndexPoint], query: &[f32], best: usize) -> BTreeSet<FactId> {
     let cosine = |v: &[f32]| v.iter().zip(query).map(|(a, b)| a * b).sum::<f32>();
     let mut all: Vec<(f32, FactId)> = points.iter().map(|p| (cosine(&p.embedding), p.fact)).collect();
     let by_cosine = |a: &(f32, FactId), b: &(f32, FactId)| b.0.total_cmp(&a.0);

@@ -20,13 +20,13 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Listener, ListenerGone, Published,
-    player_socket::{PlayerSocket, Wake},
+    Listener, ListenerGone, PublishedEvent,
+    player_socket::{FlushQueued, PlayerSocket},
 };
 use crate::{
     ids::TenantId,
     ports::clock::Clock,
-    shares::{NoPlace, Share, Shares},
+    shares::{NoCapacity, ShareGuard, Shares},
     transport,
 };
 
@@ -65,7 +65,7 @@ impl Default for SocketSettings {
 }
 
 /// Close codes of PROTOCOL §3.
-pub mod close {
+pub mod close_code {
     pub const MALFORMED: u16 = 4400;
     pub const UNAUTHENTICATED: u16 = 4401;
     pub const FORBIDDEN: u16 = 4403;
@@ -90,25 +90,25 @@ pub struct SocketOptions {
 }
 
 /// The sending side of one socket. Cheap to share; outlives the socket without keeping it open.
-pub struct Connection {
+pub struct SocketConnection {
     id: u64,
-    hub: Arc<Hub>,
+    hub: Arc<SocketHubState>,
     coalesce: Duration,
     /// Set once the actor runs; until then the queue just fills.
     addr: OnceLock<Addr<PlayerSocket>>,
-    out: Mutex<Outbound>,
+    out: Mutex<OutboundQueue>,
     gone: AtomicBool,
     /// When the client was last heard, in ms since the hub started.
     heard_ms: AtomicU64,
-    tcp: Option<Arc<transport::Connection>>,
+    tcp: Option<Arc<transport::TcpConnection>>,
     place: Mutex<Option<SocketPlace>>,
 }
 
 #[derive(Default)]
-struct Outbound {
-    queue: VecDeque<Item>,
+struct OutboundQueue {
+    queue: VecDeque<OutboundItem>,
     bytes: usize,
-    /// A `Wake` is on its way to the actor, or the actor waits to join more deltas.
+    /// A `FlushQueued` is on its way to the actor, or the actor waits to join more deltas.
     woken: bool,
     /// Since when something waits, in ms since the hub started.
     waits_since_ms: Option<u64>,
@@ -118,9 +118,9 @@ struct Outbound {
 }
 
 /// What the actor is to write.
-pub(super) enum Taken {
+pub(super) enum FlushBatch {
     Now {
-        items: VecDeque<Item>,
+        items: VecDeque<OutboundItem>,
         /// Then close with this code and reason.
         close: Option<(u16, &'static str)>,
     },
@@ -130,13 +130,13 @@ pub(super) enum Taken {
     Gone,
 }
 
-pub(super) enum Item {
+pub(super) enum OutboundItem {
     Text(ByteString),
-    Delta(Arc<Published>),
+    Delta(Arc<PublishedEvent>),
     Ping,
 }
 
-impl Connection {
+impl SocketConnection {
     /// Unique in this process.
     #[must_use]
     pub fn id(&self) -> u64 {
@@ -144,27 +144,27 @@ impl Connection {
     }
     /// Queues a text message. An error: the connection is closing, or was just cut because it does
     /// not keep up.
-    pub fn send(&self, text: impl Into<ByteString>) -> Result<(), ListenerGone> {
-        self.push(Item::Text(text.into()))
+    pub fn send_text(&self, text: impl Into<ByteString>) -> Result<(), ListenerGone> {
+        self.push_item(OutboundItem::Text(text.into()))
     }
     /// Queues an event; deltas may be joined.
-    pub fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+    pub fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
         if !self.coalesce.is_zero() && event.body.as_delta().is_some() {
-            return self.push(Item::Delta(Arc::clone(event)));
+            return self.push_item(OutboundItem::Delta(Arc::clone(event)));
         }
-        self.push(Item::Text(event.text().clone()))
+        self.push_item(OutboundItem::Text(event.text().clone()))
     }
     /// Closes after what is queued has gone out, and a little later (`close_delay_ms`). The first
-    /// call decides the code (a [`close`] code). Send the error event before.
-    pub fn close(&self, code: u16, reason: &'static str) {
+    /// call decides the code (a [`close_code`] code). Send the error event before.
+    pub fn close_after_flush(&self, code: u16, reason: &'static str) {
         let mut out = self.out.lock();
         if out.close.is_some() || self.is_gone() {
             return;
         }
         out.close = Some((code, reason));
         out.close_since_ms = self.hub.now_ms();
-        self.hub.count(code);
-        self.wake(&mut out);
+        self.hub.count_close(code);
+        self.wake_actor(&mut out);
     }
     /// Whether nothing can be sent any more.
     #[must_use]
@@ -172,56 +172,56 @@ impl Connection {
         self.gone.load(Relaxed)
     }
 
-    fn push(&self, item: Item) -> Result<(), ListenerGone> {
+    fn push_item(&self, item: OutboundItem) -> Result<(), ListenerGone> {
         let mut out = self.out.lock();
         if out.close.is_some() || self.is_gone() {
             return Err(ListenerGone);
         }
         let limits = &self.hub.settings;
-        let bytes = item.bytes();
+        let bytes = item.byte_len();
         if out.queue.len() >= limits.max_queued || out.bytes + bytes > limits.max_queued_bytes {
-            self.cut(&mut out, close::SLOW_CONSUMER);
+            self.cut_connection(&mut out, close_code::SLOW_CONSUMER);
             return Err(ListenerGone);
         }
         out.queue.push_back(item);
         out.bytes += bytes;
         out.waits_since_ms.get_or_insert_with(|| self.hub.now_ms());
-        self.wake(&mut out);
+        self.wake_actor(&mut out);
         Ok(())
     }
 
     /// Tells the actor, once until it has looked.
-    fn wake(&self, out: &mut Outbound) {
+    fn wake_actor(&self, out: &mut OutboundQueue) {
         if let Some(addr) = self.addr.get().filter(|_| !out.woken) {
-            // One `Wake` at most is under way, so the mailbox cannot be full of them; a closed one
+            // One `FlushQueued` at most is under way, so the mailbox cannot be full of them; a closed one
             // means that the socket is gone.
-            out.woken = addr.try_send(Wake).is_ok();
+            out.woken = addr.try_send(FlushQueued).is_ok();
         }
     }
 
     /// Shuts the connection down from outside: its actor may not be polled any more.
-    fn cut(&self, out: &mut Outbound, code: u16) {
+    fn cut_connection(&self, out: &mut OutboundQueue, code: u16) {
         if out.close.is_none() {
             out.close = Some((code, ""));
             out.close_since_ms = self.hub.now_ms();
-            self.hub.count(code);
+            self.hub.count_close(code);
         }
         self.gone.store(true, Relaxed);
         out.queue = VecDeque::new();
         out.bytes = 0;
         if let Some(tcp) = &self.tcp {
-            tcp.cut();
+            tcp.cut_off();
         }
-        self.wake(out);
+        self.wake_actor(out);
         tracing::info!(connection = self.id, code, "a socket was cut");
     }
 
-    pub(super) fn heard(&self) {
+    pub(super) fn mark_heard(&self) {
         self.heard_ms.store(self.hub.now_ms(), Relaxed);
     }
 
     /// The heartbeat of this connection. Runs outside the actor, which may be stuck.
-    fn beat(&self, now_ms: u64) {
+    fn check_heartbeat(&self, now_ms: u64) {
         let limits = &self.hub.settings;
         let (silence, ping) = (limits.silence_s * 1_000, limits.ping_s * 1_000);
         let mut out = self.out.lock();
@@ -232,42 +232,42 @@ impl Connection {
         if out.close.is_some() {
             // The close frame did not get out, or was not answered.
             if waited(out.close_since_ms) >= CLOSE_PATIENCE_MS + limits.close_delay_ms {
-                let code = out.close.map_or(close::INTERNAL, |(code, _)| code);
-                self.cut(&mut out, code);
+                let code = out.close.map_or(close_code::INTERNAL, |(code, _)| code);
+                self.cut_connection(&mut out, code);
             }
             return;
         }
         if out.waits_since_ms.is_some_and(|since| waited(since) >= silence) {
-            return self.cut(&mut out, close::SLOW_CONSUMER);
+            return self.cut_connection(&mut out, close_code::SLOW_CONSUMER);
         }
         let silent = waited(self.heard_ms.load(Relaxed));
         if silent >= silence {
             drop(out);
-            return self.fault(close::IDLE, "idle", "nothing was heard for too long");
+            return self.close_with_error(close_code::IDLE, "idle", "nothing was heard for too long");
         }
         if silent >= ping && waited(out.pinged_ms) >= ping {
             out.pinged_ms = now_ms;
             drop(out);
             // A full queue cuts the connection, which is what it deserves.
-            let _ = self.push(Item::Ping);
+            let _ = self.push_item(OutboundItem::Ping);
         }
     }
 
     /// Says what is wrong with the connection itself, then closes it.
-    pub(super) fn fault(&self, code: u16, name: &'static str, message: &'static str) {
+    pub(super) fn close_with_error(&self, code: u16, name: &'static str, message: &'static str) {
         let error = serde_json::json!({
             "type": "error",
             "error": { "code": name, "message": message, "param": null },
         });
         // If it cannot be told, it is told by the close code.
-        let _ = self.send(error.to_string());
-        self.close(code, name);
+        let _ = self.send_text(error.to_string());
+        self.close_after_flush(code, name);
     }
 
     /// The actor runs and is told from now on.
-    pub(super) fn opened(&self, addr: Addr<PlayerSocket>) {
+    pub(super) fn on_opened(&self, addr: Addr<PlayerSocket>) {
         if let Some(tcp) = &self.tcp {
-            tcp.becomes_socket();
+            tcp.mark_as_socket();
         }
         // The only address there ever is; a new connection's cell is empty.
         let _ = self.addr.set(addr);
@@ -282,25 +282,25 @@ impl Connection {
     }
 
     /// Takes what waits. Deltas at its end may wait for more, unless `joining_over`.
-    pub(super) fn take(&self, joining_over: bool) -> Taken {
+    pub(super) fn take_queued(&self, joining_over: bool) -> FlushBatch {
         if self.is_gone() {
-            return Taken::Gone;
+            return FlushBatch::Gone;
         }
         let mut out = self.out.lock();
-        if !joining_over && out.close.is_none() && matches!(out.queue.back(), Some(Item::Delta(_))) {
+        if !joining_over && out.close.is_none() && matches!(out.queue.back(), Some(OutboundItem::Delta(_))) {
             // `woken` stays: nothing needs to wake the actor before its timer does.
-            return Taken::Later(self.coalesce);
+            return FlushBatch::Later(self.coalesce);
         }
         out.bytes = 0;
         out.woken = false;
         out.waits_since_ms = None;
-        Taken::Now {
+        FlushBatch::Now {
             items: std::mem::take(&mut out.queue),
             close: out.close,
         }
     }
 
-    pub(super) fn ended(&self) {
+    pub(super) fn on_ended(&self) {
         let mut out = self.out.lock();
         self.gone.store(true, Relaxed);
         out.queue = VecDeque::new();
@@ -311,8 +311,8 @@ impl Connection {
     }
 }
 
-impl Item {
-    fn bytes(&self) -> usize {
+impl OutboundItem {
+    fn byte_len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
             Self::Delta(event) => event.body.as_delta().map_or(0, |(_, _, text)| text.len()) + 128,
@@ -323,13 +323,13 @@ impl Item {
 
 /// A connection as a listener of dialogues.
 pub struct SocketListener {
-    pub connection: Arc<Connection>,
+    pub connection: Arc<SocketConnection>,
     pub sees_optional: bool,
 }
 
 impl Listener for SocketListener {
-    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
-        self.connection.deliver(event)
+    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
+        self.connection.deliver_event(event)
     }
     fn sees_optional(&self) -> bool {
         self.sees_optional
@@ -342,15 +342,15 @@ impl Listener for SocketListener {
 /// Every socket of this node: their heartbeat, their counts and the cut. Cheap to clone.
 #[derive(Clone)]
 pub struct SocketHub {
-    hub: Arc<Hub>,
+    hub: Arc<SocketHubState>,
 }
 
-struct Hub {
+struct SocketHubState {
     settings: SocketSettings,
     clock: Arc<dyn Clock>,
     started: Instant,
     next_id: AtomicU64,
-    sockets: Mutex<HashMap<u64, Weak<Connection>>>,
+    sockets: Mutex<HashMap<u64, Weak<SocketConnection>>>,
     places: Arc<Shares<TenantId>>,
     refusals: Arc<Shares<()>>,
     closed: Mutex<BTreeMap<u16, u64>>,
@@ -358,26 +358,26 @@ struct Hub {
 
 /// What a socket holds for as long as it is open.
 enum SocketPlace {
-    Open { _place: Share<TenantId> },
-    Refused { _place: Share<()> },
+    Open { _place: ShareGuard<TenantId> },
+    Refused { _place: ShareGuard<()> },
 }
 
 /// So many at once are told on a socket why they are not let in; others get the status of their upgrade alone.
-const REFUSALS: usize = 64;
+const MAX_REFUSAL_SOCKETS: usize = 64;
 /// How long a peer may take to answer a close frame.
 const CLOSE_PATIENCE_MS: u64 = 2_000;
-const HEARTBEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_COALESCE: Duration = Duration::from_secs(1);
 
-impl Hub {
+impl SocketHubState {
     fn now_ms(&self) -> u64 {
-        let elapsed = self.clock.instant().saturating_duration_since(self.started);
+        let elapsed = self.clock.monotonic_now().saturating_duration_since(self.started);
         u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
     }
-    fn count(&self, code: u16) {
+    fn count_close(&self, code: u16) {
         *self.closed.lock().entry(code).or_default() += 1;
     }
-    fn all(&self) -> Vec<Arc<Connection>> {
+    fn open_connections(&self) -> Vec<Arc<SocketConnection>> {
         self.sockets.lock().values().filter_map(Weak::upgrade).collect()
     }
 }
@@ -385,10 +385,10 @@ impl Hub {
 impl SocketHub {
     /// Starts the shared heartbeat on the current tokio runtime. It ends with the last clone.
     pub fn start(settings: SocketSettings, clock: Arc<dyn Clock>) -> Self {
-        let hub = Arc::new(Hub {
-            started: clock.instant(),
-            places: Shares::of("sockets", settings.max_open),
-            refusals: Shares::of("sockets for refusals", REFUSALS),
+        let hub = Arc::new(SocketHubState {
+            started: clock.monotonic_now(),
+            places: Shares::new("sockets", settings.max_open),
+            refusals: Shares::new("sockets for refusals", MAX_REFUSAL_SOCKETS),
             settings,
             clock,
             next_id: AtomicU64::new(1),
@@ -397,14 +397,14 @@ impl SocketHub {
         });
         let theirs = Arc::downgrade(&hub);
         tokio::spawn(async move {
-            let mut beats = tokio::time::interval(HEARTBEAT);
+            let mut beats = tokio::time::interval(HEARTBEAT_INTERVAL);
             beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 beats.tick().await;
                 let Some(hub) = theirs.upgrade() else { break };
                 let now_ms = hub.now_ms();
-                for connection in hub.all() {
-                    connection.beat(now_ms);
+                for connection in hub.open_connections() {
+                    connection.check_heartbeat(now_ms);
                 }
             }
         });
@@ -414,19 +414,23 @@ impl SocketHub {
     ///
     /// # Errors
     /// There are as many as there may be, or as its tenant may have.
-    pub(super) fn connect(&self, request: &HttpRequest, options: &SocketOptions) -> Result<Arc<Connection>, NoPlace> {
+    pub(super) fn register_connection(
+        &self,
+        request: &HttpRequest,
+        options: &SocketOptions,
+    ) -> Result<Arc<SocketConnection>, NoCapacity> {
         let hub = &self.hub;
         let place = match &options.tenant {
             Some(tenant) => SocketPlace::Open {
-                _place: hub.places.take(tenant)?,
+                _place: hub.places.acquire_share(tenant)?,
             },
             None => SocketPlace::Refused {
-                _place: hub.refusals.take(&())?,
+                _place: hub.refusals.acquire_share(&())?,
             },
         };
         // A server on other streams can serve sockets; it only cannot cut jammed ones.
-        let tcp = request.conn_data::<Arc<transport::Connection>>().cloned();
-        let connection = Arc::new(Connection {
+        let tcp = request.conn_data::<Arc<transport::TcpConnection>>().cloned();
+        let connection = Arc::new(SocketConnection {
             id: hub.next_id.fetch_add(1, Relaxed),
             hub: Arc::clone(hub),
             coalesce: options.coalesce.min(MAX_COALESCE),
@@ -442,13 +446,13 @@ impl SocketHub {
     }
     /// Sockets open now, those included that only say why they were refused.
     #[must_use]
-    pub fn open(&self) -> usize {
+    pub fn open_count(&self) -> usize {
         self.hub.sockets.lock().len()
     }
     /// How many sockets got no place.
     #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.hub.places.refused()
+    pub fn refused_count(&self) -> u64 {
+        self.hub.places.refused_count()
     }
     /// How many sockets were closed by this server, by close code (4430 counts slow consumers).
     #[must_use]
@@ -456,26 +460,26 @@ impl SocketHub {
         self.hub.closed.lock().iter().map(|(code, n)| (*code, *n)).collect()
     }
     /// Sends a message to every socket (`server.draining`).
-    pub fn broadcast(&self, text: &ByteString) {
-        for connection in self.hub.all() {
+    pub fn broadcast_text(&self, text: &ByteString) {
+        for connection in self.hub.open_connections() {
             // Those that are gone need not know.
-            let _ = connection.send(text.clone());
+            let _ = connection.send_text(text.clone());
         }
     }
     /// Closes every socket and waits, at most `deadline`, until they are gone; the rest are cut.
     pub async fn close_all(&self, code: u16, reason: &'static str, deadline: Duration) {
-        for connection in self.hub.all() {
-            connection.close(code, reason);
+        for connection in self.hub.open_connections() {
+            connection.close_after_flush(code, reason);
         }
         let emptied = async {
-            while self.open() > 0 {
+            while self.open_count() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         if tokio::time::timeout(deadline, emptied).await.is_err() {
-            for connection in self.hub.all() {
+            for connection in self.hub.open_connections() {
                 let mut out = connection.out.lock();
-                connection.cut(&mut out, code);
+                connection.cut_connection(&mut out, code);
             }
         }
     }

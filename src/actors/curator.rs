@@ -14,16 +14,16 @@ use std::{
 };
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
-use attempts::{Attempt, attempt, note_failure};
+use attempts::{Attempt, attempt_job, record_failure};
 use futures_util::{
     FutureExt,
     future::{AbortHandle, Abortable},
 };
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{mailbox::send, meters::Share, registry::Node, session::JobEnded};
+use super::{mailbox::send_message, metrics::GaugeShare, registry::Node, session::JobEnded};
 use crate::{
-    dialogue::models::tallied,
+    dialogue::models::with_usage_tally,
     ids::{DialogueId, JobId},
     ports::{
         StoreError,
@@ -33,15 +33,15 @@ use crate::{
 };
 
 /// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
-const AHEAD: usize = 4;
-const SHORTEST_POLL: Duration = Duration::from_millis(50);
+const LEASE_AHEAD_FACTOR: usize = 4;
+const SHORTEST_POLL_PAUSE: Duration = Duration::from_millis(50);
 /// Jobs of one tenant in memory at once.
-const MOST_HELD: usize = 10_000;
+const MAX_HELD_JOBS: usize = 10_000;
 
 /// Jobs of this tenant, leased to this node.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct TakeOn {
+pub(super) struct TakeJobs {
     pub jobs: Vec<Job>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct TakeOn {
 /// concerned are reconciled again.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Unsaid(pub Vec<DialogueId>);
+pub(super) struct TurnsUnsaid(pub Vec<DialogueId>);
 
 /// Jobs that waited may be due.
 #[derive(Message)]
@@ -60,14 +60,14 @@ pub(super) struct JobsDue;
 /// Starts nothing new; answers when nothing runs, with how many jobs were left.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Drain {
+pub(super) struct DrainCurator {
     pub reply: oneshot::Sender<usize>,
 }
 
 /// Stops at once. What runs is dropped and stays leased.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Stop;
+pub(super) struct StopCurator;
 
 pub(super) struct Curator {
     node: Arc<Node>,
@@ -78,11 +78,11 @@ pub(super) struct Curator {
     lanes: HashMap<LaneKey, Lane>,
     /// Everything held here, so that a job leased again is not run twice.
     held: HashSet<JobId>,
-    held_share: Share,
+    held_share: GaugeShare,
     running: HashMap<JobId, (Job, AbortHandle)>,
     slots: Arc<Semaphore>,
     leasing: bool,
-    settling: Settling,
+    reconciling: ReconcileState,
     draining: Option<Vec<oneshot::Sender<usize>>>,
     used: Instant,
 }
@@ -99,7 +99,7 @@ fn lane_of(job: &Job) -> Option<LaneKey> {
 
 /// Whether memories are being settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Settling {
+enum ReconcileState {
     Idle,
     Running,
     /// Something was unsaid since it began.
@@ -117,9 +117,9 @@ struct Lane {
 impl Curator {
     pub fn new(node: Arc<Node>, scope: TenantScope, generation: u64) -> Self {
         let slots = Arc::new(Semaphore::new(node.ports.settings.jobs.concurrency.max(1)));
-        let used = node.ports.clock.instant();
+        let used = node.ports.clock.monotonic_now();
         Self {
-            held_share: Share::of(&node.meters.jobs_held),
+            held_share: GaugeShare::for_gauge(&node.metrics.jobs_held),
             node,
             scope,
             generation,
@@ -128,16 +128,16 @@ impl Curator {
             running: HashMap::new(),
             slots,
             leasing: false,
-            settling: Settling::Idle,
+            reconciling: ReconcileState::Idle,
             draining: None,
             used,
         }
     }
 
-    fn take_on(&mut self, jobs: Vec<Job>, ctx: &mut Context<Self>) {
+    fn enqueue_jobs(&mut self, jobs: Vec<Job>, ctx: &mut Context<Self>) {
         for job in jobs {
             // What is beyond stays in the ledger, leased, and is found again when its lease has run out.
-            if self.held.len() >= MOST_HELD || !self.held.insert(job.id) {
+            if self.held.len() >= MAX_HELD_JOBS || !self.held.insert(job.id) {
                 continue;
             }
             if let Some(key) = lane_of(&job) {
@@ -146,30 +146,30 @@ impl Curator {
                     lane.blocked_until = None;
                 }
                 lane.waiting.insert(job.id, job);
-                self.next_in_lane(key, ctx);
+                self.run_next_in_lane(key, ctx);
             } else if self.draining.is_none() {
-                self.run(job, ctx);
+                self.run_job(job, ctx);
             }
         }
-        self.held_share.set(self.held.len());
+        self.held_share.set_count(self.held.len());
     }
 
-    fn next_in_lane(&mut self, key: LaneKey, ctx: &mut Context<Self>) {
-        let now = self.node.ports.clock.instant();
+    fn run_next_in_lane(&mut self, key: LaneKey, ctx: &mut Context<Self>) {
+        let now = self.node.ports.clock.monotonic_now();
         let Some(lane) = self.lanes.get_mut(&key) else {
             return;
         };
         if lane.running || lane.blocked_until.is_some_and(|until| until > now) {
             return;
         }
-        if self.draining.is_some() || may_not_call(&self.node, &self.scope) {
+        if self.draining.is_some() || is_over_job_budget(&self.node, &self.scope) {
             return;
         }
         lane.blocked_until = None;
         match lane.waiting.pop_first() {
             Some((_, job)) => {
                 lane.running = true;
-                self.run(job, ctx);
+                self.run_job(job, ctx);
             }
             None => {
                 self.lanes.remove(&key);
@@ -179,7 +179,7 @@ impl Curator {
 
     /// Runs a job. Jobs of different dialogues run side by side even when they write to the memory of the
     /// same NPC: only their writes take turns (`BodyCache::write_memory`), never their model calls.
-    fn run(&mut self, job: Job, ctx: &mut Context<Self>) {
+    fn run_job(&mut self, job: Job, ctx: &mut Context<Self>) {
         let (abort, aborted) = AbortHandle::new_pair();
         self.running.insert(job.id, (job.clone(), abort));
         let (node, scope, slots) = (Arc::clone(&self.node), self.scope.clone(), Arc::clone(&self.slots));
@@ -188,33 +188,31 @@ impl Curator {
             let job = attempted;
             // The semaphore is never closed.
             let _slot = slots.acquire().await.ok();
-            let begun = node.ports.clock.instant();
-            let result = match attempt(&node, &scope, &job).await {
+            let begun = node.ports.clock.monotonic_now();
+            let result = match attempt_job(&node, &scope, &job).await {
                 Attempt::Ended(result) => result,
                 not_run => return (not_run, None),
             };
-            let took = node.ports.clock.instant().saturating_duration_since(begun);
-            node.meters
-                .job_ended(&job, took, result.is_ok(), node.ports.clock.now());
+            let took = node.ports.clock.monotonic_now().saturating_duration_since(begun);
+            node.metrics
+                .observe_job_attempt(&job, took, result.is_ok(), node.ports.clock.now());
             let retry_in = match &result {
                 Ok(_) => None,
-                Err(error) => note_failure(&node, &scope, &job, error).await,
+                Err(error) => record_failure(&node, &scope, &job, error).await,
             };
             (Attempt::Ended(result), retry_in)
         };
-        ctx.spawn(
-            Abortable::new(tallied(running), aborted)
-                .into_actor(self)
-                .map(move |ended, curator, ctx| {
-                    let (attempt, retry_in) = ended.unwrap_or((Attempt::Over, None));
-                    curator.ended(job, attempt, retry_in, ctx);
-                }),
-        );
+        ctx.spawn(Abortable::new(with_usage_tally(running), aborted).into_actor(self).map(
+            move |ended, curator, ctx| {
+                let (attempt, retry_in) = ended.unwrap_or((Attempt::Obsolete, None));
+                curator.on_job_ended(job, attempt, retry_in, ctx);
+            },
+        ));
     }
 
     /// Lets go what runs for turns of these dialogues that no longer stand. The ledger has ended those
     /// jobs, and would not let them write.
-    fn let_go(&mut self, dialogues: &[DialogueId], ctx: &mut Context<Self>) {
+    fn abort_unsaid_jobs(&mut self, dialogues: &[DialogueId], ctx: &mut Context<Self>) {
         let running = self.running.values().map(|(job, _)| job);
         let of_them = running.filter(|job| dialogues.contains(&job.dialogue));
         let jobs: Vec<Job> = of_them.cloned().collect();
@@ -225,7 +223,7 @@ impl Curator {
         let look = async move {
             let mut unsaid = Vec::new();
             for job in jobs {
-                if let Ok(None) = node.ports.ledger.jobs.said(&scope, &job).await {
+                if let Ok(None) = node.ports.ledger.jobs.load_job_input(&scope, &job).await {
                     unsaid.push(job.id);
                 }
             }
@@ -240,16 +238,16 @@ impl Curator {
         }));
     }
 
-    fn ended(&mut self, job: Job, attempt: Attempt, retry_in: Option<Duration>, ctx: &mut Context<Self>) {
+    fn on_job_ended(&mut self, job: Job, attempt: Attempt, retry_in: Option<Duration>, ctx: &mut Context<Self>) {
         self.running.remove(&job.id);
-        let now = self.node.ports.clock.instant();
+        let now = self.node.ports.clock.monotonic_now();
         self.used = now;
         let lane = lane_of(&job);
-        let waits = matches!(attempt, Attempt::Elsewhere) && lane.is_some();
+        let waits = matches!(attempt, Attempt::Remote) && lane.is_some();
         if !waits {
             self.held.remove(&job.id);
-            self.held_share.set(self.held.len());
-            self.tell_of(&job, attempt, ctx);
+            self.held_share.set_count(self.held.len());
+            self.notify_dialogue(&job, attempt, ctx);
         }
         if let Some(key) = lane {
             if let Some(lane) = self.lanes.get_mut(&key) {
@@ -260,31 +258,31 @@ impl Curator {
                 if waits {
                     // Those after it wait with it, until whoever has it is done.
                     tracing::debug!(job = %job.id, "a job is another's by now");
-                    lane.blocked_until = Some(now + poll.max(SHORTEST_POLL));
+                    lane.blocked_until = Some(now + poll.max(SHORTEST_POLL_PAUSE));
                     lane.waiting.insert(job.id, job);
                 }
             }
-            self.next_in_lane(key, ctx);
+            self.run_next_in_lane(key, ctx);
         }
         self.report_drained();
     }
 
     /// Tells the job's dialogue. One that stopped meanwhile has nobody to tell.
-    fn tell_of(&self, job: &Job, attempt: Attempt, ctx: &mut Context<Self>) {
+    fn notify_dialogue(&self, job: &Job, attempt: Attempt, ctx: &mut Context<Self>) {
         let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
         let ended = JobEnded {
             turn_id: job.turn,
             kind: Some(job.kind),
             report: match attempt {
                 Attempt::Ended(result) => result.ok(),
-                Attempt::Elsewhere | Attempt::Over => None,
+                Attempt::Remote | Attempt::Obsolete => None,
             },
         };
         let tell = async move {
-            if let Some(session) = node.sessions.live(&key) {
-                let _ = send(&node, &session, ended).await;
-            } else if let Some(conversation) = node.conversations.live(&key) {
-                let _ = send(&node, &conversation, ended).await;
+            if let Some(session) = node.sessions.find_live(&key) {
+                let _ = send_message(&node, &session, ended).await;
+            } else if let Some(conversation) = node.conversations.find_live(&key) {
+                let _ = send_message(&node, &conversation, ended).await;
             }
         };
         ctx.spawn(tell.into_actor(self));
@@ -302,43 +300,47 @@ impl Curator {
     }
 
     /// Looks for jobs that were left behind or are due again, and for lanes that need wait no more.
-    fn tick(&mut self, ctx: &mut Context<Self>) {
-        let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(SHORTEST_POLL);
+    fn on_tick(&mut self, ctx: &mut Context<Self>) {
+        let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(SHORTEST_POLL_PAUSE);
         let idle = Duration::from_secs(self.node.settings.idle_s);
-        let now = self.node.ports.clock.instant();
-        let resting = self.held.is_empty() && !self.leasing && self.settling == Settling::Idle;
+        let now = self.node.ports.clock.monotonic_now();
+        let resting = self.held.is_empty() && !self.leasing && self.reconciling == ReconcileState::Idle;
         if resting && now.saturating_duration_since(self.used) >= idle {
-            self.node.curator_ends(&self.scope, self.generation);
+            self.node.remove_curator(&self.scope, self.generation);
             return ctx.stop();
         }
         let lanes: Vec<LaneKey> = self.lanes.keys().copied().collect();
         for key in lanes {
-            self.next_in_lane(key, ctx);
+            self.run_next_in_lane(key, ctx);
         }
-        self.lease(ctx);
-        self.settle(ctx);
-        ctx.run_later(poll, Self::tick);
+        self.lease_jobs(ctx);
+        self.reconcile_dirty(ctx);
+        ctx.run_later(poll, Self::on_tick);
     }
 
     /// Settles what is marked, in this tenant, one after the other. What fails stays marked and comes
     /// again with the next tick.
-    fn settle(&mut self, ctx: &mut Context<Self>) {
-        if self.draining.is_some() || may_not_call(&self.node, &self.scope) {
+    fn reconcile_dirty(&mut self, ctx: &mut Context<Self>) {
+        if self.draining.is_some() || is_over_job_budget(&self.node, &self.scope) {
             return;
         }
-        if self.settling != Settling::Idle {
-            self.settling = Settling::Again;
+        if self.reconciling != ReconcileState::Idle {
+            self.reconciling = ReconcileState::Again;
             return;
         }
-        self.settling = Settling::Running;
+        self.reconciling = ReconcileState::Running;
         let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
-        let settling = async move { AssertUnwindSafe(node.use_cases.settle(&scope)).catch_unwind().await };
+        let settling = async move {
+            AssertUnwindSafe(node.use_cases.reconcile_dirty(&scope))
+                .catch_unwind()
+                .await
+        };
         ctx.spawn(settling.into_actor(self).map(|settled, curator, ctx| {
-            let again = curator.settling == Settling::Again;
-            curator.settling = Settling::Idle;
+            let again = curator.reconciling == ReconcileState::Again;
+            curator.reconciling = ReconcileState::Idle;
             match settled {
                 // There may be more than fitted into one go.
-                Ok(Ok(some)) if some > 0 || again => curator.settle(ctx),
+                Ok(Ok(some)) if some > 0 || again => curator.reconcile_dirty(ctx),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(tenant = %curator.scope.tenant(), %error, "a memory could not be settled");
@@ -348,19 +350,19 @@ impl Curator {
         }));
     }
 
-    fn lease(&mut self, ctx: &mut Context<Self>) {
+    fn lease_jobs(&mut self, ctx: &mut Context<Self>) {
         let jobs = &self.node.ports.settings.jobs;
-        let limit = (AHEAD * jobs.concurrency).saturating_sub(self.held.len());
+        let limit = (LEASE_AHEAD_FACTOR * jobs.concurrency).saturating_sub(self.held.len());
         if self.leasing || self.draining.is_some() || limit == 0 {
             return;
         }
         self.leasing = true;
         let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
-        let leasing = async move { lease(&node, &scope, limit).await };
+        let leasing = async move { lease_due_jobs(&node, &scope, limit).await };
         ctx.spawn(leasing.into_actor(self).map(|leased, curator, ctx| {
             curator.leasing = false;
             match leased {
-                Ok(jobs) => curator.take_on(jobs, ctx),
+                Ok(jobs) => curator.enqueue_jobs(jobs, ctx),
                 Err(error) => tracing::warn!(tenant = %curator.scope.tenant(), %error, "jobs could not be leased"),
             }
         }));
@@ -368,47 +370,51 @@ impl Curator {
 }
 
 /// Whether the tenant has used up what its jobs may use of models today: they wait.
-fn may_not_call(node: &Node, scope: &TenantScope) -> bool {
-    !node.ports.budgets.may_do_jobs(scope.tenant())
+fn is_over_job_budget(node: &Node, scope: &TenantScope) -> bool {
+    !node.ports.budgets.can_run_jobs(scope.tenant())
 }
 
 /// Leases due jobs of a tenant to this node; none where they have to wait.
-pub(super) async fn lease(node: &Node, scope: &TenantScope, limit: usize) -> Result<Vec<Job>, StoreError> {
-    if may_not_call(node, scope) {
+pub(super) async fn lease_due_jobs(node: &Node, scope: &TenantScope, limit: usize) -> Result<Vec<Job>, StoreError> {
+    if is_over_job_budget(node, scope) {
         return Ok(Vec::new());
     }
     let now = node.ports.clock.now();
     let until = now + Duration::from_secs(node.ports.settings.jobs.lease_s);
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    node.ports.ledger.jobs.lease(scope, node.id, now, until, limit).await
+    node.ports
+        .ledger
+        .jobs
+        .lease_due_jobs(scope, node.id, now, until, limit)
+        .await
 }
 
 impl Actor for Curator {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.tick(ctx);
+        self.on_tick(ctx);
     }
 }
 
-impl Handler<TakeOn> for Curator {
+impl Handler<TakeJobs> for Curator {
     type Result = ();
 
-    fn handle(&mut self, TakeOn { jobs }: TakeOn, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.instant();
-        self.take_on(jobs, ctx);
+    fn handle(&mut self, TakeJobs { jobs }: TakeJobs, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.monotonic_now();
+        self.enqueue_jobs(jobs, ctx);
     }
 }
 
-impl Handler<Unsaid> for Curator {
+impl Handler<TurnsUnsaid> for Curator {
     type Result = ();
 
-    fn handle(&mut self, Unsaid(dialogues): Unsaid, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.instant();
-        self.let_go(&dialogues, ctx);
-        self.settle(ctx);
+    fn handle(&mut self, TurnsUnsaid(dialogues): TurnsUnsaid, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.monotonic_now();
+        self.abort_unsaid_jobs(&dialogues, ctx);
+        self.reconcile_dirty(ctx);
         // Turns that were cut or stand again left jobs that nobody has leased.
-        self.lease(ctx);
+        self.lease_jobs(ctx);
     }
 }
 
@@ -416,25 +422,25 @@ impl Handler<JobsDue> for Curator {
     type Result = ();
 
     fn handle(&mut self, JobsDue: JobsDue, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.instant();
-        self.lease(ctx);
+        self.used = self.node.ports.clock.monotonic_now();
+        self.lease_jobs(ctx);
     }
 }
 
-impl Handler<Drain> for Curator {
+impl Handler<DrainCurator> for Curator {
     type Result = ();
 
-    fn handle(&mut self, Drain { reply }: Drain, _: &mut Self::Context) {
+    fn handle(&mut self, DrainCurator { reply }: DrainCurator, _: &mut Self::Context) {
         self.draining.get_or_insert_default().push(reply);
         self.report_drained();
     }
 }
 
-impl Handler<Stop> for Curator {
+impl Handler<StopCurator> for Curator {
     type Result = ();
 
-    fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
-        self.node.curator_ends(&self.scope, self.generation);
+    fn handle(&mut self, StopCurator: StopCurator, ctx: &mut Self::Context) {
+        self.node.remove_curator(&self.scope, self.generation);
         ctx.stop();
     }
 }

@@ -4,13 +4,13 @@
 //! outlive an actor that panicked. Everything happens under one short lock, which is what keeps the
 //! order the same for every listener; `Listener::deliver` therefore must not block.
 
-mod moving;
+mod event_hold;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
 
 use parking_lot::Mutex;
 
-use super::{ActorSettings, Heard, Listener, Published, handle::CREATED_SEQ, registry::LastSeq};
+use super::{ActorSettings, HeardLength, Listener, PublishedEvent, messages::CREATED_SEQ, registry::LastSeq};
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody, EventError, ReplyDone},
@@ -18,24 +18,24 @@ use crate::{
     },
     ids::{DialogueId, DialogueKind, NpcId, TurnId},
     memory::turn::{Turn, TurnStatus, Usage},
-    ports::{clock::Clock, ledger::rewinds::Rewound},
+    ports::{clock::Clock, ledger::rewinds::RewindRecord},
 };
 
 /// Events of one dialogue.
 pub(super) struct EventLog {
     dialogue: DialogueId,
-    limits: Limits,
+    limits: LogLimits,
     clock: Arc<dyn Clock>,
-    inner: Mutex<Inner>,
+    inner: Mutex<LogState>,
 }
 
-struct Limits {
+struct LogLimits {
     events: usize,
     age: Duration,
     listeners: usize,
 }
 
-struct Inner {
+struct LogState {
     /// The next sequence number; 0 until the dialogue was loaded for the first time.
     next_seq: u64,
     /// The last number that went out.
@@ -43,7 +43,7 @@ struct Inner {
     /// The owner's epoch, as far as it is known; 0 until the dialogue was loaded for the first time.
     epoch: u64,
     /// Durable events that went out lately, in order.
-    ring: VecDeque<Kept>,
+    ring: VecDeque<LoggedEvent>,
     /// Every durable event from this number on is in `ring`.
     ring_from: u64,
     /// Events below this number went out before the dialogue was loaded; the ledger has those of turns.
@@ -58,16 +58,16 @@ struct Inner {
     /// The number kept for `turn.committed`. Later durable events are `held` until it is settled.
     reserved: Option<u64>,
     held: VecDeque<(EventBody, Option<Arc<str>>)>,
-    open: Option<OpenTurn>,
-    moving: Option<moving::Moving>,
+    open_turn: Option<OpenTurn>,
+    rewind_hold: Option<event_hold::EventHold>,
     /// The first number of a move of which nobody knows whether it was made.
     in_doubt_from: Option<u64>,
 }
 
-struct Kept {
+struct LoggedEvent {
     at: Instant,
     seq: u64,
-    event: Arc<Published>,
+    event: Arc<PublishedEvent>,
 }
 
 /// The turn whose `turn.started` went out last.
@@ -82,7 +82,7 @@ struct OpenTurn {
 
 /// What the ledger says of a dialogue that was loaded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Start {
+pub(super) struct LedgerPosition {
     /// The numbers of what was committed are below this one.
     pub ledger_next: u64,
     pub head_turn: u32,
@@ -96,9 +96,9 @@ pub(super) struct Start {
 
 /// Where the events after a client's `last_seq` are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missed {
+pub(super) enum MissedEvents {
     /// In memory.
-    Kept,
+    InMemory,
     /// Partly from before the dialogue was loaded: the ledger's turns have them.
     InLedger,
     /// Nowhere: they are too old.
@@ -112,13 +112,13 @@ impl EventLog {
     pub fn new(dialogue: DialogueId, settings: &ActorSettings, clock: Arc<dyn Clock>) -> Self {
         Self {
             dialogue,
-            limits: Limits {
+            limits: LogLimits {
                 events: settings.replay_events.max(1),
                 age: Duration::from_secs(settings.replay_s),
                 listeners: settings.max_listeners,
             },
             clock,
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(LogState {
                 next_seq: 0,
                 head_seq: 0,
                 epoch: 0,
@@ -131,8 +131,8 @@ impl EventLog {
                 next_listener: 1,
                 reserved: None,
                 held: VecDeque::new(),
-                open: None,
-                moving: None,
+                open_turn: None,
+                rewind_hold: None,
                 in_doubt_from: None,
             }),
         }
@@ -143,8 +143,8 @@ impl EventLog {
     ///
     /// The ledger knows nothing of the numbers of a turn that was under way when such a process was
     /// killed, so a gap is left out: a number that a client has seen must not come again.
-    pub fn loaded(&self, start: Start, known: Option<LastSeq>) {
-        let Start { head_turn, gap, .. } = start;
+    pub fn on_loaded(&self, start: LedgerPosition, known: Option<LastSeq>) {
+        let LedgerPosition { head_turn, gap, .. } = start;
         let ledger_next = start.ledger_next.max(CREATED_SEQ + 1);
         let mut inner = self.inner.lock();
         inner.lost = inner.lost.filter(|lost| *lost > head_turn);
@@ -174,7 +174,7 @@ impl EventLog {
     }
 
     /// How far the numbers have come.
-    pub fn last(&self) -> LastSeq {
+    pub fn last_seq(&self) -> LastSeq {
         let inner = self.inner.lock();
         LastSeq {
             seq: inner.head_seq,
@@ -184,25 +184,25 @@ impl EventLog {
 
     /// The number of the next event, for whoever goes on with the dialogue: nothing is under way that was told and may come
     /// to nothing. 0: something is, or a turn may have been lost of which not every client has heard.
-    pub fn settled_next(&self) -> u64 {
+    pub fn next_seq_if_quiet(&self) -> u64 {
         let inner = self.inner.lock();
-        let is_settled = inner.open.is_none()
+        let is_settled = inner.open_turn.is_none()
             && inner.reserved.is_none()
-            && inner.moving.is_none()
+            && inner.rewind_hold.is_none()
             && inner.in_doubt_from.is_none()
             && inner.lost.is_none();
         if is_settled { inner.next_seq } else { 0 }
     }
 
     /// A move of the head raised the owner's epoch, so none before it had.
-    pub fn holds(&self, epoch: u64) {
+    pub fn set_epoch(&self, epoch: u64) {
         let mut inner = self.inner.lock();
         inner.epoch = epoch;
         inner.in_doubt_from = None;
     }
 
     /// A save that was loaded raised it once more.
-    pub fn raised(&self) {
+    pub fn raise_epoch(&self) {
         self.inner.lock().epoch += 1;
     }
 
@@ -214,22 +214,22 @@ impl EventLog {
     }
 
     /// Where a client that saw everything up to `last_seq` finds what it missed.
-    pub fn missed(&self, last_seq: u64) -> Missed {
+    pub fn locate_missed(&self, last_seq: u64) -> MissedEvents {
         let mut inner = self.inner.lock();
-        inner.forget_old(&self.limits, self.clock.instant());
+        inner.drop_expired(&self.limits, self.clock.monotonic_now());
         if last_seq > inner.head_seq {
             // Never sent by this server.
-            Missed::Expired
+            MissedEvents::Expired
         } else if last_seq + 1 >= inner.ring_from {
-            Missed::Kept
+            MissedEvents::InMemory
         } else if inner.ring_from != inner.loaded_at {
-            Missed::Expired
+            MissedEvents::Expired
         } else if last_seq >= inner.gap_from {
-            Missed::Lost
+            MissedEvents::Lost
         } else if last_seq + 1 == inner.gap_from {
-            Missed::Kept
+            MissedEvents::InMemory
         } else {
-            Missed::InLedger
+            MissedEvents::InLedger
         }
     }
 
@@ -237,7 +237,7 @@ impl EventLog {
     /// far as one delta from its beginning, then everything to come. An owner takes the place of the
     /// owner before it.
     /// `None`: there are as many listeners as there may be. Otherwise (id, how many were delivered, head).
-    pub fn attach(
+    pub fn attach_listener(
         &self,
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
@@ -247,34 +247,34 @@ impl EventLog {
         inner.listeners.retain(|(_, listener)| !listener.is_gone());
         let (before, others): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.listeners)
             .into_iter()
-            .partition(|(_, other)| listener.owns() && other.owns());
+            .partition(|(_, other)| listener.is_owner() && other.is_owner());
         inner.listeners = others;
         if inner.listeners.len() >= self.limits.listeners {
             inner.listeners.extend(before);
             return None;
         }
-        listener.seated();
+        listener.on_attached();
         let mut replayed = 0;
         if let Some(last_seq) = last_seq {
             let kept = inner.ring.iter().filter(|kept| kept.seq > last_seq);
             let events = earlier
                 .into_iter()
                 .filter(|event| event.seq.is_some_and(|seq| seq > last_seq && seq < inner.loaded_at))
-                .map(Published::new)
+                .map(PublishedEvent::new)
                 .chain(kept.map(|kept| Arc::clone(&kept.event)));
             for event in events {
                 if event.body.is_optional() && !listener.sees_optional() {
                     continue;
                 }
-                if listener.deliver(&event).is_err() {
+                if listener.deliver_event(&event).is_err() {
                     break;
                 }
                 replayed += 1;
             }
         }
-        if let Some(said) = inner.said_so_far(self.dialogue.kind()) {
+        if let Some(said) = inner.partial_reply_event(self.dialogue.kind()) {
             // One that can take no more is dropped with the next event.
-            let _ = listener.deliver(&Published::new(self.event(None, said, None)));
+            let _ = listener.deliver_event(&PublishedEvent::new(self.make_event(None, said, None)));
         }
         let id = inner.next_listener;
         inner.next_listener += 1;
@@ -284,86 +284,86 @@ impl EventLog {
         for (_, other) in before {
             // The newcomer may have stood in for it itself, being the same client's.
             if !other.is_gone() {
-                other.replaced();
+                other.on_replaced();
             }
         }
         Some((id, replayed, head_seq))
     }
 
-    pub fn detach(&self, id: u64) {
+    pub fn detach_listener(&self, id: u64) {
         self.inner.lock().listeners.retain(|(other, _)| *other != id);
     }
 
     /// What a client is to hear that saw events which were never committed: that their turn failed,
     /// with the last number of the gap, unless a turn of that number runs or was committed since.
     /// It may have seen none of that turn but late events of the one before; which, nobody knows any more.
-    pub fn turn_lost(&self, npc: NpcId) -> Option<DialogueEvent> {
+    pub fn lost_turn_event(&self, npc: NpcId) -> Option<DialogueEvent> {
         let inner = self.inner.lock();
         let turn = inner.lost?;
-        if inner.open.as_ref().is_some_and(|open| open.turn == turn) {
+        if inner.open_turn.as_ref().is_some_and(|open| open.turn == turn) {
             return None;
         }
         let why = "the server stopped before this turn was committed";
-        let body = EventBody::done(self.dialogue.kind(), failed(turn, npc, "turn_lost", why));
-        Some(self.event(Some(inner.loaded_at - 1), body, None))
+        let body = EventBody::reply_done(self.dialogue.kind(), failed_reply(turn, npc, "turn_lost", why));
+        Some(self.make_event(Some(inner.loaded_at - 1), body, None))
     }
 
     /// Says `turn.started`; returns its number.
-    pub fn turn_started(&self, turn: u32, npc: NpcId, re: Option<Arc<str>>) -> u64 {
+    pub fn publish_turn_started(&self, turn: u32, npc: NpcId, re: Option<Arc<str>>) -> u64 {
         let mut inner = self.inner.lock();
-        let body = EventBody::started(self.dialogue.kind(), turn, npc.clone());
-        inner.open = Some(OpenTurn {
+        let body = EventBody::turn_started(self.dialogue.kind(), turn, npc.clone());
+        inner.open_turn = Some(OpenTurn {
             turn,
             npc,
             re: re.clone(),
             text: String::new(),
             done: None,
         });
-        inner.emit(self, body, re)
+        inner.emit_event(self, body, re)
     }
 
     /// The turn whose reply has not ended yet.
-    pub fn replying(&self) -> Option<u32> {
+    pub fn replying_turn(&self) -> Option<u32> {
         let inner = self.inner.lock();
-        let open = inner.open.as_ref()?;
+        let open = inner.open_turn.as_ref()?;
         open.done.is_none().then_some(open.turn)
     }
 
     /// A place in the running reply in Unicode scalar values.
-    pub fn scalars(&self, heard: Heard) -> usize {
+    pub fn heard_scalar_count(&self, heard: HeardLength) -> usize {
         let inner = self.inner.lock();
-        heard.scalars(inner.open.as_ref().map_or("", |open| &open.text))
+        heard.to_scalar_count(inner.open_turn.as_ref().map_or("", |open| &open.text))
     }
 
     /// Settles the reserved number with `turn.committed`, then lets go what was held back.
-    pub fn committed(&self, turn: u32, turn_id: TurnId, npc: NpcId, re: Option<Arc<str>>) {
+    pub fn publish_committed(&self, turn: u32, turn_id: TurnId, npc: NpcId, re: Option<Arc<str>>) {
         let mut inner = self.inner.lock();
-        let body = EventBody::committed(self.dialogue.kind(), turn, turn_id, npc);
+        let body = EventBody::turn_committed(self.dialogue.kind(), turn, turn_id, npc);
         match inner.reserved.take() {
-            Some(seq) => inner.emit_as(self, seq, body, re),
+            Some(seq) => inner.emit_with_seq(self, seq, body, re),
             None => {
-                inner.emit(self, body, re);
+                inner.emit_event(self, body, re);
             }
         }
-        inner.open = None;
+        inner.open_turn = None;
         inner.lost = inner.lost.filter(|lost| *lost > turn);
-        inner.release(self);
+        inner.release_held(self);
     }
 
     /// The turn will not be committed. Makes sure that those who saw it start learn so, exactly once:
     /// by `reply.done` if none went out, else by `error` unless that reply said so already. A turn cut
     /// before its first character ends this way too (`turn_cut`), or clients would wait for its commit.
-    pub fn not_committed(&self, error: &EventError) {
+    pub fn publish_not_committed(&self, error: &EventError) {
         let mut inner = self.inner.lock();
         inner.reserved = None;
-        if let Some(open) = inner.open.take() {
+        if let Some(open) = inner.open_turn.take() {
             match open.done {
                 None => {
-                    let mut done = failed(open.turn, open.npc, error.code, &error.message);
+                    let mut done = failed_reply(open.turn, open.npc, error.code, &error.message);
                     if let Some(told) = &mut done.error {
                         told.retry_after_ms = error.retry_after_ms;
                     }
-                    inner.emit(self, EventBody::done(self.dialogue.kind(), done), open.re);
+                    inner.emit_event(self, EventBody::reply_done(self.dialogue.kind(), done), open.re);
                 }
                 Some(TurnStatus::Failed) => {}
                 Some(_) => {
@@ -371,28 +371,28 @@ impl EventLog {
                         turn: Some(open.turn),
                         error: error.clone(),
                     };
-                    inner.emit(self, body, open.re);
+                    inner.emit_event(self, body, open.re);
                 }
             }
         }
-        inner.release(self);
+        inner.release_held(self);
     }
 
     /// Publishes any other event.
-    pub fn publish(&self, body: EventBody, re: Option<Arc<str>>) {
+    pub fn publish_event(&self, body: EventBody, re: Option<Arc<str>>) {
         let mut inner = self.inner.lock();
         if !body.is_durable() {
-            inner.deliver(&Published::new(self.event(None, body, re)));
-        } else if let Some(moving) = &mut inner.moving {
+            inner.deliver_to_listeners(&PublishedEvent::new(self.make_event(None, body, re)));
+        } else if let Some(moving) = &mut inner.rewind_hold {
             moving.held.push((None, body, re));
         } else if inner.reserved.is_some() {
             inner.held.push_back((body, re));
         } else {
-            inner.emit(self, body, re);
+            inner.emit_event(self, body, re);
         }
     }
 
-    fn event(&self, seq: Option<u64>, body: EventBody, re: Option<Arc<str>>) -> DialogueEvent {
+    fn make_event(&self, seq: Option<u64>, body: EventBody, re: Option<Arc<str>>) -> DialogueEvent {
         DialogueEvent {
             dialogue_id: self.dialogue,
             seq,
@@ -402,12 +402,12 @@ impl EventLog {
     }
 }
 
-impl Inner {
+impl LogState {
     /// What has been sent of a reply that runs.
-    fn said_so_far(&self, kind: DialogueKind) -> Option<EventBody> {
-        let open = self.open.as_ref()?;
+    fn partial_reply_event(&self, kind: DialogueKind) -> Option<EventBody> {
+        let open = self.open_turn.as_ref()?;
         (open.done.is_none() && !open.text.is_empty())
-            .then(|| EventBody::delta(kind, open.turn, 0, open.npc.clone(), open.text.clone()))
+            .then(|| EventBody::reply_delta(kind, open.turn, 0, open.npc.clone(), open.text.clone()))
     }
 
     fn take_seq(&mut self) -> u64 {
@@ -416,51 +416,51 @@ impl Inner {
         seq
     }
 
-    fn emit(&mut self, log: &EventLog, body: EventBody, re: Option<Arc<str>>) -> u64 {
+    fn emit_event(&mut self, log: &EventLog, body: EventBody, re: Option<Arc<str>>) -> u64 {
         let seq = self.take_seq();
-        self.emit_as(log, seq, body, re);
+        self.emit_with_seq(log, seq, body, re);
         seq
     }
 
-    fn emit_as(&mut self, log: &EventLog, seq: u64, body: EventBody, re: Option<Arc<str>>) {
-        let event = Published::new(log.event(Some(seq), body, re));
-        let now = log.clock.instant();
-        self.forget_old(&log.limits, now);
+    fn emit_with_seq(&mut self, log: &EventLog, seq: u64, body: EventBody, re: Option<Arc<str>>) {
+        let event = PublishedEvent::new(log.make_event(Some(seq), body, re));
+        let now = log.clock.monotonic_now();
+        self.drop_expired(&log.limits, now);
         self.head_seq = self.head_seq.max(seq);
-        self.ring.push_back(Kept {
+        self.ring.push_back(LoggedEvent {
             at: now,
             seq,
             event: Arc::clone(&event),
         });
         if self.ring.len() > log.limits.events {
-            self.forget_first();
+            self.drop_oldest();
         }
-        self.deliver(&event);
+        self.deliver_to_listeners(&event);
     }
 
-    fn deliver(&mut self, event: &Arc<Published>) {
+    fn deliver_to_listeners(&mut self, event: &Arc<PublishedEvent>) {
         let optional = event.body.is_optional();
         self.listeners
-            .retain(|(_, listener)| (optional && !listener.sees_optional()) || listener.deliver(event).is_ok());
+            .retain(|(_, listener)| (optional && !listener.sees_optional()) || listener.deliver_event(event).is_ok());
     }
 
-    fn release(&mut self, log: &EventLog) {
+    fn release_held(&mut self, log: &EventLog) {
         while let Some((body, re)) = self.held.pop_front() {
-            self.emit(log, body, re);
+            self.emit_event(log, body, re);
         }
     }
 
-    fn forget_old(&mut self, limits: &Limits, now: Instant) {
+    fn drop_expired(&mut self, limits: &LogLimits, now: Instant) {
         while self
             .ring
             .front()
             .is_some_and(|kept| now.saturating_duration_since(kept.at) > limits.age)
         {
-            self.forget_first();
+            self.drop_oldest();
         }
     }
 
-    fn forget_first(&mut self) {
+    fn drop_oldest(&mut self) {
         if let Some(kept) = self.ring.pop_front() {
             self.ring_from = kept.seq + 1;
         }
@@ -474,32 +474,32 @@ pub(super) struct TurnEvents {
 }
 
 impl TurnFeed for TurnEvents {
-    fn delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str) {
+    fn send_delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str) {
         let mut inner = self.log.inner.lock();
-        if let Some(open) = &mut inner.open {
+        if let Some(open) = &mut inner.open_turn {
             open.text.push_str(text);
         }
         if inner.listeners.is_empty() {
             return;
         }
-        let body = EventBody::delta(self.log.dialogue.kind(), turn, offset, npc.clone(), text.to_owned());
-        inner.deliver(&Published::new(self.log.event(None, body, None)));
+        let body = EventBody::reply_delta(self.log.dialogue.kind(), turn, offset, npc.clone(), text.to_owned());
+        inner.deliver_to_listeners(&PublishedEvent::new(self.log.make_event(None, body, None)));
     }
 
-    fn done(&self, done: ReplyDone) -> u64 {
+    fn send_done(&self, done: ReplyDone) -> u64 {
         let mut inner = self.log.inner.lock();
-        if let Some(open) = &mut inner.open {
+        if let Some(open) = &mut inner.open_turn {
             open.done = Some(done.status);
         }
-        let body = EventBody::done(self.log.dialogue.kind(), done);
-        if inner.moving.is_some() {
+        let body = EventBody::reply_done(self.log.dialogue.kind(), done);
+        if inner.rewind_hold.is_some() {
             let seq = inner.take_seq();
-            if let Some(moving) = &mut inner.moving {
+            if let Some(moving) = &mut inner.rewind_hold {
                 moving.held.push((Some(seq), body, self.re.clone()));
             }
             return seq;
         }
-        inner.emit(&self.log, body, self.re.clone())
+        inner.emit_event(&self.log, body, self.re.clone())
     }
 
     fn reserve_committed(&self) -> u64 {
@@ -510,7 +510,7 @@ impl TurnFeed for TurnEvents {
     }
 }
 
-fn failed(turn: u32, npc: NpcId, code: &'static str, message: &str) -> ReplyDone {
+fn failed_reply(turn: u32, npc: NpcId, code: &'static str, message: &str) -> ReplyDone {
     ReplyDone {
         turn,
         npc_id: npc,
@@ -528,7 +528,7 @@ fn failed(turn: u32, npc: NpcId, code: &'static str, message: &str) -> ReplyDone
 
 /// The three durable events of a committed turn, for a resume after a restart or a repeated line.
 #[must_use]
-pub fn events_of(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
+pub fn events_of_turn(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
     let event = |seq, body| DialogueEvent {
         dialogue_id: turn.dialogue,
         seq: Some(seq),
@@ -546,18 +546,18 @@ pub fn events_of(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
     };
     let (kind, number, npc) = (turn.dialogue.kind(), turn.number, &turn.npc);
     [
-        event(turn.seqs.started, EventBody::started(kind, number, npc.clone())),
-        event(turn.seqs.done, EventBody::done(kind, done)),
+        event(turn.seqs.started, EventBody::turn_started(kind, number, npc.clone())),
+        event(turn.seqs.done, EventBody::reply_done(kind, done)),
         event(
             turn.seqs.committed,
-            EventBody::committed(kind, number, turn.id, npc.clone()),
+            EventBody::turn_committed(kind, number, turn.id, npc.clone()),
         ),
     ]
 }
 
 /// The event of a move, for a resume after a restart or a repeated request.
 #[must_use]
-pub fn event_of(dialogue: DialogueId, rewound: &Rewound) -> DialogueEvent {
+pub fn event_of_rewind(dialogue: DialogueId, rewound: &RewindRecord) -> DialogueEvent {
     DialogueEvent {
         dialogue_id: dialogue,
         seq: Some(rewound.seq),

@@ -1,7 +1,7 @@
 //! Room for a dialogue where there is none: one that is idle leaves memory, as if it had been idle for long. Nothing of
 //! it is lost.
 //!
-//! Whose goes is decided by [`crate::shares::Residents::who_makes_room`], whether it is idle by its own actor.
+//! Whose goes is decided by [`crate::shares::Residents::eviction_candidates`], whether it is idle by its own actor.
 
 use std::time::Duration;
 
@@ -12,38 +12,38 @@ use tokio::{
 };
 
 use super::{
-    SessionError,
-    mailbox::{Mailbox, Posted, send},
-    registry::{DialogueEntry, Directory, Live, Node, SessionKey},
+    DialogueError,
+    mailbox::{Mailbox, QueuedMessage, send_message},
+    registry::{DialogueEntry, DialogueKey, Directory, Node, ResidencyPermit},
 };
 
 use crate::{
     ids::{DialogueKind, TenantId},
-    shares::NoPlace,
+    shares::NoCapacity,
 };
 
 /// How long a request waits for room.
-const PATIENCE: Duration = Duration::from_millis(250);
+const ROOM_WAIT_LIMIT: Duration = Duration::from_millis(250);
 /// How soon it looks again.
-const AGAIN: Duration = Duration::from_millis(20);
+const ROOM_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// So long nobody looks again at a tenant of whose dialogues none was idle: there may be many.
-pub(super) const NONE_IDLE_FOR: Duration = Duration::from_millis(50);
+pub(super) const NONE_IDLE_TTL: Duration = Duration::from_millis(50);
 
 /// Leave memory and hand over the place, unless there is something to do or somebody listens. An actor that stays
 /// drops the message.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct LeaveIfIdle {
-    pub reply: oneshot::Sender<Live>,
+    pub reply: oneshot::Sender<ResidencyPermit>,
 }
 
 impl Node {
     /// Has a dialogue spawned; while there is no place for it, waits a little for that of one that is idle.
-    pub(super) async fn with_room<T>(
+    pub(super) async fn spawn_with_room<T>(
         &self,
-        key: &SessionKey,
-        spawn: impl Fn(Option<Live>) -> Result<Result<T, NoPlace>, SessionError>,
-    ) -> Result<T, SessionError> {
+        key: &DialogueKey,
+        spawn: impl Fn(Option<ResidencyPermit>) -> Result<Result<T, NoCapacity>, DialogueError>,
+    ) -> Result<T, DialogueError> {
         let tenant = key.0.tenant();
         let mut none = match spawn(None)? {
             Ok(spawned) => return Ok(spawned),
@@ -51,52 +51,56 @@ impl Node {
         };
         let waiting = async {
             loop {
-                let place = self.place_of_idle(tenant).await;
+                let place = self.evict_idle_dialogue(tenant).await;
                 match spawn(place.map(|place| place.pass_to(tenant, key.clone())))? {
                     Ok(spawned) => return Ok(spawned),
                     Err(still_none) => none = still_none,
                 }
-                sleep(AGAIN).await;
+                sleep(ROOM_RETRY_DELAY).await;
             }
         };
-        let spawned = timeout(PATIENCE, waiting).await;
+        let spawned = timeout(ROOM_WAIT_LIMIT, waiting).await;
         spawned.unwrap_or_else(|_| {
-            self.live.count_refusal();
+            self.residents.count_refusal();
             Err(none.into())
         })
     }
 
     /// The place of an idle dialogue that makes room for one of `tenant`.
-    async fn place_of_idle(&self, tenant: &TenantId) -> Option<Live> {
-        for (holder, has) in self.live.who_makes_room(tenant) {
-            if self.none_idle.contains_key(&holder) {
+    async fn evict_idle_dialogue(&self, tenant: &TenantId) -> Option<ResidencyPermit> {
+        for (holder, has) in self.residents.eviction_candidates(tenant) {
+            if self.tenants_without_idle.contains_key(&holder) {
                 continue;
             }
             for _ in 0..has {
-                let Some(key) = self.live.least_recently_used(&holder) else {
+                let Some(key) = self.residents.least_recently_used(&holder) else {
                     break;
                 };
                 let place = match key.1.kind() {
-                    DialogueKind::Session => self.left(&self.sessions, &key).await,
-                    DialogueKind::NpcConversation => self.left(&self.conversations, &key).await,
+                    DialogueKind::Session => self.evict_if_idle(&self.sessions, &key).await,
+                    DialogueKind::NpcConversation => self.evict_if_idle(&self.conversations, &key).await,
                 };
                 if place.is_some() {
                     return place;
                 }
             }
-            self.none_idle.insert(holder, ());
+            self.tenants_without_idle.insert(holder, ());
         }
         None
     }
 
     /// The place of this dialogue, if it was idle. It has left then.
-    async fn left<A>(&self, directory: &Directory<SessionKey, DialogueEntry<A>>, key: &SessionKey) -> Option<Live>
+    async fn evict_if_idle<A>(
+        &self,
+        directory: &Directory<DialogueKey, DialogueEntry<A>>,
+        key: &DialogueKey,
+    ) -> Option<ResidencyPermit>
     where
-        A: Mailbox + Handler<Posted<LeaveIfIdle>>,
+        A: Mailbox + Handler<QueuedMessage<LeaveIfIdle>>,
     {
-        let addr = directory.unattended(key)?;
+        let addr = directory.find_unattended(key)?;
         let (reply, place) = oneshot::channel();
-        send(self, &addr, LeaveIfIdle { reply }).await.ok()?;
+        send_message(self, &addr, LeaveIfIdle { reply }).await.ok()?;
         place.await.ok()
     }
 }

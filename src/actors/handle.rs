@@ -1,6 +1,6 @@
 //! The one way in: get-or-spawn, admission, and a method per thing a session can be asked.
 //!
-//! The mailbox bound of actix protects nothing, so admission is a permit ([`Share`]) taken before a
+//! The mailbox bound of actix protects nothing, so admission is a permit (`ShareGuard`) taken before a
 //! message is sent and carried by it. Full means an error with a time to wait, never a queue.
 
 mod draining;
@@ -8,127 +8,71 @@ mod draining;
 use std::{sync::Arc, time::Duration};
 
 use actix::{Addr, Handler};
-use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-pub use draining::Drained;
+pub use super::messages::{AttachedListener, CREATED_SEQ, CreatedSession, SessionSnapshot};
+pub use draining::DrainReport;
 
 use super::{
-    Accepted, ActorSettings, Interrupted, Line, Listener, NewSession, OnBusy, SessionError, TakeBack, TakeUp, chores,
-    disabled,
-    mailbox::{Kind, Mailbox, Posted, send},
+    AcceptedLine, ActorSettings, DialogueError, InterruptCommand, InterruptOutcome, Listener, NewSession, OnBusy,
+    PlayerLine, ResumeCommand, chores, disabled_tenants,
+    mailbox::{ActorKind, Mailbox, QueuedMessage, send_message},
     membership::{self, Membership},
-    meters::ActorMeters,
+    messages::ReplyHandle,
+    metrics::ActorMetrics,
     npc_conversation::handle::NpcConversations,
     registry::{LastSeq, Node},
-    restoring, resume_token,
-    rewinding::{self, MOMENT},
-    session::Request,
+    restore_notices, resume_token,
+    rewinding::{self, REWIND_RETRY_AFTER},
+    session::SessionRequest,
     use_cases::{Ports, UseCases},
 };
 use crate::{
     dialogue::{Services, prompt::Preview, saves::RestoreRequest, turn::TurnError},
     ids::{DialogueId, DialogueKind, NodeId, SaveId, TenantId, WorldId},
-    memory::{summary::Summary, text::is_blank, turn::Checkpoint},
+    memory::text::is_blank,
     ports::{
         StoreError,
-        buffer::BufferedTurn,
         ledger::{
             dialogues::{Dialogue, DialogueOptions, DialogueStatus},
             saves::{RestoreOutcome, RestoredDialogue},
         },
         peers::Notice,
     },
-    shares::Share,
     tenancy::{Principal, TenantScope},
 };
-
-/// A session that was just made.
-#[derive(Debug, Clone)]
-pub struct CreatedSession {
-    pub dialogue: Dialogue,
-    /// Shown once; only its hash is kept.
-    pub resume_token: String,
-}
-
-/// What came of attaching a listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attached {
-    pub head_seq: u64,
-    pub head_turn: u32,
-    /// Missed events that were delivered again, in order, before this returned.
-    pub replayed: usize,
-    /// Pass to `detach`.
-    pub listener: u64,
-}
-
-/// A session's state as the context preview and the REST resource show it.
-#[derive(Debug, Clone)]
-pub struct SessionView {
-    pub dialogue: Arc<Dialogue>,
-    pub history: Arc<Vec<BufferedTurn>>,
-    pub summaries: Arc<Vec<Summary>>,
-    pub checkpoint: Checkpoint,
-    pub head_seq: u64,
-    pub running_turn: Option<u32>,
-    pub queued: usize,
-    pub at: DateTime<Utc>,
-}
-
-/// `seq` of `session.created`. The dialogue's own events come after it.
-pub const CREATED_SEQ: u64 = 1;
-
-/// A request's way back, and its permit, which is free again once it was answered.
-pub(super) struct Ask<T> {
-    reply: oneshot::Sender<Result<T, SessionError>>,
-    permit: Share<TenantId>,
-    /// What whoever asks is doing.
-    span: tracing::Span,
-}
-
-impl<T> Ask<T> {
-    pub(super) fn span(&self) -> &tracing::Span {
-        &self.span
-    }
-
-    pub(super) fn answer(self, answer: Result<T, SessionError>) {
-        drop(self.permit);
-        // Whoever asked may have gone away.
-        let _ = self.reply.send(answer);
-    }
-}
 
 /// The sessions of this node. Cheap to clone.
 #[derive(Clone)]
 pub struct Sessions {
     node: Arc<Node>,
-    chores: Arc<Chores>,
+    chores: Arc<ChoresTask>,
 }
 
-struct Chores {
+struct ChoresTask {
     stop: CancellationToken,
     task: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 /// How often a request is given to a fresh actor when the one it went to stopped just then.
-const ATTEMPTS: usize = 4;
+const MAX_ASK_ATTEMPTS: usize = 4;
 impl Sessions {
     /// Starts the actors' threads, the chores and the jobs an earlier process left behind.
     /// Must be called on a thread with a running actix `System`.
     pub fn start(services: Services, node: NodeId, settings: ActorSettings) -> Self {
-        Self::start_with(Ports::from(&services), Arc::new(services), node, settings, None)
+        Self::start_with_ports(Ports::from(&services), Arc::new(services), node, settings, None)
     }
 
     /// As [`Self::start`], of a node that is one of several and has joined them.
-    pub fn start_among(services: Services, settings: ActorSettings, membership: Membership) -> Self {
-        let (ports, node) = (Ports::from(&services), membership.neighbours.own());
+    pub fn start_in_cluster(services: Services, settings: ActorSettings, membership: Membership) -> Self {
+        let (ports, node) = (Ports::from(&services), membership.neighbours.own_id());
         let membership = Some(Arc::new(membership));
-        Self::start_with(ports, Arc::new(services), node, settings, membership)
+        Self::start_with_ports(ports, Arc::new(services), node, settings, membership)
     }
 
-    pub(super) fn start_with(
+    pub(super) fn start_with_ports(
         ports: Ports,
         use_cases: Arc<dyn UseCases>,
         node: NodeId,
@@ -139,10 +83,10 @@ impl Sessions {
         let stop = CancellationToken::new();
         let (done, task) = oneshot::channel();
         let (their_node, their_stop) = (Arc::clone(&node), stop.clone());
-        node.arbiter(&"chores").spawn(async move {
+        node.arbiter_for(&"chores").spawn(async move {
             tokio::join!(
                 chores::run(Arc::clone(&their_node), their_stop.clone()),
-                disabled::run(Arc::clone(&their_node), their_stop.clone()),
+                disabled_tenants::run(Arc::clone(&their_node), their_stop.clone()),
                 membership::run(their_node, their_stop)
             );
             // Nobody waits for it unless the server drains.
@@ -150,7 +94,7 @@ impl Sessions {
         });
         Self {
             node,
-            chores: Arc::new(Chores {
+            chores: Arc::new(ChoresTask {
                 stop,
                 task: Mutex::new(Some(task)),
             }),
@@ -165,19 +109,19 @@ impl Sessions {
 
     /// What the actors measure.
     #[must_use]
-    pub fn meters(&self) -> &ActorMeters {
-        &self.node.meters
+    pub fn metrics(&self) -> &ActorMetrics {
+        &self.node.metrics
     }
 
     /// Actors in memory, by what they are.
     #[must_use]
-    pub fn actors(&self) -> [(&'static str, usize); 4] {
+    pub fn actor_counts(&self) -> [(&'static str, usize); 4] {
         let node = &self.node;
         [
-            (Kind::Session.as_str(), node.sessions.len()),
-            (Kind::NpcConversation.as_str(), node.conversations.len()),
-            (Kind::Npc.as_str(), node.npcs.len()),
-            (Kind::Curator.as_str(), node.curators.len()),
+            (ActorKind::Session.as_str(), node.sessions.len()),
+            (ActorKind::NpcConversation.as_str(), node.conversations.len()),
+            (ActorKind::Npc.as_str(), node.npcs.len()),
+            (ActorKind::Curator.as_str(), node.curators.len()),
         ]
     }
 
@@ -189,14 +133,14 @@ impl Sessions {
 
     /// Requests whose message waits in a mailbox or is being answered, and how many there may be.
     #[must_use]
-    pub fn in_flight(&self) -> (usize, usize) {
+    pub fn in_flight_requests(&self) -> (usize, usize) {
         (self.node.admission.in_use(), self.node.admission.total())
     }
 
     /// How many requests to dialogues, and how many dialogues in memory, got no place.
     #[must_use]
-    pub fn refused(&self) -> (u64, u64) {
-        (self.node.admission.refused(), self.node.live.refused())
+    pub fn refusal_counts(&self) -> (u64, u64) {
+        (self.node.admission.refused_count(), self.node.residents.refused_count())
     }
 
     pub(super) fn node(&self) -> &Arc<Node> {
@@ -204,35 +148,39 @@ impl Sessions {
     }
 
     /// Stops the actors' threads. After `drain`, once nothing sends any more.
-    pub fn stop(&self) {
+    pub fn stop_threads(&self) {
         self.node.stop_threads();
     }
 
     /// Makes a session (a ledger row; its actor starts with the first message).
-    pub async fn create(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, SessionError> {
-        let id = self.node.ports.ids.dialogue(DialogueKind::Session);
-        let created = self.create_as(scope, id, new).await?;
-        created.ok_or(SessionError::Overloaded { retry_after: MOMENT })
+    pub async fn create_session(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, DialogueError> {
+        let id = self.node.ports.ids.next_dialogue_id(DialogueKind::Session);
+        let created = self.create_session_with_id(scope, id, new).await?;
+        created.ok_or(DialogueError::Overloaded {
+            retry_after: REWIND_RETRY_AFTER,
+        })
     }
 
-    /// As [`Self::create`], under an id that no session has yet. `None`: the turn that was to open it was taken
+    /// As [`Self::create_session`], under an id that no session has yet. `None`: the turn that was to open it was taken
     /// back meanwhile.
-    pub(super) async fn create_as(
+    pub(super) async fn create_session_with_id(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         new: NewSession,
-    ) -> Result<Option<CreatedSession>, SessionError> {
+    ) -> Result<Option<CreatedSession>, DialogueError> {
         let node = &self.node;
         if node.is_draining() {
-            return Err(SessionError::Draining);
+            return Err(DialogueError::Draining);
         }
         for npc in new.npcs.iter().chain(&new.witnesses) {
-            node.authored(scope, &new.world, npc).await?;
+            node.read_authored(scope, &new.world, npc).await?;
         }
         let budgets = &node.ports.budgets;
-        let place = budgets.dialogue(&node.ports.ledger, scope, Some(&new.player)).await?;
-        let resume_token = resume_token::generate();
+        let place = budgets
+            .reserve_dialogue(&node.ports.ledger, scope, Some(&new.player))
+            .await?;
+        let resume_token = resume_token::generate_token();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id,
@@ -240,7 +188,7 @@ impl Sessions {
             npcs: new.npcs,
             player: Some(new.player),
             witnesses: new.witnesses,
-            resume_token_hash: resume_token::hash(&resume_token),
+            resume_token_hash: resume_token::hash_token(&resume_token),
             status: DialogueStatus::Open,
             options: DialogueOptions {
                 playback: new.playback,
@@ -252,10 +200,10 @@ impl Sessions {
             updated_at: now,
             head_turn: 0,
         };
-        if !node.ports.ledger.dialogues.create(scope, &dialogue).await? {
+        if !node.ports.ledger.dialogues.create_dialogue(scope, &dialogue).await? {
             return Ok(None);
         }
-        place.keep();
+        place.mark_stored();
         // No other process gave out numbers of this one.
         let first = LastSeq {
             seq: CREATED_SEQ,
@@ -270,33 +218,38 @@ impl Sessions {
         &self,
         scope: &TenantScope,
         id: DialogueId,
-    ) -> Result<Option<String>, SessionError> {
-        let token = resume_token::generate();
+    ) -> Result<Option<String>, DialogueError> {
+        let token = resume_token::generate_token();
         let dialogues = &self.node.ports.ledger.dialogues;
         let known = dialogues
-            .set_resume_token(scope, id, &resume_token::hash(&token))
+            .set_resume_token(scope, id, &resume_token::hash_token(&token))
             .await?;
         Ok(known.then_some(token))
     }
 
     /// Whether a line may be said at all, in whichever session.
-    pub fn may_say(&self, text: &str) -> Result<(), SessionError> {
+    pub fn check_line(&self, text: &str) -> Result<(), DialogueError> {
         let max = self.node.ports.settings.turn.max_line_chars;
         if is_blank(text) {
-            return Err(SessionError::LineEmpty);
+            return Err(DialogueError::LineEmpty);
         }
         // Bytes are never fewer than characters, so most lines need not be counted.
         if text.len() > max && text.chars().nth(max).is_some() {
-            return Err(SessionError::LineTooLong { max });
+            return Err(DialogueError::LineTooLong { max });
         }
         Ok(())
     }
 
     /// Speaks a line.
-    pub async fn say(&self, scope: &TenantScope, id: DialogueId, line: Line) -> Result<Accepted, SessionError> {
-        let accepted_at = self.node.ports.clock.instant();
-        self.may_say(&line.text)?;
-        self.ask(scope, id, |ask| Request::Say {
+    pub async fn say_line(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        line: PlayerLine,
+    ) -> Result<AcceptedLine, DialogueError> {
+        let accepted_at = self.node.ports.clock.monotonic_now();
+        self.check_line(&line.text)?;
+        self.send_request(scope, id, |ask| SessionRequest::Say {
             line: line.clone(),
             accepted_at,
             ask,
@@ -305,15 +258,15 @@ impl Sessions {
     }
 
     /// Has the NPC speak first, in a session in which nothing was said yet. It is a turn whose line is empty.
-    pub async fn greet(
+    pub async fn request_greeting(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         re: Option<Arc<str>>,
-    ) -> Result<Accepted, SessionError> {
-        let accepted_at = self.node.ports.clock.instant();
-        self.ask(scope, id, |ask| Request::Say {
-            line: Line {
+    ) -> Result<AcceptedLine, DialogueError> {
+        let accepted_at = self.node.ports.clock.monotonic_now();
+        self.send_request(scope, id, |ask| SessionRequest::Say {
+            line: PlayerLine {
                 text: String::new(),
                 to: None,
                 key: None,
@@ -329,13 +282,13 @@ impl Sessions {
 
     /// Cuts the running reply, or an earlier one: then what followed it never happened. `wish.turn`
     /// unset: whichever runs.
-    pub async fn interrupt(
+    pub async fn interrupt_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        wish: TakeBack,
-    ) -> Result<Interrupted, SessionError> {
-        self.ask(scope, id, |ask| Request::Interrupt {
+        wish: InterruptCommand,
+    ) -> Result<InterruptOutcome, DialogueError> {
+        self.send_request(scope, id, |ask| SessionRequest::Interrupt {
             wish: wish.clone(),
             ask,
         })
@@ -343,13 +296,13 @@ impl Sessions {
     }
 
     /// Takes the dialogue back to `wish.turn` (unset: to before its first); what followed never happened.
-    pub async fn rewind(
+    pub async fn rewind_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        wish: TakeBack,
-    ) -> Result<Interrupted, SessionError> {
-        self.ask(scope, id, |ask| Request::Rewind {
+        wish: InterruptCommand,
+    ) -> Result<InterruptOutcome, DialogueError> {
+        self.send_request(scope, id, |ask| SessionRequest::Rewind {
             wish: wish.clone(),
             ask,
         })
@@ -357,7 +310,7 @@ impl Sessions {
     }
 
     /// Takes the last turn back and says its line anew; `key` makes a retry safe and is the new turn's.
-    pub async fn regenerate(
+    pub async fn regenerate_reply(
         &self,
         scope: &TenantScope,
         id: DialogueId,
@@ -365,8 +318,8 @@ impl Sessions {
         key: Option<String>,
         if_head: Option<u32>,
         re: Option<Arc<str>>,
-    ) -> Result<Accepted, SessionError> {
-        self.ask(scope, id, |ask| Request::Regenerate {
+    ) -> Result<AcceptedLine, DialogueError> {
+        self.send_request(scope, id, |ask| SessionRequest::Regenerate {
             key: key.clone(),
             if_head,
             re: re.clone(),
@@ -377,13 +330,19 @@ impl Sessions {
     }
 
     /// The client has played a reply to its end: with `playback: ack` it is learned from now.
-    pub async fn played(&self, scope: &TenantScope, id: DialogueId, turn: u32) -> Result<(), SessionError> {
-        self.ask(scope, id, |ask| Request::Played { turn, ask }).await
+    pub async fn mark_played(&self, scope: &TenantScope, id: DialogueId, turn: u32) -> Result<(), DialogueError> {
+        self.send_request(scope, id, |ask| SessionRequest::Played { turn, ask })
+            .await
     }
 
     /// Takes a reply that was cut a moment ago up again, if nothing was said since.
-    pub async fn resume(&self, scope: &TenantScope, id: DialogueId, wish: TakeUp) -> Result<Interrupted, SessionError> {
-        self.ask(scope, id, |ask| Request::Resume {
+    pub async fn resume_dialogue(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        wish: ResumeCommand,
+    ) -> Result<InterruptOutcome, DialogueError> {
+        self.send_request(scope, id, |ask| SessionRequest::Resume {
             wish: wish.clone(),
             ask,
         })
@@ -392,7 +351,7 @@ impl Sessions {
 
     /// Puts every dialogue of a world where a save has it. What ran in them never happened, and those who
     /// listen have been told when this returns.
-    pub async fn restore(
+    pub async fn restore_world(
         &self,
         who: &Principal,
         world: &WorldId,
@@ -408,13 +367,13 @@ impl Sessions {
             seq_gap: node.settings.replay_events as u64,
             who: who.clone(),
         };
-        let mut outcome = node.use_cases.restore(request).await?;
+        let mut outcome = node.use_cases.restore_world(request).await?;
         if let RestoreOutcome::Done { dialogues, .. } = &mut outcome {
             let dialogues = std::mem::take(dialogues);
             let (scope, theirs) = (who.scope(), dialogues.clone());
             tokio::join!(
-                restoring::tell_peers(node, &scope, theirs),
-                restoring::tell(node, &scope, dialogues)
+                restore_notices::notify_peers(node, &scope, theirs),
+                restore_notices::notify_actors(node, &scope, dialogues)
             );
             failpoint!("restore.told");
             // What is valid again is found by whoever asks once this has returned.
@@ -426,20 +385,20 @@ impl Sessions {
     }
 
     /// Another node loaded a save: what ran here never happened.
-    pub async fn was_restored(&self, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
-        restoring::tell(&self.node, scope, dialogues).await;
+    pub async fn on_world_restored(&self, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
+        restore_notices::notify_actors(&self.node, scope, dialogues).await;
     }
 
     /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. Then
     /// comes what a running reply has said so far, as one delta from its beginning.
-    pub async fn attach(
+    pub async fn attach_listener(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
-    ) -> Result<Attached, SessionError> {
-        self.ask(scope, id, |ask| Request::Attach {
+    ) -> Result<AttachedListener, DialogueError> {
+        self.send_request(scope, id, |ask| SessionRequest::Attach {
             listener: Arc::clone(&listener),
             last_seq,
             ask,
@@ -448,40 +407,47 @@ impl Sessions {
     }
 
     /// Takes a listener off. Unknown ones are fine. Never spawns an actor.
-    pub fn detach(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
-        self.node.detach(&(scope.clone(), id), listener);
+    pub fn detach_listener(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
+        self.node.detach_listener(&(scope.clone(), id), listener);
     }
 
     /// Another node took back what these sessions were joined from: they are closed.
-    pub async fn were_closed(&self, scope: &TenantScope, sessions: Vec<DialogueId>) {
-        rewinding::tell_closed(&self.node, scope, sessions).await;
+    pub async fn on_sessions_closed(&self, scope: &TenantScope, sessions: Vec<DialogueId>) {
+        rewinding::notify_closed(&self.node, scope, sessions).await;
     }
 
     /// How the session stands.
-    pub async fn view(&self, scope: &TenantScope, id: DialogueId) -> Result<SessionView, SessionError> {
-        self.ask(scope, id, |ask| Request::View { ask }).await
+    pub async fn snapshot(&self, scope: &TenantScope, id: DialogueId) -> Result<SessionSnapshot, DialogueError> {
+        self.send_request(scope, id, |ask| SessionRequest::Snapshot { ask })
+            .await
     }
 
     /// Ends the session; listeners are told. A running reply is cut and committed first; lines that
     /// wait are let go.
-    pub async fn close(&self, scope: &TenantScope, id: DialogueId, reason: &'static str) -> Result<(), SessionError> {
-        self.ask(scope, id, |ask| Request::Close { reason, ask }).await
+    pub async fn close_dialogue(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        reason: &'static str,
+    ) -> Result<(), DialogueError> {
+        self.send_request(scope, id, |ask| SessionRequest::Close { reason, ask })
+            .await
     }
 
     /// The prompt `text` would get, without calling the reply model.
-    pub async fn preview(
+    pub async fn preview_prompt(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         text: String,
-    ) -> Result<Result<Preview, TurnError>, SessionError> {
+    ) -> Result<Result<Preview, TurnError>, DialogueError> {
         let input = self
-            .ask(scope, id, |ask| Request::Prepare {
+            .send_request(scope, id, |ask| SessionRequest::Prepare {
                 text: text.clone(),
                 ask,
             })
             .await?;
-        Ok(self.node.use_cases.preview(&input).await)
+        Ok(self.node.use_cases.preview_prompt(&input).await)
     }
 
     /// Returns once this node has the dialogue, which it takes if nobody has. What else is wrong with the dialogue is for whoever
@@ -489,17 +455,17 @@ impl Sessions {
     ///
     /// # Errors
     /// Another node has it, or this one stops.
-    pub async fn ensure_owned(&self, scope: &TenantScope, id: DialogueId) -> Result<(), SessionError> {
+    pub async fn ensure_owned(&self, scope: &TenantScope, id: DialogueId) -> Result<(), DialogueError> {
         let key = (scope.clone(), id);
         let viewed = match id.kind() {
             // An actor that is there answers nothing before it is needed: it may be busy.
-            DialogueKind::Session if self.node.sessions.live(&key).is_some() => return Ok(()),
-            DialogueKind::NpcConversation if self.node.conversations.live(&key).is_some() => return Ok(()),
-            DialogueKind::Session => self.view(scope, id).await.err(),
-            DialogueKind::NpcConversation => self.npc_conversations().view(scope, id).await.err(),
+            DialogueKind::Session if self.node.sessions.find_live(&key).is_some() => return Ok(()),
+            DialogueKind::NpcConversation if self.node.conversations.find_live(&key).is_some() => return Ok(()),
+            DialogueKind::Session => self.snapshot(scope, id).await.err(),
+            DialogueKind::NpcConversation => self.npc_conversations().snapshot(scope, id).await.err(),
         };
         match viewed {
-            Some(error @ (SessionError::Elsewhere { .. } | SessionError::Draining)) => Err(error),
+            Some(error @ (DialogueError::NotOwner { .. } | DialogueError::Draining)) => Err(error),
             _ => Ok(()),
         }
     }
@@ -517,15 +483,15 @@ impl Sessions {
             tenant: scope.tenant().clone(),
             world: world.clone(),
         };
-        if let Err(error) = several.peers.tell(&notice).await {
+        if let Err(error) = several.peers.notify_peers(&notice).await {
             tracing::warn!(%error, "not every node heard of an edit; those that did not look again within a minute");
         }
     }
 
     /// How many session actors live, for metrics and tests.
     #[must_use]
-    pub fn live(&self) -> usize {
-        self.node.live.in_use()
+    pub fn live_count(&self) -> usize {
+        self.node.residents.in_use()
     }
 
     /// Requests to sessions that may still be taken on, of `max_in_flight`.
@@ -540,30 +506,30 @@ impl Sessions {
     }
 
     #[cfg(test)]
-    pub(super) fn session_for_test(&self, key: &super::registry::SessionKey) -> Addr<super::session::Session> {
-        self.node.sessions.live(key).expect("the test made it")
+    pub(super) fn session_for_test(&self, key: &super::registry::DialogueKey) -> Addr<super::session::Session> {
+        self.node.sessions.find_live(key).expect("the test made it")
     }
 
     /// Gives a session something to do, with a permit; again to a fresh actor if the first one
     /// stopped before it came to it.
-    async fn ask<T>(
+    async fn send_request<T>(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        request: impl Fn(Ask<T>) -> Request,
-    ) -> Result<T, SessionError> {
+        request: impl Fn(ReplyHandle<T>) -> SessionRequest,
+    ) -> Result<T, DialogueError> {
         if id.kind() != DialogueKind::Session {
-            return Err(SessionError::NotFound);
+            return Err(DialogueError::NotFound);
         }
         let key = (scope.clone(), id);
-        let is_here = self.node.sessions.live(&key).is_some();
-        if let Some(node) = self.node.owned_elsewhere(&key, is_here).await {
-            return Err(SessionError::Elsewhere { node });
+        let is_here = self.node.sessions.find_live(&key).is_some();
+        if let Some(node) = self.node.remote_owner(&key, is_here).await {
+            return Err(DialogueError::NotOwner { node });
         }
-        ask(
+        ask_actor(
             &self.node,
             scope.tenant(),
-            async || self.node.session(&key).await,
+            async || self.node.get_or_spawn_session(&key).await,
             request,
         )
         .await
@@ -572,29 +538,32 @@ impl Sessions {
 
 /// Gives the actor of a dialogue something to do, with a permit; again to a fresh one if the first
 /// stopped before it came to it.
-pub(super) async fn ask<A, M, T>(
+pub(super) async fn ask_actor<A, M, T>(
     node: &Node,
     tenant: &TenantId,
-    actor: impl AsyncFn() -> Result<Addr<A>, SessionError>,
-    request: impl Fn(Ask<T>) -> M,
-) -> Result<T, SessionError>
+    actor: impl AsyncFn() -> Result<Addr<A>, DialogueError>,
+    request: impl Fn(ReplyHandle<T>) -> M,
+) -> Result<T, DialogueError>
 where
-    A: Mailbox + Handler<Posted<M>>,
+    A: Mailbox + Handler<QueuedMessage<M>>,
     M: Send + 'static,
 {
-    for _ in 0..ATTEMPTS {
-        let permit = node.admission.take(tenant)?;
+    for _ in 0..MAX_ASK_ATTEMPTS {
+        let permit = node.admission.acquire_share(tenant)?;
         let addr = actor().await?;
         let (reply, answer) = oneshot::channel();
         let span = tracing::Span::current();
-        if send(node, &addr, request(Ask { reply, permit, span })).await.is_err() {
+        if send_message(node, &addr, request(ReplyHandle { reply, permit, span }))
+            .await
+            .is_err()
+        {
             continue;
         }
         if let Ok(answer) = answer.await {
             return answer;
         }
     }
-    Err(SessionError::Overloaded {
+    Err(DialogueError::Overloaded {
         retry_after: Duration::from_secs(1),
     })
 }

@@ -2,17 +2,17 @@
 
 /// A place in a reply's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum HeardLength {
     /// In Unicode scalar values.
     Chars(usize),
     /// In UTF-16 code units, as C# and JavaScript count.
     Utf16(usize),
 }
 
-impl Heard {
+impl HeardLength {
     /// The same place of `text` in Unicode scalar values. A count that ends inside a surrogate pair
     /// is taken back to before it; one beyond the end stays as far beyond it.
-    pub fn scalars(self, text: &str) -> usize {
+    pub fn to_scalar_count(self, text: &str) -> usize {
         let units = match self {
             Self::Chars(chars) => return chars,
             Self::Utf16(units) => units,
@@ -41,16 +41,16 @@ mod tests {
         fn utf16_counts_become_scalar_counts(text in "[a가😀🍇é]{0,40}") {
             let mut units = 0;
             for (scalars, c) in text.chars().enumerate() {
-                prop_assert_eq!(Heard::Utf16(units).scalars(&text), scalars);
+                prop_assert_eq!(HeardLength::Utf16(units).to_scalar_count(&text), scalars);
                 if c.len_utf16() == 2 {
-                    prop_assert_eq!(Heard::Utf16(units + 1).scalars(&text), scalars);
+                    prop_assert_eq!(HeardLength::Utf16(units + 1).to_scalar_count(&text), scalars);
                 }
                 units += c.len_utf16();
             }
             let all = text.chars().count();
-            prop_assert_eq!(Heard::Utf16(units).scalars(&text), all);
-            prop_assert_eq!(Heard::Utf16(units + 3).scalars(&text), all + 3);
-            prop_assert_eq!(Heard::Chars(units).scalars(&text), units);
+            prop_assert_eq!(HeardLength::Utf16(units).to_scalar_count(&text), all);
+            prop_assert_eq!(HeardLength::Utf16(units + 3).to_scalar_count(&text), all + 3);
+            prop_assert_eq!(HeardLength::Chars(units).to_scalar_count(&text), units);
         }
     }
 }

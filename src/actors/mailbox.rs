@@ -5,23 +5,23 @@ use actix::{Actor, Addr, Context, Handler, Message, prelude::SendError};
 use super::{
     curator::{self, Curator},
     eviction::LeaveIfIdle,
-    npc::{self, Npc},
+    npc::{self, NpcActor},
     npc_conversation::{self, NpcConversation},
     registry::Node,
     session::{self, Session},
 };
-use crate::ports::ledger::meters::Counted;
+use crate::ports::ledger::metrics::GaugeGuard;
 
 /// What lives on a node, as its metrics name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ActorKind {
     Session,
     NpcConversation,
     Npc,
     Curator,
 }
 
-impl Kind {
+impl ActorKind {
     pub const ALL: [Self; 4] = [Self::Session, Self::NpcConversation, Self::Npc, Self::Curator];
 
     pub const fn as_str(self) -> &'static str {
@@ -36,27 +36,27 @@ impl Kind {
 
 /// An actor whose mailbox is looked at.
 pub(super) trait Mailbox: Actor<Context = Context<Self>> {
-    const KIND: Kind;
+    const KIND: ActorKind;
 }
 
 /// A message that waits until its actor comes to it, or is gone.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Posted<M> {
+pub(super) struct QueuedMessage<M> {
     message: M,
-    waits: Counted,
+    waits: GaugeGuard,
 }
 
 macro_rules! mailboxes {
     ($($actor:ty, $kind:expr => [$($message:ty,)+];)+) => {$(
         impl Mailbox for $actor {
-            const KIND: Kind = $kind;
+            const KIND: ActorKind = $kind;
         }
 
-        $(impl Handler<Posted<$message>> for $actor {
+        $(impl Handler<QueuedMessage<$message>> for $actor {
             type Result = ();
 
-            fn handle(&mut self, Posted { message, waits }: Posted<$message>, ctx: &mut Self::Context) {
+            fn handle(&mut self, QueuedMessage { message, waits }: QueuedMessage<$message>, ctx: &mut Self::Context) {
                 drop(waits);
                 self.handle(message, ctx);
             }
@@ -66,44 +66,44 @@ macro_rules! mailboxes {
 
 // Whatever is sent to them from outside.
 mailboxes! {
-    Session, Kind::Session => [
-        session::Request,
+    Session, ActorKind::Session => [
+        session::SessionRequest,
         session::JobEnded,
-        session::Drain,
-        session::Stop,
+        session::DrainDialogue,
+        session::StopDialogue,
         LeaveIfIdle,
-        session::WasClosed,
-        session::Disowned,
+        session::ClosedInLedger,
+        session::OwnershipLost,
         session::WorldRestored,
     ];
-    NpcConversation, Kind::NpcConversation => [
-        npc_conversation::Request,
-        npc_conversation::GoOn,
+    NpcConversation, ActorKind::NpcConversation => [
+        npc_conversation::ConversationRequest,
+        npc_conversation::ContinueTalking,
         session::JobEnded,
-        session::Drain,
-        session::Stop,
+        session::DrainDialogue,
+        session::StopDialogue,
         LeaveIfIdle,
-        session::Disowned,
+        session::OwnershipLost,
         session::WorldRestored,
     ];
-    Npc, Kind::Npc => [npc::Fetch,];
-    Curator, Kind::Curator => [
-        curator::TakeOn,
-        curator::Unsaid,
+    NpcActor, ActorKind::Npc => [npc::FetchAuthored,];
+    Curator, ActorKind::Curator => [
+        curator::TakeJobs,
+        curator::TurnsUnsaid,
         curator::JobsDue,
-        curator::Drain,
-        curator::Stop,
+        curator::DrainCurator,
+        curator::StopCurator,
     ];
 }
 
 /// Delivers a message; waits while the mailbox is full. An error: the actor is gone, and so is the message.
-pub(super) async fn send<A, M>(node: &Node, addr: &Addr<A>, message: M) -> Result<(), ()>
+pub(super) async fn send_message<A, M>(node: &Node, addr: &Addr<A>, message: M) -> Result<(), ()>
 where
-    A: Mailbox + Handler<Posted<M>>,
+    A: Mailbox + Handler<QueuedMessage<M>>,
     M: Send + 'static,
 {
-    let waits = node.meters.message(A::KIND);
-    match addr.try_send(Posted { message, waits }) {
+    let waits = node.metrics.count_waiting_message(A::KIND);
+    match addr.try_send(QueuedMessage { message, waits }) {
         Ok(()) => Ok(()),
         Err(SendError::Full(posted)) => addr.send(posted).await.map_err(drop),
         Err(SendError::Closed(_)) => Err(()),

@@ -11,73 +11,76 @@ use crate::{
 };
 
 /// Jobs without which the next turn would not know what the last one changed.
-const TEACHES: [JobKind; 2] = [JobKind::ExtractFacts, JobKind::ExtractState];
+const AWAITED_JOB_KINDS: [JobKind; 2] = [JobKind::ExtractFacts, JobKind::ExtractState];
 
 /// The extraction of the last turn, while the next turn waits for it.
 #[derive(Default)]
 pub(super) struct MemoryWait {
     /// Whose facts or state are not known yet.
-    pub of: Option<TurnId>,
+    pub awaited_turn: Option<TurnId>,
     /// What of it is not known yet.
     pending: Vec<JobKind>,
     /// When a turn began to wait.
-    pub since: Option<Instant>,
+    pub waiting_since: Option<Instant>,
     /// Ends the wait.
     pub timer: Option<SpawnHandle>,
 }
 
 impl MemoryWait {
     /// Waits for the extraction of `turn`; `None`: for nothing.
-    pub fn of(turn: Option<TurnId>) -> Self {
+    pub fn for_turn(turn: Option<TurnId>) -> Self {
         Self {
-            of: turn,
+            awaited_turn: turn,
             pending: vec![JobKind::ExtractFacts],
             ..Self::default()
         }
     }
 
     /// Waits for the extraction of `turn` from now on; `None`: for nothing.
-    pub fn expect(&mut self, turn: Option<TurnId>) {
-        self.of = turn;
+    pub fn expect_turn(&mut self, turn: Option<TurnId>) {
+        self.awaited_turn = turn;
         self.pending = vec![JobKind::ExtractFacts];
     }
 
     /// A turn was committed with these jobs.
-    pub fn committed(&mut self, turn: TurnId, jobs: &[Job]) {
+    pub fn on_turn_committed(&mut self, turn: TurnId, jobs: &[Job]) {
         let kinds = jobs.iter().map(|job| job.kind);
-        self.pending = kinds.filter(|kind| TEACHES.contains(kind)).collect();
-        self.of = (!self.pending.is_empty()).then_some(turn);
+        self.pending = kinds.filter(|kind| AWAITED_JOB_KINDS.contains(kind)).collect();
+        self.awaited_turn = (!self.pending.is_empty()).then_some(turn);
     }
 
     /// A job of the dialogue ended.
-    pub fn ended(&mut self, turn: TurnId, kind: JobKind) {
-        if self.of == Some(turn) {
+    pub fn on_job_ended(&mut self, turn: TurnId, kind: JobKind) {
+        if self.awaited_turn == Some(turn) {
             self.pending.retain(|pending| *pending != kind);
             if self.pending.is_empty() {
-                self.of = None;
+                self.awaited_turn = None;
             }
         }
     }
 
     /// A turn waits from `now` on, unless one did. Whether a timer that ends it after `longest` is to
     /// be set; with no time at all it waits for nothing.
-    pub fn begin(&mut self, now: Instant, longest: Duration) -> bool {
-        self.since.get_or_insert(now);
+    pub fn begin_wait(&mut self, now: Instant, longest: Duration) -> bool {
+        self.waiting_since.get_or_insert(now);
         if longest.is_zero() {
-            self.of = None;
+            self.awaited_turn = None;
         }
-        self.of.is_some() && self.timer.is_none()
+        self.awaited_turn.is_some() && self.timer.is_none()
     }
 
     /// It took too long: the turn begins without it.
     pub fn give_up(&mut self) {
-        self.of = None;
+        self.awaited_turn = None;
         self.timer = None;
     }
 
     /// The turn begins: notes how long it waited, and returns the timer that is not needed any more.
-    pub fn over(&mut self, now: Instant, input: &mut TurnInput) -> Option<SpawnHandle> {
-        let waited = self.since.take().map(|since| now.saturating_duration_since(since));
+    pub fn finish_wait(&mut self, now: Instant, input: &mut TurnInput) -> Option<SpawnHandle> {
+        let waited = self
+            .waiting_since
+            .take()
+            .map(|since| now.saturating_duration_since(since));
         input.memory_wait_ms = waited.unwrap_or_default().as_secs_f64() * 1_000.0;
         self.timer.take()
     }
@@ -91,7 +94,7 @@ mod tests {
     use crate::ids::{DialogueId, JobId};
 
     #[test]
-    fn facts_and_state_are_both_waited_for() {
+    fn memory_wait_covers_facts_and_state() {
         let turn = TurnId::from_u128(1);
         let job = |kind| Job {
             id: JobId::from_u128(2),
@@ -107,7 +110,7 @@ mod tests {
             leased_until: DateTime::UNIX_EPOCH,
         };
         let mut wait = MemoryWait::default();
-        wait.committed(
+        wait.on_turn_committed(
             turn,
             &[
                 job(JobKind::ExtractState),
@@ -115,11 +118,11 @@ mod tests {
                 job(JobKind::Summarise),
             ],
         );
-        wait.ended(turn, JobKind::ExtractFacts);
-        assert_eq!(wait.of, Some(turn), "the state is not known yet");
-        wait.ended(turn, JobKind::ExtractState);
-        assert_eq!(wait.of, None);
-        wait.committed(turn, &[job(JobKind::Summarise)]);
-        assert_eq!(wait.of, None);
+        wait.on_job_ended(turn, JobKind::ExtractFacts);
+        assert_eq!(wait.awaited_turn, Some(turn), "the state is not known yet");
+        wait.on_job_ended(turn, JobKind::ExtractState);
+        assert_eq!(wait.awaited_turn, None);
+        wait.on_turn_committed(turn, &[job(JobKind::Summarise)]);
+        assert_eq!(wait.awaited_turn, None);
     }
 }

@@ -4,11 +4,10 @@
 //! async functions of `dialogue`. Nothing outside this module (but `app` and `lifecycle`) imports
 //! `actix`.
 
-mod cast;
 mod chores;
 mod connection;
 mod curator;
-mod disabled;
+mod disabled_tenants;
 mod event_log;
 mod eviction;
 pub mod handle;
@@ -16,15 +15,17 @@ mod heard;
 mod mailbox;
 pub mod membership;
 mod memory_wait;
-pub mod meters;
+mod messages;
+pub mod metrics;
 mod npc;
 pub mod npc_conversation;
+mod participants;
 pub mod player_socket;
 mod registry;
-mod restoring;
+mod restore_notices;
 pub mod resume_token;
 mod rewinding;
-mod running;
+mod running_turn;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -35,8 +36,8 @@ use std::{
     time::Duration,
 };
 
-pub use event_log::{event_of, events_of};
-pub use heard::Heard;
+pub use event_log::{event_of_rewind, events_of_turn};
+pub use heard::HeardLength;
 
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
@@ -49,11 +50,11 @@ use crate::{
         StoreError,
         ledger::{
             dialogues::{Interrupters, NextSpeaker, Playback},
-            rewinds::Rewound,
+            rewinds::RewindRecord,
             usage::OverBudget,
         },
     },
-    shares::NoPlace,
+    shares::NoCapacity,
     tenancy::Principal,
 };
 
@@ -61,33 +62,33 @@ use crate::{
 /// Must not block: it is called from the session while others wait.
 pub trait Listener: Send + Sync {
     /// It hears from now on. Called under the same lock as `deliver`, before anything is delivered.
-    fn seated(&self) {}
+    fn on_attached(&self) {}
     /// Takes an event, or says that it can take no more (it is then dropped from the dialogue).
-    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone>;
+    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone>;
     /// Whether it asked for, and may see, memory and state events.
     fn sees_optional(&self) -> bool;
     /// Whether it will never take an event again. A session that only such listeners hold may be
-    /// evicted; one that is told through `Sessions::detach` need not say it here too.
+    /// evicted; one that is told through `Sessions::detach_listener` need not say it here too.
     fn is_gone(&self) -> bool {
         false
     }
     /// Whether it is the session's own client, of which there is one at a time, and not somebody
     /// who only watches or waits.
-    fn owns(&self) -> bool {
+    fn is_owner(&self) -> bool {
         false
     }
     /// A newer owner was seated and this one hears nothing more. Called without any lock.
-    fn replaced(&self) {}
+    fn on_replaced(&self) {}
 }
 
 /// An event on its way to every listener, written as JSON once for all of them.
 #[derive(Debug)]
-pub struct Published {
+pub struct PublishedEvent {
     event: DialogueEvent,
     text: OnceLock<ByteString>,
 }
 
-impl Published {
+impl PublishedEvent {
     #[must_use]
     pub fn new(event: DialogueEvent) -> Arc<Self> {
         Arc::new(Self {
@@ -105,7 +106,7 @@ impl Published {
     }
 }
 
-impl std::ops::Deref for Published {
+impl std::ops::Deref for PublishedEvent {
     type Target = DialogueEvent;
     fn deref(&self) -> &DialogueEvent {
         &self.event
@@ -214,7 +215,7 @@ pub enum OnBusy {
 
 /// A player's line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct PlayerLine {
     pub text: String,
     /// Who is to answer, in a session with several NPCs; unset: whoever the line names, or else the
     /// one who spoke last.
@@ -230,7 +231,7 @@ pub struct Line {
 
 /// How a line was taken.
 #[derive(Debug)]
-pub enum Accepted {
+pub enum AcceptedLine {
     /// It is, or will be, a turn. The receiver gets the outcome; dropping it is fine. It fails
     /// (`RecvError`) when the line never became a turn because the session was closed or the server
     /// drained first: saying it again with the same key is safe.
@@ -243,23 +244,23 @@ pub enum Accepted {
 
 /// What an interrupt did.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Interrupted {
+pub enum InterruptOutcome {
     /// Turn `turn` was cut and will be committed as interrupted (or, before its first character, dropped).
     Cut { turn: u32 },
     /// Nothing was running, and nothing is said after `head_turn`.
     Idle { head_turn: u32 },
     /// The dialogue was taken back, and what followed never happened.
-    Rewound(Arc<Rewound>),
+    Rewound(Arc<RewindRecord>),
 }
 
 /// A wish to cut a reply or to take a dialogue back.
 #[derive(Debug, Clone)]
-pub struct TakeBack {
+pub struct InterruptCommand {
     /// The turn to cut, or the last one that is to stand. `None`: the running one.
     pub turn: Option<u32>,
     /// How much of that turn's reply was heard; `None`: all of it. In UTF-16 units only of a reply that
     /// runs or was the last to.
-    pub heard: Option<Heard>,
+    pub heard: Option<HeardLength>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     /// The last turn as the caller knows it.
@@ -269,7 +270,7 @@ pub struct TakeBack {
 
 /// A wish to take a reply up again that was cut a moment ago.
 #[derive(Debug, Clone)]
-pub struct TakeUp {
+pub struct ResumeCommand {
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     /// `event_id` of the client's message, echoed as `re` in the events of a reply that is gone on with.
@@ -280,7 +281,7 @@ pub struct TakeUp {
 /// Why a session did not do what it was asked. Each variant has one code on the wire
 /// (`http::errors`).
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum SessionError {
+pub enum DialogueError {
     #[error("there is no such session")]
     NotFound,
     #[error("there is no world {0}")]
@@ -304,13 +305,13 @@ pub enum SessionError {
     #[error("the server is at its limit")]
     Overloaded { retry_after: Duration },
     #[error("{0}")]
-    OverShare(NoPlace),
+    OverShare(NoCapacity),
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     #[error("the server is shutting down")]
     Draining,
     #[error("this session lives on node {node}")]
-    Elsewhere { node: NodeId },
+    NotOwner { node: NodeId },
     #[error("the key belongs to a turn that was unsaid")]
     TurnUnsaid,
     #[error("this key was used with another text, or for another NPC to answer")]
@@ -331,11 +332,11 @@ pub enum SessionError {
     Store(#[from] StoreError),
 }
 
-impl From<NoPlace> for SessionError {
-    fn from(none: NoPlace) -> Self {
+impl From<NoCapacity> for DialogueError {
+    fn from(none: NoCapacity) -> Self {
         match none {
-            NoPlace::Share(_) => Self::OverShare(none),
-            NoPlace::Full(_) => Self::Overloaded {
+            NoCapacity::TenantShare(_) => Self::OverShare(none),
+            NoCapacity::Full(_) => Self::Overloaded {
                 retry_after: Duration::from_secs(1),
             },
         }

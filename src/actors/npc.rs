@@ -6,7 +6,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{SessionError, registry::Node};
+use super::{DialogueError, registry::Node};
 use crate::{
     ids::{NpcId, WorldId},
     memory::authored,
@@ -17,7 +17,7 @@ pub(super) type NpcKey = (TenantScope, WorldId, NpcId);
 
 /// An NPC, and its world with the NPC's settings over it.
 #[derive(Debug, Clone)]
-pub(super) struct Authored {
+pub(super) struct AuthoredNpc {
     pub world: Arc<authored::World>,
     pub npc: Arc<authored::Npc>,
 }
@@ -30,25 +30,25 @@ pub(super) struct NpcCell {
 
 #[derive(Debug, Default)]
 struct CellInner {
-    rows: Option<Authored>,
+    rows: Option<AuthoredNpc>,
     /// Rises with every `forget`, so that rows read before an edit are not kept after it.
     edits: u64,
 }
 
 impl NpcCell {
-    pub fn get(&self) -> Option<Authored> {
+    pub fn get(&self) -> Option<AuthoredNpc> {
         self.inner.lock().rows.clone()
     }
-    pub fn forget(&self) {
+    pub fn clear_rows(&self) {
         let mut inner = self.inner.lock();
         inner.rows = None;
         inner.edits += 1;
     }
-    fn edits(&self) -> u64 {
+    fn edit_count(&self) -> u64 {
         self.inner.lock().edits
     }
     /// `false`: they were edited since they were read.
-    fn keep(&self, rows: Authored, edits: u64) -> bool {
+    fn store_if_current(&self, rows: AuthoredNpc, edits: u64) -> bool {
         let mut inner = self.inner.lock();
         let current = inner.edits == edits;
         if current {
@@ -61,23 +61,23 @@ impl NpcCell {
 /// Reads the NPC and its world, or hands out what is kept.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Fetch {
-    pub reply: oneshot::Sender<Result<Authored, SessionError>>,
+pub(super) struct FetchAuthored {
+    pub reply: oneshot::Sender<Result<AuthoredNpc, DialogueError>>,
 }
 
-pub(super) struct Npc {
+pub(super) struct NpcActor {
     node: Arc<Node>,
     key: NpcKey,
     generation: u64,
     cell: Arc<NpcCell>,
     /// Who waits for the rows that are being read.
-    fetching: Vec<oneshot::Sender<Result<Authored, SessionError>>>,
+    fetching: Vec<oneshot::Sender<Result<AuthoredNpc, DialogueError>>>,
     used: std::time::Instant,
 }
 
-impl Npc {
+impl NpcActor {
     pub fn new(node: Arc<Node>, key: NpcKey, generation: u64, cell: Arc<NpcCell>) -> Self {
-        let used = node.ports.clock.instant();
+        let used = node.ports.clock.monotonic_now();
         Self {
             node,
             key,
@@ -88,32 +88,34 @@ impl Npc {
         }
     }
 
-    fn fetch(&mut self, ctx: &mut Context<Self>) {
+    fn fetch_rows(&mut self, ctx: &mut Context<Self>) {
         let (ports, (scope, world, npc)) = (self.node.ports.clone(), self.key.clone());
-        let edits = self.cell.edits();
+        let edits = self.cell.edit_count();
         let read = async move {
             let authored = &ports.ledger.authored;
-            let (found_world, found_npc) =
-                tokio::try_join!(authored.world(&scope, &world), authored.npc(&scope, &world, &npc))?;
-            let world = found_world.ok_or(SessionError::NoWorld(world))?;
-            let npc = found_npc.ok_or(SessionError::NoNpc(npc))?;
-            Ok(Authored {
+            let (found_world, found_npc) = tokio::try_join!(
+                authored.load_world(&scope, &world),
+                authored.load_npc(&scope, &world, &npc)
+            )?;
+            let world = found_world.ok_or(DialogueError::NoWorld(world))?;
+            let npc = found_npc.ok_or(DialogueError::NoNpc(npc))?;
+            Ok(AuthoredNpc {
                 world: Arc::new(world.for_npc(&npc)),
                 npc: Arc::new(npc),
             })
         };
         ctx.spawn(
             read.into_actor(self)
-                .map(move |rows: Result<Authored, SessionError>, npc, ctx| {
+                .map(move |rows: Result<AuthoredNpc, DialogueError>, npc, ctx| {
                     if let Ok(rows) = &rows
-                        && !npc.cell.keep(rows.clone(), edits)
+                        && !npc.cell.store_if_current(rows.clone(), edits)
                     {
-                        return npc.fetch(ctx);
+                        return npc.fetch_rows(ctx);
                     }
-                    let unknown = matches!(rows, Err(SessionError::NoWorld(_) | SessionError::NoNpc(_)));
+                    let unknown = matches!(rows, Err(DialogueError::NoWorld(_) | DialogueError::NoNpc(_)));
                     if unknown {
                         // Names that nobody wrote would otherwise fill the memory until they are idle.
-                        npc.node.npc_unknown(&npc.key, npc.generation);
+                        npc.node.remove_unknown_npc(&npc.key, npc.generation);
                     }
                     for reply in npc.fetching.drain(..) {
                         // Whoever asked may have gone away.
@@ -126,29 +128,35 @@ impl Npc {
         );
     }
 
-    fn rest(&mut self, ctx: &mut Context<Self>) {
+    fn stop_when_idle(&mut self, ctx: &mut Context<Self>) {
         let idle = Duration::from_secs(self.node.settings.idle_s);
-        let rested = self.node.ports.clock.instant().saturating_duration_since(self.used) >= idle;
-        if rested && self.fetching.is_empty() && self.node.npc_ends(&self.key, self.generation) {
+        let rested = self
+            .node
+            .ports
+            .clock
+            .monotonic_now()
+            .saturating_duration_since(self.used)
+            >= idle;
+        if rested && self.fetching.is_empty() && self.node.remove_npc_if_unused(&self.key, self.generation) {
             return ctx.stop();
         }
-        ctx.run_later(idle.max(Duration::from_millis(20)), Self::rest);
+        ctx.run_later(idle.max(Duration::from_millis(20)), Self::stop_when_idle);
     }
 }
 
-impl Actor for Npc {
+impl Actor for NpcActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.rest(ctx);
+        self.stop_when_idle(ctx);
     }
 }
 
-impl Handler<Fetch> for Npc {
+impl Handler<FetchAuthored> for NpcActor {
     type Result = ();
 
-    fn handle(&mut self, Fetch { reply }: Fetch, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.instant();
+    fn handle(&mut self, FetchAuthored { reply }: FetchAuthored, ctx: &mut Self::Context) {
+        self.used = self.node.ports.clock.monotonic_now();
         if let Some(rows) = self.cell.get() {
             // Whoever asked may have gone away.
             let _ = reply.send(Ok(rows));
@@ -156,7 +164,7 @@ impl Handler<Fetch> for Npc {
         }
         self.fetching.push(reply);
         if self.fetching.len() == 1 {
-            self.fetch(ctx);
+            self.fetch_rows(ctx);
         }
     }
 }

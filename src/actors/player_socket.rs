@@ -1,7 +1,7 @@
 //! A player's WebSocket: framing, and nothing of any dialogue.
 //!
 //! The only file that knows `actix-web-actors`. What the text messages mean is a [`SocketProtocol`]
-//! that `http` provides, one per connection; what waits for the client is [`Connection`]'s.
+//! that `http` provides, one per connection; what waits for the client is [`SocketConnection`]'s.
 
 use std::{
     cell::Cell,
@@ -20,20 +20,20 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use futures_util::{Stream, StreamExt};
 
-use super::Published;
-pub use super::connection::{Connection, SocketHub, SocketListener, SocketOptions, SocketSettings, close};
-use super::connection::{Item, Taken};
-use crate::{dialogue::events::DialogueEvent, shares::NoPlace};
+use super::PublishedEvent;
+use super::connection::{FlushBatch, OutboundItem};
+pub use super::connection::{SocketConnection, SocketHub, SocketListener, SocketOptions, SocketSettings, close_code};
+use crate::{dialogue::events::DialogueEvent, shares::NoCapacity};
 
 /// What the messages of one connection mean. Called on the connection's own thread, in the order
 /// of the frames; must not block.
 pub trait SocketProtocol: Send + Sync {
     /// The connection is open.
-    fn on_open(&self, connection: &Arc<Connection>);
+    fn on_open(&self, connection: &Arc<SocketConnection>);
     /// A whole text message, at most `max_message_bytes` long.
-    fn on_text(&self, connection: &Arc<Connection>, text: ByteString);
+    fn on_text(&self, connection: &Arc<SocketConnection>, text: ByteString);
     /// The connection is over, for whatever reason. Called exactly once; detach listeners here.
-    fn on_close(&self, connection: &Arc<Connection>);
+    fn on_close(&self, connection: &Arc<SocketConnection>);
 }
 
 impl SocketHub {
@@ -41,16 +41,16 @@ impl SocketHub {
     ///
     /// # Errors
     /// There is no place for it, or the handshake is bad, which is a response already (400).
-    pub fn serve(
+    pub fn serve_upgrade(
         &self,
         request: &HttpRequest,
         payload: Payload,
         protocol: Arc<dyn SocketProtocol>,
         options: &SocketOptions,
-    ) -> Result<HttpResponse, NotOpened> {
-        let connection = self.connect(request, options)?;
+    ) -> Result<HttpResponse, UpgradeError> {
+        let connection = self.register_connection(request, options)?;
         let unread = Rc::new(Cell::new(0));
-        let payload = Incoming {
+        let payload = FrameByteStream {
             payload,
             connection: Arc::clone(&connection),
             unread: Rc::clone(&unread),
@@ -67,21 +67,21 @@ impl SocketHub {
             .protocols(options.subprotocols)
             .frame_size(connection.limits().max_message_bytes)
             .start()
-            .inspect_err(|_| connection.ended())
-            .map_err(NotOpened::Handshake)
+            .inspect_err(|_| connection.on_ended())
+            .map_err(UpgradeError::Handshake)
     }
 }
 
 /// Why an upgrade did not come about.
 #[derive(Debug)]
-pub enum NotOpened {
-    NoPlace(NoPlace),
+pub enum UpgradeError {
+    NoPlace(NoCapacity),
     /// The response to it.
     Handshake(actix_web::Error),
 }
 
-impl From<NoPlace> for NotOpened {
-    fn from(none: NoPlace) -> Self {
+impl From<NoCapacity> for UpgradeError {
+    fn from(none: NoCapacity) -> Self {
         Self::NoPlace(none)
     }
 }
@@ -91,15 +91,15 @@ const UNREAD_SLACK: usize = 64 * 1024;
 
 /// The bytes of a connection on their way to the frame decoder, which keeps every byte of a frame
 /// until its last one is there, whatever length the frame declares.
-struct Incoming {
+struct FrameByteStream {
     payload: Payload,
-    connection: Arc<Connection>,
+    connection: Arc<SocketConnection>,
     /// Bytes given to the decoder since the last whole frame.
     unread: Rc<Cell<usize>>,
     max: usize,
 }
 
-impl Stream for Incoming {
+impl Stream for FrameByteStream {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -117,8 +117,8 @@ impl Stream for Incoming {
             }
             // Read and dropped, so that the close frame is not lost to a reset; a peer that goes on
             // is cut soon after.
-            self.connection.fault(
-                close::TOO_LARGE,
+            self.connection.close_with_error(
+                close_code::TOO_LARGE,
                 "payload_too_large",
                 "the message is larger than allowed",
             );
@@ -129,13 +129,13 @@ impl Stream for Incoming {
 /// Something was queued for the client.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Wake;
+pub(super) struct FlushQueued;
 
 /// The actor of one socket. Lives and dies with its connection, on the connection's thread.
 pub(super) struct PlayerSocket {
-    connection: Arc<Connection>,
+    connection: Arc<SocketConnection>,
     protocol: Arc<dyn SocketProtocol>,
-    /// See [`Incoming`].
+    /// See [`FrameByteStream`].
     unread: Rc<Cell<usize>>,
     /// A message that comes in several frames.
     partial: Option<BytesMut>,
@@ -145,27 +145,27 @@ pub(super) struct PlayerSocket {
 
 impl PlayerSocket {
     /// Writes what is queued; deltas at its end may wait a little for more.
-    fn flush(&mut self, joining_over: bool, ctx: &mut ws::WebsocketContext<Self>) {
-        let (items, close) = match self.connection.take(joining_over) {
-            Taken::Gone => return ctx.stop(),
-            Taken::Later(pause) => {
-                ctx.run_later(pause, |socket, ctx| socket.flush(true, ctx));
+    fn flush_queued(&mut self, joining_over: bool, ctx: &mut ws::WebsocketContext<Self>) {
+        let (items, close) = match self.connection.take_queued(joining_over) {
+            FlushBatch::Gone => return ctx.stop(),
+            FlushBatch::Later(pause) => {
+                ctx.run_later(pause, |socket, ctx| socket.flush_queued(true, ctx));
                 return;
             }
-            Taken::Now { items, close } => (items, close),
+            FlushBatch::Now { items, close } => (items, close),
         };
-        let mut joined = Joined::default();
+        let mut joined = JoinedDeltas::default();
         for item in items {
             match item {
-                Item::Delta(event) => joined.add(event, ctx),
-                Item::Text(text) => {
-                    joined.write(ctx);
+                OutboundItem::Delta(event) => joined.add_delta(event, ctx),
+                OutboundItem::Text(text) => {
+                    joined.write_joined(ctx);
                     ctx.text(text);
                 }
-                Item::Ping => ctx.ping(b""),
+                OutboundItem::Ping => ctx.ping(b""),
             }
         }
-        joined.write(ctx);
+        joined.write_joined(ctx);
         if let Some((code, reason)) = close
             && !self.closing
         {
@@ -182,32 +182,33 @@ impl PlayerSocket {
     }
 
     /// A part of a text message in several frames.
-    fn part(&mut self, part: &Bytes, last: bool) {
+    fn on_message_part(&mut self, part: &Bytes, last: bool) {
         let max = self.connection.limits().max_message_bytes;
         let Some(partial) = &mut self.partial else {
-            return self.malformed("a continuation of no message");
+            return self.reject_malformed("a continuation of no message");
         };
         if partial.len() + part.len() > max {
-            return self.too_large();
+            return self.reject_too_large();
         }
         partial.extend_from_slice(part);
         if last {
             let whole = self.partial.take().unwrap_or_default().freeze();
             match ByteString::try_from(whole) {
                 Ok(text) => self.protocol.on_text(&self.connection, text),
-                Err(_) => self.malformed("text that is not UTF-8"),
+                Err(_) => self.reject_malformed("text that is not UTF-8"),
             }
         }
     }
 
-    fn malformed(&mut self, message: &'static str) {
-        self.connection.fault(close::MALFORMED, "malformed_request", message);
+    fn reject_malformed(&mut self, message: &'static str) {
+        self.connection
+            .close_with_error(close_code::MALFORMED, "malformed_request", message);
     }
 
-    fn too_large(&mut self) {
+    fn reject_too_large(&mut self) {
         self.partial = None;
-        self.connection.fault(
-            close::TOO_LARGE,
+        self.connection.close_with_error(
+            close_code::TOO_LARGE,
             "payload_too_large",
             "the message is larger than allowed",
         );
@@ -216,15 +217,15 @@ impl PlayerSocket {
 
 /// Deltas of one reply, one after another, on their way to being one message.
 #[derive(Default)]
-struct Joined {
-    first: Option<Arc<Published>>,
+struct JoinedDeltas {
+    first: Option<Arc<PublishedEvent>>,
     /// What the others add; empty while there is only one.
     text: String,
     end: usize,
 }
 
-impl Joined {
-    fn add(&mut self, event: Arc<Published>, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
+impl JoinedDeltas {
+    fn add_delta(&mut self, event: Arc<PublishedEvent>, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
         let Some((turn, offset, text)) = event.body.as_delta() else {
             return ctx.text(event.text().clone());
         };
@@ -237,23 +238,23 @@ impl Joined {
             self.text.push_str(text);
             self.end += text.chars().count();
         } else {
-            self.write(ctx);
+            self.write_joined(ctx);
             self.end = offset + text.chars().count();
             self.first = Some(event);
         }
     }
 
-    fn write(&mut self, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
+    fn write_joined(&mut self, ctx: &mut ws::WebsocketContext<PlayerSocket>) {
         let Some(first) = self.first.take() else { return };
         let more = std::mem::take(&mut self.text);
         if more.is_empty() {
             return ctx.text(first.text().clone());
         }
         let mut event = DialogueEvent::clone(&first);
-        if let Some(text) = event.body.delta_text() {
+        if let Some(text) = event.body.delta_text_mut() {
             text.push_str(&more);
         }
-        ctx.text(Published::new(event).text().clone());
+        ctx.text(PublishedEvent::new(event).text().clone());
     }
 }
 
@@ -261,22 +262,22 @@ impl Actor for PlayerSocket {
     type Context = ws::WebsocketContext<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.connection.opened(ctx.address());
+        self.connection.on_opened(ctx.address());
         self.protocol.on_open(&self.connection);
-        self.flush(true, ctx);
+        self.flush_queued(true, ctx);
     }
 
     fn stopped(&mut self, _: &mut Self::Context) {
-        self.connection.ended();
+        self.connection.on_ended();
         self.protocol.on_close(&self.connection);
     }
 }
 
-impl Handler<Wake> for PlayerSocket {
+impl Handler<FlushQueued> for PlayerSocket {
     type Result = ();
 
-    fn handle(&mut self, Wake: Wake, ctx: &mut Self::Context) {
-        self.flush(false, ctx);
+    fn handle(&mut self, FlushQueued: FlushQueued, ctx: &mut Self::Context) {
+        self.flush_queued(false, ctx);
     }
 }
 
@@ -292,23 +293,23 @@ impl StreamHandler<Result<ws::Message, ws::ProtocolError>> for PlayerSocket {
             return;
         }
         self.unread.set(0);
-        self.connection.heard();
+        self.connection.mark_heard();
         match message {
             Ok(ws::Message::Text(text)) => self.protocol.on_text(&self.connection, text),
             Ok(ws::Message::Ping(payload)) => ctx.pong(&payload),
             Ok(ws::Message::Pong(_) | ws::Message::Nop | ws::Message::Close(_)) => {}
             Ok(ws::Message::Binary(_) | ws::Message::Continuation(Part::FirstBinary(_))) => {
-                self.malformed("messages are text");
+                self.reject_malformed("messages are text");
             }
             Ok(ws::Message::Continuation(Part::FirstText(part))) => {
                 self.partial = Some(BytesMut::new());
-                self.part(&part, false);
+                self.on_message_part(&part, false);
             }
-            Ok(ws::Message::Continuation(Part::Continue(part))) => self.part(&part, false),
-            Ok(ws::Message::Continuation(Part::Last(part))) => self.part(&part, true),
-            Err(ws::ProtocolError::Overflow) => self.too_large(),
+            Ok(ws::Message::Continuation(Part::Continue(part))) => self.on_message_part(&part, false),
+            Ok(ws::Message::Continuation(Part::Last(part))) => self.on_message_part(&part, true),
+            Err(ws::ProtocolError::Overflow) => self.reject_too_large(),
             Err(ws::ProtocolError::Io(error)) if error.kind() != std::io::ErrorKind::Other => ctx.stop(),
-            Err(_) => self.malformed("not a valid WebSocket message"),
+            Err(_) => self.reject_malformed("not a valid WebSocket message"),
         }
     }
 

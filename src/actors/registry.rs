@@ -21,34 +21,34 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::{
-    ActorSettings, SessionError,
+    ActorSettings, DialogueError,
     curator::Curator,
-    event_log::{EventLog, Start},
-    eviction::NONE_IDLE_FOR,
-    mailbox::send,
+    event_log::{EventLog, LedgerPosition},
+    eviction::NONE_IDLE_TTL,
+    mailbox::send_message,
     membership::Membership,
-    meters::ActorMeters,
-    npc::{Authored, Fetch, Npc, NpcCell, NpcKey},
+    metrics::ActorMetrics,
+    npc::{AuthoredNpc, FetchAuthored, NpcActor, NpcCell, NpcKey},
     npc_conversation::NpcConversation,
-    session::{Session, load::Loaded},
+    session::{Session, load::LoadedDialogue},
     use_cases::{Ports, UseCases},
 };
 use crate::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, TenantId, WorldId},
-    shares::{NoPlace, Resident, Residents, Shares},
+    shares::{NoCapacity, Resident, Residents, Shares},
     tenancy::TenantScope,
 };
 
 /// Messages that may wait for one actor. Beyond it a request waits outside, holding its permit.
-const MAILBOX: usize = 256;
+const MAILBOX_CAPACITY: usize = 256;
 /// An actor that lived this long is not in a crash loop.
-const STEADY: Duration = Duration::from_mins(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_mins(1);
+const FIRST_RESPAWN_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_RESPAWN_PAUSE: Duration = Duration::from_secs(10);
 /// Sequence numbers remembered of sessions that were evicted.
-const REMEMBERED: u64 = 200_000;
+const MAX_REMEMBERED_SEQS: u64 = 200_000;
 
-pub(super) type SessionKey = (TenantScope, DialogueId);
+pub(super) type DialogueKey = (TenantScope, DialogueId);
 
 /// How far the numbers of a dialogue's events had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,33 +69,33 @@ pub(super) struct Node {
     pub draining: AtomicBool,
     /// Set where there are others.
     pub membership: Option<Arc<Membership>>,
-    pub sessions: Directory<SessionKey, DialogueEntry<Session>>,
-    pub conversations: Directory<SessionKey, DialogueEntry<NpcConversation>>,
+    pub sessions: Directory<DialogueKey, DialogueEntry<Session>>,
+    pub conversations: Directory<DialogueKey, DialogueEntry<NpcConversation>>,
     pub npcs: Directory<NpcKey, NpcEntry>,
-    pub curators: Directory<TenantScope, Entry<Curator>>,
+    pub curators: Directory<TenantScope, ActorEntry<Curator>>,
     /// Actors of dialogues in memory, those that are stopping included.
-    pub live: Arc<Residents<TenantId, SessionKey>>,
+    pub residents: Arc<Residents<TenantId, DialogueKey>>,
     /// Tenants of whose dialogues in memory none was idle just now.
-    pub none_idle: Cache<TenantId, ()>,
-    pub meters: ActorMeters,
+    pub tenants_without_idle: Cache<TenantId, ()>,
+    pub metrics: ActorMetrics,
     /// The last sequence number of dialogues that were evicted, and the epoch they had then: events after a
     /// turn's own are not in the ledger, and their numbers must not come again.
-    pub last_seqs: Cache<SessionKey, LastSeq>,
-    threads: Threads,
+    pub last_seqs: Cache<DialogueKey, LastSeq>,
+    threads: ActorThreads,
     generations: AtomicU64,
 }
 
-struct Threads {
+struct ActorThreads {
     handles: Vec<ArbiterHandle>,
     owned: Mutex<Vec<Arbiter>>,
     placement: RandomState,
 }
 
 /// Counts this actor for as long as it is in memory.
-pub(super) type Live = Resident<TenantId, SessionKey>;
+pub(super) type ResidencyPermit = Resident<TenantId, DialogueKey>;
 
 /// An actor that is, or was, alive.
-pub(super) struct Entry<A: Actor> {
+pub(super) struct ActorEntry<A: Actor> {
     pub addr: Addr<A>,
     /// Tells an actor's own entry from its successor's.
     pub generation: u64,
@@ -105,12 +105,12 @@ pub(super) struct Entry<A: Actor> {
 
 /// The actor of a dialogue, and the log that outlives it.
 pub(super) struct DialogueEntry<A: Actor> {
-    pub actor: Entry<A>,
+    pub actor: ActorEntry<A>,
     pub log: Arc<EventLog>,
 }
 
 pub(super) struct NpcEntry {
-    pub actor: Entry<Npc>,
+    pub actor: ActorEntry<NpcActor>,
     pub cell: Arc<NpcCell>,
 }
 
@@ -132,18 +132,18 @@ impl Node {
             id,
             ports,
             use_cases,
-            admission: Shares::of("requests to dialogues", settings.max_in_flight.max(1)),
+            admission: Shares::new("requests to dialogues", settings.max_in_flight.max(1)),
             draining: AtomicBool::new(false),
             membership,
             sessions: Directory::new(),
             conversations: Directory::new(),
             npcs: Directory::new(),
             curators: Directory::new(),
-            live: Residents::of("dialogues in memory", settings.max_sessions.max(1)),
-            none_idle: Cache::builder().time_to_live(NONE_IDLE_FOR).build(),
-            meters: ActorMeters::default(),
-            last_seqs: Cache::new(REMEMBERED),
-            threads: Threads {
+            residents: Residents::new("dialogues in memory", settings.max_sessions.max(1)),
+            tenants_without_idle: Cache::builder().time_to_live(NONE_IDLE_TTL).build(),
+            metrics: ActorMetrics::default(),
+            last_seqs: Cache::new(MAX_REMEMBERED_SEQS),
+            threads: ActorThreads {
                 handles: owned.iter().map(Arbiter::handle).collect(),
                 owned: Mutex::new(owned),
                 placement: RandomState::new(),
@@ -158,7 +158,7 @@ impl Node {
     }
 
     /// The thread that everything with this key lives on.
-    pub fn arbiter<K: Hash>(&self, key: &K) -> &ArbiterHandle {
+    pub fn arbiter_for<K: Hash>(&self, key: &K) -> &ArbiterHandle {
         let hash = self.threads.placement.hash_one(key);
         let count = self.threads.handles.len() as u64;
         // The remainder is below the number of handles.
@@ -180,9 +180,9 @@ impl Node {
     }
 
     /// Another node that was lately known to own the dialogue, if this one has no actor of it.
-    pub async fn owned_elsewhere(&self, key: &SessionKey, is_here: bool) -> Option<NodeId> {
+    pub async fn remote_owner(&self, key: &DialogueKey, is_here: bool) -> Option<NodeId> {
         let several = self.membership.as_ref().filter(|_| !is_here)?;
-        let owner = match several.owners.as_ref()?.owner(&key.0, key.1).await {
+        let owner = match several.owners.as_ref()?.load_owner(&key.0, key.1).await {
             Ok(owner) => owner.filter(|owner| *owner != self.id)?,
             Err(error) => {
                 tracing::debug!(%error, "owners are looked up in the ledger for now");
@@ -193,35 +193,35 @@ impl Node {
     }
 
     /// Takes what a dialogue that was just loaded says into its log.
-    pub fn loaded(&self, key: &SessionKey, log: &EventLog, loaded: &Loaded) {
+    pub fn sync_event_log(&self, key: &DialogueKey, log: &EventLog, loaded: &LoadedDialogue) {
         let known = self.last_seqs.get(key);
         // Grows with each load, so that two processes killed one after the other share no number.
         let gap = (self.settings.replay_events as u64).saturating_mul(loaded.epoch);
-        let start = Start {
+        let start = LedgerPosition {
             ledger_next: loaded.next_seq,
             head_turn: loaded.dialogue.head_turn,
             epoch: loaded.epoch,
             gap,
             among_others: self.membership.is_some(),
         };
-        log.loaded(start, known);
+        log.on_loaded(start, known);
     }
 
     /// Remembers who owns a dialogue, so that the next one who comes by need not ask the ledger.
-    pub async fn note_owner(&self, key: &SessionKey, owner: NodeId) {
+    pub async fn cache_owner(&self, key: &DialogueKey, owner: NodeId) {
         if let Some(owners) = self.membership.as_ref().and_then(|several| several.owners.as_ref())
-            && let Err(error) = owners.note(&key.0, key.1, owner).await
+            && let Err(error) = owners.record_owner(&key.0, key.1, owner).await
         {
             tracing::debug!(%error, "an owner could not be noted");
         }
     }
 
     /// The session's actor, spawned if there is none.
-    pub async fn session(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<Session>, SessionError> {
-        self.dialogue(&self.sessions, key, |generation, log, live| {
+    pub async fn get_or_spawn_session(self: &Arc<Self>, key: &DialogueKey) -> Result<Addr<Session>, DialogueError> {
+        self.get_or_spawn_dialogue(&self.sessions, key, |generation, log, live| {
             let (node, their_key) = (Arc::clone(self), key.clone());
-            Session::start_in_arbiter(self.arbiter(key), move |ctx| {
-                ctx.set_mailbox_capacity(MAILBOX);
+            Session::start_in_arbiter(self.arbiter_for(key), move |ctx| {
+                ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
                 Session::new(node, their_key, generation, log, live)
             })
         })
@@ -229,134 +229,137 @@ impl Node {
     }
 
     /// The conversation's actor, spawned if there is none.
-    pub async fn conversation(self: &Arc<Self>, key: &SessionKey) -> Result<Addr<NpcConversation>, SessionError> {
-        self.conversation_that(false, key).await
-    }
-
-    /// As [`Self::conversation`]; one that is spawned says nothing by itself until it is asked for something.
-    pub async fn sleeping_conversation(
+    pub async fn get_or_spawn_conversation(
         self: &Arc<Self>,
-        key: &SessionKey,
-    ) -> Result<Addr<NpcConversation>, SessionError> {
-        self.conversation_that(true, key).await
+        key: &DialogueKey,
+    ) -> Result<Addr<NpcConversation>, DialogueError> {
+        self.get_or_spawn_conversation_as(false, key).await
     }
 
-    async fn conversation_that(
+    /// As [`Self::get_or_spawn_conversation`]; one that is spawned says nothing by itself until it is asked for something.
+    pub async fn get_or_spawn_asleep(
+        self: &Arc<Self>,
+        key: &DialogueKey,
+    ) -> Result<Addr<NpcConversation>, DialogueError> {
+        self.get_or_spawn_conversation_as(true, key).await
+    }
+
+    async fn get_or_spawn_conversation_as(
         self: &Arc<Self>,
         sleeps: bool,
-        key: &SessionKey,
-    ) -> Result<Addr<NpcConversation>, SessionError> {
-        self.dialogue(&self.conversations, key, |generation, log, live| {
+        key: &DialogueKey,
+    ) -> Result<Addr<NpcConversation>, DialogueError> {
+        self.get_or_spawn_dialogue(&self.conversations, key, |generation, log, live| {
             let (node, their_key) = (Arc::clone(self), key.clone());
-            NpcConversation::start_in_arbiter(self.arbiter(key), move |ctx| {
-                ctx.set_mailbox_capacity(MAILBOX);
+            NpcConversation::start_in_arbiter(self.arbiter_for(key), move |ctx| {
+                ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
                 NpcConversation::new(node, their_key, generation, log, live, sleeps)
             })
         })
         .await
     }
 
-    async fn dialogue<A: Actor>(
+    async fn get_or_spawn_dialogue<A: Actor>(
         &self,
-        directory: &Directory<SessionKey, DialogueEntry<A>>,
-        key: &SessionKey,
-        spawn: impl Fn(u64, Arc<EventLog>, Live) -> Addr<A>,
-    ) -> Result<Addr<A>, SessionError> {
-        self.with_room(key, |place| self.spawned(directory, key, place, &spawn))
+        directory: &Directory<DialogueKey, DialogueEntry<A>>,
+        key: &DialogueKey,
+        spawn: impl Fn(u64, Arc<EventLog>, ResidencyPermit) -> Addr<A>,
+    ) -> Result<Addr<A>, DialogueError> {
+        self.spawn_with_room(key, |place| self.get_or_spawn_in_place(directory, key, place, &spawn))
             .await
     }
 
     /// The actor of a dialogue, spawned if there is none, in `place` or else one that is free.
-    fn spawned<A: Actor>(
+    fn get_or_spawn_in_place<A: Actor>(
         &self,
-        directory: &Directory<SessionKey, DialogueEntry<A>>,
-        key: &SessionKey,
-        place: Option<Live>,
-        spawn: impl Fn(u64, Arc<EventLog>, Live) -> Addr<A>,
-    ) -> Result<Result<Addr<A>, NoPlace>, SessionError> {
-        let mut shard = directory.shard(key);
-        let now = self.ports.clock.instant();
+        directory: &Directory<DialogueKey, DialogueEntry<A>>,
+        key: &DialogueKey,
+        place: Option<ResidencyPermit>,
+        spawn: impl Fn(u64, Arc<EventLog>, ResidencyPermit) -> Addr<A>,
+    ) -> Result<Result<Addr<A>, NoCapacity>, DialogueError> {
+        let mut shard = directory.lock_shard(key);
+        let now = self.ports.clock.monotonic_now();
         let (log, crashes) = match shard.get(key) {
             Some(entry) if entry.actor.addr.connected() => return Ok(Ok(entry.actor.addr.clone())),
-            _ if self.is_draining() => return Err(SessionError::Draining),
-            Some(entry) => (Arc::clone(&entry.log), entry.actor.next_crash(now)?),
+            _ if self.is_draining() => return Err(DialogueError::Draining),
+            Some(entry) => (Arc::clone(&entry.log), entry.actor.next_crash_count(now)?),
             None => {
                 let log = EventLog::new(key.1, &self.settings, Arc::clone(&self.ports.clock));
                 (Arc::new(log), 0)
             }
         };
-        let live = match place.map_or_else(|| self.live.take(key.0.tenant(), key.clone()), Ok) {
+        let live = match place.map_or_else(|| self.residents.acquire_place(key.0.tenant(), key.clone()), Ok) {
             Ok(live) => live,
             Err(none) => return Ok(Err(none)),
         };
         let generation = self.next_generation();
         let addr = spawn(generation, Arc::clone(&log), live);
-        let actor = Entry::new(addr.clone(), generation, crashes, now);
+        let actor = ActorEntry::new(addr.clone(), generation, crashes, now);
         shard.insert(key.clone(), DialogueEntry { actor, log });
         Ok(Ok(addr))
     }
 
     /// Removes a session that stops by itself.
-    pub fn session_ends(&self, key: &SessionKey, generation: u64) {
-        self.dialogue_ends(&self.sessions, key, generation);
+    pub fn remove_session(&self, key: &DialogueKey, generation: u64) {
+        self.remove_dialogue(&self.sessions, key, generation);
     }
 
     /// Removes a dialogue that stops by itself.
-    pub fn dialogue_ends<A: Actor>(
+    pub fn remove_dialogue<A: Actor>(
         &self,
-        directory: &Directory<SessionKey, DialogueEntry<A>>,
-        key: &SessionKey,
+        directory: &Directory<DialogueKey, DialogueEntry<A>>,
+        key: &DialogueKey,
         generation: u64,
     ) {
-        let mut shard = directory.shard(key);
+        let mut shard = directory.lock_shard(key);
         if let Some(entry) = shard.get(key).filter(|entry| entry.actor.generation == generation) {
-            self.last_seqs.insert(key.clone(), entry.log.last());
+            self.last_seqs.insert(key.clone(), entry.log.last_seq());
             shard.remove(key);
         }
     }
 
     /// Takes a listener off a dialogue's log; an entry that only kept listeners of a dead actor goes.
-    pub fn detach(&self, key: &SessionKey, listener: u64) {
+    pub fn detach_listener(&self, key: &DialogueKey, listener: u64) {
         match key.1.kind() {
-            DialogueKind::Session => self.detach_from(&self.sessions, key, listener),
-            DialogueKind::NpcConversation => self.detach_from(&self.conversations, key, listener),
+            DialogueKind::Session => self.detach_listener_from(&self.sessions, key, listener),
+            DialogueKind::NpcConversation => self.detach_listener_from(&self.conversations, key, listener),
         }
     }
 
-    fn detach_from<A: Actor>(
+    fn detach_listener_from<A: Actor>(
         &self,
-        directory: &Directory<SessionKey, DialogueEntry<A>>,
-        key: &SessionKey,
+        directory: &Directory<DialogueKey, DialogueEntry<A>>,
+        key: &DialogueKey,
         listener: u64,
     ) {
-        let mut shard = directory.shard(key);
+        let mut shard = directory.lock_shard(key);
         if let Some(entry) = shard.get(key) {
-            entry.log.detach(listener);
+            entry.log.detach_listener(listener);
             if !entry.actor.addr.connected() && !entry.log.has_listeners() {
-                self.last_seqs.insert(key.clone(), entry.log.last());
+                self.last_seqs.insert(key.clone(), entry.log.last_seq());
                 shard.remove(key);
             }
         }
     }
 
     /// The NPC's actor, spawned if there is none.
-    pub fn npc(self: &Arc<Self>, key: &NpcKey) -> Result<(Addr<Npc>, Arc<NpcCell>), SessionError> {
-        let mut shard = self.npcs.shard(key);
-        let now = self.ports.clock.instant();
+    pub fn get_or_spawn_npc(self: &Arc<Self>, key: &NpcKey) -> Result<(Addr<NpcActor>, Arc<NpcCell>), DialogueError> {
+        let mut shard = self.npcs.lock_shard(key);
+        let now = self.ports.clock.monotonic_now();
         let (cell, crashes) = match shard.get(key) {
             Some(entry) if entry.actor.addr.connected() => {
                 return Ok((entry.actor.addr.clone(), Arc::clone(&entry.cell)));
             }
-            Some(entry) => (Arc::clone(&entry.cell), entry.actor.next_crash(now)?),
+            Some(entry) => (Arc::clone(&entry.cell), entry.actor.next_crash_count(now)?),
             None => (Arc::default(), 0),
         };
         let generation = self.next_generation();
         let (node, their_key, their_cell) = (Arc::clone(self), key.clone(), Arc::clone(&cell));
-        let addr = Npc::start_in_arbiter(self.arbiter(key), move |ctx| {
-            ctx.set_mailbox_capacity(MAILBOX);
-            Npc::new(node, their_key, generation, their_cell)
+        let addr = NpcActor::start_in_arbiter(self.arbiter_for(key), move |ctx| {
+            ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
+            NpcActor::new(node, their_key, generation, their_cell)
         });
-        let actor = Entry::new(addr.clone(), generation, crashes, now);
+        let actor = ActorEntry::new(addr.clone(), generation, crashes, now);
         let entry = NpcEntry {
             actor,
             cell: Arc::clone(&cell),
@@ -366,8 +369,8 @@ impl Node {
     }
 
     /// Removes an NPC that stops by itself, unless somebody uses it again. `true`: removed.
-    pub fn npc_ends(&self, key: &NpcKey, generation: u64) -> bool {
-        let mut shard = self.npcs.shard(key);
+    pub fn remove_npc_if_unused(&self, key: &NpcKey, generation: u64) -> bool {
+        let mut shard = self.npcs.lock_shard(key);
         let Some(entry) = shard.get(key).filter(|entry| entry.actor.generation == generation) else {
             return true;
         };
@@ -381,44 +384,44 @@ impl Node {
 
     /// Removes an NPC that is not in the ledger. Its cell is empty, so that whoever still holds it
     /// asks again and finds the cell of a later actor.
-    pub fn npc_unknown(&self, key: &NpcKey, generation: u64) {
-        let mut shard = self.npcs.shard(key);
+    pub fn remove_unknown_npc(&self, key: &NpcKey, generation: u64) {
+        let mut shard = self.npcs.lock_shard(key);
         if shard.get(key).is_some_and(|entry| entry.actor.generation == generation) {
             shard.remove(key);
         }
     }
 
     /// The world and the NPC as they are written now, and where later versions will be found.
-    pub async fn authored(
+    pub async fn read_authored(
         self: &Arc<Self>,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
-    ) -> Result<(Authored, Arc<NpcCell>), SessionError> {
+    ) -> Result<(AuthoredNpc, Arc<NpcCell>), DialogueError> {
         let key = (scope.clone(), world.clone(), npc.clone());
         for _ in 0..3 {
-            let (addr, cell) = self.npc(&key)?;
+            let (addr, cell) = self.get_or_spawn_npc(&key)?;
             if let Some(authored) = cell.get() {
                 return Ok((authored, cell));
             }
             let (reply, answer) = oneshot::channel();
-            if send(self, &addr, Fetch { reply }).await.is_err() {
+            if send_message(self, &addr, FetchAuthored { reply }).await.is_err() {
                 continue;
             }
             if let Ok(answer) = answer.await {
                 return answer.map(|authored| (authored, cell));
             }
         }
-        Err(SessionError::Overloaded {
-            retry_after: FIRST_PAUSE,
+        Err(DialogueError::Overloaded {
+            retry_after: FIRST_RESPAWN_PAUSE,
         })
     }
 
     /// The next use of anything of this world reads it anew.
     pub fn forget_authored(&self, scope: &TenantScope, world: &WorldId) {
-        self.npcs.each(|(tenant, of, _), entry| {
+        self.npcs.for_each_entry(|(tenant, of, _), entry| {
             if tenant == scope && of == world {
-                entry.cell.forget();
+                entry.cell.clear_rows();
             }
         });
     }
@@ -429,30 +432,30 @@ impl Node {
     }
 
     /// The tenant's curator, spawned if there is none. `None`: it crashed just now, or the tenant is disabled.
-    pub fn curator(self: &Arc<Self>, scope: &TenantScope) -> Option<Addr<Curator>> {
+    pub fn get_or_spawn_curator(self: &Arc<Self>, scope: &TenantScope) -> Option<Addr<Curator>> {
         if self.is_disabled(scope) {
             return None;
         }
-        let mut shard = self.curators.shard(scope);
-        let now = self.ports.clock.instant();
+        let mut shard = self.curators.lock_shard(scope);
+        let now = self.ports.clock.monotonic_now();
         let crashes = match shard.get(scope) {
             Some(entry) if entry.addr.connected() => return Some(entry.addr.clone()),
-            Some(entry) => entry.next_crash(now).ok()?,
+            Some(entry) => entry.next_crash_count(now).ok()?,
             None => 0,
         };
         let generation = self.next_generation();
         let (node, their_scope) = (Arc::clone(self), scope.clone());
-        let addr = Curator::start_in_arbiter(self.arbiter(scope), move |ctx| {
-            ctx.set_mailbox_capacity(4 * MAILBOX);
+        let addr = Curator::start_in_arbiter(self.arbiter_for(scope), move |ctx| {
+            ctx.set_mailbox_capacity(4 * MAILBOX_CAPACITY);
             Curator::new(node, their_scope, generation)
         });
-        shard.insert(scope.clone(), Entry::new(addr.clone(), generation, crashes, now));
+        shard.insert(scope.clone(), ActorEntry::new(addr.clone(), generation, crashes, now));
         Some(addr)
     }
 
     /// Removes a curator that stops by itself.
-    pub fn curator_ends(&self, scope: &TenantScope, generation: u64) {
-        let mut shard = self.curators.shard(scope);
+    pub fn remove_curator(&self, scope: &TenantScope, generation: u64) {
+        let mut shard = self.curators.lock_shard(scope);
         if shard.get(scope).is_some_and(|entry| entry.generation == generation) {
             shard.remove(scope);
         }
@@ -463,7 +466,7 @@ impl Node {
     }
 }
 
-impl<A: Actor> Entry<A> {
+impl<A: Actor> ActorEntry<A> {
     fn new(addr: Addr<A>, generation: u64, crashes: u32, spawned: Instant) -> Self {
         Self {
             addr,
@@ -474,33 +477,35 @@ impl<A: Actor> Entry<A> {
     }
 
     /// The actor is dead: how often in a row, this time included, or that its successor has to wait.
-    fn next_crash(&self, now: Instant) -> Result<u32, SessionError> {
+    fn next_crash_count(&self, now: Instant) -> Result<u32, DialogueError> {
         let lived = now.saturating_duration_since(self.spawned);
-        if lived >= STEADY {
+        if lived >= STABLE_AFTER {
             return Ok(1);
         }
         let pause = match self.crashes {
             0 => Duration::ZERO,
-            n => FIRST_PAUSE.saturating_mul(1 << (n - 1).min(16)).min(LONGEST_PAUSE),
+            n => FIRST_RESPAWN_PAUSE
+                .saturating_mul(1 << (n - 1).min(16))
+                .min(LONGEST_RESPAWN_PAUSE),
         };
         match pause.checked_sub(lived) {
-            Some(wait) if !wait.is_zero() => Err(SessionError::Overloaded { retry_after: wait }),
+            Some(wait) if !wait.is_zero() => Err(DialogueError::Overloaded { retry_after: wait }),
             _ => Ok(self.crashes.saturating_add(1)),
         }
     }
 }
 
-impl<A: Actor> Directory<SessionKey, DialogueEntry<A>> {
+impl<A: Actor> Directory<DialogueKey, DialogueEntry<A>> {
     /// The dialogue's actor, if it is alive.
-    pub fn live(&self, key: &SessionKey) -> Option<Addr<A>> {
-        let shard = self.shard(key);
+    pub fn find_live(&self, key: &DialogueKey) -> Option<Addr<A>> {
+        let shard = self.lock_shard(key);
         let addr = &shard.get(key)?.actor.addr;
         addr.connected().then(|| addr.clone())
     }
 
-    /// As [`Self::live`], if nobody listens to it.
-    pub fn unattended(&self, key: &SessionKey) -> Option<Addr<A>> {
-        let shard = self.shard(key);
+    /// As [`Self::find_live`], if nobody listens to it.
+    pub fn find_unattended(&self, key: &DialogueKey) -> Option<Addr<A>> {
+        let shard = self.lock_shard(key);
         let entry = shard.get(key)?;
         let is_unattended = entry.actor.addr.connected() && !entry.log.has_listeners();
         is_unattended.then(|| entry.actor.addr.clone())
@@ -508,17 +513,17 @@ impl<A: Actor> Directory<SessionKey, DialogueEntry<A>> {
 
     /// An actor stops because the stores did not answer. Its entry stays, with those who listen; the next message
     /// may spawn another at once, since nothing crashed.
-    pub fn not_loaded(&self, key: &SessionKey, generation: u64) {
-        let mut shard = self.shard(key);
+    pub fn clear_crashes(&self, key: &DialogueKey, generation: u64) {
+        let mut shard = self.lock_shard(key);
         if let Some(entry) = shard.get_mut(key).filter(|entry| entry.actor.generation == generation) {
             entry.actor.crashes = 0;
         }
     }
 
     /// Every actor that is alive.
-    pub fn addrs(&self) -> Vec<Addr<A>> {
+    pub fn live_addrs(&self) -> Vec<Addr<A>> {
         let mut addrs = Vec::new();
-        self.each(|_, entry| {
+        self.for_each_entry(|_, entry| {
             if entry.actor.addr.connected() {
                 addrs.push(entry.actor.addr.clone());
             }
@@ -544,7 +549,7 @@ impl<K: Eq + Hash, V> Directory<K, V> {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "only the low bits pick a shard")]
-    pub fn shard(&self, key: &K) -> MutexGuard<'_, HashMap<K, V>> {
+    pub fn lock_shard(&self, key: &K) -> MutexGuard<'_, HashMap<K, V>> {
         self.shards[self.hasher.hash_one(key) as usize % Self::SHARDS].lock()
     }
 
@@ -552,7 +557,7 @@ impl<K: Eq + Hash, V> Directory<K, V> {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    pub fn each(&self, mut visit: impl FnMut(&K, &V)) {
+    pub fn for_each_entry(&self, mut visit: impl FnMut(&K, &V)) {
         for shard in &self.shards {
             for (key, value) in shard.lock().iter() {
                 visit(key, value);

@@ -3,23 +3,23 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::memory::text::hexadecimal;
+use crate::memory::text::to_hexadecimal;
 
 /// A new token: 256 random bits, so that knowing one says nothing about another.
-pub(super) fn generate() -> String {
+pub(super) fn generate_token() -> String {
     let bits: [u8; 32] = rand::random();
-    format!("rt_{}", hexadecimal(&bits))
+    format!("rt_{}", to_hexadecimal(&bits))
 }
 
 /// SHA-256 of a token, as it is stored.
-pub(super) fn hash(token: &str) -> Vec<u8> {
+pub(super) fn hash_token(token: &str) -> Vec<u8> {
     Sha256::digest(token.as_bytes()).to_vec()
 }
 
 /// Whether `token` has this hash; takes the same time whatever the answer.
 #[must_use]
-pub fn matches(token: &str, stored: &[u8]) -> bool {
-    let given = hash(token);
+pub fn token_matches(token: &str, stored: &[u8]) -> bool {
+    let given = hash_token(token);
     given.len() == stored.len() && given.iter().zip(stored).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
@@ -28,13 +28,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_token_itself_matches() {
-        let token = generate();
-        let stored = hash(&token);
-        assert!(matches(&token, &stored));
-        for wrong in ["", "rt_", &token[..token.len() - 1], &token.to_uppercase(), &generate()] {
-            assert!(!matches(wrong, &stored), "{wrong}");
+    fn resume_token_matches_only_itself() {
+        let token = generate_token();
+        let stored = hash_token(&token);
+        assert!(token_matches(&token, &stored));
+        for wrong in [
+            "",
+            "rt_",
+            &token[..token.len() - 1],
+            &token.to_uppercase(),
+            &generate_token(),
+        ] {
+            assert!(!token_matches(wrong, &stored), "{wrong}");
         }
-        assert!(!matches("", &[]), "no hash is nobody's");
+        assert!(!token_matches("", &[]), "no hash is nobody's");
     }
 }

@@ -10,12 +10,12 @@ use crate::{
     dialogue::{
         self, Services,
         jobs::{JobError, JobReport},
-        models::{Budgets, let_in},
-        npc_conversation::{Member, choose_speaker},
+        models::{Budgets, run_admitted},
+        npc_conversation::{SceneMember, choose_speaker},
         prompt::Preview,
-        rewind::{Moved, RewindError, RewindRequest},
+        rewind::{RewindError, RewindRequest, RewindResponse},
         saves::RestoreRequest,
-        scenarios::{NewlyUnlocked, Unlocking},
+        scenarios::{ScenarioUnlock, UnlockTrigger},
         settings::DialogueSettings,
         turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -25,13 +25,13 @@ use crate::{
         StoreError,
         buffer::{BufferStore, BufferedTurn},
         clock::{Clock, IdSource},
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         ledger::{
             Ledger,
             dialogues::Dialogue,
             jobs::Job,
+            priority::{in_background, with_deferred_priority, with_urgent_priority},
             saves::RestoreOutcome,
-            urgency::{first_of_all, in_background, patiently},
             usage::UsageDelta,
         },
         llm::LlmError,
@@ -74,23 +74,23 @@ pub(super) trait UseCases: Send + Sync + 'static {
         feed: &dyn TurnFeed,
         cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError>;
-    async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError>;
+    async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError>;
     /// Who says the next line of a conversation in which a model is asked for it.
     async fn next_speaker(
         &self,
         scope: &TenantScope,
         dialogue: &Dialogue,
         language: Language,
-        cast: &[Member],
+        cast: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
-    async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError>;
-    async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
+    async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError>;
+    async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
     /// Reconciles again the memories from which something was unsaid; how many there were.
-    async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError>;
-    async fn newly_unlocked(&self, unlocking: &Unlocking) -> Vec<NewlyUnlocked>;
+    async fn reconcile_dirty(&self, scope: &TenantScope) -> Result<usize, JobError>;
+    async fn find_newly_unlocked(&self, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock>;
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)>;
 }
 
@@ -104,18 +104,22 @@ impl UseCases for Services {
     ) -> Result<CommittedTurn, TurnError> {
         // Whoever listens to NPCs reads for seconds what took some milliseconds longer to begin.
         let patient = input.player.is_none();
-        let turn = Box::pin(dialogue::turn::run(self, input, feed, cut));
-        if patient { patiently(turn).await } else { turn.await }
+        let turn = Box::pin(dialogue::turn::run_turn(self, input, feed, cut));
+        if patient {
+            with_deferred_priority(turn).await
+        } else {
+            turn.await
+        }
     }
-    async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
-        dialogue::prompt::preview(self, input).await
+    async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError> {
+        dialogue::prompt::preview_prompt(self, input).await
     }
     async fn next_speaker(
         &self,
         scope: &TenantScope,
         dialogue: &Dialogue,
         language: Language,
-        cast: &[Member],
+        cast: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId> {
         choose_speaker(self, scope, dialogue, language, cast, history).await
@@ -123,24 +127,24 @@ impl UseCases for Services {
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
         self.models
             .budgets()
-            .check_day(scope.tenant())
+            .check_daily_budget(scope.tenant())
             .map_err(LlmError::from)?;
-        in_background(Box::pin(let_in(dialogue::jobs::run(self, scope, job)))).await
+        in_background(Box::pin(run_admitted(dialogue::jobs::run_job(self, scope, job)))).await
     }
-    async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
-        first_of_all(dialogue::rewind::rewind(self, request)).await
+    async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError> {
+        with_urgent_priority(dialogue::rewind::rewind_dialogue(self, request)).await
     }
-    async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
-        dialogue::saves::restore(self, request).await
+    async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
+        dialogue::saves::restore_save(self, request).await
     }
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
         dialogue::jobs::relay_outbox(self).await
     }
-    async fn settle(&self, scope: &TenantScope) -> Result<usize, JobError> {
-        in_background(dialogue::rewind::settle(self, scope)).await
+    async fn reconcile_dirty(&self, scope: &TenantScope) -> Result<usize, JobError> {
+        in_background(dialogue::rewind::reconcile_after_rewinds(self, scope)).await
     }
-    async fn newly_unlocked(&self, unlocking: &Unlocking) -> Vec<NewlyUnlocked> {
-        in_background(dialogue::scenarios::newly_unlocked(self, unlocking)).await
+    async fn find_newly_unlocked(&self, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock> {
+        in_background(dialogue::scenarios::find_newly_unlocked(self, unlocking)).await
     }
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.models.take_usage()

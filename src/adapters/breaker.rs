@@ -11,12 +11,12 @@ use recloser::{AsyncRecloser, Recloser};
 use crate::ports::{StoreError, StoreResult};
 
 /// How long a store is left alone after it has failed.
-const REST: Duration = Duration::from_secs(1);
+const OPEN_DURATION: Duration = Duration::from_secs(1);
 /// Of how many calls the share that failed is taken.
-const CALLS: usize = 4;
+const SAMPLED_CALLS: usize = 4;
 
 /// Of one store.
-pub(super) struct Breaker {
+pub(super) struct StoreBreaker {
     store: &'static str,
     recloser: AsyncRecloser,
     /// Calls were refused, and none has been answered since: of those that come after the rest, `recloser` would
@@ -27,22 +27,22 @@ pub(super) struct Breaker {
 }
 
 /// The call that tells whether a store is back. Others may when it has ended, or was given up.
-struct Trial<'a>(&'a AtomicBool);
+struct TrialGuard<'a>(&'a AtomicBool);
 
-impl Drop for Trial<'_> {
+impl Drop for TrialGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
 }
 
-impl Breaker {
+impl StoreBreaker {
     /// `store` is its name in errors.
     pub(super) fn new(store: &'static str) -> Self {
         let recloser = Recloser::custom()
             .error_rate(0.5)
-            .closed_len(CALLS)
+            .closed_len(SAMPLED_CALLS)
             .half_open_len(1)
-            .open_wait(REST)
+            .open_wait(OPEN_DURATION)
             .build();
         Self {
             store,
@@ -56,12 +56,16 @@ impl Breaker {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] too when it takes longer than `within`, and when the store is left alone.
-    pub(super) async fn call<T>(&self, within: Duration, work: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+    pub(super) async fn call_within<T>(
+        &self,
+        within: Duration,
+        work: impl Future<Output = StoreResult<T>>,
+    ) -> StoreResult<T> {
         let alone = if self.rested.load(Ordering::Acquire) {
             if self.trial.swap(true, Ordering::AcqRel) {
-                return Err(self.resting());
+                return Err(self.resting_error());
             }
-            Some(Trial(&self.trial))
+            Some(TrialGuard(&self.trial))
         } else {
             None
         };
@@ -71,29 +75,29 @@ impl Breaker {
                 Err(StoreError::Unavailable(late))
             })
         };
-        let outcome = self.recloser.call_with(is_away, attempt).await;
+        let outcome = self.recloser.call_with(is_outage, attempt).await;
         let answer = match outcome {
             Ok(answer) => Ok(answer),
             Err(recloser::Error::Inner(error)) => Err(error),
             Err(recloser::Error::Rejected) => {
                 self.rested.store(true, Ordering::Release);
-                return Err(self.resting());
+                return Err(self.resting_error());
             }
         };
-        if !matches!(&answer, Err(error) if is_away(error)) {
+        if !matches!(&answer, Err(error) if is_outage(error)) {
             self.rested.store(false, Ordering::Release);
         }
         drop(alone);
         answer
     }
 
-    fn resting(&self) -> StoreError {
+    fn resting_error(&self) -> StoreError {
         StoreError::Unavailable(format!("{} failed a moment ago", self.store))
     }
 }
 
 /// A refusal of one call says nothing about the next.
-fn is_away(error: &StoreError) -> bool {
+fn is_outage(error: &StoreError) -> bool {
     matches!(error, StoreError::Unavailable(_))
 }
 
@@ -106,20 +110,20 @@ mod tests {
 
     const LONG: Duration = Duration::from_mins(10);
 
-    async fn fails(breaker: &Breaker) -> StoreError {
+    async fn fails(breaker: &StoreBreaker) -> StoreError {
         let gone = async { Err::<(), _>(StoreError::Unavailable("gone".into())) };
-        breaker.call(LONG, gone).await.unwrap_err()
+        breaker.call_within(LONG, gone).await.unwrap_err()
     }
 
-    async fn rests(breaker: &Breaker) -> bool {
+    async fn rests(breaker: &StoreBreaker) -> bool {
         fails(breaker).await.to_string().contains("a moment ago")
     }
 
     #[tokio::test]
-    async fn one_call_at_a_time_tells_whether_a_store_is_back() {
-        let breaker = Breaker::new("it");
+    async fn breaker_probes_a_store_with_one_call_at_a_time() {
+        let breaker = StoreBreaker::new("it");
         while !rests(&breaker).await {}
-        let silent = || breaker.call(LONG, std::future::pending::<StoreResult<()>>());
+        let silent = || breaker.call_within(LONG, std::future::pending::<StoreResult<()>>());
         // Until the rest is over.
         let mut trial = loop {
             let mut call = Box::pin(silent());
@@ -133,7 +137,7 @@ mod tests {
         }
         assert!(trial.as_mut().now_or_never().is_none());
         drop(trial);
-        let answered = breaker.call(LONG, async { Ok(()) });
+        let answered = breaker.call_within(LONG, async { Ok(()) });
         answered.await.unwrap();
         let (one, other) = (Box::pin(silent()), Box::pin(silent()));
         assert!(one.now_or_never().is_none(), "it is back");

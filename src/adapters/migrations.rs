@@ -14,9 +14,9 @@ use crate::ports::StoreError;
 macro_rules! histories {
     ($($file:literal)*) => {
         pub(super) static SQLITE: LazyLock<Migrator> =
-            LazyLock::new(|| history(&[$(($file, include_str!(concat!("../../migrations/sqlite/", $file, ".sql")))),*]));
+            LazyLock::new(|| build_migrator(&[$(($file, include_str!(concat!("../../migrations/sqlite/", $file, ".sql")))),*]));
         pub(super) static POSTGRES: LazyLock<Migrator> =
-            LazyLock::new(|| history(&[$(($file, include_str!(concat!("../../migrations/postgres/", $file, ".sql")))),*]));
+            LazyLock::new(|| build_migrator(&[$(($file, include_str!(concat!("../../migrations/postgres/", $file, ".sql")))),*]));
     };
 }
 
@@ -40,7 +40,7 @@ histories! {
 }
 
 /// Of files named `<version>_<description>`, each with its text.
-fn history(files: &[(&'static str, &'static str)]) -> Migrator {
+fn build_migrator(files: &[(&'static str, &'static str)]) -> Migrator {
     let migration = |(file, sql): &(&'static str, &'static str)| {
         let (version, description) = file.split_once('_').unwrap_or((file, ""));
         // A name without a number is version 0, which the test below does not find in the folder.
@@ -59,7 +59,7 @@ fn history(files: &[(&'static str, &'static str)]) -> Migrator {
 }
 
 /// The latest version this program knows.
-pub(super) fn latest(history: &Migrator) -> i64 {
+pub(super) fn latest_version(history: &Migrator) -> i64 {
     history
         .iter()
         .map(|migration| migration.version)
@@ -68,17 +68,18 @@ pub(super) fn latest(history: &Migrator) -> i64 {
 }
 
 /// A migration that one build carried in other words, which make the same schema.
-pub(super) const REWORDED: i64 = 11;
+pub(super) const REWORDED_VERSION: i64 = 11;
 /// Takes a database with those words (`$2`) for one of this history (`$1`).
-pub(super) const TAKE_REWORDED: &str = "UPDATE _sqlx_migrations SET checksum = $1 WHERE version = 11 AND checksum = $2";
+pub(super) const ADOPT_REWORDED: &str =
+    "UPDATE _sqlx_migrations SET checksum = $1 WHERE version = 11 AND checksum = $2";
 
 /// What that statement binds: the checksums of the words here and of the other ones.
-pub(super) fn checksums(history: &Migrator) -> [Vec<u8>; 2] {
-    const OTHER: &str =
+pub(super) fn reworded_checksums(history: &Migrator) -> [Vec<u8>; 2] {
+    const OTHER_CHECKSUM_HEX: &str =
         "aef5fd952adfb927dc5d5a87e6fd95ab4dc1d81bbe0897400b4b8893698849061b53ea0c0fe9a47aa2b5d44a9ffaeca0";
-    let here = history.iter().find(|migration| migration.version == REWORDED);
-    let other = (0..OTHER.len()).step_by(2);
-    let other = other.filter_map(|at| u8::from_str_radix(&OTHER[at..at + 2], 16).ok());
+    let here = history.iter().find(|migration| migration.version == REWORDED_VERSION);
+    let other = (0..OTHER_CHECKSUM_HEX.len()).step_by(2);
+    let other = other.filter_map(|at| u8::from_str_radix(&OTHER_CHECKSUM_HEX[at..at + 2], 16).ok());
     [
         here.map(|migration| migration.checksum.to_vec()).unwrap_or_default(),
         other.collect(),
@@ -86,7 +87,7 @@ pub(super) fn checksums(history: &Migrator) -> [Vec<u8>; 2] {
 }
 
 /// Why `database` was left as it is.
-pub(super) fn refused(database: &str, error: &MigrateError) -> StoreError {
+pub(super) fn migration_error(database: &str, error: &MigrateError) -> StoreError {
     match error {
         MigrateError::VersionMissing(version) => StoreError::Rejected(format!(
             "the database {database} was written by a newer version of this program (migration {version}): \
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_compiled_in_is_what_the_folders_hold() {
+    async fn compiled_migrations_match_the_migration_folders() {
         for (engine, history) in [("sqlite", &SQLITE), ("postgres", &POSTGRES)] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(engine);
             let files = Migrator::new(folder.as_path()).await.unwrap();
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn landed_migrations_are_as_they_landed() {
+    fn landed_migrations_are_unchanged() {
         let pinned = include_str!("../../migrations/checksums.txt");
         let pinned: Vec<&str> = pinned.lines().filter(|line| !line.starts_with('#')).collect();
         let mut carried = Vec::new();

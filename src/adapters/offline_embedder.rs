@@ -27,14 +27,14 @@ pub const DIMENSIONS: usize = 512;
 
 /// What a word, a keyword of a fact, a concept and a piece of a word weigh against each other.
 /// Chosen on `config/calibration/pairs.tsv`; see the tests for what they reach there.
-const WORD: f32 = 1.0;
-const KEYWORD: f32 = 0.8;
-const CONCEPT: f32 = 0.7;
-const PIECE: f32 = 0.35;
+const WORD_WEIGHT: f32 = 1.0;
+const KEYWORD_WEIGHT: f32 = 0.8;
+const CONCEPT_WEIGHT: f32 = 0.7;
+const PIECE_WEIGHT: f32 = 0.35;
 /// "Likes" and "hates", "likes" and "used to like" share nearly every word; this keeps them apart.
-const TURN: f32 = 1.1;
+const REVERSAL_WEIGHT: f32 = 1.1;
 /// `1 + ln(n)` for n mentions, so that the logarithm of no platform matters.
-const SUBLINEAR: [f32; 5] = [0.0, 1.0, 1.693_147, 2.098_612, 2.386_294];
+const MENTION_WEIGHTS: [f32; 5] = [0.0, 1.0, 1.693_147, 2.098_612, 2.386_294];
 
 /// Measured on `config/calibration/pairs.tsv`: unrelated texts have a median of 0.00 and at most 0.16,
 /// questions and their answers 0.6 to 0.8, paraphrases 0.7 and up. `same` is high, since words alone
@@ -55,16 +55,16 @@ struct Concepts {
 
 static CONCEPTS: LazyLock<Concepts> = LazyLock::new(|| {
     let mut english: HashMap<_, Vec<_>> = HashMap::new();
-    for (concept, word) in rows(include_str!("../../config/lexicon/en/concepts.tsv")) {
+    for (concept, word) in parse_concept_rows(include_str!("../../config/lexicon/en/concepts.tsv")) {
         english.entry(word).or_default().push(concept);
     }
-    let korean = rows(include_str!("../../config/lexicon/ko/concepts.tsv"))
+    let korean = parse_concept_rows(include_str!("../../config/lexicon/ko/concepts.tsv"))
         .map(|(concept, word)| (word, concept))
         .collect();
     Concepts { english, korean }
 });
 
-fn rows(source: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+fn parse_concept_rows(source: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
     source
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -102,8 +102,8 @@ impl Default for OfflineEmbedder {
 impl Embedder for OfflineEmbedder {
     /// A question's "not" and "once" say nothing of what it is about; for the rest the two kinds are
     /// embedded alike. Never fails.
-    async fn embed(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
-        Ok(texts.iter().map(|text| embed(kind, text)).collect())
+    async fn embed_texts(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        Ok(texts.iter().map(|text| embed_text(kind, text)).collect())
     }
 
     fn info(&self) -> &EmbedderInfo {
@@ -121,36 +121,43 @@ enum Feature {
     Raw = 4,
 }
 
-fn embed(kind: EmbedAs, text: &str) -> Vec<f32> {
+fn embed_text(kind: EmbedAs, text: &str) -> Vec<f32> {
     let (content, keywords) = split_keywords(text);
     let mut features = BTreeMap::new();
     let mut concepts = BTreeMap::new();
-    for (part, weight) in [(content, WORD), (keywords, KEYWORD)] {
+    for (part, weight) in [(content, WORD_WEIGHT), (keywords, KEYWORD_WEIGHT)] {
         for &(term, informative) in &keywords::whole_terms(part).0 {
-            let entry: &mut f32 = features.entry(key(Feature::Term, term)).or_default();
+            let entry: &mut f32 = features.entry(feature_key(Feature::Term, term)).or_default();
             *entry = entry.max(weight * informative);
         }
-        for word in words(part) {
+        for word in split_words(part) {
             count_concepts(&word, &mut concepts);
             add_pieces(&word, weight, &mut features);
         }
     }
     for (concept, mentions) in concepts {
-        let tf = SUBLINEAR[mentions.min(SUBLINEAR.len() - 1)];
+        let tf = MENTION_WEIGHTS[mentions.min(MENTION_WEIGHTS.len() - 1)];
         if kind == EmbedAs::Query && concept.starts_with('!') {
             continue;
         }
         // Concepts that turn a statement round are marked with `!` and count once.
-        let weight = if concept.starts_with('!') { TURN } else { CONCEPT * tf };
-        features.insert(key(Feature::Concept, fnv(concept)), weight);
+        let weight = if concept.starts_with('!') {
+            REVERSAL_WEIGHT
+        } else {
+            CONCEPT_WEIGHT * tf
+        };
+        features.insert(feature_key(Feature::Concept, fnv_hash(concept)), weight);
     }
     if features.is_empty() {
-        let letters: Vec<char> = keywords::normalise(text).chars().collect();
+        let letters: Vec<char> = keywords::normalise_text(text).chars().collect();
         for pair in letters.windows(2) {
-            features.insert(key(Feature::Raw, fnv(&pair.iter().collect::<String>())), 1.0);
+            features.insert(
+                feature_key(Feature::Raw, fnv_hash(&pair.iter().collect::<String>())),
+                1.0,
+            );
         }
     }
-    project(&features)
+    project_features(&features)
 }
 
 /// `content (Keywords: k1, k2)` → its parts (`memory::fact::embedded_text`).
@@ -160,8 +167,8 @@ fn split_keywords(text: &str) -> (&str, &str) {
         .unwrap_or((text, ""))
 }
 
-fn words(text: &str) -> Vec<String> {
-    keywords::normalise(text)
+fn split_words(text: &str) -> Vec<String> {
+    keywords::normalise_text(text)
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(str::to_owned)
@@ -200,27 +207,27 @@ fn add_pieces(word: &str, weight: f32, features: &mut BTreeMap<u64, f32>) {
     }
     // A long word has more pieces, not more to say.
     let pieces = f32::from(u16::try_from(letters.len() - 2).unwrap_or(u16::MAX));
-    let each = PIECE * weight * informative * 2.0 / pieces.sqrt();
+    let each = PIECE_WEIGHT * weight * informative * 2.0 / pieces.sqrt();
     for piece in letters.windows(3) {
         let entry: &mut f32 = features
-            .entry(key(Feature::Piece, fnv(&piece.iter().collect::<String>())))
+            .entry(feature_key(Feature::Piece, fnv_hash(&piece.iter().collect::<String>())))
             .or_default();
         *entry = entry.max(each);
     }
 }
 
-fn key(feature: Feature, hash: u64) -> u64 {
-    mix(hash ^ ((feature as u64) << 56))
+fn feature_key(feature: Feature, hash: u64) -> u64 {
+    mix_bits(hash ^ ((feature as u64) << 56))
 }
 
-fn fnv(text: &str) -> u64 {
+fn fnv_hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
 /// The finaliser of SplitMix64: every bit of the hash depends on every bit of the input.
-fn mix(mut x: u64) -> u64 {
+fn mix_bits(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
@@ -228,10 +235,10 @@ fn mix(mut x: u64) -> u64 {
 
 /// Signed hashing into the vector, then to length 1. Each feature takes two places, so that two
 /// features that meet in one place still differ in the other.
-fn project(features: &BTreeMap<u64, f32>) -> Vec<f32> {
+fn project_features(features: &BTreeMap<u64, f32>) -> Vec<f32> {
     let mut vector = vec![0.0_f32; DIMENSIONS];
     for (&hash, &weight) in features {
-        for half in [hash, mix(hash.wrapping_add(0x9e37_79b9_7f4a_7c15))] {
+        for half in [hash, mix_bits(hash.wrapping_add(0x9e37_79b9_7f4a_7c15))] {
             #[expect(clippy::cast_possible_truncation, reason = "the rest of a division by 512")]
             let place = (half % DIMENSIONS as u64) as usize;
             vector[place] += if half >> 63 == 0 { weight } else { -weight };
@@ -253,11 +260,11 @@ fn project(features: &BTreeMap<u64, f32>) -> Vec<f32> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::memory::calibration::{PairLabel, fit};
+    use crate::memory::calibration::{PairLabel, fit_calibration};
 
     fn near(kind: EmbedAs, a: &str, b: &str) -> f32 {
-        let b = embed(EmbedAs::Passage, b);
-        embed(kind, a).iter().zip(b).map(|(x, y)| x * y).sum()
+        let b = embed_text(EmbedAs::Passage, b);
+        embed_text(kind, a).iter().zip(b).map(|(x, y)| x * y).sum()
     }
 
     fn fact(content: &str, keywords: &str) -> String {
@@ -296,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn labelled_pairs_are_told_apart() {
+    fn labelled_pairs_are_separated() {
         let all = pairs();
         let of = |label: PairLabel, kind: EmbedAs| -> Vec<f32> {
             all.iter()
@@ -315,13 +322,17 @@ mod tests {
         // What is unrelated is not even worth a judge.
         let calibration = OfflineEmbedder::new().info.calibration;
         let related = f64::from(calibration.related);
-        assert!(unrelated.iter().all(|cosine| calibration.similarity(*cosine) < related));
-        assert!(fit(&all.iter().map(|pair| (pair.2, pair.0)).collect::<Vec<_>>()).is_ok());
+        assert!(
+            unrelated
+                .iter()
+                .all(|cosine| calibration.similarity_of(*cosine) < related)
+        );
+        assert!(fit_calibration(&all.iter().map(|pair| (pair.2, pair.0)).collect::<Vec<_>>()).is_ok());
         assert_eq!(calibration.validate(), Ok(()));
     }
 
     #[test]
-    fn what_may_contradict_is_judged() {
+    fn possible_contradictions_are_sent_to_the_judge() {
         let calibration = OfflineEmbedder::new().info.calibration;
         let apples = fact("The player likes apples.", "apple, apples, fruit, food, preference");
         let sagwa = fact("플레이어는 사과를 좋아한다.", "사과, 과일, 음식, 선호");
@@ -372,16 +383,16 @@ mod tests {
         let minsu = fact("플레이어의 이름은 민수다.", "민수, 이름");
         let renamed = (&minsu, fact("플레이어의 이름은 철수다.", "철수, 이름"));
         for (older, newer) in judged.iter().chain([&moved, &renamed]) {
-            let relevance = calibration.similarity(near(EmbedAs::Passage, older, newer));
+            let relevance = calibration.similarity_of(near(EmbedAs::Passage, older, newer));
             let zone = f64::from(calibration.related)..f64::from(calibration.same);
             assert!(zone.contains(&relevance), "{relevance:.2}: {older} / {newer}");
         }
         let loved = fact("The player loves apples.", "apple, apples, fruit, food, preference");
-        assert!(calibration.similarity(near(EmbedAs::Passage, &apples, &loved)) >= f64::from(calibration.same));
+        assert!(calibration.similarity_of(near(EmbedAs::Passage, &apples, &loved)) >= f64::from(calibration.same));
     }
 
     #[test]
-    fn a_category_finds_what_belongs_to_it() {
+    fn category_query_finds_its_members() {
         let facts = [
             fact("The player likes grapes.", "grape, grapes, fruit, food, preference"),
             fact("The player likes tea.", "tea, drink, preference"),
@@ -405,9 +416,9 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_the_same_for_ever() {
+    fn vectors_never_change() {
         // A digest of the signs, so that a platform or a change that moves the space shows.
-        let vector = embed(
+        let vector = embed_text(
             EmbedAs::Passage,
             "The player likes grapes. 포도 (Keywords: grape, 과일)",
         );
@@ -423,13 +434,13 @@ mod tests {
                 }
             })
             .collect();
-        assert_eq!(format!("{:016x}", fnv(&signs)), "d439a5c1ddbdc447");
+        assert_eq!(format!("{:016x}", fnv_hash(&signs)), "d439a5c1ddbdc447");
     }
 
     proptest::proptest! {
         #[test]
-        fn every_text_has_a_unit_vector(text in "\\PC{0,60}") {
-            let vector = embed(EmbedAs::Passage, &text);
+        fn texts_all_have_a_unit_vector(text in "\\PC{0,60}") {
+            let vector = embed_text(EmbedAs::Passage, &text);
             let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
             proptest::prop_assert!(vector.len() == DIMENSIONS && (length - 1.0).abs() < 1e-3);
         }

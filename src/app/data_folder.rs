@@ -10,11 +10,11 @@ use std::{
 use anyhow::{Context, bail};
 use secrecy::SecretString;
 
-use crate::{adapters::private, ids::NodeId, ports::clock::IdSource};
+use crate::{adapters::owner_only_files, ids::NodeId, ports::clock::IdSource};
 
-const LOCK: &str = "lock";
-const NODE: &str = "node_id";
-const SECRET: &str = "hs256_secret";
+const LOCK_FILE: &str = "lock";
+const NODE_ID_FILE: &str = "node_id";
+const SECRET_FILE: &str = "hs256_secret";
 
 /// A folder that belongs to this process alone while the value lives.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub struct DataFolder {
 
 impl DataFolder {
     /// Makes the folder if it is new, and locks it.
-    pub fn lock(path: &Path) -> anyhow::Result<Self> {
-        make(path)?;
-        let at = path.join(LOCK);
+    pub fn lock_folder(path: &Path) -> anyhow::Result<Self> {
+        create_folder(path)?;
+        let at = path.join(LOCK_FILE);
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -53,14 +53,14 @@ impl DataFolder {
 
     /// The node's id, the same after every restart, so that jobs leased before it are known as its own.
     pub fn node_id(&self, ids: &IdSource) -> anyhow::Result<NodeId> {
-        let at = self.path.join(NODE);
-        if let Some(text) = read(&at)? {
+        let at = self.path.join(NODE_ID_FILE);
+        if let Some(text) = read_if_exists(&at)? {
             return text
                 .trim()
                 .parse()
                 .with_context(|| format!("{} does not hold a node id; remove it to get a new one", at.display()));
         }
-        let id: NodeId = ids.next();
+        let id: NodeId = ids.next_id();
         write_new(&at, &format!("{id}\n"))?;
         Ok(id)
     }
@@ -68,16 +68,16 @@ impl DataFolder {
 
 /// Where the secret of a data folder is kept, once there is one.
 pub fn secret_path(data_dir: &Path) -> PathBuf {
-    data_dir.join(SECRET)
+    data_dir.join(SECRET_FILE)
 }
 
 /// The secret kept in the data folder, made if there is none. Readable by its owner only.
-pub fn secret(data_dir: &Path) -> anyhow::Result<SecretString> {
-    make(data_dir)?;
+pub fn load_or_create_secret(data_dir: &Path) -> anyhow::Result<SecretString> {
+    create_folder(data_dir)?;
     let at = secret_path(data_dir);
     // Whoever is second takes what the first has written.
     for _ in 0..2 {
-        if let Some(text) = read(&at)? {
+        if let Some(text) = read_if_exists(&at)? {
             let text = text.trim();
             if text.len() < 32 {
                 bail!(
@@ -93,11 +93,11 @@ pub fn secret(data_dir: &Path) -> anyhow::Result<SecretString> {
     bail!("cannot read {}", at.display())
 }
 
-fn make(path: &Path) -> anyhow::Result<()> {
-    private::folder(path).with_context(|| format!("cannot make the data folder {}", path.display()))
+fn create_folder(path: &Path) -> anyhow::Result<()> {
+    owner_only_files::create_folder(path).with_context(|| format!("cannot make the data folder {}", path.display()))
 }
 
-fn read(at: &Path) -> anyhow::Result<Option<String>> {
+fn read_if_exists(at: &Path) -> anyhow::Result<Option<String>> {
     match fs::read_to_string(at) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -109,7 +109,7 @@ fn read(at: &Path) -> anyhow::Result<Option<String>> {
 fn write_new(at: &Path, text: &str) -> anyhow::Result<()> {
     let folder = at.parent().unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{}-{}", std::process::id(), rand::random::<u64>()));
-    let written = private::new_file()
+    let written = owner_only_files::new_file_options()
         .open(&draft)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
         .and_then(|()| match fs::hard_link(&draft, at) {
@@ -133,16 +133,16 @@ mod tests {
     use crate::ports::clock::SystemClock;
 
     #[test]
-    fn a_folder_has_one_server_and_a_lasting_identity() {
+    fn data_folder_has_one_server_and_a_lasting_identity() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/data");
-        let ids = IdSource::random(Arc::new(SystemClock));
-        let folder = DataFolder::lock(&path).unwrap();
-        let refused = DataFolder::lock(&path).unwrap_err().to_string();
+        let ids = IdSource::from_thread_rng(Arc::new(SystemClock));
+        let folder = DataFolder::lock_folder(&path).unwrap();
+        let refused = DataFolder::lock_folder(&path).unwrap_err().to_string();
         assert!(refused.contains("another colloquy server"), "{refused}");
         let id = folder.node_id(&ids).unwrap();
         drop(folder);
-        assert_eq!(DataFolder::lock(&path).unwrap().node_id(&ids).unwrap(), id);
+        assert_eq!(DataFolder::lock_folder(&path).unwrap().node_id(&ids).unwrap(), id);
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -152,28 +152,31 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_made_once_and_only_its_owner_reads_it() {
+    fn secret_is_created_once_and_readable_by_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
-        let first = secret(dir.path()).unwrap();
+        let first = load_or_create_secret(dir.path()).unwrap();
         assert!(first.expose_secret().len() >= 64);
-        assert_eq!(secret(dir.path()).unwrap().expose_secret(), first.expose_secret());
+        assert_eq!(
+            load_or_create_secret(dir.path()).unwrap().expose_secret(),
+            first.expose_secret()
+        );
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            let mode = fs::metadata(dir.path().join(SECRET)).unwrap().permissions().mode();
+            let mode = fs::metadata(dir.path().join(SECRET_FILE)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left behind");
-        fs::write(dir.path().join(SECRET), "short").unwrap();
-        assert!(secret(dir.path()).is_err());
+        fs::write(dir.path().join(SECRET_FILE), "short").unwrap();
+        assert!(load_or_create_secret(dir.path()).is_err());
     }
 
     #[test]
-    fn many_at_once_get_the_same_secret() {
+    fn secret_created_concurrently_is_the_same_for_all() {
         let dir = tempfile::tempdir().unwrap();
         let secrets: Vec<String> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
-                .map(|_| scope.spawn(|| secret(dir.path()).unwrap().expose_secret().to_owned()))
+                .map(|_| scope.spawn(|| load_or_create_secret(dir.path()).unwrap().expose_secret().to_owned()))
                 .collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });

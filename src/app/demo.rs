@@ -54,13 +54,13 @@ struct NpcFile {
 }
 
 /// What the demo is made of.
-struct Demo {
+struct DemoContent {
     world: World,
     npcs: Vec<Npc>,
 }
 
-fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
-    let file: WorldFile = parse(WORLD_FILE).context("config/demo/world.toml")?;
+fn load_demo_content(now: DateTime<Utc>) -> anyhow::Result<DemoContent> {
+    let file: WorldFile = parse_toml(WORLD_FILE).context("config/demo/world.toml")?;
     let world = World {
         id: file.id,
         name: file.name,
@@ -74,7 +74,7 @@ fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
     let npcs = NPC_FILES
         .iter()
         .map(|text| {
-            let file: NpcFile = parse(text).context("config/demo")?;
+            let file: NpcFile = parse_toml(text).context("config/demo")?;
             let persona = Persona {
                 description: file.persona.description.trim().to_owned(),
                 ..file.persona
@@ -94,23 +94,23 @@ fn read(now: DateTime<Utc>) -> anyhow::Result<Demo> {
             })
         })
         .collect::<anyhow::Result<_>>()?;
-    Ok(Demo { world, npcs })
+    Ok(DemoContent { world, npcs })
 }
 
-fn parse<T: for<'de> Deserialize<'de>>(text: &str) -> anyhow::Result<T> {
+fn parse_toml<T: for<'de> Deserialize<'de>>(text: &str) -> anyhow::Result<T> {
     use figment::providers::{Format, Toml};
     Ok(figment::Figment::from(Toml::string(text)).extract()?)
 }
 
 /// Makes the tenant, the world and the NPCs if there are none yet. What people changed since stays
 /// as it is. Returns whether anything was made.
-pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyhow::Result<bool> {
+pub async fn ensure_demo(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyhow::Result<bool> {
     let tenant: TenantId = TENANT.parse()?;
     let scope = TenantScope::new(tenant.clone());
-    let demo = read(now)?;
+    let demo = load_demo_content(now)?;
     ledger
         .tenants
-        .ensure(&Tenant {
+        .ensure_tenant(&Tenant {
             id: tenant,
             name: "Demo".into(),
             enabled: true,
@@ -120,8 +120,8 @@ pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyh
         })
         .await?;
     let edit = |action, object: String| Edit {
-        id: ids.next(),
-        audit_id: ids.next(),
+        id: ids.next_id(),
+        audit_id: ids.next_id(),
         subject: "colloquy".into(),
         role: Role::Admin,
         player: None,
@@ -130,7 +130,7 @@ pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyh
         object,
     };
     let mut made = false;
-    if ledger.authored.world(&scope, &demo.world.id).await?.is_none() {
+    if ledger.authored.load_world(&scope, &demo.world.id).await?.is_none() {
         let edit = edit("world.put", demo.world.id.to_string());
         ledger.authored.put_world(&scope, &demo.world, None, &edit).await?;
         made = true;
@@ -140,7 +140,7 @@ pub async fn ensure(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyh
     if made
         || ledger
             .authored
-            .npcs(&scope, &demo.world.id, &one)
+            .list_npcs(&scope, &demo.world.id, &one)
             .await?
             .items
             .is_empty()
@@ -162,8 +162,8 @@ mod tests {
     use crate::ports::clock::{Clock, SystemClock};
 
     #[test]
-    fn the_demo_has_what_the_readme_promises() {
-        let demo = read(SystemClock.now()).unwrap();
+    fn demo_contains_what_the_readme_promises() {
+        let demo = load_demo_content(SystemClock.now()).unwrap();
         assert_eq!(demo.world.id.as_str(), WORLD);
         let by_id = |id: &str| demo.npcs.iter().find(|npc| npc.id.as_str() == id).unwrap();
         assert_eq!(by_id(ENGLISH_NPC).language, Language::En);

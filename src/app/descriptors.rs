@@ -7,14 +7,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::{config::Config, transport::ConnectionLimits};
 
 /// Listeners, files, timers, log and what a library may open: a few dozen, and some to spare.
-const OTHERS: u64 = 128;
+const OTHER_DESCRIPTORS: u64 = 128;
 /// Connections are never given more than this, whatever the limit is.
-const MOST: u64 = 1_000_000;
+const MAX_CONNECTIONS: u64 = 1_000_000;
 /// For probes and operators, where all others are taken.
-const RESERVE: usize = 16;
+const RESERVED_CONNECTIONS: usize = 16;
 
 /// Raises the soft limit to the hard one, and warns if not all connections and sockets can be open even so.
-pub fn raise(config: &Config) {
+pub fn raise_limit(config: &Config) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
         let wanted = Rlimit {
@@ -29,7 +29,7 @@ pub fn raise(config: &Config) {
         return;
     };
     let wanted = config.http.max_connections.max(config.socket.max_open);
-    if room(limit, kept_back(config)) < wanted as u64 {
+    if room_for_connections(limit, reserved_descriptors(config)) < wanted as u64 {
         tracing::warn!(
             limit,
             max_open = config.socket.max_open,
@@ -43,8 +43,8 @@ pub fn raise(config: &Config) {
 /// How many connections there may be and how long they may take.
 #[must_use]
 pub fn connection_limits(config: &Config) -> ConnectionLimits {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MOST);
-    let room = usize::try_from(room(limit, kept_back(config))).unwrap_or(usize::MAX);
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MAX_CONNECTIONS);
+    let room = usize::try_from(room_for_connections(limit, reserved_descriptors(config))).unwrap_or(usize::MAX);
     let ms = Duration::from_millis;
     ConnectionLimits {
         max_open: match config.http.max_connections {
@@ -52,42 +52,42 @@ pub fn connection_limits(config: &Config) -> ConnectionLimits {
             0 => room.min(config.socket.max_open.saturating_mul(2)),
             most => most.min(room),
         },
-        reserve: RESERVE,
+        reserve: RESERVED_CONNECTIONS,
         head: ms(config.http.head_timeout_ms),
         write: ms(config.http.write_timeout_ms),
     }
 }
 
 /// What stores, models and other nodes may need.
-fn kept_back(config: &Config) -> u64 {
+fn reserved_descriptors(config: &Config) -> u64 {
     let endpoints = config.llm.endpoints.values().map(|endpoint| endpoint.concurrency);
     let models: usize = config.llm.concurrency + endpoints.sum::<usize>();
     let stores = u64::from(config.ledger.connections.max(config.ledger.readers * 3));
     // A call of a model may be a connection, and so may one of the embedder.
-    stores + 2 * models as u64 + RESERVE as u64 + OTHERS
+    stores + 2 * models as u64 + RESERVED_CONNECTIONS as u64 + OTHER_DESCRIPTORS
 }
 
 /// What is left for connections: at least half of the limit. Some that were just cut are still open while others come.
-fn room(limit: u64, kept_back: u64) -> u64 {
-    let left = limit.saturating_sub(kept_back).max(limit / 2).min(MOST);
+fn room_for_connections(limit: u64, kept_back: u64) -> u64 {
+    let left = limit.saturating_sub(kept_back).max(limit / 2).min(MAX_CONNECTIONS);
     left - left / 16
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Sources;
+    use crate::config::ConfigSources;
 
     #[test]
-    fn stores_and_models_keep_theirs_and_connections_have_half_at_least() {
-        assert_eq!(room(1_024, 400), 585);
-        assert_eq!(room(256, 800), 120);
-        assert_eq!(room(u64::MAX, 800), 937_500);
+    fn descriptor_reserve_leaves_at_least_half_to_connections() {
+        assert_eq!(room_for_connections(1_024, 400), 585);
+        assert_eq!(room_for_connections(256, 800), 120);
+        assert_eq!(room_for_connections(u64::MAX, 800), 937_500);
     }
 
     #[test]
-    fn the_soft_limit_becomes_the_hard_one() {
-        raise(&Config::load(&Sources::default()).expect("the defaults are valid"));
+    fn descriptor_soft_limit_is_raised_to_the_hard_limit() {
+        raise_limit(&Config::load(&ConfigSources::default()).expect("the defaults are valid"));
         let limit = getrlimit(Resource::Nofile);
         assert_eq!(limit.current, limit.maximum);
     }

@@ -17,7 +17,7 @@ use crate::{
 
 /// Opens it, bringing its schema up to date. Vectors made by `embedding_model` are read, others are not.
 /// With where the in-process index loads its points from.
-pub(super) async fn open(
+pub(super) async fn open_ledger(
     config: &Config,
     embedding_model: String,
     clock: Arc<dyn Clock>,
@@ -32,7 +32,7 @@ pub(super) async fn open(
             write_queue: config.ledger.write_queue,
             embedding_model,
         };
-        postgres::open(url.expose_secret(), options, clock)
+        postgres::open_ledger(url.expose_secret(), options, clock)
             .await
             .map(|ledger| (ledger.ledger(), ledger.point_source()))
     } else {
@@ -43,7 +43,7 @@ pub(super) async fn open(
             write_queue: config.ledger.write_queue,
             embedding_model,
         };
-        sqlite::open(url.expose_secret(), options, clock)
+        sqlite::open_ledger(url.expose_secret(), options, clock)
             .await
             .map(|ledger| (ledger.ledger(), ledger.point_source()))
     };
@@ -51,22 +51,22 @@ pub(super) async fn open(
 }
 
 /// Whether its URL can be read, as far as that shows without reaching it.
-pub(super) fn check(config: &Config) -> StoreResult<()> {
+pub(super) fn check_url(config: &Config) -> StoreResult<()> {
     let url = config.ledger_url();
     if is_postgres(config) {
-        postgres::check(url.expose_secret())
+        postgres::check_url(url.expose_secret())
     } else {
-        sqlite::check(url.expose_secret())
+        sqlite::check_path(url.expose_secret())
     }
 }
 
 /// Brings the schema up to date, and nothing else. Returns its version.
-pub(super) async fn migrate(config: &Config) -> StoreResult<i64> {
+pub(super) async fn migrate_schema(config: &Config) -> StoreResult<i64> {
     let url = config.ledger_url();
     if is_postgres(config) {
-        postgres::migrate(url.expose_secret()).await
+        postgres::migrate_schema(url.expose_secret()).await
     } else {
-        sqlite::migrate(url.expose_secret()).await
+        sqlite::migrate_schema(url.expose_secret()).await
     }
 }
 

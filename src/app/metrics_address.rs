@@ -10,7 +10,7 @@ use actix_web::{
 use anyhow::Context as _;
 
 use crate::{
-    config::{Config, Listen},
+    config::{Config, ListenAddress},
     http::{self, AppState},
 };
 
@@ -22,11 +22,11 @@ pub(super) struct MetricsServer {
 
 impl MetricsServer {
     /// Binds the address, if one is set. `state` is that of the first server.
-    pub(super) fn bind(config: &Config, state: &AppState) -> anyhow::Result<Option<Self>> {
+    pub(super) fn bind_if_configured(config: &Config, state: &AppState) -> anyhow::Result<Option<Self>> {
         let Some(listen) = &config.telemetry.metrics_listen else {
             return Ok(None);
         };
-        let listen: Listen = listen.parse().map_err(anyhow::Error::msg)?;
+        let listen: ListenAddress = listen.parse().map_err(anyhow::Error::msg)?;
         let listener = TcpListener::bind(listen.0)
             .with_context(|| format!("cannot listen on {} (telemetry.metrics_listen)", listen.0))?;
         let address = listener.local_addr()?;

@@ -8,12 +8,13 @@ use crate::{
     adapters::{
         offline_embedder::OfflineEmbedder,
         openai::{
-            Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions, OpenAiLlm, OpenAiLlmOptions, shown,
+            Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions, OpenAiLlm, OpenAiLlmOptions,
+            redact_url,
         },
         scripted::ScriptedLlm,
     },
     config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection},
-    dialogue::models::{Capacity, ModelLimits, ModelMeters, Models, Route, RouteTable},
+    dialogue::models::{CallCapacity, ModelLimits, ModelMetrics, ModelRouter, Route, RouteTable},
     memory::tokens::TokenCounter,
     ports::{
         clock::Clock,
@@ -25,44 +26,44 @@ use crate::{
 /// For how long a start waits for an embedder that is away, if it has to ask it for the length of its vectors.
 const EMBEDDER_PATIENCE: Duration = Duration::from_mins(1);
 /// What a chain calls the scripted model.
-const SCRIPTED: &str = "scripted";
+const SCRIPTED_MODEL: &str = "scripted";
 
 /// The routes of every task. `embedder` is the name of the embedder's model.
-pub(super) fn models(
+pub(super) fn build_models(
     config: &Config,
     http: &HttpClient,
     embedder: &str,
     clock: Arc<dyn Clock>,
-) -> anyhow::Result<Models> {
+) -> anyhow::Result<ModelRouter> {
     let scripted: Arc<dyn Llm> = Arc::new(ScriptedLlm::new());
-    let mut made = Made {
+    let mut made = ModelBuilder {
         section: &config.llm,
         http,
         scripted: scripted.clone(),
         by_name: HashMap::new(),
         capacities: HashMap::new(),
     };
-    let mut table = RouteTable::uniform(&scripted);
-    for (task, (_, section)) in Task::ALL.into_iter().zip(config.llm.tasks.all()) {
+    let mut table = RouteTable::with_single_model(&scripted);
+    for (task, (_, section)) in Task::ALL.into_iter().zip(config.llm.tasks.named_tasks()) {
         let first = section.model.as_deref().or(config.llm.model.as_deref());
-        let first = made.route(first.unwrap_or(SCRIPTED), section)?;
+        let first = made.build_route(first.unwrap_or(SCRIPTED_MODEL), section)?;
         let fallbacks = section
             .fallback
             .iter()
-            .map(|name| made.route(name, section))
+            .map(|name| made.build_route(name, section))
             .collect::<anyhow::Result<_>>()?;
         table = table.with_chain(task, first, fallbacks);
     }
     let telemetry = &config.telemetry;
-    let mut meters = ModelMeters::new(telemetry.tenant_labels, &config.llm.prices).knowing(embedder);
+    let mut meters = ModelMetrics::new(telemetry.tenant_labels, &config.llm.prices).with_known_model(embedder);
     if telemetry.hash_tenants {
-        meters = meters.hashing_tenants();
+        meters = meters.with_hashed_tenants();
     }
-    let models = Models::measured(table, limits(config), meters, clock)
-        .within(config.budgets)
+    let models = ModelRouter::with_metrics(table, model_limits(config), meters, clock)
+        .with_budgets(config.budgets)
         .with_models_of_npcs(&config.llm.npc_models);
     Ok(match &config.llm.tokenizer_file {
-        Some(path) => models.counting_others_by(vocabulary(path)?),
+        Some(path) => models.with_fallback_counter(load_vocabulary(path)?),
         None => models,
     })
 }
@@ -71,12 +72,12 @@ pub(super) fn models(
 ///
 /// # Errors
 /// If the file cannot be read, or is no vocabulary; names the setting and the file.
-pub(super) fn vocabulary(path: &Path) -> anyhow::Result<TokenCounter> {
+pub(super) fn load_vocabulary(path: &Path) -> anyhow::Result<TokenCounter> {
     let json = std::fs::read(path).with_context(|| format!("llm.tokenizer_file: {} cannot be read", path.display()))?;
-    TokenCounter::of_file(&json).with_context(|| format!("llm.tokenizer_file: {} cannot be used", path.display()))
+    TokenCounter::from_file(&json).with_context(|| format!("llm.tokenizer_file: {} cannot be used", path.display()))
 }
 
-fn limits(config: &Config) -> ModelLimits {
+fn model_limits(config: &Config) -> ModelLimits {
     let (retry, breaker) = (config.llm.retry, config.llm.breaker);
     ModelLimits {
         retries: retry.retries,
@@ -94,42 +95,45 @@ fn limits(config: &Config) -> ModelLimits {
 }
 
 /// The models made so far, one per name, so that a breaker sees every call to its model.
-struct Made<'a> {
+struct ModelBuilder<'a> {
     section: &'a LlmSection,
     http: &'a HttpClient,
     scripted: Arc<dyn Llm>,
     by_name: HashMap<String, Arc<dyn Llm>>,
     /// By endpoint; `None` is `llm.base_url`.
-    capacities: HashMap<Option<String>, Capacity>,
+    capacities: HashMap<Option<String>, CallCapacity>,
 }
 
-impl Made<'_> {
-    fn route(&mut self, name: &str, task: &TaskSection) -> anyhow::Result<Route> {
+impl ModelBuilder<'_> {
+    fn build_route(&mut self, name: &str, task: &TaskSection) -> anyhow::Result<Route> {
         Ok(Route {
-            llm: self.llm(name)?,
+            llm: self.build_llm(name)?,
             model: None,
             timeout: Duration::from_millis(task.timeout_ms.into()),
             max_output_tokens: task.max_output_tokens,
             temperature: task.temperature,
-            capacity: self.capacity(name),
+            capacity: self.endpoint_capacity(name),
         })
     }
 
     /// The places of the endpoint that serves the model `name`; the scripted model needs none.
-    fn capacity(&mut self, name: &str) -> Option<Capacity> {
-        if name == SCRIPTED {
+    fn endpoint_capacity(&mut self, name: &str) -> Option<CallCapacity> {
+        if name == SCRIPTED_MODEL {
             return None;
         }
         let (endpoint, width) = match self.section.endpoint_of(name).0 {
             Some((endpoint, section)) => (Some(endpoint.to_owned()), section.concurrency),
             None => (None, self.section.concurrency),
         };
-        let capacity = self.capacities.entry(endpoint).or_insert_with(|| Capacity::of(width));
+        let capacity = self
+            .capacities
+            .entry(endpoint)
+            .or_insert_with(|| CallCapacity::with_places(width));
         Some(capacity.clone())
     }
 
-    fn llm(&mut self, name: &str) -> anyhow::Result<Arc<dyn Llm>> {
-        if name == SCRIPTED {
+    fn build_llm(&mut self, name: &str) -> anyhow::Result<Arc<dyn Llm>> {
+        if name == SCRIPTED_MODEL {
             return Ok(self.scripted.clone());
         }
         if let Some(llm) = self.by_name.get(name) {
@@ -166,12 +170,15 @@ impl Made<'_> {
 }
 
 /// The configured embedder. Asks its endpoint for the length of its vectors, unless that is configured.
-pub(super) async fn embedder(section: &EmbedderSection, http: &HttpClient) -> anyhow::Result<Arc<dyn Embedder>> {
+pub(super) async fn connect_embedder(
+    section: &EmbedderSection,
+    http: &HttpClient,
+) -> anyhow::Result<Arc<dyn Embedder>> {
     match embedder_options(section) {
         None => Ok(Arc::new(OfflineEmbedder::new())),
         Some(mut options) => {
             options.patience = EMBEDDER_PATIENCE;
-            let url = shown(&options.endpoint.base_url);
+            let url = redact_url(&options.endpoint.base_url);
             let embedder = OpenAiEmbedder::connect(http, options)
                 .await
                 .with_context(|| format!("the embedder at {url}"))?;
@@ -205,7 +212,7 @@ pub(super) fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedd
     })
 }
 
-/// As [`embedder`], with cosines that pass unmapped.
+/// As [`connect_embedder`], with cosines that pass unmapped.
 pub(super) async fn uncalibrated_embedder(section: &EmbedderSection) -> anyhow::Result<Arc<dyn Embedder>> {
     match embedder_options(section) {
         None => Ok(Arc::new(OfflineEmbedder::new())),

@@ -18,12 +18,12 @@ use crate::{
         redis::{RedisOptions, buffers::RedisBuffers},
     },
     config::{BufferSection, Config},
-    dialogue::{Services, prompt::Templates, recall::BodyCache},
+    dialogue::{Services, prompt::Templates, recall::MemoryCache},
     ports::{
         StoreError,
         buffer::BufferStore,
         clock::{Clock, IdSource},
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         vectors::{FactIndex, PointSource},
     },
     telemetry,
@@ -32,14 +32,14 @@ use crate::{
 const MIB: u64 = 1024 * 1024;
 
 /// The index as it is made up.
-pub(super) struct Indexes {
+pub(super) struct FactIndexes {
     /// What this process holds of it: all, or, where the points are elsewhere, how often words occur.
     pub held: Arc<dyn FactIndex>,
     /// Where the points are, if they are not held here.
     elsewhere: Option<Arc<dyn FactIndex>>,
 }
 
-impl Indexes {
+impl FactIndexes {
     /// Whatever is searched passes through `wrap`.
     pub(super) fn try_map<E>(
         self,
@@ -59,7 +59,7 @@ impl Indexes {
     }
 
     /// One index, `held` being what this process holds of it, or what tells other nodes as well.
-    pub(super) fn with(&self, held: Arc<dyn FactIndex>) -> Arc<dyn FactIndex> {
+    pub(super) fn with_held_index(&self, held: Arc<dyn FactIndex>) -> Arc<dyn FactIndex> {
         match &self.elsewhere {
             Some(points) => Arc::new(CountedFactIndex::new(points.clone(), held)),
             None => held,
@@ -73,35 +73,35 @@ impl Indexes {
 /// # Errors
 /// With what cannot be opened or reached, for the operator.
 pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> anyhow::Result<Services> {
-    open(config, clock, ids).await.map(|(services, _)| services)
+    open_stores(config, clock, ids).await.map(|(services, _)| services)
 }
 
 /// As [`open_services`], with what the index is made up of.
-pub(super) async fn open(
+pub(super) async fn open_stores(
     config: &Config,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
-) -> anyhow::Result<(Services, Indexes)> {
-    let http = HttpClient::new()?.traced(telemetry::outgoing);
-    let embedder = models::embedder(&config.embedder, &http).await?;
-    let models = models::models(config, &http, &embedder.info().model, clock.clone())?;
+) -> anyhow::Result<(Services, FactIndexes)> {
+    let http = HttpClient::new()?.with_trace_headers(telemetry::outgoing_trace_headers);
+    let embedder = models::connect_embedder(&config.embedder, &http).await?;
+    let models = models::build_models(config, &http, &embedder.info().model, clock.clone())?;
     let prompts = Templates::load(config.prompt.templates_dir.as_deref())?;
 
     // The same model makes vectors of several lengths, which do not compare either.
     let embedding_model = format!("{}@{}", embedder.info().model, embedder.info().dimensions);
-    let (ledger, points) = ledger::open(config, embedding_model.clone(), clock.clone()).await?;
-    let indexes = indexes(config, points, embedding_model, embedder.info().dimensions)?;
-    let buffers = buffers(&config.buffer).await?;
+    let (ledger, points) = ledger::open_ledger(config, embedding_model.clone(), clock.clone()).await?;
+    let indexes = open_indexes(config, points, embedding_model, embedder.info().dimensions)?;
+    let buffers = open_buffers(&config.buffer).await?;
     let services = Services {
-        settings: Arc::new(config.dialogue()),
+        settings: Arc::new(config.dialogue_settings()),
         ledger,
         buffers,
-        index: indexes.with(indexes.held.clone()),
+        index: indexes.with_held_index(indexes.held.clone()),
         embedder,
         models: Arc::new(models),
         prompts: Arc::new(prompts),
-        bodies: Arc::new(BodyCache::new(config.recall.body_cache)),
-        resting: Arc::default(),
+        memory_cache: Arc::new(MemoryCache::new(config.recall.body_cache)),
+        reconcile_backoff: Arc::default(),
         disabled: DisabledTenants::default(),
         clock,
         ids,
@@ -110,18 +110,18 @@ pub(super) async fn open(
 }
 
 /// A Qdrant that is not there yet is no reason not to start either: it is filled from the ledger once it is.
-fn indexes(
+fn open_indexes(
     config: &Config,
     points: Arc<dyn PointSource>,
     embedding_model: String,
     dimensions: usize,
-) -> anyhow::Result<Indexes> {
+) -> anyhow::Result<FactIndexes> {
     let section = &config.vectors;
     let memory = FactIndexOptions {
         memory_bytes: section.memory_mib * MIB,
     };
     if section.is_embedded() {
-        return Ok(Indexes {
+        return Ok(FactIndexes {
             held: Arc::new(InProcessFactIndex::new(points, memory)),
             elsewhere: None,
         });
@@ -137,14 +137,14 @@ fn indexes(
         dimensions,
     };
     let index = QdrantFactIndex::new(options).context("cannot use vectors.url")?;
-    Ok(Indexes {
-        held: Arc::new(InProcessFactIndex::counting(points, memory)),
+    Ok(FactIndexes {
+        held: Arc::new(InProcessFactIndex::new_term_counter(points, memory)),
         elsewhere: Some(Arc::new(index)),
     })
 }
 
 /// A Redis that is not there yet is no reason not to start: what it keeps is also in the ledger.
-async fn buffers(section: &BufferSection) -> anyhow::Result<Arc<dyn BufferStore>> {
+async fn open_buffers(section: &BufferSection) -> anyhow::Result<Arc<dyn BufferStore>> {
     let (url, ttl) = (section.url.expose_secret(), Duration::from_secs(section.ttl_s));
     if url == "memory:" {
         return Ok(Arc::new(InProcessBuffers::new(BufferLimits {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::block_on;
 use crate::{
-    app::backup::{self, Restored},
+    app::backup::{self, RestoredBackup},
     config::Config,
 };
 
@@ -25,15 +25,15 @@ pub(super) struct RestoreArgs {
     file: PathBuf,
 }
 
-pub(super) fn backup(args: &BackupArgs, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run_backup(args: &BackupArgs, config: &Config) -> anyhow::Result<()> {
     let shown = args.file.display();
-    let bytes = block_on(backup::backup(config, &args.file, args.overwrite))
+    let bytes = block_on(backup::back_up_ledger(config, &args.file, args.overwrite))
         .with_context(|| format!("cannot back up {} to {shown}", config.ledger_name()))?;
     println!(
         "wrote {shown}: {bytes} bytes, all that {} had at one moment",
         config.ledger_name()
     );
-    if let Some(secret) = backup::secret_to_keep(config) {
+    if let Some(secret) = backup::secret_to_back_up(config) {
         println!(
             "keep the settings as well, and {}: without it every token that was given out is invalid",
             secret.display()
@@ -44,9 +44,9 @@ pub(super) fn backup(args: &BackupArgs, config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(super) fn restore(args: &RestoreArgs, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run_restore(args: &RestoreArgs, config: &Config) -> anyhow::Result<()> {
     let shown = args.file.display();
-    let Restored { kept } = block_on(backup::restore(config, &args.file)).with_context(|| {
+    let RestoredBackup { kept } = block_on(backup::restore_ledger(config, &args.file)).with_context(|| {
         format!(
             "cannot restore {} from {shown}; nothing was changed",
             config.ledger_name()
@@ -59,7 +59,7 @@ pub(super) fn restore(args: &RestoreArgs, config: &Config) -> anyhow::Result<()>
             kept.display()
         );
     }
-    if let Some(secret) = backup::secret_to_keep(config) {
+    if let Some(secret) = backup::secret_to_back_up(config) {
         println!(
             "tokens of before are valid if {} is the one of before, too",
             secret.display()

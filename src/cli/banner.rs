@@ -6,15 +6,15 @@ use super::token;
 use crate::{
     app::{Application, demo},
     config::Config,
-    tenancy::{Role, auth::Claims},
+    tenancy::{Role, auth::TokenClaims},
 };
 
 /// The player the demo's token is for.
 pub(super) const DEMO_PLAYER: &str = "you";
-const DAY: Duration = Duration::from_hours(24);
+const DEMO_TOKEN_TTL: Duration = Duration::from_hours(24);
 
 /// Prints to standard output, which logs do not use.
-pub(super) fn print(config: &Config, application: &Application) {
+pub(super) fn print_banner(config: &Config, application: &Application) {
     let address = application.address();
     println!("\nColloquy {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
     if application.services().models.is_offline() {
@@ -38,7 +38,7 @@ pub(super) fn print(config: &Config, application: &Application) {
 
 fn print_demo(config: &Config, application: &Application) {
     let claims = (|| {
-        Some(Claims {
+        Some(TokenClaims {
             sub: DEMO_PLAYER.into(),
             tid: demo::TENANT.parse().ok()?,
             role: Role::Player,
@@ -46,7 +46,7 @@ fn print_demo(config: &Config, application: &Application) {
             wid: Some(demo::WORLD.parse().ok()?),
         })
     })();
-    let Some(token) = claims.and_then(|claims| token::sign(config, &claims, DAY).ok()) else {
+    let Some(token) = claims.and_then(|claims| token::sign_token(config, &claims, DEMO_TOKEN_TTL).ok()) else {
         return;
     };
     let address = application.address();

@@ -8,21 +8,21 @@ use super::block_on;
 use crate::{app, calibrate, config::Config};
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct CalibrateArgs {
     /// Labelled pairs of your own, in the format of config/calibration/pairs.tsv.
     #[arg(long, value_name = "FILE")]
     pairs: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &CalibrateArgs, config: &Config) -> anyhow::Result<()> {
     block_on(async {
         let embedder = app::uncalibrated_embedder(config).await?;
         let report = match &args.pairs {
             Some(path) => {
                 let pairs = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-                calibrate::measure_on(embedder.as_ref(), &pairs).await?
+                calibrate::measure_pairs(embedder.as_ref(), &pairs).await?
             }
-            None => calibrate::measure(embedder.as_ref()).await?,
+            None => calibrate::measure_shipped_pairs(embedder.as_ref()).await?,
         };
         println!("{report}");
         Ok(())

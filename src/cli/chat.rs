@@ -13,24 +13,24 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use self::{connection::Connection, inspect::Inspector};
+use self::{connection::ChatSocket, inspect::Inspector};
 use super::{banner::DEMO_PLAYER, block_on, token};
 use crate::{
     app::demo,
-    config::{Config, Listen},
+    config::{Config, ListenAddress},
     ids::{NpcId, PlayerId, TenantId, WorldId},
-    tenancy::{Role, auth::Claims},
+    tenancy::{Role, auth::TokenClaims},
 };
 
 /// The `event_id` of interrupts.
-const CUT: &str = "cut";
+const INTERRUPT_EVENT_ID: &str = "cut";
 /// How often one line is said again, and the longest wait between.
 const MAX_WAITS: usize = 20;
 const MAX_WAIT: Duration = Duration::from_mins(1);
 const TOKEN_LIFE: Duration = Duration::from_hours(24);
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct ChatArgs {
     /// The NPC to talk with.
     #[arg(long, default_value = demo::ENGLISH_NPC)]
     npc: NpcId,
@@ -51,10 +51,10 @@ pub(super) struct Args {
     token: Option<String>,
 }
 
-pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &ChatArgs, config: &Config) -> anyhow::Result<()> {
     block_on(async {
         let base = base_url(args, config)?;
-        let claims = |role, player: Option<PlayerId>| Claims {
+        let claims = |role, player: Option<PlayerId>| TokenClaims {
             sub: args.player.to_string(),
             tid: args.tenant.clone(),
             role,
@@ -64,19 +64,19 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
         let (token, backend) = match &args.token {
             Some(token) => (token.clone(), None),
             None => (
-                token::sign(config, &claims(Role::Player, Some(args.player.clone())), TOKEN_LIFE)?,
-                Some(token::sign(config, &claims(Role::Backend, None), TOKEN_LIFE)?),
+                token::sign_token(config, &claims(Role::Player, Some(args.player.clone())), TOKEN_LIFE)?,
+                Some(token::sign_token(config, &claims(Role::Backend, None), TOKEN_LIFE)?),
             ),
         };
-        let mut connection = Connection::open(&base, &token).await?;
-        let session = create(&mut connection, args).await?;
+        let mut connection = ChatSocket::open_socket(&base, &token).await?;
+        let session = create_session(&mut connection, args).await?;
         let inspector = Inspector::new(
             base,
             backend,
             (args.world.clone(), args.npc.clone(), args.player.clone()),
             session.clone(),
         )?;
-        let mut chat = Chat {
+        let mut chat = ChatClient {
             connection,
             inspector,
             npc: args.npc.to_string(),
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
             spoken: 0,
             leaving: false,
         };
-        let ended = chat.talk().await;
+        let ended = chat.run_conversation().await;
         if chat.leaving && ended.is_ok() {
             // A read of the terminal cannot be called off, and the runtime would wait for it.
             std::process::exit(0);
@@ -95,11 +95,16 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
     })
 }
 
-fn base_url(args: &Args, config: &Config) -> anyhow::Result<String> {
+fn base_url(args: &ChatArgs, config: &Config) -> anyhow::Result<String> {
     let base = if let Some(url) = &args.url {
         url.replacen("ws", "http", usize::from(url.starts_with("ws")))
     } else {
-        let mut address = config.server.listen.parse::<Listen>().map_err(anyhow::Error::msg)?.0;
+        let mut address = config
+            .server
+            .listen
+            .parse::<ListenAddress>()
+            .map_err(anyhow::Error::msg)?
+            .0;
         if address.ip().is_unspecified() {
             address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
         }
@@ -111,9 +116,9 @@ fn base_url(args: &Args, config: &Config) -> anyhow::Result<String> {
     Ok(base.trim_end_matches("/v1/ws").trim_end_matches('/').to_owned())
 }
 
-async fn create(connection: &mut Connection, args: &Args) -> anyhow::Result<String> {
+async fn create_session(connection: &mut ChatSocket, args: &ChatArgs) -> anyhow::Result<String> {
     connection
-        .send(&json!({
+        .send_event(&json!({
             "type": "session.create",
             "event_id": "create",
             "world_id": args.world,
@@ -122,8 +127,8 @@ async fn create(connection: &mut Connection, args: &Args) -> anyhow::Result<Stri
         }))
         .await?;
     loop {
-        let event = connection.next().await?;
-        match kind(&event) {
+        let event = connection.next_event().await?;
+        match event_type(&event) {
             "session.created" => {
                 let id = event["session_id"].as_str().context("the server sent no session id")?;
                 return Ok(id.to_owned());
@@ -135,14 +140,14 @@ async fn create(connection: &mut Connection, args: &Args) -> anyhow::Result<Stri
 }
 
 /// What came of a line.
-enum Said {
+enum SayOutcome {
     Answered(bool),
     /// The server takes it after this long.
     TooSoon(Duration),
 }
 
-struct Chat {
-    connection: Connection,
+struct ChatClient {
+    connection: ChatSocket,
     inspector: Inspector,
     npc: String,
     session: String,
@@ -154,8 +159,8 @@ struct Chat {
     leaving: bool,
 }
 
-impl Chat {
-    async fn talk(&mut self) -> anyhow::Result<()> {
+impl ChatClient {
+    async fn run_conversation(&mut self) -> anyhow::Result<()> {
         if self.interactive {
             println!("You talk with {}. /help lists the commands, /quit ends.", self.npc);
         }
@@ -172,19 +177,19 @@ impl Chat {
                      Ctrl-C         cuts the running reply; here, or twice, it ends as /quit does",
                     self.npc
                 ),
-                Some("/trace") => self.report(|i| Box::pin(i.trace())).await,
+                Some("/trace") => self.print_inspection(|i| Box::pin(i.describe_last_turn())).await,
                 Some("/facts") => {
                     let query = line["/facts".len()..].trim().to_owned();
-                    self.report(move |i| Box::pin(i.facts(query))).await;
+                    self.print_inspection(move |i| Box::pin(i.describe_facts(query))).await;
                 }
                 Some(word) if word.starts_with('/') => println!("There is no command {word}; /help lists them."),
-                Some(_) => failed = !self.say_when_allowed(line).await?,
+                Some(_) => failed = !self.say_with_retries(line).await?,
             }
             if self.leaving {
                 break;
             }
         }
-        self.connection.close().await;
+        self.connection.close_socket().await;
         if failed && !self.interactive {
             bail!("the last thing said was not answered");
         }
@@ -207,9 +212,9 @@ impl Chat {
                     self.leaving = true;
                     return Ok(None);
                 }
-                event = self.connection.next() => {
+                event = self.connection.next_event() => {
                     let event = event?;
-                    if kind(&event) == "server.draining" {
+                    if event_type(&event) == "server.draining" {
                         println!("\n(the server is shutting down)");
                     }
                 }
@@ -218,11 +223,11 @@ impl Chat {
     }
 
     /// Speaks a line, and again when the server asked to wait first. Whether it was answered.
-    async fn say_when_allowed(&mut self, line: &str) -> anyhow::Result<bool> {
+    async fn say_with_retries(&mut self, line: &str) -> anyhow::Result<bool> {
         for _ in 0..MAX_WAITS {
-            match self.say(line).await? {
-                Said::Answered(answered) => return Ok(answered),
-                Said::TooSoon(wait) => {
+            match self.say_line(line).await? {
+                SayOutcome::Answered(answered) => return Ok(answered),
+                SayOutcome::TooSoon(wait) => {
                     println!(
                         "(too fast for this server; saying it again in {:.1} s)",
                         wait.as_secs_f64()
@@ -236,11 +241,11 @@ impl Chat {
     }
 
     /// Speaks a line and shows the reply as it comes, up to its commit.
-    async fn say(&mut self, line: &str) -> anyhow::Result<Said> {
+    async fn say_line(&mut self, line: &str) -> anyhow::Result<SayOutcome> {
         self.spoken += 1;
         let re = format!("say-{}", self.spoken);
         self.connection
-            .send(&json!({
+            .send_event(&json!({
                 "type": "player.say",
                 "event_id": re,
                 "session_id": self.session,
@@ -253,26 +258,26 @@ impl Chat {
         let mut outcome = None;
         loop {
             let event = tokio::select! {
-                event = self.connection.next() => event?,
+                event = self.connection.next_event() => event?,
                 pressed = tokio::signal::ctrl_c() => {
                     pressed?;
                     if cut {
                         println!();
                         self.leaving = true;
-                        return Ok(Said::Answered(true));
+                        return Ok(SayOutcome::Answered(true));
                     }
                     cut = true;
                     self.connection
-                        .send(&json!({
+                        .send_event(&json!({
                             "type": "player.interrupt",
-                            "event_id": CUT,
+                            "event_id": INTERRUPT_EVENT_ID,
                             "session_id": self.session,
                         }))
                         .await?;
                     continue;
                 }
             };
-            match kind(&event) {
+            match event_type(&event) {
                 "reply.delta" => {
                     if shown == 0 {
                         print!("{}> ", self.npc);
@@ -294,23 +299,23 @@ impl Chat {
                         _ => println!("{rest} -"),
                     }
                     outcome = Some(event["status"] == "completed");
-                    if commits(&event) {
+                    if will_be_committed(&event) {
                         self.inspector.turn = event["turn"].as_u64();
                     } else {
-                        return Ok(Said::Answered(false));
+                        return Ok(SayOutcome::Answered(false));
                     }
                 }
-                "turn.committed" => return Ok(Said::Answered(outcome.unwrap_or(true))),
+                "turn.committed" => return Ok(SayOutcome::Answered(outcome.unwrap_or(true))),
                 // Nothing ran any more, or not yet: the reply decides, and may be cut again.
-                "error" if event["re"] == CUT => cut = false,
+                "error" if event["re"] == INTERRUPT_EVENT_ID => cut = false,
                 // What is still told about an earlier line is not this one's end.
                 "error" if event["re"].as_str().is_some_and(|of| of != re) => {}
                 "error" => {
-                    if let Some(wait) = wait_for(&event["error"]) {
-                        return Ok(Said::TooSoon(wait));
+                    if let Some(wait) = retry_delay(&event["error"]) {
+                        return Ok(SayOutcome::TooSoon(wait));
                     }
                     println!("({})", error_text(&event["error"]));
-                    return Ok(Said::Answered(false));
+                    return Ok(SayOutcome::Answered(false));
                 }
                 "session.closed" => bail!("the session was closed: {}", event["reason"]),
                 _ => {}
@@ -319,7 +324,7 @@ impl Chat {
     }
 
     /// Prints what the inspector finds; a failure is printed too, and the conversation goes on.
-    async fn report<F>(&self, ask: F)
+    async fn print_inspection<F>(&self, ask: F)
     where
         F: for<'a> FnOnce(&'a Inspector) -> std::pin::Pin<Box<dyn Future<Output = anyhow::Result<String>> + 'a>>,
     {
@@ -332,7 +337,7 @@ impl Chat {
 
 /// Whether a `turn.committed` follows this `reply.done`: a turn that failed, or was cut before its
 /// first word, is not kept.
-fn commits(done: &Value) -> bool {
+fn will_be_committed(done: &Value) -> bool {
     match done["status"].as_str() {
         Some("failed") => false,
         Some("interrupted") => done["text"].as_str().is_some_and(|text| !text.is_empty()),
@@ -341,14 +346,14 @@ fn commits(done: &Value) -> bool {
 }
 
 /// How long a refusal asks to wait before the same line may be said; `None` if waiting does not help.
-fn wait_for(error: &Value) -> Option<Duration> {
+fn retry_delay(error: &Value) -> Option<Duration> {
     let millis = error["retry_after_ms"]
         .as_u64()
         .filter(|_| error["code"] == "rate_limited")?;
     Some(Duration::from_millis(millis).min(MAX_WAIT))
 }
 
-fn kind(event: &Value) -> &str {
+fn event_type(event: &Value) -> &str {
     event["type"].as_str().unwrap_or_default()
 }
 
@@ -365,15 +370,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_cut_before_its_first_word_ends_the_turn() {
-        assert!(!commits(&json!({"status": "interrupted", "text": ""})));
-        assert!(!commits(&json!({"status": "failed", "text": ""})));
-        assert!(commits(&json!({"status": "interrupted", "text": "Well"})));
-        assert!(commits(&json!({"status": "completed", "text": ""})));
+    fn chat_turn_ends_when_a_reply_is_cut_before_its_first_word() {
+        assert!(!will_be_committed(&json!({"status": "interrupted", "text": ""})));
+        assert!(!will_be_committed(&json!({"status": "failed", "text": ""})));
+        assert!(will_be_committed(&json!({"status": "interrupted", "text": "Well"})));
+        assert!(will_be_committed(&json!({"status": "completed", "text": ""})));
     }
 
     #[test]
-    fn only_a_rate_limit_is_waited_out() {
+    fn chat_retries_only_after_a_rate_limit() {
         let cases = [
             (json!({"code": "rate_limited", "retry_after_ms": 250}), Some(250)),
             (json!({"code": "rate_limited", "retry_after_ms": 900_000}), Some(60_000)),
@@ -381,7 +386,7 @@ mod tests {
             (json!({"code": "overloaded", "retry_after_ms": 250}), None),
         ];
         for (error, millis) in cases {
-            assert_eq!(wait_for(&error), millis.map(Duration::from_millis), "{error}");
+            assert_eq!(retry_delay(&error), millis.map(Duration::from_millis), "{error}");
         }
     }
 }

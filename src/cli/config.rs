@@ -1,18 +1,18 @@
 //! `colloquy config`: the settings there are, and whether those given are right.
 
-use crate::config::{Config, DEFAULTS, Sources};
+use crate::config::{Config, ConfigSources, DEFAULTS};
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct ConfigArgs {
     /// Only check the settings of this environment.
     #[arg(long)]
     check: bool,
 }
 
-pub(super) fn run(args: &Args, sources: &Sources) -> anyhow::Result<()> {
+pub(super) fn run(args: &ConfigArgs, sources: &ConfigSources) -> anyhow::Result<()> {
     if args.check {
         // The parts of a URL that only its store can judge, and what is in a file.
-        crate::app::check(&Config::load(sources)?)?;
+        crate::app::check_config(&Config::load(sources)?)?;
         println!("the configuration is valid");
     } else {
         super::print_text(DEFAULTS)?;
@@ -26,13 +26,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_ledger_would_refuse_is_not_valid() {
+    fn config_rejected_by_the_ledger_is_invalid() {
         let check = |url: &str| {
-            let sources = Sources {
+            let sources = ConfigSources {
                 env: vec![("COLLOQUY__LEDGER__URL".to_owned(), url.to_owned())],
-                ..Sources::default()
+                ..ConfigSources::default()
             };
-            run(&Args { check: true }, &sources)
+            run(&ConfigArgs { check: true }, &sources)
         };
         for url in [
             "postgres://u:hidden@/x y",
@@ -49,13 +49,13 @@ mod tests {
     }
 
     #[test]
-    fn a_vocabulary_that_is_missing_or_broken_is_named_with_its_setting() {
+    fn vocabulary_file_missing_or_broken_is_named_with_its_setting() {
         let check = |path: &std::path::Path| {
-            let sources = Sources {
+            let sources = ConfigSources {
                 env: vec![("COLLOQUY__LLM__TOKENIZER_FILE".to_owned(), path.display().to_string())],
-                ..Sources::default()
+                ..ConfigSources::default()
             };
-            format!("{:#}", run(&Args { check: true }, &sources).unwrap_err())
+            format!("{:#}", run(&ConfigArgs { check: true }, &sources).unwrap_err())
         };
         let dir = tempfile::tempdir().unwrap();
         let broken = dir.path().join("tokenizer.json");

@@ -4,12 +4,12 @@
 //! touched. `docs/eval.md` explains the format and how to read the figures.
 
 mod chart;
+mod eval_set;
 mod measures;
 mod memo;
-mod paired;
 mod progress;
 mod report;
-mod set;
+mod significance;
 mod table;
 mod trial;
 
@@ -18,18 +18,18 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use self::{
-    report::{Report, Run, Settings},
-    set::EvalSet,
-    trial::{Asked, Trial},
+    eval_set::EvalSet,
+    report::{EvalReport, EvalRun, EvalSettings},
+    trial::{EvalTrial, QuestionOutcome},
 };
 use super::{block_on, print_text};
 use crate::{
-    config::{Config, Sources},
+    config::{Config, ConfigSources},
     telemetry,
 };
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct EvalArgs {
     /// Facts and questions as JSON Lines (docs/eval.md); without one, the set that ships with the server.
     #[arg(value_name = "FILE")]
     set: Option<PathBuf>,
@@ -54,72 +54,75 @@ pub(super) struct Args {
 }
 
 /// The set that ships with the server.
-const SHIPPED: &str = include_str!("../../config/eval/memories.jsonl");
+const SHIPPED_SET: &str = include_str!("../../config/eval/memories.jsonl");
 const SHIPPED_NAME: &str = "config/eval/memories.jsonl";
 
-pub(super) fn run(args: &Args, sources: &Sources) -> anyhow::Result<()> {
+pub(super) fn run(args: &EvalArgs, sources: &ConfigSources) -> anyhow::Result<()> {
     let configured = |over: Option<&PathBuf>| -> anyhow::Result<Config> {
         let mut sources = sources.clone();
-        sources.over = over.cloned();
+        sources.override_file = over.cloned();
         Ok(Config::load(&sources)?)
     };
     let first = configured(args.settings.as_ref())?;
     let second = args.against.as_ref().map(|path| configured(Some(path))).transpose()?;
     telemetry::start_logging(&first.telemetry.log, first.telemetry.format)?;
     let (name, set) = match &args.set {
-        Some(path) => (path.display().to_string(), set::read(path)?),
-        None => (SHIPPED_NAME.to_owned(), set::parse(SHIPPED).context(SHIPPED_NAME)?),
+        Some(path) => (path.display().to_string(), eval_set::read_set(path)?),
+        None => (
+            SHIPPED_NAME.to_owned(),
+            eval_set::parse_set(SHIPPED_SET).context(SHIPPED_NAME)?,
+        ),
     };
     let k = usize::from(args.k);
     let report = block_on(async {
-        let (settings, asked) = ask(&set, &first, args.settings.as_deref(), k, true).await?;
+        let (settings, asked) = run_trial(&set, &first, args.settings.as_deref(), k, true).await?;
         let other = match &second {
-            Some(config) => Some(ask(&set, config, args.against.as_deref(), k, false).await?),
+            Some(config) => Some(run_trial(&set, config, args.against.as_deref(), k, false).await?),
             None => None,
         };
-        let against = other.as_ref().map(|(settings, asked)| Run {
+        let against = other.as_ref().map(|(settings, asked)| EvalRun {
             settings: settings.clone(),
             asked,
         });
-        let run = Run {
+        let run = EvalRun {
             settings,
             asked: &asked,
         };
-        anyhow::Ok(Report::of(name, &set, k, run, against))
+        anyhow::Ok(EvalReport::from_runs(name, &set, k, run, against))
     })?;
-    print_text(&table::table(&report))?;
-    print_text(&table::misses(&report, args.misses))?;
+    print_text(&table::render_tables(&report))?;
+    print_text(&table::render_misses(&report, args.misses))?;
     if let Some(path) = &args.json {
-        write(path, serde_json::to_string_pretty(&report)? + "\n")?;
+        write_file(path, serde_json::to_string_pretty(&report)? + "\n")?;
     }
     if let Some(path) = &args.svg {
-        write(path, chart::svg(&report))?;
+        write_file(path, chart::render_svg(&report))?;
     }
     Ok(())
 }
 
-fn write(path: &Path, text: String) -> anyhow::Result<()> {
+fn write_file(path: &Path, text: String) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Asks the set under one configuration, on stores of its own.
-async fn ask(
+async fn run_trial(
     set: &EvalSet,
     config: &Config,
     file: Option<&Path>,
     k: usize,
     factors: bool,
-) -> anyhow::Result<(Settings, Vec<Asked>)> {
+) -> anyhow::Result<(EvalSettings, Vec<QuestionOutcome>)> {
     let folder = tempfile::tempdir().context("cannot make a folder for the throw-away ledger")?;
-    let trial = Trial::open(config, folder.path(), set).await?;
-    let recall = config.dialogue().recall;
-    let settings = Settings {
+    let trial = EvalTrial::open_in_folder(config, folder.path(), set).await?;
+    let recall = config.dialogue_settings().recall;
+    let settings = EvalSettings {
         name: file.map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string()),
-        embedder: trial.embedder(),
+        embedder: trial.embedder_model(),
         weights: recall.weights,
         recency_lambda_per_day: recall.recency_lambda_per_day,
     };
-    let asked = trial.ask(set, k, factors).await?;
+    let asked = trial.run_set(set, k, factors).await?;
     Ok((settings, asked))
 }
 
@@ -131,8 +134,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_set_is_large_and_half_korean() {
-        let set = set::parse(SHIPPED).unwrap();
+    fn shipped_eval_set_is_large_and_half_korean() {
+        let set = eval_set::parse_set(SHIPPED_SET).unwrap();
         let of = |language: &str, rows: &[&str]| rows.iter().filter(|row| **row == language).count();
         let facts: Vec<&str> = set.facts.iter().map(|fact| fact.language.as_str()).collect();
         let questions: Vec<&str> = set
@@ -156,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_set_has_questions_of_every_class_and_says_nothing_twice() {
-        let set = set::parse(SHIPPED).unwrap();
+    fn shipped_eval_set_has_every_question_class_and_no_duplicates() {
+        let set = eval_set::parse_set(SHIPPED_SET).unwrap();
         let mut tags: BTreeMap<&str, usize> = BTreeMap::new();
         for question in &set.questions {
             assert!(!question.tags.is_empty(), "{} has no tag", question.id);

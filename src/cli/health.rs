@@ -10,11 +10,11 @@ use anyhow::{Context, bail};
 use super::block_on;
 use crate::{
     adapters::openai::install_crypto,
-    config::{Config, Listen},
+    config::{Config, ListenAddress},
 };
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct HealthArgs {
     /// The server's address; by default the one this configuration listens on.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -27,10 +27,10 @@ pub(super) struct Args {
 }
 
 /// Ends in peace if it does; else says what it answered.
-pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &HealthArgs, config: &Config) -> anyhow::Result<()> {
     let base = match &args.url {
         Some(url) => url.trim_end_matches('/').to_owned(),
-        None => here(&config.server.listen)?,
+        None => local_base_url(&config.server.listen)?,
     };
     let url = format!("{base}{}", if args.live { "/healthz" } else { "/readyz" });
     install_crypto();
@@ -53,8 +53,8 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
 }
 
 /// The server's address as this machine reaches it: one that listens everywhere does so on loopback, too.
-fn here(listen: &str) -> anyhow::Result<String> {
-    let Listen(mut address) = listen.parse().map_err(anyhow::Error::msg)?;
+fn local_base_url(listen: &str) -> anyhow::Result<String> {
+    let ListenAddress(mut address) = listen.parse().map_err(anyhow::Error::msg)?;
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -66,18 +66,18 @@ fn here(listen: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::here;
+    use super::local_base_url;
 
     #[test]
-    fn a_server_that_listens_everywhere_is_asked_on_loopback() {
+    fn server_on_all_interfaces_is_probed_on_loopback() {
         for (listen, url) in [
             ("0.0.0.0:8080", "http://127.0.0.1:8080"),
             ("[::]:8080", "http://[::1]:8080"),
             ("10.1.2.3:80", "http://10.1.2.3:80"),
             ("localhost:81", "http://127.0.0.1:81"),
         ] {
-            assert_eq!(here(listen).unwrap(), url);
+            assert_eq!(local_base_url(listen).unwrap(), url);
         }
-        assert!(here("nowhere").is_err());
+        assert!(local_base_url("nowhere").is_err());
     }
 }

@@ -7,7 +7,7 @@ use crate::{app, config::Config};
 
 pub(super) fn run(config: &Config) -> anyhow::Result<()> {
     let url = config.ledger_name();
-    let version = block_on(app::migrate(config)).with_context(|| format!("cannot migrate {url}"))?;
+    let version = block_on(app::migrate_ledger(config)).with_context(|| format!("cannot migrate {url}"))?;
     println!("{url} is at schema version {version}");
     Ok(())
 }

@@ -3,10 +3,10 @@
 use super::block_on;
 use crate::{
     mock_llm::MockOptions,
-    telemetry::{self, Format},
+    telemetry::{self, LogFormat},
 };
 
 pub(super) fn run(options: MockOptions) -> anyhow::Result<()> {
-    telemetry::start_logging("info", Format::Text)?;
+    telemetry::start_logging("info", LogFormat::Text)?;
     block_on(crate::mock_llm::run(options))
 }

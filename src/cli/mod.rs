@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    config::{Config, Sources},
+    config::{Config, ConfigSources},
     telemetry,
 };
 
@@ -45,7 +45,7 @@ enum Command {
     /// Runs the server (the default).
     Serve,
     /// Asks a server whether it takes new work, and fails if it does not.
-    Health(health::Args),
+    Health(health::HealthArgs),
     /// Brings the ledger's schema up to date, and stops.
     Migrate,
     /// Copies the embedded ledger to a file, while servers use it.
@@ -53,27 +53,27 @@ enum Command {
     /// Puts a copy in the place of the embedded ledger, which no server may use; what was there is kept beside it.
     Restore(backup::RestoreArgs),
     /// Prints a token signed with the server's secret.
-    Token(token::Args),
+    Token(token::TokenArgs),
     /// Talks with an NPC in this terminal.
-    Chat(chat::Args),
+    Chat(chat::ChatArgs),
     /// Rebuilds the search index from the ledger, or checks that nothing is missing.
-    Reindex(reindex::Args),
+    Reindex(reindex::ReindexArgs),
     /// Measures what an embedder's similarities mean, and prints the settings for it.
-    Calibrate(calibrate::Args),
+    Calibrate(calibrate::CalibrateArgs),
     /// Measures how well facts are found, on a set of facts and questions.
-    Eval(eval::Args),
+    Eval(eval::EvalArgs),
     /// Runs an OpenAI-compatible server that needs no model, for tests and load tests.
     MockLlm(crate::mock_llm::MockOptions),
     /// Prints the REST API as OpenAPI, or the socket's as AsyncAPI.
-    Openapi(openapi::Args),
+    Openapi(openapi::OpenapiArgs),
     /// Checks the settings; prints every setting with its default and meaning.
-    Config(config::Args),
+    Config(config::ConfigArgs),
 }
 
 impl Cli {
     /// Runs the command to its end.
     pub fn run(self) -> anyhow::Result<()> {
-        let sources = Sources::of_process(self.config);
+        let sources = ConfigSources::from_process(self.config);
         match self.command.unwrap_or(Command::Serve) {
             // These two need no valid configuration.
             Command::MockLlm(options) => mock_llm::run(options),
@@ -81,19 +81,19 @@ impl Cli {
             Command::Config(args) => config::run(&args, &sources),
             Command::Serve => serve::run(&Config::load(&sources)?),
             Command::Health(args) => health::run(&args, &Config::load(&sources)?),
-            Command::Migrate => migrate::run(&load(&sources)?),
-            Command::Backup(args) => backup::backup(&args, &load(&sources)?),
-            Command::Restore(args) => backup::restore(&args, &load(&sources)?),
-            Command::Token(args) => token::run(&args, &load(&sources)?),
-            Command::Chat(args) => chat::run(&args, &load(&sources)?),
-            Command::Reindex(args) => reindex::run(&args, &load(&sources)?),
+            Command::Migrate => migrate::run(&load_config(&sources)?),
+            Command::Backup(args) => backup::run_backup(&args, &load_config(&sources)?),
+            Command::Restore(args) => backup::run_restore(&args, &load_config(&sources)?),
+            Command::Token(args) => token::run(&args, &load_config(&sources)?),
+            Command::Chat(args) => chat::run(&args, &load_config(&sources)?),
+            Command::Reindex(args) => reindex::run(&args, &load_config(&sources)?),
             Command::Eval(args) => eval::run(&args, &sources),
-            Command::Calibrate(args) => calibrate::run(&args, &load(&sources)?),
+            Command::Calibrate(args) => calibrate::run(&args, &load_config(&sources)?),
         }
     }
 }
 
-fn load(sources: &Sources) -> anyhow::Result<Config> {
+fn load_config(sources: &ConfigSources) -> anyhow::Result<Config> {
     let config = Config::load(sources)?;
     telemetry::start_logging(&config.telemetry.log, config.telemetry.format)?;
     Ok(config)

@@ -3,14 +3,18 @@
 use crate::http::docs;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct OpenapiArgs {
     /// Print the socket's AsyncAPI document instead.
     #[arg(long)]
     socket: bool,
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let document = if args.socket { docs::asyncapi() } else { docs::openapi() };
+pub(super) fn run(args: &OpenapiArgs) -> anyhow::Result<()> {
+    let document = if args.socket {
+        docs::asyncapi_document()
+    } else {
+        docs::openapi_document()
+    };
     super::print_text(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
     Ok(())
 }

@@ -11,19 +11,19 @@ use crate::{
     config::Config,
     dialogue::{
         Services,
-        jobs::{self, Drift},
+        jobs::{self, IndexDrift},
     },
     ids::TenantId,
     ports::{
         clock::{IdSource, SystemClock},
-        ledger::facts::EmbeddedBy,
-        vectors::Prepared,
+        ledger::facts::EmbeddingModelCount,
+        vectors::PrepareOutcome,
     },
     tenancy::TenantScope,
 };
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct ReindexArgs {
     /// Only this tenant.
     #[arg(long)]
     tenant: Option<TenantId>,
@@ -38,29 +38,29 @@ pub(super) struct Args {
     embed: bool,
 }
 
-pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &ReindexArgs, config: &Config) -> anyhow::Result<()> {
     block_on(async {
         let clock = Arc::new(SystemClock);
-        let ids = Arc::new(IdSource::random(clock.clone()));
+        let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
         let services = open_services(config, clock, ids).await?;
-        let outcome = reindex(args, &services).await;
-        services.ledger.maintenance.close().await;
+        let outcome = reindex_tenants(args, &services).await;
+        services.ledger.maintenance.close_connections().await;
         outcome
     })
 }
 
-async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
+async fn reindex_tenants(args: &ReindexArgs, services: &Services) -> anyhow::Result<()> {
     let tenants = match &args.tenant {
-        Some(id) => match services.ledger.tenants.get(id).await? {
+        Some(id) => match services.ledger.tenants.load_tenant(id).await? {
             Some(tenant) => vec![tenant],
             None => bail!("there is no tenant {id}"),
         },
-        None => services.ledger.tenants.all().await?,
+        None => services.ledger.tenants.list_all().await?,
     };
     let index = &services.index;
     if !args.check {
-        jobs::ready_index(services).await?;
-    } else if index.prepare(false).await? == Prepared::Empty {
+        jobs::activate_index(services).await?;
+    } else if index.prepare_index(false).await? == PrepareOutcome::Empty {
         bail!("the index is not in use yet: a server fills it, or `colloquy reindex`");
     }
     let (mut waiting, mut drifted) = (0, 0);
@@ -70,17 +70,21 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
             let embedded = jobs::embed_missing(services, &scope).await?;
             println!("{}: embedded {embedded} facts", tenant.id);
         }
-        let facts = services.ledger.facts.embedded_by(&scope, services.clock.now()).await?;
-        println!("{}: {}", tenant.id, described(&facts));
-        waiting += not_current(&facts);
+        let facts = services
+            .ledger
+            .facts
+            .count_by_embedding_model(&scope, services.clock.now())
+            .await?;
+        println!("{}: {}", tenant.id, describe_embeddings(&facts));
+        waiting += count_not_current(&facts);
         let drift = if args.check {
-            jobs::drift(services, &scope).await?
+            jobs::find_drift(services, &scope).await?
         } else {
-            jobs::reindex(services, &scope).await?
+            jobs::reindex_tenant(services, &scope).await?
         };
         if let Some(drift) = drift {
-            println!("{}: {}", tenant.id, compared(&drift, args.check));
-            drifted += if args.check { drift.count() } else { 0 };
+            println!("{}: {}", tenant.id, describe_drift(&drift, args.check));
+            drifted += if args.check { drift.point_count() } else { 0 };
         }
     }
     if !index.is_shared() {
@@ -100,13 +104,13 @@ async fn reindex(args: &Args, services: &Services) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn not_current(facts: &[EmbeddedBy]) -> u64 {
+fn count_not_current(facts: &[EmbeddingModelCount]) -> u64 {
     facts.iter().filter(|row| !row.current).map(|row| row.facts).sum()
 }
 
 /// `the index had 2 facts missing, 1 stale and 0 that are not valid; put right`
-fn compared(drift: &Drift, only_check: bool) -> String {
-    if drift.count() == 0 {
+fn describe_drift(drift: &IndexDrift, only_check: bool) -> String {
+    if drift.point_count() == 0 {
         return "the index is what the ledger says".to_owned();
     }
     let (verb, end) = if only_check {
@@ -123,7 +127,7 @@ fn compared(drift: &Drift, only_check: bool) -> String {
 }
 
 /// `valid facts: 12 (10 by e5@384, in use; 2 by older@1024)`
-fn described(facts: &[EmbeddedBy]) -> String {
+fn describe_embeddings(facts: &[EmbeddingModelCount]) -> String {
     let all: u64 = facts.iter().map(|row| row.facts).sum();
     if all == 0 {
         return "valid facts: 0".to_owned();
@@ -143,8 +147,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_names_each_model() {
-        let by = |model: Option<&str>, current, facts| EmbeddedBy {
+    fn reindex_count_names_each_model() {
+        let by = |model: Option<&str>, current, facts| EmbeddingModelCount {
             model: model.map(str::to_owned),
             current,
             facts,
@@ -155,10 +159,10 @@ mod tests {
             by(Some("old@8"), false, 2),
         ];
         assert_eq!(
-            described(&facts),
+            describe_embeddings(&facts),
             "valid facts: 13 (1 by no model; 10 by e5@384, in use; 2 by old@8)"
         );
-        assert_eq!(not_current(&facts), 3);
-        assert_eq!(described(&[]), "valid facts: 0");
+        assert_eq!(count_not_current(&facts), 3);
+        assert_eq!(describe_embeddings(&[]), "valid facts: 0");
     }
 }

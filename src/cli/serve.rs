@@ -9,13 +9,13 @@ use crate::{
 
 pub(super) fn run(config: &Config) -> anyhow::Result<()> {
     #[cfg(feature = "failpoints")]
-    crate::failpoint::arm()?;
+    crate::failpoint::arm_from_env()?;
     let settings = &config.telemetry;
-    let _exporting = telemetry::start(&settings.log, settings.format, settings.traces().as_ref())?;
-    descriptors::raise(config);
+    let _exporting = telemetry::start_telemetry(&settings.log, settings.format, settings.trace_export().as_ref())?;
+    descriptors::raise_limit(config);
     block_on(async {
         let application = Application::build(config).await?;
-        banner::print(config, &application);
+        banner::print_banner(config, &application);
         application.run_until_stopped().await
     })
 }

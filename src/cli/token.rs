@@ -12,17 +12,17 @@ use crate::{
     ports::clock::{Clock, SystemClock},
     tenancy::{
         Role,
-        auth::{Claims, mint},
+        auth::{TokenClaims, mint_token},
     },
 };
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct TokenArgs {
     /// The tenant the token is for.
     #[arg(long)]
     tenant: TenantId,
     /// operator, admin, backend, viewer (reads what a backend may read) or player.
-    #[arg(long, value_parser = role)]
+    #[arg(long, value_parser = parse_role)]
     role: Role,
     /// The player; for role player only.
     #[arg(long)]
@@ -31,11 +31,11 @@ pub(super) struct Args {
     #[arg(long)]
     world: Option<WorldId>,
     /// How long it lives: 90s, 30m, 12h, 7d.
-    #[arg(long, default_value = "1h", value_parser = duration)]
+    #[arg(long, default_value = "1h", value_parser = parse_duration)]
     ttl: Duration,
 }
 
-pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &TokenArgs, config: &Config) -> anyhow::Result<()> {
     if (args.role == Role::Player) != args.player.is_some() {
         bail!("--player names the player of a token with --role player, and of no other");
     }
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
             "--world binds a token of a backend, a viewer or a player to one world; others reach all of their tenant"
         );
     }
-    let claims = Claims {
+    let claims = TokenClaims {
         sub: args
             .player
             .as_ref()
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
         pid: args.player.clone(),
         wid: args.world.clone(),
     };
-    println!("{}", sign(config, &claims, args.ttl)?);
+    println!("{}", sign_token(config, &claims, args.ttl)?);
     // The server may be elsewhere, and a ledger that cannot be read here says nothing.
     if matches!(block_on(app::has_tenant(config, &args.tenant)), Ok(false)) {
         eprintln!(
@@ -67,14 +67,14 @@ pub(super) fn run(args: &Args, config: &Config) -> anyhow::Result<()> {
 }
 
 /// Signs `claims` as the server that runs with `config` would.
-pub(super) fn sign(config: &Config, claims: &Claims, ttl: Duration) -> anyhow::Result<String> {
+pub(super) fn sign_token(config: &Config, claims: &TokenClaims, ttl: Duration) -> anyhow::Result<String> {
     let settings = auth_settings(config)?;
-    mint(&settings, claims, ttl, SystemClock.now())
+    mint_token(&settings, claims, ttl, SystemClock.now())
         .map(|token| token.text)
         .context("cannot make a token")
 }
 
-fn role(text: &str) -> Result<Role, String> {
+fn parse_role(text: &str) -> Result<Role, String> {
     match text {
         "operator" => Ok(Role::Operator),
         "admin" => Ok(Role::Admin),
@@ -85,7 +85,7 @@ fn role(text: &str) -> Result<Role, String> {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || "must be a number and s, m, h or d, such as 90s or 12h".to_owned();
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {
@@ -108,10 +108,10 @@ mod tests {
 
     #[test]
     fn durations_have_a_unit_and_bounds() {
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("1h"), Ok(Duration::from_hours(1)));
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_hours(1)));
         for bad in ["", "h", "1", "1w", "-1h", "0s", "1.5h", "99999999999999999d", "1시"] {
-            assert!(duration(bad).is_err(), "{bad}");
+            assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }
 }

@@ -8,11 +8,11 @@ use figment::{
     value::{Dict, Map, Num, Value},
 };
 
-use super::{DEFAULTS, ENV_PREFIX, Fault, Sources};
+use super::{ConfigFault, ConfigSources, DEFAULTS, ENV_PREFIX};
 
 /// The type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SettingKind {
     Text,
     Switch,
     Integer,
@@ -20,8 +20,8 @@ pub(super) enum Kind {
     List,
 }
 
-impl Kind {
-    fn of(value: &Value) -> Option<Self> {
+impl SettingKind {
+    fn of_value(value: &Value) -> Option<Self> {
         Some(match value {
             Value::String(..) | Value::Char(..) => Self::Text,
             Value::Bool(..) => Self::Switch,
@@ -32,10 +32,10 @@ impl Kind {
         })
     }
     /// Whether a value of type `given` can stand here.
-    pub(super) fn takes(self, given: Self) -> bool {
+    pub(super) fn accepts_kind(self, given: Self) -> bool {
         self == given || (self == Self::Number && given == Self::Integer)
     }
-    pub(super) fn describe(self) -> &'static str {
+    pub(super) fn describe_kind(self) -> &'static str {
         match self {
             Self::Text => "a text",
             Self::Switch => "true or false",
@@ -48,63 +48,63 @@ impl Kind {
 
 /// Keys that have no default and are therefore not in the defaults file (there as comments).
 /// `*` stands for any name.
-const WITHOUT_DEFAULT: &[(&str, Kind)] = &[
-    ("auth.issuers.*.iss", Kind::Text),
-    ("auth.issuers.*.jwks_file", Kind::Text),
-    ("auth.issuers.*.public_key_file", Kind::Text),
-    ("auth.issuers.*.public_key_kid", Kind::Text),
-    ("auth.issuers.*.tenants", Kind::List),
-    ("auth.issuers.*.roles", Kind::List),
-    ("llm.endpoints.*.base_url", Kind::Text),
-    ("llm.endpoints.*.api_key", Kind::Text),
-    ("llm.endpoints.*.supports_json_schema", Kind::Switch),
-    ("llm.endpoints.*.explicit_cache_marks", Kind::Switch),
-    ("llm.endpoints.*.max_completion_tokens", Kind::Switch),
-    ("llm.endpoints.*.concurrency", Kind::Integer),
-    ("embedder.calibration.floor", Kind::Number),
-    ("embedder.calibration.ceiling", Kind::Number),
-    ("embedder.calibration.answer", Kind::Number),
-    ("embedder.calibration.same", Kind::Number),
-    ("embedder.calibration.related", Kind::Number),
+const KEYS_WITHOUT_DEFAULT: &[(&str, SettingKind)] = &[
+    ("auth.issuers.*.iss", SettingKind::Text),
+    ("auth.issuers.*.jwks_file", SettingKind::Text),
+    ("auth.issuers.*.public_key_file", SettingKind::Text),
+    ("auth.issuers.*.public_key_kid", SettingKind::Text),
+    ("auth.issuers.*.tenants", SettingKind::List),
+    ("auth.issuers.*.roles", SettingKind::List),
+    ("llm.endpoints.*.base_url", SettingKind::Text),
+    ("llm.endpoints.*.api_key", SettingKind::Text),
+    ("llm.endpoints.*.supports_json_schema", SettingKind::Switch),
+    ("llm.endpoints.*.explicit_cache_marks", SettingKind::Switch),
+    ("llm.endpoints.*.max_completion_tokens", SettingKind::Switch),
+    ("llm.endpoints.*.concurrency", SettingKind::Integer),
+    ("embedder.calibration.floor", SettingKind::Number),
+    ("embedder.calibration.ceiling", SettingKind::Number),
+    ("embedder.calibration.answer", SettingKind::Number),
+    ("embedder.calibration.same", SettingKind::Number),
+    ("embedder.calibration.related", SettingKind::Number),
 ];
 
 /// One value that was set, by its dotted key.
 #[derive(Debug)]
-pub(super) struct Leaf {
+pub(super) struct SettingValue {
     pub key: String,
     pub value: Value,
-    pub kind: Option<Kind>,
+    pub kind: Option<SettingKind>,
     pub source: Option<String>,
 }
 
 /// The merged layers, and the keys there may be.
-pub(super) struct Merged {
+pub(super) struct MergedConfig {
     pub figment: Figment,
-    pub known: BTreeMap<String, Kind>,
-    pub leaves: Vec<Leaf>,
+    pub known: BTreeMap<String, SettingKind>,
+    pub leaves: Vec<SettingValue>,
 }
 
-impl Merged {
+impl MergedConfig {
     /// The merged settings with the defaults in place of `keys`.
-    pub(super) fn without(&self, keys: &[String]) -> Figment {
+    pub(super) fn without_keys(&self, keys: &[String]) -> Figment {
         if keys.is_empty() {
             return self.figment.clone();
         }
         let mut tree = Dict::new();
         for leaf in self.leaves.iter().filter(|leaf| !keys.contains(&leaf.key)) {
-            insert(&mut tree, &leaf.key, leaf.value.clone());
+            insert_at_key(&mut tree, &leaf.key, leaf.value.clone());
         }
         Figment::from(Toml::string(DEFAULTS)).merge(EnvLayer(tree))
     }
     /// The type of the setting `key`, if there is such a setting.
-    pub(super) fn kind_of(&self, key: &str) -> Option<Kind> {
+    pub(super) fn kind_of(&self, key: &str) -> Option<SettingKind> {
         kind_of(&self.known, key)
     }
 }
 
-fn kind_of(known: &BTreeMap<String, Kind>, key: &str) -> Option<Kind> {
+fn kind_of(known: &BTreeMap<String, SettingKind>, key: &str) -> Option<SettingKind> {
     known.get(key).copied().or_else(|| {
-        WITHOUT_DEFAULT
+        KEYS_WITHOUT_DEFAULT
             .iter()
             .find(|(pattern, _)| matches_pattern(pattern, key))
             .map(|(_, kind)| *kind)
@@ -124,55 +124,55 @@ fn matches_pattern(pattern: &str, key: &str) -> bool {
 }
 
 /// Merges defaults, file, environment, and what is over them. Fails only if the file cannot be read as TOML.
-pub(super) fn merge(sources: &Sources) -> Result<Merged, Fault> {
+pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, ConfigFault> {
     let defaults = Figment::from(Toml::string(DEFAULTS));
     let mut known = BTreeMap::new();
-    let tree = defaults.extract::<Dict>().map_err(|e| unreadable(&e))?;
-    flatten("", &tree, &mut |key, value| {
-        if let Some(kind) = Kind::of(value) {
+    let tree = defaults.extract::<Dict>().map_err(|e| unreadable_fault(&e))?;
+    flatten_tree("", &tree, &mut |key, value| {
+        if let Some(kind) = SettingKind::of_value(value) {
             known.insert(key, kind);
         }
     });
 
     let mut figment = defaults;
     if let Some(path) = &sources.file {
-        figment = figment.merge(file(path)?);
+        figment = figment.merge(read_toml_file(path)?);
     } else if let Some(path) = sources.optional_file.as_ref().filter(|path| path.exists()) {
         figment = figment.merge(Toml::file_exact(path));
     }
     figment = figment.merge(EnvLayer::new(&sources.env, &known));
-    if let Some(path) = &sources.over {
-        figment = figment.merge(file(path)?);
+    if let Some(path) = &sources.override_file {
+        figment = figment.merge(read_toml_file(path)?);
     }
 
-    let tree = figment.extract::<Dict>().map_err(|e| unreadable(&e))?;
+    let tree = figment.extract::<Dict>().map_err(|e| unreadable_fault(&e))?;
     let mut leaves = Vec::new();
-    flatten("", &tree, &mut |key, value| {
-        leaves.push(Leaf {
-            kind: Kind::of(value),
+    flatten_tree("", &tree, &mut |key, value| {
+        leaves.push(SettingValue {
+            kind: SettingKind::of_value(value),
             source: figment.get_metadata(value.tag()).map(source_of),
             value: value.clone(),
             key,
         });
     });
-    Ok(Merged { figment, known, leaves })
+    Ok(MergedConfig { figment, known, leaves })
 }
 
 /// A file that must be there.
-fn file(path: &std::path::Path) -> Result<figment::providers::Data<Toml>, Fault> {
-    std::fs::read_to_string(path).map_err(|e| Fault {
+fn read_toml_file(path: &std::path::Path) -> Result<figment::providers::Data<Toml>, ConfigFault> {
+    std::fs::read_to_string(path).map_err(|e| ConfigFault {
         key: String::new(),
         source: None,
-        what: format!("cannot read {}: {e}", path.display()),
+        message: format!("cannot read {}: {e}", path.display()),
     })?;
     Ok(Toml::file_exact(path))
 }
 
-fn unreadable(error: &figment::Error) -> Fault {
-    Fault {
+fn unreadable_fault(error: &figment::Error) -> ConfigFault {
+    ConfigFault {
         key: error.path.join("."),
         source: error.metadata.as_ref().map(source_of),
-        what: without_source(&error.kind.to_string()),
+        message: without_source(&error.kind.to_string()),
     }
 }
 
@@ -200,7 +200,7 @@ pub(super) fn source_of(metadata: &Metadata) -> String {
     }
 }
 
-fn flatten(prefix: &str, tree: &Dict, visit: &mut impl FnMut(String, &Value)) {
+fn flatten_tree(prefix: &str, tree: &Dict, visit: &mut impl FnMut(String, &Value)) {
     for (name, value) in tree {
         let key = if prefix.is_empty() {
             name.clone()
@@ -208,7 +208,7 @@ fn flatten(prefix: &str, tree: &Dict, visit: &mut impl FnMut(String, &Value)) {
             format!("{prefix}.{name}")
         };
         match value {
-            Value::Dict(_, inner) => flatten(&key, inner, visit),
+            Value::Dict(_, inner) => flatten_tree(&key, inner, visit),
             _ => visit(key, value),
         }
     }
@@ -221,34 +221,34 @@ struct EnvLayer(Dict);
 impl EnvLayer {
     const NAME: &'static str = "the environment";
 
-    fn new(env: &[(String, String)], known: &BTreeMap<String, Kind>) -> Self {
+    fn new(env: &[(String, String)], known: &BTreeMap<String, SettingKind>) -> Self {
         let mut root = Dict::new();
         for (name, text) in env {
             let Some(path) = name.strip_prefix(ENV_PREFIX) else {
                 continue;
             };
             let key = path.to_lowercase().replace("__", ".");
-            let value = read_as(kind_of(known, &key), text);
-            insert(&mut root, &key, value);
+            let value = parse_as_kind(kind_of(known, &key), text);
+            insert_at_key(&mut root, &key, value);
         }
         Self(root)
     }
 }
 
-fn read_as(kind: Option<Kind>, text: &str) -> Value {
+fn parse_as_kind(kind: Option<SettingKind>, text: &str) -> Value {
     let trimmed = text.trim();
     match kind {
-        Some(Kind::Switch) => match trimmed.to_ascii_lowercase().as_str() {
+        Some(SettingKind::Switch) => match trimmed.to_ascii_lowercase().as_str() {
             "true" | "1" | "yes" | "on" => Value::from(true),
             "false" | "0" | "no" | "off" => Value::from(false),
             _ => Value::from(text),
         },
-        Some(Kind::Integer | Kind::Number) => trimmed
+        Some(SettingKind::Integer | SettingKind::Number) => trimmed
             .parse::<i64>()
             .map(Value::from)
             .or_else(|_| trimmed.parse::<f64>().map(Value::from))
             .unwrap_or_else(|_| Value::from(text)),
-        Some(Kind::List) => {
+        Some(SettingKind::List) => {
             let inner = trimmed.trim_start_matches('[').trim_end_matches(']');
             let items: Vec<Value> = inner
                 .split(',')
@@ -258,11 +258,11 @@ fn read_as(kind: Option<Kind>, text: &str) -> Value {
                 .collect();
             Value::from(items)
         }
-        Some(Kind::Text) | None => Value::from(text),
+        Some(SettingKind::Text) | None => Value::from(text),
     }
 }
 
-fn insert(tree: &mut Dict, key: &str, value: Value) {
+fn insert_at_key(tree: &mut Dict, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
             tree.insert(key.to_owned(), value);
@@ -273,7 +273,7 @@ fn insert(tree: &mut Dict, key: &str, value: Value) {
                 *entry = Value::from(Dict::new());
             }
             if let Value::Dict(_, inner) = entry {
-                insert(inner, rest, value);
+                insert_at_key(inner, rest, value);
             }
         }
     }

@@ -14,7 +14,7 @@ use std::{fmt, path::PathBuf};
 
 pub use sections::{
     AuthSection, BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName,
-    LedgerSection, Listen, LlmSection, NodeSection, PromptSection, RecallSection, RetrySection, ServerSection,
+    LedgerSection, ListenAddress, LlmSection, NodeSection, PromptSection, RecallSection, RetrySection, ServerSection,
     Synchronous, TaskSection, TasksSection, TelemetrySection, VectorsSection,
 };
 
@@ -26,7 +26,7 @@ pub const ENV_PREFIX: &str = "COLLOQUY__";
 
 /// Where settings come from besides the defaults.
 #[derive(Debug, Clone, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// A file that must be there.
     pub file: Option<PathBuf>,
     /// A file that may be there.
@@ -34,14 +34,14 @@ pub struct Sources {
     /// Variables of the environment; others than `COLLOQUY__…` are ignored.
     pub env: Vec<(String, String)>,
     /// A file that must be there, over everything else: settings to try out.
-    pub over: Option<PathBuf>,
+    pub override_file: Option<PathBuf>,
 }
 
-impl Sources {
+impl ConfigSources {
     /// `--config` or `COLLOQUY_CONFIG` (the argument has both), else `./colloquy.toml`, and the
     /// environment of this process.
     #[must_use]
-    pub fn of_process(file: Option<PathBuf>) -> Self {
+    pub fn from_process(file: Option<PathBuf>) -> Self {
         Self {
             file,
             optional_file: Some(PathBuf::from("colloquy.toml")),
@@ -54,27 +54,27 @@ impl Sources {
                     )
                 })
                 .collect(),
-            over: None,
+            override_file: None,
         }
     }
 }
 
 /// One thing that is wrong with the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ConfigFault {
     /// Dotted key, such as `recall.top_k`; empty when no key is to blame.
     pub key: String,
     /// Where the value came from: the defaults, a file, the environment.
     pub source: Option<String>,
     /// What is wrong and what would be right.
-    pub what: String,
+    pub message: String,
 }
 
 /// Everything that is wrong with the configuration. Holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Faults(pub Vec<Fault>);
+pub struct ConfigFaults(pub Vec<ConfigFault>);
 
-impl fmt::Display for Faults {
+impl fmt::Display for ConfigFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.len() {
             1 => write!(f, "the configuration has a fault:")?,
@@ -89,7 +89,7 @@ impl fmt::Display for Faults {
                 }
                 write!(f, ": ")?;
             }
-            write!(f, "{}", fault.what)?;
+            write!(f, "{}", fault.message)?;
         }
         Ok(())
     }
@@ -100,30 +100,30 @@ impl Config {
     ///
     /// # Errors
     /// Every fault at once: unknown keys, wrong types, values out of range, contradictions.
-    pub fn load(sources: &Sources) -> Result<Self, Faults> {
-        let merged = layers::merge(sources).map_err(|fault| Faults(vec![fault]))?;
+    pub fn load(sources: &ConfigSources) -> Result<Self, ConfigFaults> {
+        let merged = layers::merge_layers(sources).map_err(|fault| ConfigFaults(vec![fault]))?;
         let mut faults = rules::check_keys(&merged);
         // What is wrong by itself is left out here, so that contradictions among the rest show too.
         let wrong: Vec<String> = faults.iter().map(|fault| fault.key.clone()).collect();
-        match merged.without(&wrong).extract::<Self>() {
+        match merged.without_keys(&wrong).extract::<Self>() {
             Ok(config) => {
                 let mut contradictions = Vec::new();
-                rules::check_whole(&config, &mut contradictions);
+                rules::check_consistency(&config, &mut contradictions);
                 contradictions.retain(|fault| !wrong.iter().any(|key| key.starts_with(&fault.key)));
                 faults.append(&mut contradictions);
                 if faults.is_empty() {
                     Ok(config)
                 } else {
-                    Err(Faults(faults))
+                    Err(ConfigFaults(faults))
                 }
             }
             Err(error) => {
-                faults.extend(error.into_iter().map(|e| Fault {
+                faults.extend(error.into_iter().map(|e| ConfigFault {
                     key: e.path.join("."),
                     source: e.metadata.as_ref().map(layers::source_of),
-                    what: e.kind.to_string(),
+                    message: e.kind.to_string(),
                 }));
-                Err(Faults(faults))
+                Err(ConfigFaults(faults))
             }
         }
     }
@@ -133,9 +133,9 @@ impl Config {
     /// # Panics
     /// Never: a test loads them.
     #[must_use]
-    pub fn defaults() -> Self {
+    pub fn embedded_defaults() -> Self {
         #[expect(clippy::expect_used, reason = "the defaults are compiled in and a test loads them")]
-        Self::load(&Sources::default()).expect("the embedded defaults are valid")
+        Self::load(&ConfigSources::default()).expect("the embedded defaults are valid")
     }
 }
 

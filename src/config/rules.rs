@@ -9,10 +9,10 @@ use figment::value::{Num, Value};
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
 
-use super::{Config, Fault, Listen, layers::Merged, ranges::RANGES};
+use super::{Config, ConfigFault, ListenAddress, layers::MergedConfig, ranges::RANGES};
 use crate::telemetry::CAN_EXPORT;
 
-const CHOICES: &[(&str, &[&str])] = &[
+const SETTING_CHOICES: &[(&str, &[&str])] = &[
     ("recall.preset", &["", "four_factor", "rag"]),
     ("ledger.synchronous", &["normal", "full"]),
     ("embedder.input_type", &["none", "field", "prefix"]),
@@ -32,24 +32,24 @@ pub(super) fn range_of(key: &str) -> Option<(f64, f64)> {
 }
 
 /// Checks each key by itself: known, of its type, in its range.
-pub(super) fn check_keys(merged: &Merged) -> Vec<Fault> {
+pub(super) fn check_keys(merged: &MergedConfig) -> Vec<ConfigFault> {
     let mut faults = Vec::new();
     for leaf in &merged.leaves {
         let mut fault = |what: String| {
-            faults.push(Fault {
+            faults.push(ConfigFault {
                 key: leaf.key.clone(),
                 source: leaf.source.clone(),
-                what,
+                message: what,
             });
         };
         let Some(kind) = merged.kind_of(&leaf.key) else {
-            fault(unknown(merged, &leaf.key));
+            fault(unknown_key_message(merged, &leaf.key));
             continue;
         };
         match leaf.kind {
-            Some(given) if kind.takes(given) => {}
+            Some(given) if kind.accepts_kind(given) => {}
             _ => {
-                fault(format!("must be {}", kind.describe()));
+                fault(format!("must be {}", kind.describe_kind()));
                 continue;
             }
         }
@@ -58,7 +58,7 @@ pub(super) fn check_keys(merged: &Merged) -> Vec<Fault> {
         {
             fault(format!("must be from {low} to {high}, not {number}"));
         }
-        if let Some((_, choices)) = CHOICES.iter().find(|(key, _)| *key == leaf.key)
+        if let Some((_, choices)) = SETTING_CHOICES.iter().find(|(key, _)| *key == leaf.key)
             && !leaf.value.as_str().is_some_and(|text| choices.contains(&text))
         {
             fault(format!("must be one of: {}", choices.join(", ")));
@@ -77,7 +77,7 @@ fn as_f64(value: &Value) -> Option<f64> {
     }
 }
 
-fn unknown(merged: &Merged, key: &str) -> String {
+fn unknown_key_message(merged: &MergedConfig, key: &str) -> String {
     let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
     let elsewhere: Vec<&str> = merged
         .known
@@ -102,24 +102,29 @@ fn unknown(merged: &Merged, key: &str) -> String {
 }
 
 /// Checks what must fit together.
-pub(super) fn check_whole(config: &Config, faults: &mut Vec<Fault>) {
+pub(super) fn check_consistency(config: &Config, faults: &mut Vec<ConfigFault>) {
     let mut fault = |key: &str, what: String| {
-        faults.push(Fault {
+        faults.push(ConfigFault {
             key: key.to_owned(),
             source: None,
-            what,
+            message: what,
         });
     };
     check_stores(config, &mut fault);
     check_node(config, &mut fault);
-    auth::check(config, &mut fault);
+    auth::check_auth(config, &mut fault);
     check_models(config, &mut fault);
     check_numbers(config, &mut fault);
     check_traces(config, &mut fault);
 }
 
 fn check_traces(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    if let Some(Err(what)) = config.telemetry.metrics_listen.as_deref().map(str::parse::<Listen>) {
+    if let Some(Err(what)) = config
+        .telemetry
+        .metrics_listen
+        .as_deref()
+        .map(str::parse::<ListenAddress>)
+    {
         fault("telemetry.metrics_listen", what);
     }
     let Some(url) = &config.telemetry.traces_url else {
@@ -199,7 +204,7 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
         }
         return;
     };
-    auth::check_previous("node", node.secret.as_ref(), node.previous_secret.as_ref(), fault);
+    auth::check_previous_secret("node", node.secret.as_ref(), node.previous_secret.as_ref(), fault);
     let plain = url.split_once("://").map_or("", |(_, rest)| rest);
     if !is_http(url) || plain.contains(['/', '?', '#', '@']) {
         fault(
@@ -210,12 +215,12 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
     if node
         .secret
         .as_ref()
-        .is_none_or(|secret| secret.expose_secret().len() < SECRET_BYTES)
+        .is_none_or(|secret| secret.expose_secret().len() < MIN_SECRET_BYTES)
     {
         fault(
             "node.secret",
             format!(
-                "must have at least {SECRET_BYTES} bytes, the same on every node: nodes sign what they tell each other with it"
+                "must have at least {MIN_SECRET_BYTES} bytes, the same on every node: nodes sign what they tell each other with it"
             ),
         );
     }
@@ -235,14 +240,14 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
 }
 
 /// RFC 7518 §3.2: an HS256 key has at least as many bits as the hash.
-const SECRET_BYTES: usize = 32;
+const MIN_SECRET_BYTES: usize = 32;
 
 /// Models that may be called and have no price, each once.
-fn unpriced(config: &Config) -> BTreeSet<&str> {
+fn unpriced_models(config: &Config) -> BTreeSet<&str> {
     let llm = &config.llm;
     let routes = llm
         .tasks
-        .all()
+        .named_tasks()
         .into_iter()
         .flat_map(|(_, task)| task.model.iter().chain(&task.fallback));
     let called = routes
@@ -264,7 +269,7 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
         fault("llm.base_url", not_http.into());
     }
     match (&llm.base_url, &llm.model) {
-        (Some(_), None) if llm.tasks.all().iter().any(|(_, task)| task.model.is_none()) => fault(
+        (Some(_), None) if llm.tasks.named_tasks().iter().any(|(_, task)| task.model.is_none()) => fault(
             "llm.model",
             "must be set when llm.base_url is, unless every llm.tasks.* names a model".into(),
         ),
@@ -284,7 +289,7 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
             fault(&format!("{key}.base_url"), not_http.into());
         }
     }
-    for (name, task) in llm.tasks.all() {
+    for (name, task) in llm.tasks.named_tasks() {
         let chain = task.model.iter().chain(&task.fallback);
         for model in chain {
             if llm.base_url.is_none() && model != "scripted" && llm.endpoint_of(model).0.is_none() {
@@ -304,7 +309,7 @@ fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
         }
     }
     if config.budgets.cost_per_day > 0.0 {
-        for model in unpriced(config) {
+        for model in unpriced_models(config) {
             fault(
                 "budgets.cost_per_day",
                 format!("needs a price of `{model}` in llm.prices"),

@@ -25,7 +25,7 @@ use crate::{
         calibration::Calibration,
         scoring::{RecallPreset, RecallWeights},
     },
-    telemetry::{Format, TraceExport},
+    telemetry::{LogFormat, TraceExport},
     tenancy::{
         auth::{AuthSettings, IssuerSettings},
         limits::LimitSettings,
@@ -67,15 +67,15 @@ pub struct Config {
 impl Config {
     /// The numbers the use cases work with.
     #[must_use]
-    pub fn dialogue(&self) -> DialogueSettings {
+    pub fn dialogue_settings(&self) -> DialogueSettings {
         DialogueSettings {
             turn: self.turn.clone(),
-            prompt: self.prompt.settings(),
-            recall: self.recall.settings(),
+            prompt: self.prompt.to_settings(),
+            recall: self.recall.to_settings(),
             scenarios: self.scenarios.clone(),
             summaries: self.summaries.clone(),
             jobs: JobSettings {
-                concurrency: self.jobs_at_once(),
+                concurrency: self.concurrent_jobs(),
                 ..self.jobs.clone()
             },
             conversation: self.conversation.clone(),
@@ -85,7 +85,7 @@ impl Config {
     }
     /// Jobs of one tenant that may run at once: by default as many as may call models, which is what bounds
     /// them; any fewer would only make a slow model slower.
-    fn jobs_at_once(&self) -> usize {
+    fn concurrent_jobs(&self) -> usize {
         match self.jobs.concurrency {
             0 => places_for_jobs(self.llm.tenant_concurrency),
             some => some,
@@ -123,9 +123,9 @@ impl Config {
 
 /// An address to listen on: an IP address or `localhost`, and a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listen(pub SocketAddr);
+pub struct ListenAddress(pub SocketAddr);
 
-impl FromStr for Listen {
+impl FromStr for ListenAddress {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let local = text
@@ -142,7 +142,7 @@ impl FromStr for Listen {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSection {
-    /// Parses as [`Listen`].
+    /// Parses as [`ListenAddress`].
     pub listen: String,
     pub workers: usize,
     pub drain_notice_ms: u64,
@@ -261,7 +261,7 @@ impl AuthSection {
     }
     /// The settings of the authenticator; `generated` stands in when [`Self::needs_secret`].
     #[must_use]
-    pub fn settings(&self, generated: Option<SecretString>) -> AuthSettings {
+    pub fn to_settings(&self, generated: Option<SecretString>) -> AuthSettings {
         AuthSettings {
             hs256_secret: self.hs256_secret.clone().or(generated),
             hs256_previous_secret: self.hs256_previous_secret.clone(),
@@ -334,7 +334,7 @@ pub struct TasksSection {
 impl TasksSection {
     /// Each task with its name.
     #[must_use]
-    pub fn all(&self) -> [(&'static str, &TaskSection); 6] {
+    pub fn named_tasks(&self) -> [(&'static str, &TaskSection); 6] {
         [
             ("reply", &self.reply),
             ("intent", &self.intent),
@@ -363,13 +363,13 @@ pub struct EndpointSection {
     pub base_url: String,
     #[serde(default, deserialize_with = "secret")]
     pub api_key: Option<SecretString>,
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub supports_json_schema: bool,
     #[serde(default)]
     pub explicit_cache_marks: bool,
     #[serde(default)]
     pub max_completion_tokens: bool,
-    #[serde(default = "wide")]
+    #[serde(default = "default_concurrency")]
     pub concurrency: usize,
 }
 
@@ -443,7 +443,7 @@ pub struct PromptSection {
 }
 
 impl PromptSection {
-    fn settings(&self) -> PromptSettings {
+    fn to_settings(&self) -> PromptSettings {
         PromptSettings {
             total_tokens: self.total_tokens,
             acquaintance_tokens: self.acquaintance_tokens,
@@ -484,7 +484,7 @@ pub struct RecallSection {
 }
 
 impl RecallSection {
-    fn settings(&self) -> RecallSettings {
+    fn to_settings(&self) -> RecallSettings {
         RecallSettings {
             weights: self.preset.map_or(self.weights, RecallPreset::weights),
             diversity: self.diversity,
@@ -505,7 +505,7 @@ impl RecallSection {
 #[serde(deny_unknown_fields)]
 pub struct TelemetrySection {
     pub log: String,
-    pub format: Format,
+    pub format: LogFormat,
     #[serde(deserialize_with = "unset_if_empty")]
     pub traces_url: Option<String>,
     #[serde(deserialize_with = "secret")]
@@ -513,7 +513,7 @@ pub struct TelemetrySection {
     pub traces_share: f64,
     pub service_name: String,
     pub tenant_labels: usize,
-    /// Parses as [`Listen`]; unset: `/metrics` is where everything else is.
+    /// Parses as [`ListenAddress`]; unset: `/metrics` is where everything else is.
     #[serde(deserialize_with = "unset_if_empty")]
     pub metrics_listen: Option<String>,
     /// Labels of metrics have the beginning of a tenant's SHA-256 in place of its name.
@@ -523,7 +523,7 @@ pub struct TelemetrySection {
 impl TelemetrySection {
     /// Where traces go, if they do.
     #[must_use]
-    pub fn traces(&self) -> Option<TraceExport> {
+    pub fn trace_export(&self) -> Option<TraceExport> {
         Some(TraceExport {
             url: self.traces_url.clone()?,
             authorization: self.traces_authorization.clone(),
@@ -539,12 +539,12 @@ pub struct DemoSection {
     pub enabled: bool,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 
 /// As `llm.concurrency` by default.
-const fn wide() -> usize {
+const fn default_concurrency() -> usize {
     256
 }
 

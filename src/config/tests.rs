@@ -3,34 +3,34 @@
 use secrecy::ExposeSecret;
 
 use super::{
-    layers::{self, Kind},
+    layers::{self, SettingKind},
     *,
 };
 
-fn with_env(vars: &[(&str, &str)]) -> Sources {
-    Sources {
+fn with_env(vars: &[(&str, &str)]) -> ConfigSources {
+    ConfigSources {
         env: vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-        ..Sources::default()
+        ..ConfigSources::default()
     }
 }
 
-fn faults(vars: &[(&str, &str)]) -> Vec<Fault> {
+fn faults(vars: &[(&str, &str)]) -> Vec<ConfigFault> {
     Config::load(&with_env(vars)).unwrap_err().0
 }
 
-fn keys(faults: &[Fault]) -> Vec<&str> {
+fn keys(faults: &[ConfigFault]) -> Vec<&str> {
     faults.iter().map(|f| f.key.as_str()).collect()
 }
 
 #[test]
-fn the_defaults_are_the_documented_numbers() {
-    let config = Config::defaults();
+fn defaults_match_the_documented_numbers() {
+    let config = Config::embedded_defaults();
     assert_eq!(config.server.listen, "127.0.0.1:8080");
     assert_eq!(config.turn.max_line_chars, 2000);
     assert_eq!(config.actors, crate::actors::ActorSettings::default());
     assert_eq!(config.socket, crate::actors::player_socket::SocketSettings::default());
-    for (task, section) in crate::ports::llm::Task::ALL.iter().zip(config.llm.tasks.all()) {
-        let defaults = crate::dialogue::models::TaskDefaults::of(*task);
+    for (task, section) in crate::ports::llm::Task::ALL.iter().zip(config.llm.tasks.named_tasks()) {
+        let defaults = crate::dialogue::models::TaskDefaults::for_task(*task);
         assert_eq!(task.as_str(), section.0);
         assert_eq!(
             u128::from(section.1.timeout_ms),
@@ -41,7 +41,7 @@ fn the_defaults_are_the_documented_numbers() {
         assert!((section.1.temperature - defaults.temperature).abs() < 1e-6, "{task:?}");
     }
     assert_eq!(
-        config.dialogue().recall.weights,
+        config.dialogue_settings().recall.weights,
         crate::memory::scoring::RecallWeights::FOUR_FACTOR
     );
     assert_eq!(config.ledger_url().expose_secret(), "sqlite://./data/colloquy.db");
@@ -50,10 +50,10 @@ fn the_defaults_are_the_documented_numbers() {
 }
 
 #[test]
-fn every_number_has_a_range_and_every_range_a_number() {
-    let merged = layers::merge(&Sources::default()).unwrap();
+fn numbers_and_ranges_correspond_one_to_one() {
+    let merged = layers::merge_layers(&ConfigSources::default()).unwrap();
     for (key, kind) in &merged.known {
-        if matches!(kind, Kind::Integer | Kind::Number) {
+        if matches!(kind, SettingKind::Integer | SettingKind::Number) {
             assert!(rules::range_of(key).is_some(), "{key} has no range");
         }
     }
@@ -65,7 +65,7 @@ fn every_number_has_a_range_and_every_range_a_number() {
 }
 
 #[test]
-fn every_setting_of_the_defaults_is_explained() {
+fn default_settings_are_all_documented() {
     let mut explained = false;
     for line in DEFAULTS.lines() {
         match line.trim() {
@@ -91,11 +91,11 @@ fn every_setting_of_the_defaults_is_explained() {
 }
 
 #[test]
-fn the_environment_goes_over_the_file_and_the_file_over_the_defaults() {
+fn environment_overrides_file_and_file_overrides_defaults() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("colloquy.toml");
     std::fs::write(&path, "[turn]\nmax_queued = 7\nintent_turns = 5\n").unwrap();
-    let config = Config::load(&Sources {
+    let config = Config::load(&ConfigSources {
         file: Some(path),
         ..with_env(&[("COLLOQUY__TURN__MAX_QUEUED", "9"), ("OTHER__TURN__MAX_QUEUED", "1")])
     })
@@ -133,7 +133,7 @@ fn texts_in_the_environment_stay_texts() {
 }
 
 #[test]
-fn every_fault_is_named_at_once_with_its_key_and_source() {
+fn config_faults_are_all_listed_with_key_and_source() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c.toml");
     std::fs::write(
@@ -141,7 +141,7 @@ fn every_fault_is_named_at_once_with_its_key_and_source() {
         "nonsense = 1\n[turn]\nmax_queue = 1\nmax_line_chars = \"long\"\n[telemetry]\nformat = \"xml\"\n",
     )
     .unwrap();
-    let Faults(found) = Config::load(&Sources {
+    let ConfigFaults(found) = Config::load(&ConfigSources {
         file: Some(path.clone()),
         ..with_env(&[
             ("COLLOQUY__RECALL__TOP_K", "0"),
@@ -166,7 +166,7 @@ fn every_fault_is_named_at_once_with_its_key_and_source() {
             "turn.max_queue",
         ]
     );
-    let text = Faults(found).to_string();
+    let text = ConfigFaults(found).to_string();
     assert!(
         text.contains("8 faults") && text.contains("did you mean server.listen"),
         "{text}"
@@ -182,7 +182,7 @@ fn every_fault_is_named_at_once_with_its_key_and_source() {
 }
 
 #[test]
-fn a_ledger_is_named_without_its_password() {
+fn ledger_url_is_shown_without_its_password() {
     for (url, name) in [
         (
             "postgres://colloquy:p%40ss@db:5432/colloquy?sslmode=require&password=hidden",
@@ -193,7 +193,7 @@ fn a_ledger_is_named_without_its_password() {
         ("postgresql://me:a?hidden@db/colloquy", "postgresql://…"),
         ("sqlite:///srv/a@b.db", "sqlite:///srv/a@b.db"),
     ] {
-        let mut config = Config::defaults();
+        let mut config = Config::embedded_defaults();
         config.ledger.url = Some(url.into());
         assert_eq!(config.ledger_name(), name);
         assert!(!format!("{config:?}").contains("hidden"), "{config:?}");
@@ -201,7 +201,7 @@ fn a_ledger_is_named_without_its_password() {
 }
 
 #[test]
-fn urls_that_cannot_be_read_are_named_without_their_passwords() {
+fn unreadable_urls_are_shown_without_their_passwords() {
     let found = faults(&[
         ("COLLOQUY__LEDGER__URL", "postgres://u:hidden@/x y"),
         ("COLLOQUY__BUFFER__URL", "redis://:hidden@cache:port"),
@@ -224,7 +224,7 @@ fn urls_that_cannot_be_read_are_named_without_their_passwords() {
 }
 
 #[test]
-fn contradictions_are_named_together() {
+fn config_contradictions_are_listed_together() {
     let found = faults(&[
         ("COLLOQUY__RECALL__WEIGHTS__RECENCY", "0.5"),
         ("COLLOQUY__LEDGER__URL", "mysql://db/colloquy"),
@@ -263,13 +263,13 @@ fn contradictions_are_named_together() {
 }
 
 #[test]
-fn qdrant_is_named_without_its_key() {
-    let sources = |url: &str| Sources {
+fn qdrant_is_shown_without_its_api_key() {
+    let sources = |url: &str| ConfigSources {
         env: vec![
             ("COLLOQUY__VECTORS__URL".to_owned(), url.to_owned()),
             ("COLLOQUY__VECTORS__API_KEY".to_owned(), "open sesame".to_owned()),
         ],
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let config = Config::load(&sources("https://qdrant:6334")).unwrap();
     assert!(!config.vectors.is_embedded());
@@ -279,13 +279,13 @@ fn qdrant_is_named_without_its_key() {
 }
 
 #[test]
-fn several_nodes_need_what_they_share() {
+fn cluster_config_requires_shared_stores() {
     let alone = faults(&[
         ("COLLOQUY__NODE__URL", "http://10.0.0.7:8080/colloquy"),
         ("COLLOQUY__NODE__SECRET", "short"),
         ("COLLOQUY__NODE__HEARTBEAT_MS", "4000"),
     ]);
-    let said: Vec<&str> = alone.iter().map(|fault| fault.what.as_str()).collect();
+    let said: Vec<&str> = alone.iter().map(|fault| fault.message.as_str()).collect();
     for needed in [
         "nothing behind it",
         "32 bytes",
@@ -312,15 +312,21 @@ fn several_nodes_need_what_they_share() {
 }
 
 #[test]
-fn a_dead_node_is_taken_over_within_ten_seconds() {
+fn dead_node_is_taken_over_within_ten_seconds() {
     let node = Config::load(&with_env(&[])).unwrap().node;
     // It may have died just after it had said that it lives; and one that is asked may look once more between two beats.
     assert!(node.lease_ms + node.heartbeat_ms <= 10_000, "{node:?}");
 }
 
 #[test]
-fn jobs_run_as_many_at_once_as_may_call_models() {
-    let jobs = |set: &[(&str, &str)]| Config::load(&with_env(set)).unwrap().dialogue().jobs.concurrency;
+fn jobs_run_with_the_concurrency_of_model_calls() {
+    let jobs = |set: &[(&str, &str)]| {
+        Config::load(&with_env(set))
+            .unwrap()
+            .dialogue_settings()
+            .jobs
+            .concurrency
+    };
     assert_eq!(jobs(&[]), 48);
     assert_eq!(jobs(&[("COLLOQUY__LLM__TENANT_CONCURRENCY", "8")]), 6);
     assert_eq!(jobs(&[("COLLOQUY__LLM__TENANT_CONCURRENCY", "1")]), 1);
@@ -328,7 +334,7 @@ fn jobs_run_as_many_at_once_as_may_call_models() {
 }
 
 #[test]
-fn contradictions_show_beside_unknown_keys() {
+fn config_contradictions_are_listed_beside_unknown_keys() {
     let found = faults(&[
         ("COLLOQUY__TURN__NOPE", "1"),
         ("COLLOQUY__RECALL__WEIGHTS__KEYWORD", "7"),
@@ -340,7 +346,7 @@ fn contradictions_show_beside_unknown_keys() {
 }
 
 #[test]
-fn only_a_chosen_secret_may_be_reachable_from_elsewhere() {
+fn public_address_requires_a_chosen_secret() {
     let open = ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:8080");
     assert_eq!(keys(&faults(&[open])), ["server.listen"]);
     assert_eq!(
@@ -357,11 +363,14 @@ fn only_a_chosen_secret_may_be_reachable_from_elsewhere() {
 }
 
 #[test]
-fn metrics_have_an_address_or_none() {
+fn metrics_address_is_optional() {
     let listen = |address| ("COLLOQUY__TELEMETRY__METRICS_LISTEN", address);
     let found = faults(&[listen("somewhere")]);
     assert_eq!(keys(&found), ["telemetry.metrics_listen"]);
-    assert!(found[0].what.contains("must be an IP address and a port"), "{found:?}");
+    assert!(
+        found[0].message.contains("must be an IP address and a port"),
+        "{found:?}"
+    );
     for good in ["", "0.0.0.0:9464", "localhost:0"] {
         Config::load(&with_env(&[listen(good)])).unwrap();
     }
@@ -392,7 +401,7 @@ fn secrets_are_never_printed() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_not_quoted() {
+fn config_file_that_cannot_be_parsed_is_not_quoted() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c.toml");
     for line in [
@@ -402,9 +411,9 @@ fn a_file_that_cannot_be_read_is_not_quoted() {
         "api_key = \"\"\"\n1 hidden-key",
     ] {
         std::fs::write(&path, format!("[llm]\n{line}\n")).unwrap();
-        let error = Config::load(&Sources {
+        let error = Config::load(&ConfigSources {
             file: Some(path.clone()),
-            ..Sources::default()
+            ..ConfigSources::default()
         })
         .unwrap_err()
         .to_string();
@@ -414,10 +423,10 @@ fn a_file_that_cannot_be_read_is_not_quoted() {
 }
 
 #[test]
-fn a_file_that_is_named_must_be_there() {
-    let error = Config::load(&Sources {
+fn config_file_named_explicitly_must_exist() {
+    let error = Config::load(&ConfigSources {
         file: Some("/nowhere/c.toml".into()),
-        ..Sources::default()
+        ..ConfigSources::default()
     })
     .unwrap_err();
     assert!(error.to_string().contains("/nowhere/c.toml"), "{error}");
@@ -425,11 +434,11 @@ fn a_file_that_is_named_must_be_there() {
 
 #[test]
 fn traces_need_an_address_and_a_build_that_sends_them() {
-    assert!(Config::defaults().telemetry.traces().is_none());
+    assert!(Config::embedded_defaults().telemetry.trace_export().is_none());
     let set = |url| with_env(&[("COLLOQUY__TELEMETRY__TRACES_URL", url)]);
     let loaded = Config::load(&set("http://collector:4318/v1/traces"));
     if crate::telemetry::CAN_EXPORT {
-        assert_eq!(loaded.unwrap().telemetry.traces().unwrap().service, "colloquy");
+        assert_eq!(loaded.unwrap().telemetry.trace_export().unwrap().service, "colloquy");
     } else {
         assert_eq!(keys(&loaded.unwrap_err().0), ["telemetry.traces_url"]);
     }
@@ -438,18 +447,18 @@ fn traces_need_an_address_and_a_build_that_sends_them() {
 }
 
 #[test]
-fn prices_are_read_from_every_layer_and_a_wrong_one_is_named() {
+fn prices_are_merged_from_every_layer_and_invalid_ones_are_named() {
     let sources = with_env(&[("COLLOQUY__LLM__PRICES", "small=0.4/0.1/1.6,large=2/0.5/8")]);
     let prices = Config::load(&sources).unwrap().llm.prices;
     let models: Vec<_> = prices.iter().map(|price| price.model.as_str()).collect();
     assert_eq!(models, ["small", "large"]);
     let faults = faults(&[("COLLOQUY__LLM__PRICES", "small=cheap")]);
     assert!(faults[0].key.starts_with("llm.prices"), "{faults:?}");
-    assert!(faults[0].what.contains("prompt/cached/completion"), "{faults:?}");
+    assert!(faults[0].message.contains("prompt/cached/completion"), "{faults:?}");
 }
 
 #[test]
-fn an_issuer_has_a_name_keys_tenants_and_roles_of_its_own() {
+fn issuer_has_its_own_name_keys_tenants_and_roles() {
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     const OTHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock");
     let set = |changes: &[(&str, &str)]| {
@@ -516,13 +525,13 @@ fn an_issuer_has_a_name_keys_tenants_and_roles_of_its_own() {
             "auth.issuers.studio.iss",
         ),
     ] {
-        let Faults(found) = set(&changes).unwrap_err();
+        let ConfigFaults(found) = set(&changes).unwrap_err();
         assert_eq!(keys(&found), [key], "{changes:?}: {found:?}");
     }
 }
 
 #[test]
-fn a_secret_before_is_as_long_and_another() {
+fn previous_secret_has_the_same_length_and_differs() {
     let long = "s".repeat(32);
     let auth = ("COLLOQUY__AUTH__HS256_SECRET", long.as_str());
     for wrong in ["short", long.as_str()] {
@@ -543,7 +552,7 @@ fn a_secret_before_is_as_long_and_another() {
 }
 
 #[test]
-fn a_budget_of_money_needs_the_price_of_every_model() {
+fn budget_in_money_needs_the_price_of_every_model() {
     let priced = [
         ("COLLOQUY__LLM__BASE_URL", "http://127.0.0.1:1/v1"),
         ("COLLOQUY__LLM__MODEL", "large"),
@@ -552,7 +561,7 @@ fn a_budget_of_money_needs_the_price_of_every_model() {
     ];
     let found = faults(&[&priced[..], &[("COLLOQUY__LLM__PRICES", r#"["small=1/1/1"]"#)]].concat());
     assert_eq!(keys(&found), ["budgets.cost_per_day"]);
-    assert!(found[0].what.contains("`large`"), "{}", found[0].what);
+    assert!(found[0].message.contains("`large`"), "{}", found[0].message);
     let all = ("COLLOQUY__LLM__PRICES", r#"["small=1/1/1", "large=2/1/4"]"#);
     Config::load(&with_env(&[&priced[..], &[all]].concat())).unwrap();
     let wrong = [

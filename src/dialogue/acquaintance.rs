@@ -11,7 +11,7 @@ pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> Stor
     let dialogues = &services.ledger.dialogues;
     let meeting = async |unlocked| {
         dialogues
-            .last_meeting(scope, &input.world.id, npc, player, dialogue, unlocked)
+            .find_last_meeting(scope, &input.world.id, npc, player, dialogue, unlocked)
             .await
     };
     let newest = meeting(false).await?;
@@ -20,7 +20,7 @@ pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> Stor
         return Ok(newest);
     };
     let locked = vec![((), locks.clone())];
-    let open = locks::open(services, scope, &input.world, &input.viewpoint(), locked).await?;
+    let open = locks::filter_open(services, scope, &input.world, &input.viewpoint(), locked).await?;
     if open.is_empty() {
         meeting(true).await
     } else {

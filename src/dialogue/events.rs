@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::scenarios::NewlyUnlocked;
+use super::scenarios::ScenarioUnlock;
 use crate::{
     ids::{DialogueId, DialogueKind, FactId, NpcId, ScenarioId, TurnId},
     memory::{
         state::StateChange,
         turn::{TurnStatus, Usage},
     },
-    ports::ledger::rewinds::{QuotedIn, Rewound, RolledBack},
+    ports::ledger::rewinds::{QuotedIn, RewindRecord, RolledBack},
 };
 
 /// An event about one dialogue. Serialises to exactly the wire form of PROTOCOL §3.
@@ -131,8 +131,8 @@ impl DialogueRewound {
     }
 }
 
-impl From<&Rewound> for DialogueRewound {
-    fn from(rewound: &Rewound) -> Self {
+impl From<&RewindRecord> for DialogueRewound {
+    fn from(rewound: &RewindRecord) -> Self {
         Self {
             turn: rewound.head_turn,
             heard_chars: rewound.heard_chars,
@@ -209,7 +209,7 @@ impl EventBody {
         }
     }
     /// `scenario.unlocked`, for each.
-    pub fn unlocked(turn: u32, unlocked: Vec<NewlyUnlocked>) -> impl Iterator<Item = Self> {
+    pub fn scenarios_unlocked(turn: u32, unlocked: Vec<ScenarioUnlock>) -> impl Iterator<Item = Self> {
         unlocked.into_iter().map(move |unlocked| Self::ScenarioUnlocked {
             turn,
             scenario_id: unlocked.scenario,
@@ -219,7 +219,7 @@ impl EventBody {
     }
     /// `turn.started`, by the name it has in a dialogue of this kind.
     #[must_use]
-    pub fn started(kind: DialogueKind, turn: u32, npc_id: NpcId) -> Self {
+    pub fn turn_started(kind: DialogueKind, turn: u32, npc_id: NpcId) -> Self {
         match kind {
             DialogueKind::Session => Self::TurnStarted { turn },
             DialogueKind::NpcConversation => Self::NpcTurnStarted { turn, npc_id },
@@ -227,7 +227,7 @@ impl EventBody {
     }
     /// `reply.delta`, likewise.
     #[must_use]
-    pub fn delta(kind: DialogueKind, turn: u32, offset: usize, npc_id: NpcId, text: String) -> Self {
+    pub fn reply_delta(kind: DialogueKind, turn: u32, offset: usize, npc_id: NpcId, text: String) -> Self {
         match kind {
             DialogueKind::Session => Self::ReplyDelta {
                 turn,
@@ -245,7 +245,7 @@ impl EventBody {
     }
     /// `reply.done`, likewise.
     #[must_use]
-    pub const fn done(kind: DialogueKind, done: ReplyDone) -> Self {
+    pub const fn reply_done(kind: DialogueKind, done: ReplyDone) -> Self {
         match kind {
             DialogueKind::Session => Self::ReplyDone(done),
             DialogueKind::NpcConversation => Self::NpcTurnDone(done),
@@ -253,7 +253,7 @@ impl EventBody {
     }
     /// `turn.committed`, likewise.
     #[must_use]
-    pub fn committed(kind: DialogueKind, turn: u32, turn_id: TurnId, npc_id: NpcId) -> Self {
+    pub fn turn_committed(kind: DialogueKind, turn: u32, turn_id: TurnId, npc_id: NpcId) -> Self {
         match kind {
             DialogueKind::Session => Self::TurnCommitted { turn, turn_id },
             DialogueKind::NpcConversation => Self::NpcTurnCommitted { turn, turn_id, npc_id },
@@ -271,7 +271,7 @@ impl EventBody {
     }
     /// The text of such a piece, to be added to.
     #[must_use]
-    pub fn delta_text(&mut self) -> Option<&mut String> {
+    pub fn delta_text_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::ReplyDelta { text, .. } | Self::NpcTurnDelta { text, .. } => Some(text),
             _ => None,

@@ -26,7 +26,7 @@ pub struct Explained {
 ///
 /// # Errors
 /// If the ledger cannot be read.
-pub async fn explain(
+pub async fn explain_turn(
     services: &Services,
     scope: &TenantScope,
     dialogue: DialogueId,
@@ -34,16 +34,16 @@ pub async fn explain(
 ) -> StoreResult<Option<Explained>> {
     let (dialogues, jobs) = (&services.ledger.dialogues, &services.ledger.jobs);
     let (trace, jobs) = tokio::try_join!(
-        dialogues.trace(scope, dialogue, number),
-        jobs.of_turn(scope, dialogue, number)
+        dialogues.load_trace(scope, dialogue, number),
+        jobs.list_turn_job_traces(scope, dialogue, number)
     )?;
     Ok(trace.map(|trace| {
         let mut tasks = Vec::new();
         for call in trace.calls.iter().filter(|call| call.attempts > 0) {
-            TaskUsage::add(&mut tasks, &call.task, call.attempts, call.usage);
+            TaskUsage::add_usage(&mut tasks, &call.task, call.attempts, call.usage);
         }
         for one in jobs.iter().flat_map(|job| &job.calls) {
-            TaskUsage::add(&mut tasks, &one.task, one.calls, one.usage);
+            TaskUsage::add_usage(&mut tasks, &one.task, one.calls, one.usage);
         }
         Explained { trace, tasks, jobs }
     }))

@@ -4,9 +4,9 @@ use minijinja::context;
 
 use super::{
     Services,
-    models::Ask,
-    prompt::{Template, untrusted},
-    scenarios::Known,
+    models::ModelRequest,
+    prompt::{Template, escape_untrusted},
+    scenarios::KnownScenarios,
     turn::TurnInput,
 };
 use crate::{
@@ -14,23 +14,23 @@ use crate::{
     ports::llm::{ChatMessage, ChatRole, JsonSchema, Task},
 };
 
-/// [`Classified::source`] when the classifier's answer was used.
-pub(super) const BY_MODEL: &str = "model";
+/// [`ClassifiedIntent::source`] when the classifier's answer was used.
+pub(super) const INTENT_SOURCE_MODEL: &str = "model";
 
 /// What the classifier said, or what is assumed in its place.
 #[derive(Debug, Clone)]
-pub(super) struct Classified {
+pub(super) struct ClassifiedIntent {
     pub intent: Intent,
-    /// [`BY_MODEL`], or why the classifier's answer was not used.
+    /// [`INTENT_SOURCE_MODEL`], or why the classifier's answer was not used.
     pub source: String,
     /// Nobody could tell what the line is after: nothing is left out for it.
     pub in_full: bool,
     pub call: Option<CallTrace>,
 }
 
-impl Classified {
+impl ClassifiedIntent {
     /// Recall in full: nothing is left out because a classifier failed.
-    fn in_full(why: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
+    fn assume_full_recall(why: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
         Self {
             intent: Intent::Memory,
             source: format!("recall in full: {why}"),
@@ -42,41 +42,45 @@ impl Classified {
 
 /// Classifies the line of a turn, `known` being what was unlocked or told of the NPC's past lately. Its route's timeout bounds it; it
 /// cannot fail a turn.
-pub(super) async fn classify(services: &Services, input: &TurnInput, known: &Known) -> Classified {
+pub(super) async fn classify_intent(
+    services: &Services,
+    input: &TurnInput,
+    known: &KnownScenarios,
+) -> ClassifiedIntent {
     let shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);
     let turns: Vec<_> = input.history[shown..]
         .iter()
-        .map(|turn| context! { player => untrusted(&turn.player_text), npc => untrusted(&turn.reply_text) })
+        .map(|turn| context! { player => escape_untrusted(&turn.player_text), npc => escape_untrusted(&turn.reply_text) })
         .collect();
-    let [told, ready] = [true, false].map(|told| known.titles(told).map(untrusted).collect::<Vec<_>>());
-    let values = context! { turns, titles => told, ready, line => untrusted(&input.line) };
+    let [told, ready] = [true, false].map(|told| known.recent_titles(told).map(escape_untrusted).collect::<Vec<_>>());
+    let values = context! { turns, titles => told, ready, line => escape_untrusted(&input.line) };
     let prompt = match services.prompts.render(input.npc.language, Template::Intent, values) {
         Ok(prompt) => prompt,
-        Err(error) => return Classified::in_full(error, None),
+        Err(error) => return ClassifiedIntent::assume_full_recall(error, None),
     };
-    let ask = Ask {
+    let ask = ModelRequest {
         task: Task::Intent,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
-        json_schema: Some(schema()),
+        json_schema: Some(intent_schema()),
         model: None,
         more_room: false,
     };
-    match services.models.complete(&input.scope, ask).await {
+    match services.models.request_completion(&input.scope, ask).await {
         (Ok(answer), call) => match Intent::find_in(&answer.text) {
-            Some(intent) => Classified {
+            Some(intent) => ClassifiedIntent {
                 intent,
-                source: BY_MODEL.to_owned(),
+                source: INTENT_SOURCE_MODEL.to_owned(),
                 in_full: false,
                 call: Some(call),
             },
-            None => Classified::in_full("the classifier named no intent", Some(call)),
+            None => ClassifiedIntent::assume_full_recall("the classifier named no intent", Some(call)),
         },
-        (Err(error), call) => Classified::in_full(error, Some(call)),
+        (Err(error), call) => ClassifiedIntent::assume_full_recall(error, Some(call)),
     }
 }
 
 /// One of the intents and nothing else. Fits the classifier's few output tokens.
-fn schema() -> JsonSchema {
+fn intent_schema() -> JsonSchema {
     let intents = Intent::ALL.map(Intent::as_str);
     JsonSchema {
         name: "intent",
@@ -94,8 +98,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_schema_allows_is_read_back() {
-        let schema = schema().schema;
+    fn intents_allowed_by_the_schema_are_parsed() {
+        let schema = intent_schema().schema;
         let allowed = schema["properties"]["intent"]["enum"].as_array();
         let allowed = allowed.map(Vec::as_slice).unwrap_or_default();
         assert_eq!(allowed.len(), Intent::ALL.len());

@@ -1,29 +1,29 @@
 //! After-turn jobs: what each kind runs. Leasing, retrying and spacing them is the curator's.
 
+mod backoff;
 mod embedding;
 mod index;
 pub(super) mod outbox;
-mod pause;
-mod state;
+mod state_extraction;
 
 use serde::de::DeserializeOwned;
 
 pub use self::{
-    embedding::{embed_missing, embed_missing_of, keep_embedded},
-    index::{Behind, Drift, drift, heal, keep_index, ready_index, reindex},
+    backoff::retry_pause,
+    embedding::{embed_missing, embed_missing_of_tenants, run_embedding_backfill},
+    index::{IndexDrift, LaggingTenants, activate_index, find_drift, heal_drift, maintain_index, reindex_tenant},
     outbox::{expected_points, relay_outbox},
-    pause::retry_pause,
 };
 use super::{
     Services,
     events::MemoryChange,
-    models::{Ask, parse_json_answer},
-    npc_conversation::Member,
+    models::{ModelRequest, parse_json_answer},
+    npc_conversation::SceneMember,
     remember,
-    scenarios::NewlyUnlocked,
+    scenarios::ScenarioUnlock,
     summarise,
 };
-pub(super) use crate::ports::ledger::jobs::Said;
+pub(super) use crate::ports::ledger::jobs::JobInput;
 use crate::{
     memory::state::StateChange,
     ports::{
@@ -42,7 +42,7 @@ pub struct JobReport {
     pub memory: Vec<MemoryChange>,
     pub state: Vec<StateChange>,
     /// What the changes of state unlocked.
-    pub unlocked: Vec<NewlyUnlocked>,
+    pub unlocked: Vec<ScenarioUnlock>,
     /// The kept summaries changed: the session reads them anew and trims its buffer.
     pub summaries_changed: bool,
 }
@@ -61,33 +61,41 @@ pub enum JobError {
 
 /// Runs one leased job to its end. Idempotent in effect: a job whose turn no longer stands, or that
 /// was finished meanwhile, writes nothing and reports nothing.
-pub async fn run(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-    let Some(mut said) = services.ledger.jobs.said(scope, job).await? else {
+pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
+    let Some(mut said) = services.ledger.jobs.load_job_input(scope, job).await? else {
         services.ledger.jobs.finish_unsaid(scope, job.id).await?;
         return Ok(JobReport::default());
     };
     said.world = said.world.for_npc(&said.npc);
     let mut report = match job.kind {
-        JobKind::ExtractFacts => remember::extract(services, scope, job, &said).await?,
-        JobKind::ExtractState => state::extract(services, scope, job, &said).await?,
-        JobKind::Summarise => summarise::summarise(services, scope, job, &said).await?,
+        JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &said).await?,
+        JobKind::ExtractState => state_extraction::extract_state(services, scope, job, &said).await?,
+        JobKind::Summarise => summarise::summarise_turns(services, scope, job, &said).await?,
     };
     report.turn = said.turn.number;
     Ok(report)
 }
 
-impl Said {
+impl JobInput {
     /// The NPCs that take part, by name; of one that is gone, its id.
-    pub(super) async fn cast(&self, services: &Services, scope: &TenantScope) -> Result<Vec<Member>, StoreError> {
+    pub(super) async fn cast_members(
+        &self,
+        services: &Services,
+        scope: &TenantScope,
+    ) -> Result<Vec<SceneMember>, StoreError> {
         let mut cast = Vec::with_capacity(self.dialogue.npcs.len());
         for id in &self.dialogue.npcs {
             let name = if *id == self.npc.id {
                 self.npc.name.clone()
             } else {
-                let npc = services.ledger.authored.npc(scope, &self.dialogue.world, id).await?;
+                let npc = services
+                    .ledger
+                    .authored
+                    .load_npc(scope, &self.dialogue.world, id)
+                    .await?;
                 npc.map_or_else(|| id.to_string(), |npc| npc.name)
             };
-            cast.push(Member { id: id.clone(), name });
+            cast.push(SceneMember { id: id.clone(), name });
         }
         Ok(cast)
     }
@@ -102,11 +110,11 @@ pub(super) async fn ask_json<T: DeserializeOwned>(
     prompt: String,
     schema: JsonSchema,
 ) -> Result<(T, String), JobError> {
-    ask_json_or(services, scope, task, prompt, schema, |_| None).await
+    ask_json_or_salvage(services, scope, task, prompt, schema, |_| None).await
 }
 
 /// As [`ask_json`]; of an answer that did not fit the second time either, `salvage` takes what it can.
-pub(super) async fn ask_json_or<T: DeserializeOwned>(
+pub(super) async fn ask_json_or_salvage<T: DeserializeOwned>(
     services: &Services,
     scope: &TenantScope,
     task: Task,
@@ -114,7 +122,7 @@ pub(super) async fn ask_json_or<T: DeserializeOwned>(
     schema: JsonSchema,
     salvage: impl Fn(&str) -> Option<T>,
 ) -> Result<(T, String), JobError> {
-    let mut ask = Ask {
+    let mut ask = ModelRequest {
         task,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(schema),
@@ -123,7 +131,7 @@ pub(super) async fn ask_json_or<T: DeserializeOwned>(
     };
     let mut fault = String::new();
     for last in [false, true] {
-        let (answer, _) = services.models.complete(scope, ask.clone()).await;
+        let (answer, _) = services.models.request_completion(scope, ask.clone()).await;
         let answer = answer?;
         match parse_json_answer(&answer.text) {
             Ok(value) => return Ok((value, answer.model)),

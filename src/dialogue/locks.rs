@@ -5,17 +5,17 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{
     Services,
     prompt::Prompt,
-    turn::{TurnInput, gather::Gathered},
+    turn::{TurnInput, gather::GatheredContext},
 };
 use crate::{
     ids::{FactId, NpcId, ScenarioId},
     memory::{
         authored::World,
-        confided::Confided,
         fact::{Fact, Viewpoint},
-        keywords::telling_terms,
-        locks::{Lock, Locks},
-        progress::{self, Whom},
+        keywords::informative_terms,
+        locks::{DisclosureLock, DisclosureLocks},
+        private_terms::PrivateTerms,
+        progress::{self, NpcNames},
         scenario::Scenario,
         summary::Summary,
         trace::LockedWords,
@@ -25,22 +25,22 @@ use crate::{
 };
 
 /// Words that most promises have in common.
-const PROMISING: &str = "promise promises promised agree agreed 약속 약속하다 약속했다";
+const PROMISE_WORDS: &str = "promise promises promised agree agreed 약속 약속하다 약속했다";
 /// Scenarios that are read at once.
-const SCENARIOS_AT_ONCE: u32 = 200;
+const SCENARIOS_PER_PAGE: u32 = 200;
 
 /// Those of `locked` that are open to whoever hears what is said from `viewpoint`. Nothing is read where nothing is locked.
-pub(super) async fn open<T>(
+pub(super) async fn filter_open<T>(
     services: &Services,
     scope: &TenantScope,
     world: &World,
     viewpoint: &Viewpoint,
-    locked: Vec<(T, Locks)>,
+    locked: Vec<(T, DisclosureLocks)>,
 ) -> StoreResult<Vec<T>> {
-    let unlocked = unlocked(services, scope, world, viewpoint, &locked).await?;
-    let gossip = world.settings.gossips();
+    let unlocked = unlocked_scenarios(services, scope, world, viewpoint, &locked).await?;
+    let gossip = world.settings.allows_gossip();
     let is_unlocked = |(npc, scenario): (&NpcId, &ScenarioId)| unlocked.contains(&(npc.clone(), scenario.clone()));
-    let is_open = |locks: &Locks| locks.are_open_to(viewpoint, gossip, is_unlocked);
+    let is_open = |locks: &DisclosureLocks| locks.are_open_to(viewpoint, gossip, is_unlocked);
     Ok(locked
         .into_iter()
         .filter(|(_, locks)| is_open(locks))
@@ -49,7 +49,7 @@ pub(super) async fn open<T>(
 }
 
 /// Those of `facts` that may be used from `viewpoint`, in their order.
-pub(super) async fn open_facts(
+pub(super) async fn filter_open_facts(
     services: &Services,
     scope: &TenantScope,
     world: &World,
@@ -59,7 +59,7 @@ pub(super) async fn open_facts(
     let locked = facts.iter().filter(|fact| !fact.locks.is_empty());
     let locked: Vec<_> = locked.map(|fact| (fact.id, fact.locks.clone())).collect();
     let all: HashSet<FactId> = locked.iter().map(|(fact, _)| *fact).collect();
-    let open: HashSet<FactId> = open(services, scope, world, viewpoint, locked)
+    let open: HashSet<FactId> = filter_open(services, scope, world, viewpoint, locked)
         .await?
         .into_iter()
         .collect();
@@ -68,16 +68,16 @@ pub(super) async fn open_facts(
 }
 
 /// The memories of NPCs' pasts among these locks that the player may hear of.
-async fn unlocked<T>(
+async fn unlocked_scenarios<T>(
     services: &Services,
     scope: &TenantScope,
     world: &World,
     viewpoint: &Viewpoint,
-    locked: &[(T, Locks)],
+    locked: &[(T, DisclosureLocks)],
 ) -> StoreResult<HashSet<(NpcId, ScenarioId)>> {
     let asked: BTreeSet<(NpcId, ScenarioId)> = locked
         .iter()
-        .flat_map(|(_, locks)| locks.scenarios())
+        .flat_map(|(_, locks)| locks.scenario_keys())
         .map(|(npc, scenario)| (npc.clone(), scenario.clone()))
         .collect();
     if asked.is_empty() || viewpoint.sees_all_players {
@@ -86,16 +86,16 @@ async fn unlocked<T>(
     let asked: Vec<(NpcId, ScenarioId)> = asked.into_iter().collect();
     let scenarios = &services.ledger.scenarios;
     let (required, state) = tokio::try_join!(
-        scenarios.required(scope, &world.id, &asked),
-        services.bodies.world(services, scope, &world.id),
+        scenarios.load_required_progress(scope, &world.id, &asked),
+        services.memory_cache.world_state(services, scope, &world.id),
     )?;
     let rules = world.settings.unlock_rules();
     // Where no player is, or one that got nowhere, what needs no progress is open.
     let progress_with = |npc: &NpcId, name: &str| {
-        progress::standing(
+        progress::progress_state(
             &state.milestones,
             rules,
-            &Whom::new(npc, name),
+            &NpcNames::new(npc, name),
             viewpoint.player.as_ref(),
         )
         .progress()
@@ -109,26 +109,28 @@ async fn unlocked<T>(
 
 /// What the dialogue had had in its prompts before this turn that not every player may hear of, with the reply that the turn
 /// takes up again. Where an older build did not keep it: whatever of the past of those who speak takes any progress.
-pub(super) async fn before(services: &Services, input: &TurnInput) -> StoreResult<Locks> {
-    let kept = match &input.goes_on {
+pub(super) async fn locks_before_turn(services: &Services, input: &TurnInput) -> StoreResult<DisclosureLocks> {
+    let kept = match &input.continuation {
         Some(unfinished) => unfinished.locks.clone(),
-        None if input.checkpoint.turn == 0 => Some(Locks::default()),
+        None if input.checkpoint.turn == 0 => Some(DisclosureLocks::default()),
         None => input.checkpoint.locks.clone(),
     };
     if let Some(locks) = kept {
         return Ok(locks);
     }
-    let mut locks = Locks::default();
+    let mut locks = DisclosureLocks::default();
     for npc in &input.dialogue.npcs {
         let mut page = PageRequest {
-            limit: SCENARIOS_AT_ONCE,
+            limit: SCENARIOS_PER_PAGE,
             after: None,
         };
         loop {
             let scenarios = &services.ledger.scenarios;
-            let found = scenarios.list(&input.scope, &input.world.id, npc, &page).await?;
-            let conditional = found.items.into_iter().filter(Scenario::takes_progress);
-            locks.0.extend(conditional.map(|scenario| Lock::Scenario {
+            let found = scenarios
+                .list_scenarios(&input.scope, &input.world.id, npc, &page)
+                .await?;
+            let conditional = found.items.into_iter().filter(Scenario::needs_progress);
+            locks.0.extend(conditional.map(|scenario| DisclosureLock::Scenario {
                 npc: scenario.npc,
                 scenario: scenario.id,
             }));
@@ -141,54 +143,64 @@ pub(super) async fn before(services: &Services, input: &TurnInput) -> StoreResul
 
 /// What the dialogue has had in its prompts by the end of this turn that not every player may hear of: an NPC that told
 /// something may come back to it for as long as the dialogue lasts.
-pub(super) fn of_dialogue(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
+pub(super) fn locks_after_turn(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> DisclosureLocks {
     let mut locks = gathered.locks_before.clone();
-    locks.extend(&told_at_once(input, gathered, prompt));
-    for text in texts(input, gathered, prompt) {
-        locks.extend(&text.locks);
+    locks.extend_with(&immediately_disclosed_locks(input, gathered, prompt));
+    for text in locked_texts(input, gathered, prompt) {
+        locks.extend_with(&text.locks);
     }
     locks
 }
 
 /// Those of which the dialogue may have told: its past, what NPCs said to each other, and memories that what was `said` in
 /// this turn or an earlier one has a word of.
-pub(super) fn told(input: &TurnInput, gathered: &Gathered, prompt: &Prompt, said: &[&str]) -> Locks {
-    let kept = match &input.goes_on {
+pub(super) fn disclosed_locks(
+    input: &TurnInput,
+    gathered: &GatheredContext,
+    prompt: &Prompt,
+    said: &[&str],
+) -> DisclosureLocks {
+    let kept = match &input.continuation {
         Some(unfinished) => unfinished.told_locks.clone(),
-        None if input.checkpoint.turn == 0 => Some(Locks::default()),
+        None if input.checkpoint.turn == 0 => Some(DisclosureLocks::default()),
         None => input.checkpoint.told_locks.clone(),
     };
     let mut locks = kept.unwrap_or_else(|| gathered.locks_before.clone());
-    locks.extend(&told_at_once(input, gathered, prompt));
-    let texts = texts(input, gathered, prompt);
+    locks.extend_with(&immediately_disclosed_locks(input, gathered, prompt));
+    let texts = locked_texts(input, gathered, prompt);
     for text in texts.iter().filter(|text| text.words.may_be_told_by(said)) {
-        locks.extend(&text.locks);
+        locks.extend_with(&text.locks);
     }
     locks
 }
 
 /// What counts as told as soon as a prompt has it.
-fn told_at_once(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Locks {
+fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> DisclosureLocks {
     let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
-    let shown = shown.map(|traced| Lock::Scenario {
+    let shown = shown.map(|traced| DisclosureLock::Scenario {
         npc: input.npc.id.clone(),
         scenario: traced.scenario.clone(),
     });
-    let mut locks: Locks = shown.collect();
-    locks.extend(&gathered.overheard.locks);
+    let mut locks: DisclosureLocks = shown.collect();
+    locks.extend_with(&gathered.overheard.locks);
     locks
 }
 
 /// What of the prompt not every player may hear of, beside what the dialogue may have told by then.
-pub(super) fn untold(input: &TurnInput, gathered: &Gathered, prompt: &Prompt, told: &Locks) -> Vec<LockedWords> {
-    let mut texts = texts(input, gathered, prompt);
-    texts.retain(|text| !text.locks.are_open_wherever(told));
+pub(super) fn undisclosed_words(
+    input: &TurnInput,
+    gathered: &GatheredContext,
+    prompt: &Prompt,
+    told: &DisclosureLocks,
+) -> Vec<LockedWords> {
+    let mut texts = locked_texts(input, gathered, prompt);
+    texts.retain(|text| !text.locks.are_subset_of(told));
     texts
 }
 
 /// The memories in a prompt, and the summary of the last meeting, that not every player may hear of, in words. Names of those who
 /// talk with each other are in all of them, and words of promising in many: they tell nothing.
-fn texts(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Vec<LockedWords> {
+fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> Vec<LockedWords> {
     let of_standing = gathered
         .standing
         .iter()
@@ -206,19 +218,24 @@ fn texts(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Vec<LockedW
     let summary = summary.filter(|recap| !recap.locks.is_empty());
     let texts = facts.map(|(_, content, locks)| (content, locks));
     let texts = texts.chain(summary.map(|recap| (&recap.text, &recap.locks)));
-    let texts: Vec<(&String, &Locks)> = texts.collect();
+    let texts: Vec<(&String, &DisclosureLocks)> = texts.collect();
     if texts.is_empty() {
         return Vec::new();
     }
-    let mut silent = telling_terms(&input.npc.name);
-    silent.extend(gathered.players_name(input).map(telling_terms).unwrap_or_default());
-    silent.extend(telling_terms(PROMISING));
+    let mut silent = informative_terms(&input.npc.name);
+    silent.extend(
+        gathered
+            .known_player_name(input)
+            .map(informative_terms)
+            .unwrap_or_default(),
+    );
+    silent.extend(informative_terms(PROMISE_WORDS));
     texts
         .into_iter()
         .map(|(text, locks)| {
-            let mut words = Confided::default();
+            let mut words = PrivateTerms::default();
             // Dates and numbers of different things are alike.
-            words.add_but(&text.replace(|c: char| c.is_ascii_digit(), " "), &silent);
+            words.add_text_except(&text.replace(|c: char| c.is_ascii_digit(), " "), &silent);
             LockedWords {
                 words,
                 locks: locks.clone(),
@@ -230,10 +247,14 @@ fn texts(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Vec<LockedW
 /// What this turn had in its prompt that was private to its player, but for the player's own lines: facts, what the dialogue was
 /// summed up to since the turn before, and what the last meeting was about. With that of the reply that it takes up again.
 /// `None`: nobody knows.
-pub(super) fn confided(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) -> Option<Confided> {
-    let mut confided = match &input.goes_on {
+pub(super) fn confided_in_prompt(
+    input: &TurnInput,
+    gathered: &GatheredContext,
+    prompt: &Prompt,
+) -> Option<PrivateTerms> {
+    let mut confided = match &input.continuation {
         Some(unfinished) => unfinished.confided.clone()?,
-        None => Confided::default(),
+        None => PrivateTerms::default(),
     };
     let of_standing = gathered
         .standing
@@ -245,14 +266,14 @@ pub(super) fn confided(input: &TurnInput, gathered: &Gathered, prompt: &Prompt) 
     let private: HashMap<FactId, &String> = of_standing.chain(of_hits).collect();
     let had = prompt.candidates.iter().filter(|traced| traced.fate.is_in_prompt());
     for content in had.filter_map(|traced| private.get(&traced.fact)) {
-        confided.add(content);
+        confided.add_text(content);
     }
     let is_new = |summary: &&Summary| summary.to_turn > input.checkpoint.summarised_through;
     for summary in input.summaries.iter().filter(is_new) {
-        confided.add(&summary.text);
+        confided.add_text(&summary.text);
     }
     if let Some(summary) = gathered.meeting.as_ref().and_then(|meeting| meeting.summary.as_ref()) {
-        confided.add(&summary.text);
+        confided.add_text(&summary.text);
     }
     Some(confided)
 }

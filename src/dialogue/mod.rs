@@ -13,13 +13,13 @@ pub mod npc_conversation;
 mod overheard;
 pub mod prompt;
 pub mod recall;
+mod redaction;
 pub mod remember;
 pub mod rewind;
 pub mod saves;
 pub mod scenarios;
 pub mod settings;
 pub mod summarise;
-mod taken_out;
 pub mod turn;
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use crate::ports::{
     buffer::BufferStore,
     clock::{Clock, IdSource},
-    disabled::DisabledTenants,
+    disabled_tenants::DisabledTenants,
     embedder::Embedder,
     ledger::Ledger,
     vectors::FactIndex,
@@ -42,12 +42,12 @@ pub struct Services {
     pub index: Arc<dyn FactIndex>,
     pub embedder: Arc<dyn Embedder>,
     /// Model routes with retries, fall-backs, breakers and accounting.
-    pub models: Arc<models::Models>,
+    pub models: Arc<models::ModelRouter>,
     pub prompts: Arc<prompt::Templates>,
     /// Bodies of facts by (id, version).
-    pub bodies: Arc<recall::BodyCache>,
+    pub memory_cache: Arc<recall::MemoryCache>,
     /// Memories that could not be settled lately.
-    pub resting: Arc<remember::Resting>,
+    pub reconcile_backoff: Arc<remember::ReconcileBackoff>,
     /// For whom nothing is done.
     pub disabled: DisabledTenants,
     pub clock: Arc<dyn Clock>,

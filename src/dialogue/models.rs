@@ -1,12 +1,12 @@
 //! Model routes: per task a chain of models with its own timeout and output cap; retries with
 //! jitter before the first token only; a circuit breaker per model; usage accounting.
 
-mod answer;
 mod breaker;
 mod budgets;
-mod call;
 mod gate;
-mod meters;
+mod json_answer;
+mod metrics;
+mod route_attempts;
 mod routes;
 mod tally;
 mod usage;
@@ -23,19 +23,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use self::{
-    answer::{parse_json_answer, salvage_list, salvage_sentences},
-    budgets::{BudgetLine, BudgetSettings, Budgets, let_in},
-    gate::{Capacity, places_for_jobs},
-    meters::{ModelMeters, ModelPrice},
-    routes::{Route, RouteTable, TaskDefaults},
-    tally::{spent, tallied},
-};
 use self::{
-    breaker::Breakers,
-    call::{End, Manner, Persistence, Streamed, Whole},
-    gate::{Gate, Permit, Urgency},
-    usage::{Asked, Book, Metered, Payer, is_paid_for},
+    breaker::ModelBreakers,
+    gate::{CallPermit, CallUrgency, TenantGate},
+    route_attempts::{AnswerMode, AttemptOutcome, RouteAttempts, StreamedAnswer, WholeAnswer},
+    usage::{MeteredStream, PendingCall, UsageBook, UsagePayer, is_paid_for},
+};
+pub use self::{
+    budgets::{BudgetLine, BudgetSettings, Budgets, run_admitted},
+    gate::{CallCapacity, places_for_jobs},
+    json_answer::{parse_json_answer, salvage_list, salvage_sentences},
+    metrics::{ModelMetrics, ModelPrice},
+    routes::{Route, RouteTable, TaskDefaults},
+    tally::{tallied_usage, with_usage_tally},
 };
 use crate::{
     memory::{authored::Npc, tokens::TokenCounter, trace::CallTrace, turn::Usage},
@@ -52,11 +52,11 @@ use tracing::{Instrument as _, Span, debug_span, field::Empty};
 
 /// A call before its route fills in model, timeout and output cap.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct ModelRequest {
     pub task: Task,
     pub messages: Vec<ChatMessage>,
     pub json_schema: Option<JsonSchema>,
-    /// Replaces the route's first model, for an NPC that names one ([`Models::model_of_npc`]).
+    /// Replaces the route's first model, for an NPC that names one ([`ModelRouter::allowed_npc_model`]).
     pub model: Option<String>,
     /// Twice the route's output cap: the answer before ended at the cap.
     pub more_room: bool,
@@ -108,13 +108,13 @@ impl Default for ModelLimits {
 }
 
 /// The model routes of this server.
-pub struct Models {
+pub struct ModelRouter {
     routes: RouteTable,
     limits: ModelLimits,
-    breakers: Breakers,
-    gate: Gate,
-    book: Arc<Book>,
-    meters: Arc<ModelMeters>,
+    breakers: ModelBreakers,
+    gate: TenantGate,
+    book: Arc<UsageBook>,
+    meters: Arc<ModelMetrics>,
     budgets: Arc<Budgets>,
     /// Models that NPCs may name, besides that of the reply route.
     of_npcs: HashSet<String>,
@@ -123,7 +123,7 @@ pub struct Models {
     unknown: TokenCounter,
 }
 
-impl Models {
+impl ModelRouter {
     /// Routes with the default limits.
     #[must_use]
     pub fn new(routes: RouteTable, clock: Arc<dyn Clock>) -> Self {
@@ -132,18 +132,23 @@ impl Models {
     /// Routes with limits of the caller's own.
     #[must_use]
     pub fn with_limits(routes: RouteTable, limits: ModelLimits, clock: Arc<dyn Clock>) -> Self {
-        Self::measured(routes, limits, ModelMeters::default(), clock)
+        Self::with_metrics(routes, limits, ModelMetrics::default(), clock)
     }
     /// As [`Self::with_limits`], with meters of the caller's own.
     #[must_use]
-    pub fn measured(routes: RouteTable, limits: ModelLimits, mut meters: ModelMeters, clock: Arc<dyn Clock>) -> Self {
-        meters.know(&routes);
+    pub fn with_metrics(
+        routes: RouteTable,
+        limits: ModelLimits,
+        mut meters: ModelMetrics,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        meters.add_route_models(&routes);
         let meters = Arc::new(meters);
         let budgets = Arc::new(Budgets::new(BudgetSettings::default(), meters.clone(), clock.clone()));
         Self {
-            breakers: Breakers::new(&routes, &limits),
-            gate: Gate::new(limits.tenant_concurrency),
-            book: Arc::new(Book::new(clock.clone(), meters.clone(), budgets.clone())),
+            breakers: ModelBreakers::new(&routes, &limits),
+            gate: TenantGate::new(limits.tenant_concurrency),
+            book: Arc::new(UsageBook::new(clock.clone(), meters.clone(), budgets.clone())),
             meters,
             budgets,
             of_npcs: HashSet::new(),
@@ -155,16 +160,20 @@ impl Models {
     }
     /// Counts the tokens of models whose vocabulary is not bundled by `counter`, in place of an estimate.
     #[must_use]
-    pub fn counting_others_by(mut self, counter: TokenCounter) -> Self {
+    pub fn with_fallback_counter(mut self, counter: TokenCounter) -> Self {
         self.unknown = counter;
         self
     }
     /// Tenants may use no more than this.
     #[must_use]
-    pub fn within(mut self, settings: BudgetSettings) -> Self {
+    pub fn with_budgets(mut self, settings: BudgetSettings) -> Self {
         let (meters, clock) = (self.meters.clone(), self.clock.clone());
         self.budgets = Arc::new(Budgets::new(settings, meters, clock));
-        self.book = Arc::new(Book::new(self.clock.clone(), self.meters.clone(), self.budgets.clone()));
+        self.book = Arc::new(UsageBook::new(
+            self.clock.clone(),
+            self.meters.clone(),
+            self.budgets.clone(),
+        ));
         self
     }
     /// NPCs may name these models, besides that of the reply route; `*` stands for any model.
@@ -178,16 +187,20 @@ impl Models {
     /// # Errors
     /// The last route's, when every route of the chain failed; [`LlmError::RateLimited`] if the
     /// tenant has its share of calls running and none ended within the first route's timeout.
-    pub async fn complete(&self, scope: &TenantScope, ask: Ask) -> (Result<Completion, LlmError>, CallTrace) {
+    pub async fn request_completion(
+        &self,
+        scope: &TenantScope,
+        ask: ModelRequest,
+    ) -> (Result<Completion, LlmError>, CallTrace) {
         let task = ask.task.as_str();
         let span = call_span(scope, task);
-        let (answer, mut trace) = self.along_the_chain(&Whole, scope, ask).instrument(span).await;
+        let (answer, mut trace) = self.ask_route_chain(&WholeAnswer, scope, ask).instrument(span).await;
         let completion = answer.map(|answered| {
             let (mut answer, prompt) = (answered.answer, &answered.request.messages);
             if answer.usage == Usage::default() {
-                answer.usage = usage::unreported(self.counter_of(&trace.model), prompt, &answer.text);
+                answer.usage = usage::estimate_usage(self.counter_for_model(&trace.model), prompt, &answer.text);
             }
-            self.book.record(scope.tenant(), task, &trace.model, answer.usage);
+            self.book.record_usage(scope.tenant(), task, &trace.model, answer.usage);
             trace.usage = answer.usage;
             answer
         });
@@ -199,24 +212,24 @@ impl Models {
     /// it they end the stream. The first chunk is text; dropping the stream ends the call.
     ///
     /// # Errors
-    /// As for [`Self::complete`].
-    pub async fn stream(
+    /// As for [`Self::request_completion`].
+    pub async fn request_stream(
         &self,
         scope: &TenantScope,
-        ask: Ask,
+        ask: ModelRequest,
     ) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
         let span = call_span(scope, ask.task.as_str());
-        let (answer, mut trace) = self.along_the_chain(&Streamed, scope, ask).instrument(span).await;
+        let (answer, mut trace) = self.ask_route_chain(&StreamedAnswer, scope, ask).instrument(span).await;
         let stream = answer.map(|answered| {
             trace.first_token_millis = Some(trace.millis);
-            let payer = Payer {
+            let payer = UsagePayer {
                 tenant: scope.tenant(),
                 task: answered.request.task.as_str(),
                 model: &trace.model,
-                counter: self.counter_of(&trace.model),
+                counter: self.counter_for_model(&trace.model),
                 prompt: answered.request.messages,
             };
-            Metered::new(self.book.clone(), payer, answered.answer, answered.permits).boxed()
+            MeteredStream::new(self.book.clone(), payer, answered.answer, answered.permits).boxed()
         });
         (stream, trace)
     }
@@ -224,29 +237,29 @@ impl Models {
     /// counted here: embedders report none.
     ///
     /// # Errors
-    /// As for [`Self::complete`]; there is no other embedder to fall back to, since its vectors
+    /// As for [`Self::request_completion`]; there is no other embedder to fall back to, since its vectors
     /// would not compare.
-    pub async fn embed(
+    pub async fn embed_texts(
         &self,
         scope: &TenantScope,
         embedder: &dyn Embedder,
         kind: EmbedAs,
         texts: &[String],
     ) -> (Result<Vec<Vec<f32>>, LlmError>, CallTrace) {
-        let span = call_span(scope, EMBEDDING);
-        self.embed_here(scope, embedder, kind, texts).instrument(span).await
+        let span = call_span(scope, EMBEDDING_TASK);
+        self.embed_in_span(scope, embedder, kind, texts).instrument(span).await
     }
 
-    async fn embed_here(
+    async fn embed_in_span(
         &self,
         scope: &TenantScope,
         embedder: &dyn Embedder,
         kind: EmbedAs,
         texts: &[String],
     ) -> (Result<Vec<Vec<f32>>, LlmError>, CallTrace) {
-        let started = self.clock.instant();
+        let started = self.clock.monotonic_now();
         let info = embedder.info();
-        let mut trace = blank_trace(EMBEDDING);
+        let mut trace = blank_trace(EMBEDDING_TASK);
         trace.model.clone_from(&info.model);
         trace.offline = info.offline;
         if texts.is_empty() {
@@ -254,52 +267,55 @@ impl Models {
         }
         let attempts = AtomicU32::new(0);
         if let Err(over) = self.budgets.check_call(scope.tenant()) {
-            self.finish(&mut trace, started, &attempts, Some(&over.into()));
+            self.finish_trace(&mut trace, started, &attempts, Some(&over.into()));
             return (Err(over.into()), trace);
         }
         let urgency = match kind {
-            EmbedAs::Query => Urgency::Player,
-            EmbedAs::Passage => Urgency::Nobody,
+            EmbedAs::Query => CallUrgency::Interactive,
+            EmbedAs::Passage => CallUrgency::Background,
         };
         let result = match self
             .gate
-            .enter(scope.tenant(), urgency, self.limits.embed_timeout)
+            .acquire_place(scope.tenant(), urgency, self.limits.embed_timeout)
             .await
         {
-            None => Err(OVER_QUOTA),
+            None => Err(TENANT_QUOTA_ERROR),
             Some(_permit) => {
-                Persistence {
+                RouteAttempts {
                     limits: &self.limits,
-                    breaker: &self.breakers.of_model(EMBEDDING, &info.model),
+                    breaker: &self.breakers.for_model(EMBEDDING_TASK, &info.model),
                     time: self.limits.embed_timeout,
                     attempts: &attempts,
-                    ended: &|end| self.attempt_ended(scope, EMBEDDING, &info.model, end),
+                    ended: &|end| self.on_attempt_ended(scope, EMBEDDING_TASK, &info.model, end),
                 }
                 .run(|| async {
-                    let asked = self.asked(scope, EMBEDDING, &info.model, || embedded(&info.model, texts));
-                    let answer = embedder.embed(kind, texts).await;
-                    asked.ended(&answer);
+                    let asked = self.open_call(scope, EMBEDDING_TASK, &info.model, || {
+                        embedding_usage(&info.model, texts)
+                    });
+                    let answer = embedder.embed_texts(kind, texts).await;
+                    asked.mark_ended(&answer);
                     answer
                 })
                 .await
             }
         };
         if result.is_ok() {
-            trace.usage = embedded(&info.model, texts);
-            self.book.record(scope.tenant(), EMBEDDING, &info.model, trace.usage);
+            trace.usage = embedding_usage(&info.model, texts);
+            self.book
+                .record_usage(scope.tenant(), EMBEDDING_TASK, &info.model, trace.usage);
         }
-        self.finish(&mut trace, started, &attempts, result.as_ref().err());
+        self.finish_trace(&mut trace, started, &attempts, result.as_ref().err());
         (result, trace)
     }
     /// What is measured of its calls.
     #[must_use]
-    pub fn meters(&self) -> &ModelMeters {
+    pub fn metrics(&self) -> &ModelMetrics {
         &self.meters
     }
     /// Calls of all tenants that run now, and those that wait for a place of their tenant's.
     #[must_use]
-    pub fn under_way(&self) -> (usize, usize) {
-        self.gate.under_way()
+    pub fn running_and_waiting(&self) -> (usize, usize) {
+        self.gate.running_and_waiting()
     }
     /// What tenants may use.
     #[must_use]
@@ -308,13 +324,13 @@ impl Models {
     }
     /// Whether NPCs may name this model. Of others the server's own is used in their place.
     #[must_use]
-    pub fn may_be_named(&self, model: &str) -> bool {
-        self.of_npcs.contains(model) || self.of_npcs.contains(ANY_MODEL) || model == self.model_of(Task::Reply)
+    pub fn is_model_allowed(&self, model: &str) -> bool {
+        self.of_npcs.contains(model) || self.of_npcs.contains(ANY_MODEL) || model == self.model_for_task(Task::Reply)
     }
     /// The model that an NPC names, if it may.
     #[must_use]
-    pub fn model_of_npc<'a>(&self, npc: &'a Npc) -> Option<&'a str> {
-        npc.model.as_deref().filter(|model| self.may_be_named(model))
+    pub fn allowed_npc_model<'a>(&self, npc: &'a Npc) -> Option<&'a str> {
+        npc.model.as_deref().filter(|model| self.is_model_allowed(model))
     }
     /// What so many tokens of a model cost, in the currency of `llm.prices`; `None`: it has no price.
     #[must_use]
@@ -323,11 +339,11 @@ impl Models {
     }
     /// A model that may be called and has no price, if there is one. `embedder` is that of the server.
     #[must_use]
-    pub fn without_price<'a>(&'a self, embedder: &'a EmbedderInfo) -> Option<&'a str> {
-        let routes = Task::ALL.into_iter().flat_map(|task| self.routes.chain(task));
+    pub fn find_unpriced_model<'a>(&'a self, embedder: &'a EmbedderInfo) -> Option<&'a str> {
+        let routes = Task::ALL.into_iter().flat_map(|task| self.routes.chain_for(task));
         let called = routes
             .filter(|route| !route.llm.is_offline())
-            .map(|route| route.model_named(None));
+            .map(|route| route.model_name(None));
         called
             .chain(self.of_npcs.iter().map(String::as_str))
             .chain((!embedder.offline).then_some(embedder.model.as_str()))
@@ -335,69 +351,69 @@ impl Models {
     }
     /// Usage since the last call of this, to be written to the ledger.
     pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
-        self.book.take()
+        self.book.take_sums()
     }
     /// The name of the model that is asked first for `task`: its tokens are the ones that count.
-    pub fn model_of(&self, task: Task) -> &str {
-        let first = &self.routes.chain(task)[0];
+    pub fn model_for_task(&self, task: Task) -> &str {
+        let first = &self.routes.chain_for(task)[0];
         first.model.as_deref().unwrap_or_else(|| first.llm.model())
     }
     /// What counts the tokens of the model `name`.
-    pub fn counter_of(&self, name: &str) -> TokenCounter {
-        TokenCounter::for_model(name).or(self.unknown)
+    pub fn counter_for_model(&self, name: &str) -> TokenCounter {
+        TokenCounter::for_model(name).or_if_estimated(self.unknown)
     }
     /// What counts the tokens of the model that is asked first for `task`.
-    pub fn counter(&self, task: Task) -> TokenCounter {
-        self.counter_of(self.model_of(task))
+    pub fn counter_for_task(&self, task: Task) -> TokenCounter {
+        self.counter_for_model(self.model_for_task(task))
     }
     /// Whether the reply route ends in the scripted model only.
     pub fn is_offline(&self) -> bool {
         self.routes
-            .chain(Task::Reply)
+            .chain_for(Task::Reply)
             .iter()
             .all(|route| route.llm.is_offline())
     }
 
     /// Asks one route after the other until one answers.
-    async fn along_the_chain<M: Manner>(
+    async fn ask_route_chain<M: AnswerMode>(
         &self,
         manner: &M,
         scope: &TenantScope,
-        ask: Ask,
-    ) -> (Result<Answered<M::Answer>, LlmError>, CallTrace) {
-        let started = self.clock.instant();
+        ask: ModelRequest,
+    ) -> (Result<RoutedAnswer<M::Answer>, LlmError>, CallTrace) {
+        let started = self.clock.monotonic_now();
         let task = ask.task;
-        let chain = self.routes.chain(task);
+        let chain = self.routes.chain_for(task);
         let mut trace = blank_trace(task.as_str());
-        chain[0].model_named(ask.model.as_deref()).clone_into(&mut trace.model);
+        chain[0].model_name(ask.model.as_deref()).clone_into(&mut trace.model);
         let attempts = AtomicU32::new(0);
         if let Err(over) = self.budgets.check_call(scope.tenant()) {
-            self.finish(&mut trace, started, &attempts, Some(&over.into()));
+            self.finish_trace(&mut trace, started, &attempts, Some(&over.into()));
             return (Err(over.into()), trace);
         }
-        let urgency = Urgency::of(task);
-        let Some(permit) = self.gate.enter(scope.tenant(), urgency, chain[0].timeout).await else {
-            self.finish(&mut trace, started, &attempts, Some(&OVER_QUOTA));
-            return (Err(OVER_QUOTA), trace);
+        let urgency = CallUrgency::for_task(task);
+        let Some(permit) = self.gate.acquire_place(scope.tenant(), urgency, chain[0].timeout).await else {
+            self.finish_trace(&mut trace, started, &attempts, Some(&TENANT_QUOTA_ERROR));
+            return (Err(TENANT_QUOTA_ERROR), trace);
         };
-        let mut request = chain[0].request(task, ask.messages, ask.json_schema);
-        let mut result = Err(OVER_QUOTA);
+        let mut request = chain[0].build_request(task, ask.messages, ask.json_schema);
+        let mut result = Err(TENANT_QUOTA_ERROR);
         let mut place_there = None;
         for (place, route) in chain.iter().enumerate() {
             let wanted = ask.model.as_deref().filter(|_| place == 0);
-            route.fill(&mut request, wanted);
+            route.fill_request(&mut request, wanted);
             if ask.more_room {
                 request.max_output_tokens = request.max_output_tokens.saturating_mul(2);
             }
-            route.model_named(wanted).clone_into(&mut trace.model);
+            route.model_name(wanted).clone_into(&mut trace.model);
             trace.offline = route.llm.is_offline();
             let asked = tokio::time::Instant::now();
             // The place at the endpoint before is given back first.
             drop(place_there.take());
             if let Some(capacity) = &route.capacity {
-                place_there = capacity.enter(scope.tenant(), urgency, route.timeout).await;
+                place_there = capacity.acquire_place(scope.tenant(), urgency, route.timeout).await;
                 if place_there.is_none() {
-                    result = Err(ENDPOINT_FULL);
+                    result = Err(ENDPOINT_FULL_ERROR);
                     tracing::warn!(
                         task = task.as_str(),
                         model = trace.model,
@@ -406,23 +422,23 @@ impl Models {
                     continue;
                 }
             }
-            let persistence = Persistence {
+            let persistence = RouteAttempts {
                 limits: &self.limits,
                 breaker: &match wanted {
-                    Some(model) => self.breakers.of_model(task.as_str(), model),
-                    None => self.breakers.of_route(task, place),
+                    Some(model) => self.breakers.for_model(task.as_str(), model),
+                    None => self.breakers.for_route(task, place),
                 },
                 // Waiting for a place is a part of the route's time.
                 time: route.timeout.saturating_sub(asked.elapsed()),
                 attempts: &attempts,
-                ended: &|end| self.attempt_ended(scope, task.as_str(), &trace.model, end),
+                ended: &|end| self.on_attempt_ended(scope, task.as_str(), &trace.model, end),
             };
-            let prompt = || usage::unreported(self.counter_of(&trace.model), &request.messages, "");
+            let prompt = || usage::estimate_usage(self.counter_for_model(&trace.model), &request.messages, "");
             result = persistence
                 .run(|| async {
-                    let asked = self.asked(scope, task.as_str(), &trace.model, prompt);
-                    let answer = manner.ask(route.llm.as_ref(), &request).await;
-                    asked.ended(&answer);
+                    let asked = self.open_call(scope, task.as_str(), &trace.model, prompt);
+                    let answer = manner.ask_model(route.llm.as_ref(), &request).await;
+                    asked.mark_ended(&answer);
                     answer
                 })
                 .await;
@@ -438,11 +454,11 @@ impl Models {
                 ),
             }
         }
-        self.finish(&mut trace, started, &attempts, result.as_ref().err());
-        let answered = result.map(|answer| Answered {
+        self.finish_trace(&mut trace, started, &attempts, result.as_ref().err());
+        let answered = result.map(|answer| RoutedAnswer {
             answer,
             request,
-            permits: Permits {
+            permits: HeldPermits {
                 _tenant: permit,
                 _endpoint: place_there,
             },
@@ -450,27 +466,27 @@ impl Models {
         (answered, trace)
     }
 
-    fn attempt_ended(&self, scope: &TenantScope, task: &'static str, model: &str, end: End<'_>) {
+    fn on_attempt_ended(&self, scope: &TenantScope, task: &'static str, model: &str, end: AttemptOutcome<'_>) {
         match end {
-            End::Refused => self.meters.refused(task, model),
-            End::Answered => self.meters.attempted(task, model, None),
-            End::Failed(error) => {
-                self.meters.attempted(task, model, Some(error));
+            AttemptOutcome::Refused => self.meters.record_breaker_refusal(task, model),
+            AttemptOutcome::Answered => self.meters.record_attempt(task, model, None),
+            AttemptOutcome::Failed(error) => {
+                self.meters.record_attempt(task, model, Some(error));
                 if !is_paid_for(error) {
-                    self.book.record(scope.tenant(), task, model, Usage::default());
+                    self.book.record_usage(scope.tenant(), task, model, Usage::default());
                 }
             }
         }
     }
 
-    fn asked<'a, F: Fn() -> Usage>(
+    fn open_call<'a, F: Fn() -> Usage>(
         &'a self,
         scope: &'a TenantScope,
         task: &'static str,
         model: &'a str,
         prompt: F,
-    ) -> Asked<'a, F> {
-        Asked {
+    ) -> PendingCall<'a, F> {
+        PendingCall {
             book: &self.book,
             tenant: scope.tenant(),
             task,
@@ -480,11 +496,11 @@ impl Models {
         }
     }
 
-    fn finish(&self, trace: &mut CallTrace, started: Instant, attempts: &AtomicU32, error: Option<&LlmError>) {
-        trace.millis = self.clock.instant().duration_since(started).as_secs_f64() * 1e3;
+    fn finish_trace(&self, trace: &mut CallTrace, started: Instant, attempts: &AtomicU32, error: Option<&LlmError>) {
+        trace.millis = self.clock.monotonic_now().duration_since(started).as_secs_f64() * 1e3;
         trace.attempts = attempts.load(Ordering::Relaxed);
         trace.error = error.map(ToString::to_string);
-        self.meters.called(&trace.task, trace.millis / 1e3, error);
+        self.meters.record_call(&trace.task, trace.millis / 1e3, error);
         let span = Span::current();
         span.record("model", &trace.model).record("attempts", trace.attempts);
         if let Some(error) = error {
@@ -494,38 +510,38 @@ impl Models {
 }
 
 /// The name of embedder calls in traces and accounts.
-const EMBEDDING: &str = "embedding";
+const EMBEDDING_TASK: &str = "embedding";
 /// In the list of models that NPCs may name: any.
 const ANY_MODEL: &str = "*";
 /// The tenant's calls fill its share.
-const OVER_QUOTA: LlmError = LlmError::RateLimited { retry_after: None };
+const TENANT_QUOTA_ERROR: LlmError = LlmError::RateLimited { retry_after: None };
 /// So do all tenants' calls together that of an endpoint.
-const ENDPOINT_FULL: LlmError = LlmError::RateLimited { retry_after: None };
+const ENDPOINT_FULL_ERROR: LlmError = LlmError::RateLimited { retry_after: None };
 
 /// What it takes to embed texts. The file of another vocabulary is that of the models that write.
-fn embedded(model: &str, texts: &[String]) -> Usage {
+fn embedding_usage(model: &str, texts: &[String]) -> Usage {
     let counter = TokenCounter::for_model(model);
     Usage {
-        prompt_tokens: usage::counted(counter, texts.iter().map(String::as_str)),
+        prompt_tokens: usage::count_tokens(counter, texts.iter().map(String::as_str)),
         ..Usage::default()
     }
 }
 
 /// An answer, with what must outlive it.
-struct Answered<T> {
+struct RoutedAnswer<T> {
     answer: T,
     request: LlmRequest,
-    permits: Permits,
+    permits: HeldPermits,
 }
 
 /// What a call takes up until it has ended.
 #[derive(Debug)]
-struct Permits {
-    _tenant: Permit,
-    _endpoint: Option<Permit>,
+struct HeldPermits {
+    _tenant: CallPermit,
+    _endpoint: Option<CallPermit>,
 }
 
-/// The span of a call; the endpoint is told of it. `Models::finish` records what came of it.
+/// The span of a call; the endpoint is told of it. `ModelRouter::finish` records what came of it.
 fn call_span(scope: &TenantScope, task: &str) -> Span {
     debug_span!("model.call", task, tenant = %scope.tenant(), model = Empty, attempts = Empty, error = Empty)
 }

@@ -3,15 +3,15 @@
 //! A line of a conversation is a turn as any other (`turn.rs`), without a player: what is gathered,
 //! spoken and committed is the same. This file has what is different about it.
 
-mod choosing;
+mod speaker_choice;
 
 use std::time::Duration;
 
 use minijinja::context;
 
-pub use self::choosing::choose_speaker;
+pub use self::speaker_choice::choose_speaker;
 use super::{
-    prompt::{Template, TemplateError, Templates, untrusted},
+    prompt::{Template, TemplateError, Templates, escape_untrusted},
     settings::ConversationSettings,
 };
 use crate::{
@@ -33,11 +33,11 @@ pub const MAX_TOPIC_CHARS: usize = 500;
 /// The tag by which a speaker ends the conversation; cut from its line like a cue.
 pub const END_MARK: &str = "end_conversation";
 /// An id this short may be a word of its own; only names address then.
-const SHORTEST_ID: usize = 3;
+const MIN_ADDRESSED_ID_LENGTH: usize = 3;
 
 /// One who takes part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct SceneMember {
     pub id: NpcId,
     pub name: String,
 }
@@ -46,7 +46,7 @@ pub struct Member {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scene {
     /// Every NPC that takes part, the speaker included, in the order in which they were named.
-    pub cast: Vec<Member>,
+    pub cast: Vec<SceneMember>,
     pub topic: Option<String>,
     /// No line comes after this one: the speaker should bring it to an end.
     pub last: bool,
@@ -57,19 +57,19 @@ impl Scene {
     #[must_use]
     pub fn name_of(&self, npc: &NpcId) -> String {
         let member = self.cast.iter().find(|member| member.id == *npc);
-        untrusted(member.map_or(npc.as_str(), |member| &member.name))
+        escape_untrusted(member.map_or(npc.as_str(), |member| &member.name))
     }
 
     /// The names of the others.
     #[must_use]
-    pub fn others(&self, npc: &NpcId) -> Vec<String> {
+    pub fn other_names(&self, npc: &NpcId) -> Vec<String> {
         let others = self.cast.iter().filter(|member| member.id != *npc);
-        others.map(|member| untrusted(&member.name)).collect()
+        others.map(|member| escape_untrusted(&member.name)).collect()
     }
 
     /// What a speaker answers: the topic, and what was said to it since it last spoke.
     #[must_use]
-    pub fn heard(&self, npc: &NpcId, history: &[BufferedTurn]) -> String {
+    pub fn heard_by(&self, npc: &NpcId, history: &[BufferedTurn]) -> String {
         let since = history.iter().rposition(|turn| turn.npc == *npc).map_or(0, |at| at + 1);
         self.topic
             .as_deref()
@@ -80,7 +80,7 @@ impl Scene {
     }
 
     /// The message that asks a speaker for its line.
-    pub(super) fn cue(
+    pub(super) fn render_next_cue(
         &self,
         templates: &Templates,
         npc: &Npc,
@@ -90,15 +90,20 @@ impl Scene {
     }
 
     /// The message that had asked a speaker for its line `number`, as it is told later.
-    pub(super) fn earlier_cue(&self, templates: &Templates, npc: &Npc, number: u32) -> Result<String, TemplateError> {
+    pub(super) fn render_earlier_cue(
+        &self,
+        templates: &Templates,
+        npc: &Npc,
+        number: u32,
+    ) -> Result<String, TemplateError> {
         self.render_cue(templates, npc, number == 1, false)
     }
 
     fn render_cue(&self, templates: &Templates, npc: &Npc, opening: bool, last: bool) -> Result<String, TemplateError> {
         let values = context! {
             npc_name => npc.name.as_str(),
-            others => self.others(&npc.id),
-            topic => self.topic.as_deref().map(untrusted).unwrap_or_default(),
+            others => self.other_names(&npc.id),
+            topic => self.topic.as_deref().map(escape_untrusted).unwrap_or_default(),
             opening,
             last,
         };
@@ -109,7 +114,7 @@ impl Scene {
 /// Who speaks next: the one of the others whom the last line names, or else the one who has been
 /// silent for longest; before the first line, the first of the cast. `None`: nobody is there.
 #[must_use]
-pub fn next_speaker(cast: &[Member], history: &[BufferedTurn]) -> Option<NpcId> {
+pub fn next_speaker(cast: &[SceneMember], history: &[BufferedTurn]) -> Option<NpcId> {
     let Some(last) = history.last() else {
         return cast.first().map(|member| member.id.clone());
     };
@@ -118,16 +123,16 @@ pub fn next_speaker(cast: &[Member], history: &[BufferedTurn]) -> Option<NpcId> 
         // Equal ones stay in the order of the cast: `min_by_key` takes the first.
         others().min_by_key(|member| history.iter().rposition(|turn| turn.npc == member.id).map(|at| at + 1))
     };
-    addressed(others(), &last.reply_text)
+    find_addressed(others(), &last.reply_text)
         .or_else(quietest)
         .map(|member| member.id.clone())
 }
 
 /// Whom of `members` a line names first, by name or by id.
-pub fn addressed<'a>(members: impl Iterator<Item = &'a Member>, line: &str) -> Option<&'a Member> {
+pub fn find_addressed<'a>(members: impl Iterator<Item = &'a SceneMember>, line: &str) -> Option<&'a SceneMember> {
     let line = line.to_lowercase();
-    let place = |member: &Member| {
-        let id = Some(member.id.as_str()).filter(|id| id.len() >= SHORTEST_ID);
+    let place = |member: &SceneMember| {
+        let id = Some(member.id.as_str()).filter(|id| id.len() >= MIN_ADDRESSED_ID_LENGTH);
         [Some(member.name.to_lowercase().as_str()), id]
             .into_iter()
             .flatten()
@@ -176,7 +181,7 @@ pub fn pause_after(line: &str, settings: &ConversationSettings) -> Duration {
 
 /// What ended a conversation, or will before another line is said.
 #[must_use]
-pub fn is_over(dialogue: &Dialogue, ended: bool, settings: &ConversationSettings) -> Option<&'static str> {
+pub fn end_reason(dialogue: &Dialogue, ended: bool, settings: &ConversationSettings) -> Option<&'static str> {
     if ended {
         Some("concluded")
     } else if dialogue.head_turn >= max_turns(&dialogue.options, settings) {
@@ -192,8 +197,8 @@ mod tests {
     use super::*;
     use crate::ids::TurnId;
 
-    fn cast(names: &[(&str, &str)]) -> Vec<Member> {
-        let member = |(id, name): &(&str, &str)| Member {
+    fn cast(names: &[(&str, &str)]) -> Vec<SceneMember> {
+        let member = |(id, name): &(&str, &str)| SceneMember {
             id: id.parse().unwrap(),
             name: (*name).to_owned(),
         };
@@ -213,12 +218,12 @@ mod tests {
             .collect()
     }
 
-    fn next(cast: &[Member], lines: &[(&str, &str)]) -> String {
+    fn next(cast: &[SceneMember], lines: &[(&str, &str)]) -> String {
         next_speaker(cast, &said(lines)).unwrap().to_string()
     }
 
     #[test]
-    fn two_take_turns() {
+    fn speakers_alternate_between_two_npcs() {
         let two = cast(&[("ergen", "에르겐"), ("mira", "Mira")]);
         assert_eq!(next(&two, &[]), "ergen");
         assert_eq!(next(&two, &[("ergen", "Hello.")]), "mira");
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn of_three_the_one_who_was_silent_for_longest_speaks() {
+    fn speaker_silent_for_longest_is_next_among_three() {
         let three = cast(&[("ergen", "에르겐"), ("mira", "Mira"), ("tomas", "Tomas")]);
         assert_eq!(next(&three, &[("ergen", "a")]), "mira");
         assert_eq!(next(&three, &[("ergen", "a"), ("mira", "b")]), "tomas");
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_named_speaks_next() {
+    fn speaker_named_in_the_line_is_next() {
         let three = cast(&[("ergen", "에르겐"), ("mira", "Mira"), ("tomas", "Tomas")]);
         for (line, speaker) in [
             ("What do you say, Mira?", "mira"),
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_speaker_hears_the_topic_and_what_was_said_since_its_own_line() {
+    fn speaker_prompt_has_the_topic_and_lines_since_its_own() {
         let scene = Scene {
             cast: cast(&[("ergen", "에르겐"), ("mira", "Mira"), ("tomas", "Tomas")]),
             topic: Some("the mill".to_owned()),
@@ -260,15 +265,15 @@ mod tests {
         };
         let history = said(&[("mira", "It burned."), ("ergen", "When?"), ("tomas", "Last night.")]);
         assert_eq!(
-            scene.heard(&"mira".parse().unwrap(), &history),
+            scene.heard_by(&"mira".parse().unwrap(), &history),
             "the mill\nWhen?\nLast night."
         );
-        assert_eq!(scene.heard(&"tomas".parse().unwrap(), &history), "the mill");
-        assert_eq!(scene.others(&"mira".parse().unwrap()), ["에르겐", "Tomas"]);
+        assert_eq!(scene.heard_by(&"tomas".parse().unwrap(), &history), "the mill");
+        assert_eq!(scene.other_names(&"mira".parse().unwrap()), ["에르겐", "Tomas"]);
     }
 
     #[test]
-    fn a_pause_grows_with_the_line_up_to_a_limit() {
+    fn pause_grows_with_the_line_up_to_a_limit() {
         let settings = ConversationSettings {
             max_turns: 20,
             pause_ms: 800,

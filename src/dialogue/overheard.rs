@@ -6,14 +6,14 @@ use crate::{
     ids::{DialogueId, DialogueKind, NpcId},
     memory::{
         fact::{Cause, Watchers},
-        locks::Locks,
+        locks::DisclosureLocks,
         turn::{Intent, Turn},
     },
     ports::{StoreResult, buffer::BufferedTurn},
 };
 
 /// Lines of a conversation that are read, the last ones.
-const MOST_LINES: u32 = 12;
+const MAX_OVERHEARD_LINES: u32 = 12;
 
 /// What one NPC said to others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,69 +24,83 @@ pub(super) struct OverheardLine {
 
 /// What was said, and to whom of the players it may be told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct OverheardLines {
     pub lines: Vec<OverheardLine>,
-    pub locks: Locks,
+    pub locks: DisclosureLocks,
 }
 
 /// The last lines of the conversation that this turn is about, oldest first: always of the one that
 /// the player joined, and of the one in which was said something last, among those that the NPC took part in or
 /// witnessed, when it is asked for. A conversation names the players who may listen to it: others are told nothing of it,
 /// unless the NPCs of the world gossip.
-pub(super) async fn lines(services: &Services, input: &TurnInput, intent: Intent) -> StoreResult<Told> {
+pub(super) async fn read_overheard_lines(
+    services: &Services,
+    input: &TurnInput,
+    intent: Intent,
+) -> StoreResult<OverheardLines> {
     let Some(player) = &input.player else {
-        return Ok(Told::default());
+        return Ok(OverheardLines::default());
     };
     let dialogues = &services.ledger.dialogues;
     if let Some(Cause::Turn(turn)) = input.dialogue.cause
-        && let Some(found) = dialogues.turn(&input.scope, turn).await?
+        && let Some(found) = dialogues.load_turn(&input.scope, turn).await?
         && found.turn.dialogue.kind() == DialogueKind::NpcConversation
     {
         // What is said there later on was not heard by who left it for this session.
         let (joined, last) = (found.turn.dialogue, found.turn.number);
         let (turns, conversation) = tokio::try_join!(
-            turns(services, input, joined, last),
-            dialogues.get(&input.scope, joined)
+            read_last_turns(services, input, joined, last),
+            dialogues.load_dialogue(&input.scope, joined)
         )?;
         let watchers = conversation.map(|found| found.options.watchers());
-        return told(services, input, turns, &watchers.unwrap_or_default()).await;
+        return to_overheard_lines(services, input, turns, &watchers.unwrap_or_default()).await;
     }
     if intent != Intent::Overheard {
-        return Ok(Told::default());
+        return Ok(OverheardLines::default());
     }
-    let gossip = input.world.settings.gossips();
+    let gossip = input.world.settings.allows_gossip();
     let player = (!gossip).then_some(player);
-    let heard = dialogues.last_heard(&input.scope, &input.world.id, &input.npc.id, player);
+    let heard = dialogues.find_last_overheard(&input.scope, &input.world.id, &input.npc.id, player);
     let Some(heard) = heard.await? else {
-        return Ok(Told::default());
+        return Ok(OverheardLines::default());
     };
-    let turns = turns(services, input, heard.dialogue, heard.last).await?;
-    told(services, input, turns, &heard.watchers).await
+    let turns = read_last_turns(services, input, heard.dialogue, heard.last).await?;
+    to_overheard_lines(services, input, turns, &heard.watchers).await
 }
 
-async fn told(services: &Services, input: &TurnInput, turns: Vec<Turn>, watchers: &Watchers) -> StoreResult<Told> {
-    let lines = named(services, input, turns).await?;
-    let locks = watchers.lock().filter(|_| !lines.is_empty());
-    Ok(Told {
+async fn to_overheard_lines(
+    services: &Services,
+    input: &TurnInput,
+    turns: Vec<Turn>,
+    watchers: &Watchers,
+) -> StoreResult<OverheardLines> {
+    let lines = attribute_lines(services, input, turns).await?;
+    let locks = watchers.hearers_lock().filter(|_| !lines.is_empty());
+    Ok(OverheardLines {
         lines,
         locks: locks.into_iter().collect(),
     })
 }
 
-async fn turns(services: &Services, input: &TurnInput, dialogue: DialogueId, last: u32) -> StoreResult<Vec<Turn>> {
-    let from = last.saturating_sub(MOST_LINES) + 1;
+async fn read_last_turns(
+    services: &Services,
+    input: &TurnInput,
+    dialogue: DialogueId,
+    last: u32,
+) -> StoreResult<Vec<Turn>> {
+    let from = last.saturating_sub(MAX_OVERHEARD_LINES) + 1;
     let dialogues = &services.ledger.dialogues;
-    dialogues.turns(&input.scope, dialogue, from, last).await
+    dialogues.load_turns(&input.scope, dialogue, from, last).await
 }
 
 /// With the names of those who spoke.
-async fn named(services: &Services, input: &TurnInput, turns: Vec<Turn>) -> StoreResult<Vec<OverheardLine>> {
+async fn attribute_lines(services: &Services, input: &TurnInput, turns: Vec<Turn>) -> StoreResult<Vec<OverheardLine>> {
     let mut names: Vec<(NpcId, String)> = vec![(input.npc.id.clone(), input.npc.name.clone())];
     let mut lines = Vec::with_capacity(turns.len());
     for turn in &turns {
         if !names.iter().any(|(id, _)| *id == turn.npc) {
             let authored = &services.ledger.authored;
-            let npc = authored.npc(&input.scope, &input.world.id, &turn.npc).await?;
+            let npc = authored.load_npc(&input.scope, &input.world.id, &turn.npc).await?;
             // One that was deleted since goes by its id.
             names.push((
                 turn.npc.clone(),

@@ -7,12 +7,12 @@ mod ages;
 mod assembly;
 mod attribution;
 mod history;
+mod player_identity;
 mod scenarios;
 mod selection;
-mod standing;
+mod standing_facts;
 mod templates;
 mod untrusted;
-mod who;
 mod world;
 
 #[cfg(test)]
@@ -22,15 +22,15 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 pub(super) use self::{
-    assembly::{Material, Prompt, assemble},
-    attribution::{Reader, attributed},
+    assembly::{Prompt, PromptMaterial, assemble_prompt},
+    attribution::{PromptReader, attribute_statement},
+    player_identity::player_own_name,
     templates::{Template, state_bounds},
-    who::own_name,
     world::{bind_player, world_lines},
 };
 pub use self::{
     templates::{TemplateError, Templates},
-    untrusted::untrusted,
+    untrusted::escape_untrusted,
 };
 use super::{
     Services,
@@ -70,9 +70,9 @@ pub struct Preview {
 
 /// Assembles the prompt a line would get, without calling any language model: the intent is taken
 /// to be `memory`, so recall is in full. The line is embedded as it would be in a turn.
-pub async fn preview(services: &Services, input: &TurnInput) -> Result<Preview, TurnError> {
-    let gathered = gather::gather(services, input, gather::Classify::As(Intent::Memory)).await?;
-    let prompt = gathered.prompt(services, input)?;
+pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Preview, TurnError> {
+    let gathered = gather::gather_for_preview(services, input, gather::IntentSource::Assumed(Intent::Memory)).await?;
+    let prompt = gathered.assemble_prompt(services, input)?;
     Ok(Preview {
         messages: prompt.messages,
         scenarios: prompt.scenarios,

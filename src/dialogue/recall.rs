@@ -1,10 +1,10 @@
 //! Recall: the index proposes, the ledger disposes, one pure function scores (ALGORITHMS §2).
 
-mod by_words;
+mod body_reading;
 mod cache;
+mod keyword_fallback;
 mod names;
 mod query;
-mod reading;
 mod search;
 mod topic;
 
@@ -13,8 +13,8 @@ use std::{collections::HashMap, sync::Arc};
 use chrono::{DateTime, Utc};
 
 pub use self::{
-    cache::BodyCache,
-    search::{SearchHit, search},
+    cache::MemoryCache,
+    search::{SearchHit, search_facts},
 };
 use super::{Services, locks};
 use crate::{
@@ -28,29 +28,29 @@ use crate::{
     },
     ports::{
         StoreError,
-        ledger::facts::{Confirmation, RecallBody},
-        vectors::{Candidate, Hint, LegLimits, Proposal},
+        ledger::facts::{FactConfirmation, RecallBody},
+        vectors::{Candidate, CandidateLimits, CandidateQuery, ScoreHint},
     },
     tenancy::TenantScope,
 };
-pub(super) use names::{names, open_names};
-pub(super) use query::Query;
 #[cfg(test)]
-pub(super) use reading::is_enough;
-pub(super) use reading::{TRACED, near_duplicate_cosine, packable, say_the_same};
-pub(super) use topic::{Gate, Topic};
+pub(super) use body_reading::is_enough;
+pub(super) use body_reading::{MAX_TRACED, is_same_statement, max_packable, near_duplicate_cosine};
+pub(super) use names::{merge_open_names, read_names};
+pub(super) use query::SearchQuery;
+pub(super) use topic::{TopicGate, TopicRelevance};
 
 /// A confirmed and scored fact, with its body.
 #[derive(Debug, Clone)]
-pub(super) struct Hit {
+pub(super) struct RecallHit {
     pub body: Arc<RecallBody>,
     pub score: ScoreParts,
-    pub topic: Topic,
+    pub topic: TopicRelevance,
 }
 
 /// A confirmed and scored fact whose body need not have been read.
 #[derive(Debug)]
-struct Ranked {
+struct RankedCandidate {
     fact: FactId,
     /// The version that was confirmed and scored.
     version: u32,
@@ -62,7 +62,7 @@ struct Ranked {
 
 /// What to look for, and through whose eyes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sought<'a> {
+pub(super) struct RecallRequest<'a> {
     pub scope: &'a TenantScope,
     pub world: &'a World,
     pub viewpoint: &'a Viewpoint,
@@ -70,13 +70,13 @@ pub(super) struct Sought<'a> {
     pub embedding: Option<&'a [f32]>,
     /// Each as informative as it is anywhere.
     pub terms: &'a TermWeights,
-    pub limits: LegLimits,
+    pub limits: CandidateLimits,
     pub at: DateTime<Utc>,
 }
 
 /// What recall found, and whether it had to do without the index.
 #[derive(Debug)]
-pub(super) struct Found<T> {
+pub(super) struct RecallResult<T> {
     /// Best first.
     pub facts: Vec<T>,
     /// Why the index was not searched, if it was not: the ledger was, by words alone.
@@ -88,21 +88,24 @@ pub(super) struct Found<T> {
 ///
 /// # Errors
 /// If the ledger does not answer. The index is derived and may be away.
-pub(super) async fn recall(services: &Services, sought: Sought<'_>) -> Result<Found<Hit>, StoreError> {
-    let terms = weighed(services, &sought).await;
-    let sought = Sought {
+pub(super) async fn recall_facts(
+    services: &Services,
+    sought: RecallRequest<'_>,
+) -> Result<RecallResult<RecallHit>, StoreError> {
+    let terms = weigh_terms(services, &sought).await;
+    let sought = RecallRequest {
         terms: &terms,
         ..sought
     };
-    let ranked = rank(services, &sought).await?;
-    Ok(Found {
-        facts: reading::read(services, &sought, ranked.facts).await?,
+    let ranked = rank_facts(services, &sought).await?;
+    Ok(RecallResult {
+        facts: body_reading::read_hits(services, &sought, ranked.facts).await?,
         without_index: ranked.without_index,
     })
 }
 
 /// The terms as informative as they are in the memory that is searched. Where nobody could count, as they are anywhere.
-async fn weighed(services: &Services, sought: &Sought<'_>) -> TermWeights {
+async fn weigh_terms(services: &Services, sought: &RecallRequest<'_>) -> TermWeights {
     let counted = services
         .index
         .term_statistics(sought.scope, sought.viewpoint, sought.terms);
@@ -110,32 +113,38 @@ async fn weighed(services: &Services, sought: &Sought<'_>) -> TermWeights {
         tracing::warn!(%error, "words were not counted; each counts as rare");
         keywords::TermStatistics::default()
     });
-    statistics.weigh(sought.terms)
+    statistics.weigh_query(sought.terms)
 }
 
 /// Everything that was found and confirmed for weighed terms, best first. A body is read only where the index does not know
 /// the confirmed version of a fact.
-async fn rank(services: &Services, sought: &Sought<'_>) -> Result<Found<Ranked>, StoreError> {
-    let proposal = Proposal {
+async fn rank_facts(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+) -> Result<RecallResult<RankedCandidate>, StoreError> {
+    let proposal = CandidateQuery {
         viewpoint: sought.viewpoint,
         embedding: sought.embedding,
         terms: sought.terms,
         limits: sought.limits,
     };
-    let (proposed, without_index) = match services.index.propose(sought.scope, proposal).await {
+    let (proposed, without_index) = match services.index.propose_candidates(sought.scope, proposal).await {
         Ok(proposed) => (proposed, None),
-        Err(error) => (by_words::propose(services, sought).await?, Some(error)),
+        Err(error) => (
+            keyword_fallback::propose_by_keywords(services, sought).await?,
+            Some(error),
+        ),
     };
-    let facts = confirmed(services, sought, proposed).await?;
-    Ok(Found { facts, without_index })
+    let facts = confirm_candidates(services, sought, proposed).await?;
+    Ok(RecallResult { facts, without_index })
 }
 
 /// Those of the proposed facts that the ledger confirms, best first.
-async fn confirmed(
+async fn confirm_candidates(
     services: &Services,
-    sought: &Sought<'_>,
+    sought: &RecallRequest<'_>,
     proposed: Vec<Candidate>,
-) -> Result<Vec<Ranked>, StoreError> {
+) -> Result<Vec<RankedCandidate>, StoreError> {
     let candidates: HashMap<FactId, Candidate> = proposed
         .into_iter()
         .map(|candidate| (candidate.fact, candidate))
@@ -144,16 +153,20 @@ async fn confirmed(
         return Ok(Vec::new());
     }
     let ids: Vec<FactId> = candidates.keys().copied().collect();
-    let Sought {
+    let RecallRequest {
         scope,
         world,
         viewpoint,
         ..
     } = *sought;
-    let Confirmation { open, locked } = services.ledger.facts.confirm(scope, viewpoint, &ids, sought.at).await?;
+    let FactConfirmation { open, locked } = services
+        .ledger
+        .facts
+        .confirm_facts(scope, viewpoint, &ids, sought.at)
+        .await?;
     let mut confirmed = open;
     if !locked.is_empty() {
-        confirmed.extend(locks::open(services, scope, world, viewpoint, locked).await?);
+        confirmed.extend(locks::filter_open(services, scope, world, viewpoint, locked).await?);
     }
     let mut ranked = Vec::with_capacity(confirmed.len());
     let mut unknown = Vec::new();
@@ -161,50 +174,54 @@ async fn confirmed(
         let candidate = candidates.get(&confirmed.fact);
         let hint = candidate.and_then(|candidate| candidate.hint.map(|hint| (candidate.cosine, hint)));
         match hint.filter(|(_, hint)| hint.version == confirmed.version) {
-            Some((cosine, hint)) => ranked.push(Ranked {
+            Some((cosine, hint)) => ranked.push(RankedCandidate {
                 fact: confirmed.fact,
                 version: confirmed.version,
                 valid_at: hint.valid_at,
                 cosine,
-                score: score(services, sought, cosine, &hint),
+                score: score_candidate(services, sought, cosine, &hint),
                 body: None,
             }),
             None => unknown.push(confirmed),
         }
     }
-    for body in services.bodies.of(services, sought.scope, &unknown).await? {
+    for body in services
+        .memory_cache
+        .read_bodies(services, sought.scope, &unknown)
+        .await?
+    {
         let cosine = candidates.get(&body.id).map_or(0.0, |candidate| candidate.cosine);
-        ranked.push(by_body(services, sought, body, cosine));
+        ranked.push(rank_body(services, sought, body, cosine));
     }
     ranked.sort_by(best_first);
     Ok(ranked)
 }
 
-fn by_body(services: &Services, sought: &Sought<'_>, body: Arc<RecallBody>, cosine: f32) -> Ranked {
+fn rank_body(services: &Services, sought: &RecallRequest<'_>, body: Arc<RecallBody>, cosine: f32) -> RankedCandidate {
     let terms = keywords::fact_terms(&body.view.content, &body.view.keywords);
-    let hint = Hint {
+    let hint = ScoreHint {
         version: body.version,
         importance: body.view.importance,
         valid_at: body.valid_at,
-        keyword: keywords::bm25(sought.terms, &terms),
+        keyword: keywords::bm25_score(sought.terms, &terms),
     };
-    Ranked {
+    RankedCandidate {
         fact: body.id,
         version: body.version,
         valid_at: body.valid_at,
         cosine,
-        score: score(services, sought, cosine, &hint),
+        score: score_candidate(services, sought, cosine, &hint),
         body: Some(body),
     }
 }
 
-fn score(services: &Services, sought: &Sought<'_>, cosine: f32, of: &Hint) -> ScoreParts {
+fn score_candidate(services: &Services, sought: &RecallRequest<'_>, cosine: f32, of: &ScoreHint) -> ScoreParts {
     let settings = &services.settings.recall;
-    scoring::score(
-        &weights(services, sought.world),
+    scoring::score_fact(
+        &recall_weights(services, sought.world),
         &services.embedder.info().calibration,
         cosine,
-        keywords::saturated(of.keyword),
+        keywords::keyword_factor(of.keyword),
         of.importance,
         days_between(of.valid_at, sought.at),
         sought
@@ -215,14 +232,14 @@ fn score(services: &Services, sought: &Sought<'_>, cosine: f32, of: &Hint) -> Sc
     )
 }
 
-fn weights(services: &Services, world: &World) -> RecallWeights {
+fn recall_weights(services: &Services, world: &World) -> RecallWeights {
     let preset = world.settings.recall.and_then(|recall| recall.preset);
     preset.map_or(services.settings.recall.weights, RecallPreset::weights)
 }
 
-fn best_first(a: &Ranked, b: &Ranked) -> std::cmp::Ordering {
-    let key = |ranked: &Ranked| (ranked.score.total, ranked.valid_at, ranked.fact);
-    scoring::best_first(key(a), key(b))
+fn best_first(a: &RankedCandidate, b: &RankedCandidate) -> std::cmp::Ordering {
+    let key = |ranked: &RankedCandidate| (ranked.score.total, ranked.valid_at, ranked.fact);
+    scoring::compare_best_first(key(a), key(b))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of centuries fit 52 bits")]
@@ -231,8 +248,8 @@ fn days_between(from: DateTime<Utc>, to: DateTime<Utc>) -> f64 {
 }
 
 /// The candidates per leg of the configuration.
-pub(super) fn limits(settings: &super::settings::RecallSettings) -> LegLimits {
-    LegLimits {
+pub(super) fn leg_limits(settings: &super::settings::RecallSettings) -> CandidateLimits {
+    CandidateLimits {
         dense: settings.dense,
         sparse: settings.sparse,
         important: settings.important,

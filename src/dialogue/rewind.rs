@@ -2,15 +2,15 @@
 //! was said already, a rewind, a regenerated reply and a resumed one, in sessions and between NPCs.
 //!
 //! The ledger moves the head and everything with it in one transaction; the rest here brings the
-//! copies along. What settling the memories concerned takes is [`settle`], which nobody waits for.
+//! copies along. What settling the memories concerned takes is [`reconcile_after_rewinds`], which nobody waits for.
 
 use chrono::TimeDelta;
 
 use super::{
     Services,
     jobs::{JobError, outbox::relay_or_log},
-    remember::settle_all,
-    turn::{Unfinished, beginning},
+    remember::reconcile_dirty_memories,
+    turn::{PartialReply, grapheme_prefix},
 };
 use crate::{
     ids::{DialogueId, NodeId, TurnId, WorldId},
@@ -21,7 +21,7 @@ use crate::{
         ledger::{
             audit::Edit,
             jobs::{JobKind, NewJob},
-            rewinds::{KnownKeys, Replacement, Rewind, RewindOutcome, Rewound, Told},
+            rewinds::{OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindOutcome, RewindRecord},
         },
     },
     tenancy::{Principal, TenantScope},
@@ -29,28 +29,28 @@ use crate::{
 
 /// Where the head is to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum RewindTarget {
     /// This turn is the last one that stands; 0: nothing was said. With `heard_chars` of its reply,
     /// in Unicode scalar values, the reply ends there too; with nothing heard, the turn goes as well.
     Turn { number: u32, heard_chars: Option<usize> },
     /// As turn `number` with all of it heard; the one after it goes only to be said anew.
-    Anew { number: u32 },
+    Regenerate { number: u32 },
     /// The turn that went to be said anew, since none took its place.
-    Again { turn: TurnId },
+    Reinstate { turn: TurnId },
     /// The last turn as it would have been, had nobody cut it a moment ago. One that was cut while it was
-    /// being said goes, so that its speaker goes on with it ([`Move::unfinished`]).
-    Uncut,
+    /// being said goes, so that its speaker goes on with it ([`AppliedRewind::unfinished`]).
+    Resume,
 }
 
-impl Target {
+impl RewindTarget {
     /// Whether a conversation of NPCs is paused where its head goes there: by whoever cuts in, until somebody
     /// has it go on. `None`: it stays as it is.
     #[must_use]
-    pub fn pauses(self) -> Option<bool> {
+    pub fn paused_after(self) -> Option<bool> {
         match self {
             Self::Turn { .. } => Some(true),
-            Self::Uncut => Some(false),
-            Self::Anew { .. } | Self::Again { .. } => None,
+            Self::Resume => Some(false),
+            Self::Regenerate { .. } | Self::Reinstate { .. } => None,
         }
     }
 }
@@ -69,7 +69,7 @@ pub struct RewindRequest {
     pub head: Option<TurnId>,
     /// A turn is under way that must not commit: the epoch rises even if every turn stays.
     pub fence: bool,
-    pub target: Target,
+    pub target: RewindTarget,
     /// Whether a conversation is paused once it is moved; `None`: as it was.
     pub paused: Option<bool>,
     /// Makes a retry safe; unique in a dialogue.
@@ -87,24 +87,24 @@ pub struct RewindRequest {
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Moved {
+pub enum RewindResponse {
     /// The head was moved.
-    Done(Box<Move>),
+    Done(Box<AppliedRewind>),
     /// The key belongs to this earlier move; nothing was written.
-    Repeated(Box<Rewound>),
+    Repeated(Box<RewindRecord>),
     /// It stands there already; nothing was written.
     Unchanged,
 }
 
 /// A move that was made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Move {
-    pub rewound: Rewound,
+pub struct AppliedRewind {
+    pub rewound: RewindRecord,
     /// The turn that took the place of the one that was cut.
     pub replacement: Option<Turn>,
     /// The reply that is to be taken up again, as the next turn. It stands again as it was cut if that turn does
-    /// not come ([`Rewound::replacing`]).
-    pub unfinished: Option<Unfinished>,
+    /// not come ([`RewindRecord::replacing`]).
+    pub unfinished: Option<PartialReply>,
 }
 
 /// Why a head was not moved. Nothing was written.
@@ -126,56 +126,58 @@ pub enum RewindError {
 
 /// Moves the head. Durable when this returns; the buffer and the caches have followed.
 ///
-/// What is left can wait and is [`settle`]: the index, and the memories from which something was unsaid.
-pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved, RewindError> {
+/// What is left can wait and is [`reconcile_after_rewinds`]: the index, and the memories from which something was unsaid.
+pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Result<RewindResponse, RewindError> {
     let now = services.clock.now();
     let plan = match request.target {
-        Target::Turn { number, heard_chars } => back_to(services, &request, number, heard_chars).await?,
-        Target::Anew { number } => back_to(services, &request, number, None).await?,
-        Target::Again { turn } => Some(Plan {
+        RewindTarget::Turn { number, heard_chars } => plan_rewind_to(services, &request, number, heard_chars).await?,
+        RewindTarget::Regenerate { number } => plan_rewind_to(services, &request, number, None).await?,
+        RewindTarget::Reinstate { turn } => Some(RewindPlan {
             number: request.head_turn + 1,
             to: Some(turn),
             replacement: None,
             unfinished: None,
         }),
-        Target::Uncut => uncut(services, &request).await?,
+        RewindTarget::Resume => plan_resume(services, &request).await?,
     };
     let Some(plan) = plan else {
-        keep_keys(services, &request).await?;
-        return Ok(Moved::Unchanged);
+        record_unchanged_keys(services, &request).await?;
+        return Ok(RewindResponse::Unchanged);
     };
-    let edit_by = |who, action| Edit::by(who, &services.ids, now, action, request.dialogue);
-    let rewind = Rewind {
-        id: services.ids.next(),
+    let edit_by = |who, action| Edit::made_by(who, &services.ids, now, action, request.dialogue);
+    let rewind = RewindCommit {
+        id: services.ids.next_id(),
         dialogue: request.dialogue,
         world: request.world.clone(),
         epoch: request.epoch,
         // What was to be said anew stands, whoever closed the dialogue meanwhile.
-        closed_too: matches!(request.target, Target::Again { .. }),
+        include_closed: matches!(request.target, RewindTarget::Reinstate { .. }),
         to: plan.to,
         replacement: plan.replacement,
-        replacing: request.head.filter(|_| comes_again(&request, plan.unfinished.as_ref())),
+        replacing: request
+            .head
+            .filter(|_| has_pending_replacement(&request, plan.unfinished.as_ref())),
         paused: request.paused,
         key: request.key.clone(),
-        also: request
+        other_keys: request
             .also
             .iter()
-            .map(|key| (services.ids.next(), key.clone()))
+            .map(|key| (services.ids.next_id(), key.clone()))
             .collect(),
         // Whoever joined at a turn that was cut has gone on from it.
-        unless_joined: request.head.filter(|_| request.target == Target::Uncut),
+        unless_joined: request.head.filter(|_| request.target == RewindTarget::Resume),
         seq: request.seq,
         edit: edit_by(&request.who, request.action),
-        others: request
+        other_edits: request
             .others
             .iter()
             .map(|(who, action)| edit_by(who, action))
             .collect(),
     };
     failpoint!("rewind.planned");
-    let rewound = match services.ledger.rewinds.rewind(&request.scope, &rewind).await? {
+    let rewound = match services.ledger.rewinds.commit_rewind(&request.scope, &rewind).await? {
         RewindOutcome::Done(rewound) => *rewound,
-        RewindOutcome::Repeated(rewound) => return Ok(Moved::Repeated(rewound)),
+        RewindOutcome::Repeated(rewound) => return Ok(RewindResponse::Repeated(rewound)),
         RewindOutcome::Fenced => return Err(RewindError::Fenced),
         RewindOutcome::Closed => return Err(RewindError::Closed),
         RewindOutcome::Joined => return Err(RewindError::NothingToResume),
@@ -188,9 +190,9 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
     };
     let replacement = rewind.replacement.map(|replacement| replacement.turn);
     failpoint!("rewind.durable");
-    follow(services, &request, &rewound, replacement.as_ref()).await;
+    update_buffer(services, &request, &rewound, replacement.as_ref()).await;
     failpoint!("rewind.followed");
-    Ok(Moved::Done(Box::new(Move {
+    Ok(RewindResponse::Done(Box::new(AppliedRewind {
         rewound,
         replacement,
         unfinished: plan.unfinished,
@@ -198,57 +200,57 @@ pub async fn rewind(services: &Services, request: RewindRequest) -> Result<Moved
 }
 
 /// Nothing is to be moved: whoever repeats a key is told so again, whatever is said later.
-async fn keep_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
+async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
     let keys = request.key.iter().chain(&request.also);
-    let told = Told {
-        keys: keys.map(|key| (services.ids.next(), key.clone())).collect(),
+    let told = RewindAcks {
+        keys: keys.map(|key| (services.ids.next_id(), key.clone())).collect(),
         edits: Vec::new(),
     };
     if told.keys.is_empty() {
         return Ok(());
     }
     let head = (request.head, request.head_turn);
-    let (id, now) = (services.ids.next(), services.clock.now());
-    let nothing = Rewound::nothing(id, request.world.clone(), request.epoch, head, now);
+    let (id, now) = (services.ids.next_id(), services.clock.now());
+    let nothing = RewindRecord::for_no_change(id, request.world.clone(), request.epoch, head, now);
     services
         .ledger
         .rewinds
-        .note(&request.scope, request.dialogue, &told, &nothing, KnownKeys::Stay)
+        .record_outcome(&request.scope, request.dialogue, &told, &nothing, OnKeyConflict::Keep)
         .await?;
     failpoint!("rewind.noted");
     Ok(())
 }
 
 /// Whether the head goes only for its line to be said anew, or on.
-fn comes_again(request: &RewindRequest, unfinished: Option<&Unfinished>) -> bool {
-    matches!(request.target, Target::Anew { .. }) || unfinished.is_some()
+fn has_pending_replacement(request: &RewindRequest, unfinished: Option<&PartialReply>) -> bool {
+    matches!(request.target, RewindTarget::Regenerate { .. }) || unfinished.is_some()
 }
 
 /// What moves leave to be done for a tenant: the index learns what is no longer valid, and memories
 /// from which something was unsaid are reconciled again; how many there were. Both are durable and come
 /// again if they fail.
-pub async fn settle(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
+pub async fn reconcile_after_rewinds(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
     // First, since a judge may keep the rest waiting.
     relay_or_log(services).await;
-    settle_all(services, scope).await
+    reconcile_dirty_memories(services, scope).await
 }
 
 /// Which turn is to be the head, and what takes its place on top.
-struct Plan {
+struct RewindPlan {
     number: u32,
     to: Option<TurnId>,
     replacement: Option<Replacement>,
-    unfinished: Option<Unfinished>,
+    unfinished: Option<PartialReply>,
 }
 
-async fn back_to(
+async fn plan_rewind_to(
     services: &Services,
     request: &RewindRequest,
     number: u32,
     heard: Option<usize>,
-) -> Result<Option<Plan>, RewindError> {
+) -> Result<Option<RewindPlan>, RewindError> {
     if number == 0 {
-        let plan = Plan {
+        let plan = RewindPlan {
             number,
             to: None,
             replacement: None,
@@ -261,7 +263,7 @@ async fn back_to(
     let turns = services
         .ledger
         .dialogues
-        .turns(
+        .load_turns(
             &request.scope,
             request.dialogue,
             number.saturating_sub(1).max(1),
@@ -277,12 +279,12 @@ async fn back_to(
     };
     let before = turns.next().map(|turn| turn.id);
     let cut = heard
-        .map(|heard| beginning(&turn.reply_text, heard))
+        .map(|heard| grapheme_prefix(&turn.reply_text, heard))
         .filter(|text| text.len() < turn.reply_text.len());
     match cut {
         None => {
             let already = request.head == Some(turn.id) && !request.fence;
-            let plan = Plan {
+            let plan = RewindPlan {
                 number,
                 to: Some(turn.id),
                 replacement: None,
@@ -290,7 +292,7 @@ async fn back_to(
             };
             Ok((!already).then_some(plan))
         }
-        Some(text) if text.trim().is_empty() => Ok(Some(Plan {
+        Some(text) if text.trim().is_empty() => Ok(Some(RewindPlan {
             number: number - 1,
             to: before,
             replacement: None,
@@ -300,12 +302,12 @@ async fn back_to(
             let trace = services
                 .ledger
                 .dialogues
-                .trace(&request.scope, request.dialogue, number)
+                .load_trace(&request.scope, request.dialogue, number)
                 .await?;
             // As for a reply that is cut while it is said: without a block it changes nothing.
             let had_block = trace.is_some_and(|trace| trace.state_block);
-            let replacement = cut_to(services, request, &turn, text.trim_end().to_owned(), had_block);
-            Ok(Some(Plan {
+            let replacement = cut_replacement(services, request, &turn, text.trim_end().to_owned(), had_block);
+            Ok(Some(RewindPlan {
                 number,
                 to: before,
                 replacement: Some(replacement),
@@ -317,10 +319,16 @@ async fn back_to(
 
 /// The same turn, of which only `heard` was heard. It stands where the other one stood, at the same
 /// moment, and is learned from anew.
-fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String, had_block: bool) -> Replacement {
+fn cut_replacement(
+    services: &Services,
+    request: &RewindRequest,
+    of: &Turn,
+    heard: String,
+    had_block: bool,
+) -> Replacement {
     let now = services.clock.now();
     let turn = Turn {
-        id: services.ids.next(),
+        id: services.ids.next_id(),
         status: TurnStatus::Interrupted,
         reply_text: heard,
         // Where they were in the text is not kept, and one that came later was never seen.
@@ -328,7 +336,7 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
         ..of.clone()
     };
     let job = |kind| NewJob {
-        id: services.ids.next(),
+        id: services.ids.next_id(),
         kind,
         dialogue: turn.dialogue,
         turn: turn.id,
@@ -354,19 +362,19 @@ fn cut_to(services: &Services, request: &RewindRequest, of: &Turn, heard: String
         .filter(|(_, wanted)| *wanted)
         .map(|(kind, _)| job(kind))
         .collect(),
-        uncut: Some((of.reply_text.clone(), now + seal)),
+        sealed_reply: Some((of.reply_text.clone(), now + seal)),
         turn,
     }
 }
 
-async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Plan>, RewindError> {
+async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Option<RewindPlan>, RewindError> {
     let head = request.head.ok_or(RewindError::NothingToResume)?;
     let (scope, rewinds) = (&request.scope, &services.ledger.rewinds);
     let now = services.clock.now();
-    let sealed = rewinds.sealed(scope, head, now).await?;
+    let sealed = rewinds.load_sealed_reply(scope, head, now).await?;
     let sealed = sealed.ok_or(RewindError::NothingToResume)?;
     if let Some(whole) = sealed.whole {
-        return Ok(Some(Plan {
+        return Ok(Some(RewindPlan {
             number: request.head_turn,
             to: Some(whole),
             replacement: None,
@@ -377,8 +385,8 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
     let (before, number) = (request.head_turn.saturating_sub(1), request.head_turn);
     let dialogues = &services.ledger.dialogues;
     let (turns, checkpoint) = tokio::try_join!(
-        dialogues.turns(scope, request.dialogue, before.max(1), number),
-        dialogues.checkpoint(scope, request.dialogue)
+        dialogues.load_turns(scope, request.dialogue, before.max(1), number),
+        dialogues.load_checkpoint(scope, request.dialogue)
     )?;
     let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
     let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
@@ -386,11 +394,11 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
     let of = of
         .filter(|_| !sealed.text.trim().is_empty())
         .ok_or(RewindError::NothingToResume)?;
-    Ok(Some(Plan {
+    Ok(Some(RewindPlan {
         number: before,
         to,
         replacement: None,
-        unfinished: Some(Unfinished {
+        unfinished: Some(PartialReply {
             of,
             key: sealed.key,
             text: sealed.text,
@@ -403,23 +411,28 @@ async fn uncut(services: &Services, request: &RewindRequest) -> Result<Option<Pl
 }
 
 /// Brings the copy along: the buffer ends where the ledger does, or is gone.
-async fn follow(services: &Services, request: &RewindRequest, rewound: &Rewound, replacement: Option<&Turn>) {
-    if let Err(error) = cut_buffer(services, request, rewound, replacement).await {
+async fn update_buffer(
+    services: &Services,
+    request: &RewindRequest,
+    rewound: &RewindRecord,
+    replacement: Option<&Turn>,
+) {
+    if let Err(error) = truncate_buffer(services, request, rewound, replacement).await {
         // It carries a head that the ledger left behind, so nobody believes it, or moves it along.
         tracing::warn!(dialogue = %request.dialogue, %error, "the buffer could not follow a rewind; it is built anew");
     }
 }
 
-async fn cut_buffer(
+async fn truncate_buffer(
     services: &Services,
     request: &RewindRequest,
-    rewound: &Rewound,
+    rewound: &RewindRecord,
     replacement: Option<&Turn>,
 ) -> Result<(), StoreError> {
     let (buffers, scope, dialogue) = (&services.buffers, &request.scope, request.dialogue);
     if !rewound.reinstated.is_empty() {
         // Turns came back that the buffer does not have.
-        return buffers.remove(scope, dialogue).await;
+        return buffers.remove_buffer(scope, dialogue).await;
     }
     let last = match replacement {
         Some(turn) => turn.number - 1,
@@ -433,7 +446,7 @@ async fn cut_buffer(
         epoch: rewound.epoch,
         turn,
     };
-    let truncate = async |head| buffers.truncate(scope, dialogue, before, last, head).await;
+    let truncate = async |head| buffers.truncate_buffer(scope, dialogue, before, last, head).await;
     let kept = match replacement {
         None => truncate(head(rewound.head)).await?,
         Some(turn) => {
@@ -442,12 +455,12 @@ async fn cut_buffer(
             failpoint!("rewind.truncated");
             truncated
                 && buffers
-                    .append(scope, dialogue, head(None), &BufferedTurn::from(turn), 1)
+                    .append_turn(scope, dialogue, head(None), &BufferedTurn::from(turn), 1)
                     .await?
         }
     };
     if kept {
         return Ok(());
     }
-    buffers.remove(scope, dialogue).await
+    buffers.remove_buffer(scope, dialogue).await
 }

@@ -7,7 +7,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 
-use super::{Services, intent::Classified, jobs::Said, recall::TRACED, remember::HandError, turn::TurnInput};
+use super::{
+    Services, intent::ClassifiedIntent, jobs::JobInput, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput,
+};
 use crate::{
     ids::{NpcId, PlayerId, ScenarioId},
     memory::{
@@ -15,9 +17,9 @@ use crate::{
         fact::Cause,
         keywords::{self, TermWeights},
         party,
-        progress::{self, Progress, Standing, Whom},
+        progress::{self, NpcNames, Progress, ProgressState},
         scenario::{self, Scenario, ScenarioScore},
-        scoring::dot,
+        scoring::dot_product,
         state::{StateChange, WorldState},
         trace::CandidateFate,
         turn::{Intent, RECENT_TURNS},
@@ -28,7 +30,7 @@ use crate::{
         ledger::{
             audit::Edit,
             authored::PutOutcome,
-            scenarios::{Embedding, Titled},
+            scenarios::{Embedding, ScenarioTitle},
             state::NewStateChange,
         },
         llm::LlmError,
@@ -38,15 +40,15 @@ use crate::{
 
 /// What is known of a player and an NPC's past before the line is sorted.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    standing: Standing,
+pub(super) struct KnownScenarios {
+    standing: ProgressState,
     /// The latest first.
-    recent: Vec<Recent>,
+    recent: Vec<RecentScenario>,
 }
 
 /// A scenario that was unlocked or told lately.
 #[derive(Debug)]
-struct Recent {
+struct RecentScenario {
     id: ScenarioId,
     title: String,
     at: DateTime<Utc>,
@@ -54,10 +56,10 @@ struct Recent {
     told: bool,
 }
 
-impl Known {
+impl KnownScenarios {
     /// Titles of what was told lately, or else of what was unlocked lately and is not told yet. Nothing that is
     /// locked is among them.
-    pub(super) fn titles(&self, told: bool) -> impl Iterator<Item = &str> {
+    pub(super) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {
         let recent = self.recent.iter().filter(move |recent| recent.told == told);
         recent.map(|recent| recent.title.as_str())
     }
@@ -65,7 +67,7 @@ impl Known {
 
 /// One scenario that may be told.
 #[derive(Debug, Clone)]
-pub(super) struct Hit {
+pub(super) struct ScenarioHit {
     pub scenario: Scenario,
     pub score: ScenarioScore,
     pub recent: bool,
@@ -75,62 +77,73 @@ pub(super) struct Hit {
 
 /// What a turn that is about the NPC's past has of it.
 #[derive(Debug)]
-pub(super) struct Past {
+pub(super) struct NpcPast {
     /// How far the player has come.
     pub progress: Progress,
     /// The line asks for it.
     pub asked: bool,
     /// Best first.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<ScenarioHit>,
 }
 
-fn whom(npc: &Npc) -> Whom<'_> {
-    Whom::new(&npc.id, &npc.name)
+fn identify_npc(npc: &Npc) -> NpcNames<'_> {
+    NpcNames::new(&npc.id, &npc.name)
 }
 
 /// Whether a turn may come to tell of the NPC's past at all: a player has to ask for it. What an NPC says to others
 /// nobody asked for.
-pub(super) fn may_be_told(input: &TurnInput) -> bool {
+pub(super) fn can_tell_past(input: &TurnInput) -> bool {
     input.npc.has_scenarios && input.player.is_some() && !input.is_greeting()
 }
 
 /// Where a player stands with an NPC.
-pub async fn standing(
+pub async fn player_standing(
     services: &Services,
     scope: &TenantScope,
     world: &World,
     npc: &Npc,
     player: &PlayerId,
-) -> StoreResult<Standing> {
-    let state = services.bodies.world(services, scope, &world.id).await?;
+) -> StoreResult<ProgressState> {
+    let state = services.memory_cache.world_state(services, scope, &world.id).await?;
     let rules = world.settings.unlock_rules();
-    Ok(progress::standing(&state.milestones, rules, &whom(npc), Some(player)))
+    Ok(progress::progress_state(
+        &state.milestones,
+        rules,
+        &identify_npc(npc),
+        Some(player),
+    ))
 }
 
 /// Reads what has to be known before a line is sorted: whether anything was unlocked or told lately, and what.
 /// Where nothing can have been, the ledger is not asked.
-pub(super) async fn known(services: &Services, input: &TurnInput, state: &WorldState) -> StoreResult<Known> {
+pub(super) async fn read_known_scenarios(
+    services: &Services,
+    input: &TurnInput,
+    state: &WorldState,
+) -> StoreResult<KnownScenarios> {
     let (npc, checkpoint) = (&input.npc, &input.checkpoint);
     let rules = input.world.settings.unlock_rules();
-    let standing = progress::standing(&state.milestones, rules, &whom(npc), input.player.as_ref());
-    let since = checkpoint.recent_since(input.dialogue.created_at);
-    if checkpoint.recently_unlocked.is_empty() && !standing.rose_after(since) {
-        return Ok(Known {
+    let standing = progress::progress_state(&state.milestones, rules, &identify_npc(npc), input.player.as_ref());
+    let since = checkpoint.recently_unlocked_since(input.dialogue.created_at);
+    if checkpoint.recently_unlocked.is_empty() && !standing.may_have_risen_after(since) {
+        return Ok(KnownScenarios {
             standing,
-            ..Known::default()
+            ..KnownScenarios::default()
         });
     }
     let scenarios = &services.ledger.scenarios;
-    let titles = scenarios.titles(&input.scope, &input.world.id, &npc.id, standing.progress());
-    let lately = |titled: &Titled| {
-        let unlocked = standing.since(titled.required_progress).filter(|at| *at >= since);
-        let told = checkpoint.told_at(&npc.id, &titled.id);
+    let titles = scenarios.list_unlocked_titles(&input.scope, &input.world.id, &npc.id, standing.progress());
+    let lately = |titled: &ScenarioTitle| {
+        let unlocked = standing
+            .enough_since(titled.required_progress)
+            .filter(|at| *at >= since);
+        let told = checkpoint.last_told_at(&npc.id, &titled.id);
         Some((unlocked.max(told)?, told.is_some()))
     };
     let recent = titles.await?.into_iter();
     let mut recent: Vec<_> = recent
         .filter_map(|titled| Some((lately(&titled)?, titled)))
-        .map(|((at, told), titled)| Recent {
+        .map(|((at, told), titled)| RecentScenario {
             id: titled.id,
             title: titled.title,
             at,
@@ -140,34 +153,34 @@ pub(super) async fn known(services: &Services, input: &TurnInput, state: &WorldS
     recent.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id)));
     // An author may unlock hundreds at once.
     recent.truncate(services.settings.scenarios.top_k * RECENT_TURNS);
-    Ok(Known { standing, recent })
+    Ok(KnownScenarios { standing, recent })
 }
 
 /// What the NPC may tell of its past in this turn: where the line asks for it, or where nobody could tell what it
 /// asks for.
-pub(super) async fn look(
+pub(super) async fn find_tellable_past(
     services: &Services,
     input: &TurnInput,
-    known: Known,
-    classified: &Classified,
+    known: KnownScenarios,
+    classified: &ClassifiedIntent,
     embedding: Option<&[f32]>,
     terms: &TermWeights,
-) -> StoreResult<Option<Past>> {
+) -> StoreResult<Option<NpcPast>> {
     let asked = classified.intent == Intent::Scenario;
-    if !may_be_told(input) || !(asked || classified.in_full) {
+    if !can_tell_past(input) || !(asked || classified.in_full) {
         return Ok(None);
     }
     let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
-    let rows = scenarios.within(&input.scope, &input.world.id, &input.npc.id, progress);
+    let rows = scenarios.list_unlocked_scenarios(&input.scope, &input.world.id, &input.npc.id, progress);
     let rows = rows.await?;
     let info = services.embedder.info();
     let scored: Vec<_> = rows
         .iter()
         .map(|row| {
             let comparable = embedding.filter(|_| row.embedding.model == info.model);
-            let cosine = comparable.map(|embedding| dot(embedding, &row.embedding.vector));
-            let keyword = keywords::coverage(terms, &row.scenario.terms());
-            scenario::score(&info.calibration, cosine, keyword)
+            let cosine = comparable.map(|embedding| dot_product(embedding, &row.embedding.vector));
+            let keyword = keywords::query_coverage(terms, &row.scenario.keyword_terms());
+            scenario::score_scenario(&info.calibration, cosine, keyword)
         })
         .collect();
     let mut order: Vec<_> = rows
@@ -179,10 +192,10 @@ pub(super) async fn look(
             (score, recent.map(|recent| recent.at), &row.scenario.id, at)
         })
         .collect();
-    let points = keywords::is_pointing(&input.heard());
-    scenario::best_first(points, &mut order);
+    let points = keywords::refers_back(&input.heard_text());
+    scenario::sort_best_first(points, &mut order);
     let settings = &services.settings.scenarios;
-    let hits = order.into_iter().map(|(score, recent, _, at)| Hit {
+    let hits = order.into_iter().map(|(score, recent, _, at)| ScenarioHit {
         scenario: rows[at].scenario.clone(),
         score,
         recent: recent.is_some(),
@@ -193,20 +206,20 @@ pub(super) async fn look(
             CandidateFate::TooWeak
         },
     });
-    Ok(Some(Past {
+    Ok(Some(NpcPast {
         progress,
         asked,
-        hits: hits.take(TRACED).collect(),
+        hits: hits.take(MAX_TRACED).collect(),
     }))
 }
 
 /// How much of what one turn unlocked is told. An author may unlock hundreds at once, and a listener who comes back finds
 /// the dialogue's latest 256 events.
-pub const MOST_TOLD: usize = 32;
+pub const MAX_ANNOUNCED_UNLOCKS: usize = 32;
 
 /// A scenario that a player may hear of from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewlyUnlocked {
+pub struct ScenarioUnlock {
     pub scenario: ScenarioId,
     pub title: String,
     pub npc: NpcId,
@@ -214,7 +227,7 @@ pub struct NewlyUnlocked {
 
 /// A change of the world's state that may have unlocked something for a player.
 #[derive(Debug, Clone)]
-pub struct Unlocking {
+pub struct UnlockTrigger {
     pub scope: TenantScope,
     pub world: Arc<World>,
     /// The one that was spoken with, which is at hand.
@@ -223,9 +236,9 @@ pub struct Unlocking {
     pub at: DateTime<Utc>,
 }
 
-impl Unlocking {
+impl UnlockTrigger {
     /// By a turn that was committed at `at`. `None`: nothing can have been.
-    pub(super) fn by(input: &TurnInput, changes: &[StateChange], at: DateTime<Utc>) -> Option<Self> {
+    pub(super) fn from_turn(input: &TurnInput, changes: &[StateChange], at: DateTime<Utc>) -> Option<Self> {
         let player = input.player.as_ref().filter(|_| !changes.is_empty())?;
         let rules = input.world.settings.unlock_rules();
         (!rules.is_empty()).then(|| Self {
@@ -238,7 +251,7 @@ impl Unlocking {
     }
 
     /// By what a job read out of a turn. `None`: nothing can have been.
-    pub(super) fn by_job(scope: &TenantScope, said: &Said, changes: &[StateChange]) -> Option<Self> {
+    pub(super) fn from_job(scope: &TenantScope, said: &JobInput, changes: &[StateChange]) -> Option<Self> {
         let player = said.turn.player.as_ref().filter(|_| !changes.is_empty())?;
         let rules = said.world.settings.unlock_rules();
         (!rules.is_empty()).then(|| Self {
@@ -250,52 +263,54 @@ impl Unlocking {
         })
     }
 
-    /// What was unlocked by it, of whichever NPC the world has rules for; at most [`MOST_TOLD`].
-    async fn found(&self, services: &Services) -> StoreResult<Vec<NewlyUnlocked>> {
+    /// What was unlocked by it, of whichever NPC the world has rules for; at most [`MAX_ANNOUNCED_UNLOCKS`].
+    async fn read_unlocked(&self, services: &Services) -> StoreResult<Vec<ScenarioUnlock>> {
         let (scope, world) = (&self.scope, &self.world);
         let rules = world.settings.unlock_rules();
         // As exact as the ledger keeps moments.
         let at = self.at.trunc_subsecs(6);
-        let state = services.bodies.world(services, scope, &world.id).await?;
-        let Some(reached) = state.milestones.of(&self.player) else {
+        let state = services.memory_cache.world_state(services, scope, &world.id).await?;
+        let Some(reached) = state.milestones.of_player(&self.player) else {
             return Ok(Vec::new());
         };
-        let met = rules.iter().filter(|rule| reached.crossed_at(&rule.when, at));
+        let met = rules.iter().filter(|rule| reached.is_first_reached_at(&rule.when, at));
         let npcs: BTreeSet<&NpcId> = met.map(|rule| &rule.npc).collect();
         let mut all = Vec::new();
         for id in npcs {
-            if all.len() >= MOST_TOLD {
+            if all.len() >= MAX_ANNOUNCED_UNLOCKS {
                 break;
             }
             let other = if *id == self.npc.id {
                 None
             } else {
-                services.ledger.authored.npc(scope, &world.id, id).await?
+                services.ledger.authored.load_npc(scope, &world.id, id).await?
             };
             let own = (*id == self.npc.id).then_some(&*self.npc);
             let Some(npc) = other.as_ref().or(own).filter(|npc| npc.has_scenarios) else {
                 continue;
             };
-            let standing = progress::standing(&state.milestones, rules, &whom(npc), Some(&self.player));
+            let standing = progress::progress_state(&state.milestones, rules, &identify_npc(npc), Some(&self.player));
             let scenarios = &services.ledger.scenarios;
-            let titles = scenarios.titles(scope, &world.id, id, standing.progress()).await?;
+            let titles = scenarios
+                .list_unlocked_titles(scope, &world.id, id, standing.progress())
+                .await?;
             let new = titles
                 .into_iter()
-                .filter(|titled| standing.since(titled.required_progress) == Some(at));
-            all.extend(new.map(|titled| NewlyUnlocked {
+                .filter(|titled| standing.enough_since(titled.required_progress) == Some(at));
+            all.extend(new.map(|titled| ScenarioUnlock {
                 scenario: titled.id,
                 title: titled.title,
                 npc: id.clone(),
             }));
         }
-        all.truncate(MOST_TOLD);
+        all.truncate(MAX_ANNOUNCED_UNLOCKS);
         Ok(all)
     }
 }
 
 /// What was unlocked. It is only news: nothing fails for it.
-pub async fn newly_unlocked(services: &Services, unlocking: &Unlocking) -> Vec<NewlyUnlocked> {
-    match unlocking.found(services).await {
+pub async fn find_newly_unlocked(services: &Services, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock> {
+    match unlocking.read_unlocked(services).await {
         Ok(unlocked) => unlocked,
         Err(error) => {
             tracing::warn!(%error, "what was unlocked could not be read, and is not told");
@@ -305,33 +320,38 @@ pub async fn newly_unlocked(services: &Services, unlocking: &Unlocking) -> Vec<N
 }
 
 /// Embeds and writes a scenario. What would be refused is not embedded.
-pub async fn write(
+pub async fn write_scenario(
     services: &Services,
     scope: &TenantScope,
     scenario: &Scenario,
     if_version: Option<u32>,
     edit: &Edit,
-) -> Result<PutOutcome, HandError> {
+) -> Result<PutOutcome, ManualEditError> {
     let scenarios = &services.ledger.scenarios;
-    if let Some(refused) = scenarios.refusal(scope, scenario, if_version).await? {
+    if let Some(refused) = scenarios.check_put(scope, scenario, if_version).await? {
         return Ok(refused);
     }
-    let embeddings = embed(services, scope, std::slice::from_ref(scenario)).await?;
+    let embeddings = embed_scenarios(services, scope, std::slice::from_ref(scenario)).await?;
     let Some(embedding) = embeddings.first() else {
         return Err(LlmError::Broken("no vector came back".to_owned()).into());
     };
-    Ok(scenarios.put(scope, scenario, embedding, if_version, edit).await?)
+    Ok(scenarios
+        .put_scenario(scope, scenario, embedding, if_version, edit)
+        .await?)
 }
 
 /// The vectors of scenarios, in their order.
-pub(super) async fn embed(
+pub(super) async fn embed_scenarios(
     services: &Services,
     scope: &TenantScope,
     scenarios: &[Scenario],
 ) -> Result<Vec<Embedding>, LlmError> {
     let texts: Vec<String> = scenarios.iter().map(Scenario::embedded_text).collect();
     let embedder = services.embedder.as_ref();
-    let (vectors, _) = services.models.embed(scope, embedder, EmbedAs::Passage, &texts).await;
+    let (vectors, _) = services
+        .models
+        .embed_texts(scope, embedder, EmbedAs::Passage, &texts)
+        .await;
     let model = &embedder.info().model;
     let embeddings = vectors?.into_iter().map(|vector| Embedding {
         model: model.clone(),
@@ -350,26 +370,26 @@ pub async fn set_progress(
     to: Progress,
     edit: &Edit,
 ) -> StoreResult<bool> {
-    let state = services.bodies.world(services, scope, &world.id).await?;
-    let reached = state.milestones.of(player);
-    let set = reached.and_then(|reached| reached.set(&npc.id).last());
+    let state = services.memory_cache.world_state(services, scope, &world.id).await?;
+    let reached = state.milestones.of_player(player);
+    let set = reached.and_then(|reached| reached.backend_progress(&npc.id).last());
     if set.map_or(Progress::NONE, |(progress, _)| progress) == to {
         return Ok(false);
     }
     // Whichever node's clock is behind, what is said last counts.
-    let at = reached.map_or(edit.at, |reached| reached.next_set(&npc.id, edit.at));
+    let at = reached.map_or(edit.at, |reached| reached.next_backend_moment(&npc.id, edit.at));
     let change = NewStateChange {
-        id: services.ids.next(),
+        id: services.ids.next_id(),
         world: world.id.clone(),
         dialogue: None,
         change: StateChange::Progress {
-            who: party::key_of(player),
+            who: party::player_key(player),
             npc: npc.id.clone(),
             to,
         },
         cause: Cause::Edit(edit.id),
         at,
     };
-    services.ledger.state.record(scope, &change, edit).await?;
+    services.ledger.state.record_change(scope, &change, edit).await?;
     Ok(true)
 }

@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use super::{
     Services,
-    jobs::{JobError, JobReport, Said, ask_json_or},
-    models::{salvage_sentences, spent},
+    jobs::{JobError, JobInput, JobReport, ask_json_or_salvage},
+    models::{salvage_sentences, tallied_usage},
     npc_conversation::Scene,
-    prompt::{Template, untrusted},
-    taken_out,
-    turn::{gather::STANDING, summary_rules},
+    prompt::{Template, escape_untrusted},
+    redaction,
+    turn::{gather::MAX_STANDING_FACTS, summary_rules},
 };
 use crate::{
     memory::{
@@ -27,12 +27,12 @@ use crate::{
 };
 
 /// Longest summary kept, in characters.
-const MAX_CHARS: usize = 2_000;
+const MAX_SUMMARY_CHARS: usize = 2_000;
 /// Turns that one summary covers at most; a backlog takes several.
-const MAX_TURNS: u32 = 60;
+const MAX_TURNS_COVERED: u32 = 60;
 
 #[derive(Deserialize)]
-struct Answer {
+struct SummaryAnswer {
     summary: String,
     #[serde(default)]
     importance: Option<serde_json::Value>,
@@ -40,16 +40,16 @@ struct Answer {
 
 /// Summarises every turn up to the job's that no summary covers yet, if that is still due: an
 /// earlier job may have done it meanwhile.
-pub(super) async fn summarise(
+pub(super) async fn summarise_turns(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &Said,
+    said: &JobInput,
 ) -> Result<JobReport, JobError> {
     let dialogue = said.dialogue.id;
     let (kept, checkpoint) = tokio::try_join!(
-        services.ledger.summaries.kept(scope, dialogue),
-        services.ledger.dialogues.checkpoint(scope, dialogue)
+        services.ledger.summaries.load_summaries(scope, dialogue),
+        services.ledger.dialogues.load_checkpoint(scope, dialogue)
     )?;
     let checkpoint = checkpoint.unwrap_or_default();
     // The latest summary may have been pushed out again, so the checkpoint knows too.
@@ -64,17 +64,18 @@ pub(super) async fn summarise(
         .map(|summary| summary.created_at)
         .max()
         .max(checkpoint.summarised_at);
-    let to = said.turn.number.min(through.saturating_add(MAX_TURNS));
+    let to = said.turn.number.min(through.saturating_add(MAX_TURNS_COVERED));
     let turns = services
         .ledger
         .dialogues
-        .turns(scope, dialogue, through + 1, to)
+        .load_turns(scope, dialogue, through + 1, to)
         .await?;
-    let counter = services.models.counter(Task::Reply);
+    let counter = services.models.counter_for_task(Task::Reply);
     let sizes: Vec<u32> = turns
         .iter()
         .map(|turn| {
-            services.prompts.count(counter, &turn.player_text) + services.prompts.count(counter, &turn.reply_text)
+            services.prompts.count_tokens(counter, &turn.player_text)
+                + services.prompts.count_tokens(counter, &turn.reply_text)
         })
         .collect();
     let tokens = sizes.iter().fold(0_u32, |sum, size| sum.saturating_add(*size));
@@ -87,30 +88,30 @@ pub(super) async fn summarise(
         since.and_then(|at| (said.turn.committed_at - at).to_std().ok()),
     );
     if !due {
-        services.ledger.jobs.finish(scope, job.id, &spent()).await?;
+        services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     }
-    let oldest = within(&sizes, services.settings.summaries.force_tokens);
+    let oldest = count_within_budget(&sizes, services.settings.summaries.force_tokens);
     let (viewpoint, began) = (
-        said.dialogue.viewpoint(&said.npc, said.turn.player.clone()),
+        said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone()),
         said.dialogue.created_at,
     );
     let facts = &services.ledger.facts;
     let standing = facts
-        .standing(
+        .load_standing(
             scope,
             &viewpoint,
-            said.world.settings.gossips(),
+            said.world.settings.allows_gossip(),
             said.turn.committed_at,
-            STANDING,
+            MAX_STANDING_FACTS,
         )
         .await?;
-    let previous = taken_out::of_summaries(&standing.taken_out, began, &kept);
+    let previous = redaction::redact_summaries(&standing.taken_out, began, &kept);
     // In the words of the requests: what each ended depends on other sessions, and whoever takes a request back takes the
     // summary back as well.
-    let forgotten = facts.asked_to_forget(scope, dialogue, through + 1, to).await?;
-    let new = write(services, scope, said, &previous, &forgotten, &turns[..oldest]).await?;
-    let admission = summary::admit(&kept, &new, services.settings.summaries.keep);
+    let forgotten = facts.list_forget_requests(scope, dialogue, through + 1, to).await?;
+    let new = write_summary(services, scope, said, &previous, &forgotten, &turns[..oldest]).await?;
+    let admission = summary::admit_summary(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
         // The newest stays whatever it weighs: its turns leave the buffer, and nothing else covers
         // them yet.
@@ -123,13 +124,13 @@ pub(super) async fn summarise(
     };
     let commit = SummaryCommit {
         fence: job.fence(),
-        calls: spent(),
+        calls: tallied_usage(),
         summary: new,
         evict,
         fade: admission.fade.filter(|faded| Some(*faded) != evict),
     };
     failpoint!("summary.made");
-    let landed = services.ledger.summaries.commit(scope, &commit).await?;
+    let landed = services.ledger.summaries.commit_summary(scope, &commit).await?;
     failpoint!("summary.durable");
     Ok(JobReport {
         summaries_changed: landed,
@@ -139,7 +140,7 @@ pub(super) async fn summarise(
 
 /// How many of the oldest turns, of these sizes in tokens, one summary takes: what fits into
 /// `budget`, and never none. The others wait for the next summary.
-fn within(sizes: &[u32], budget: u32) -> usize {
+fn count_within_budget(sizes: &[u32], budget: u32) -> usize {
     let mut sum = 0_u32;
     let fit = sizes.iter().take_while(|size| {
         sum = sum.saturating_add(**size);
@@ -148,16 +149,16 @@ fn within(sizes: &[u32], budget: u32) -> usize {
     fit.count().max(1).min(sizes.len())
 }
 
-async fn write(
+async fn write_summary(
     services: &Services,
     scope: &TenantScope,
-    said: &Said,
+    said: &JobInput,
     previous: &[Summary],
     forgotten: &[String],
     turns: &[Turn],
 ) -> Result<Summary, JobError> {
     let scene = Scene {
-        cast: said.cast(services, scope).await?,
+        cast: said.cast_members(services, scope).await?,
         ..Scene::default()
     };
     let shown: Vec<_> = turns
@@ -166,20 +167,20 @@ async fn write(
             context! {
                 number => turn.number,
                 date => turn.started_at.format("%Y-%m-%d").to_string(),
-                weekday => super::remember::weekday(said.npc.language, turn.started_at),
-                player => untrusted(&turn.player_text),
-                npc => untrusted(&turn.reply_text),
+                weekday => super::remember::weekday_name(said.npc.language, turn.started_at),
+                player => escape_untrusted(&turn.player_text),
+                npc => escape_untrusted(&turn.reply_text),
                 name => scene.name_of(&turn.npc),
             }
         })
         .collect();
-    let previous: Vec<String> = previous.iter().map(|summary| untrusted(&summary.text)).collect();
-    let left_out: Vec<String> = forgotten.iter().map(|content| untrusted(content)).collect();
+    let previous: Vec<String> = previous.iter().map(|summary| escape_untrusted(&summary.text)).collect();
+    let left_out: Vec<String> = forgotten.iter().map(|content| escape_untrusted(content)).collect();
     let template = match said.turn.player {
         Some(_) => Template::Summary,
         None => Template::ConversationSummary,
     };
-    let listeners: Vec<String> = scene.cast.iter().map(|member| untrusted(&member.name)).collect();
+    let listeners: Vec<String> = scene.cast.iter().map(|member| escape_untrusted(&member.name)).collect();
     let npc_name = said.npc.name.as_str();
     let values = context! { npc_name, listeners, turns => shown, previous, forgotten => left_out };
     let prompt = services.prompts.render(said.npc.language, template, values)?;
@@ -188,7 +189,7 @@ async fn write(
         schema: serde_json::json!({
             "type": "object",
             "properties": {
-                "summary": { "type": "string", "maxLength": MAX_CHARS },
+                "summary": { "type": "string", "maxLength": MAX_SUMMARY_CHARS },
                 "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
             },
             "required": ["summary", "importance"],
@@ -197,13 +198,14 @@ async fn write(
     };
     // Asked once more with more room; of an answer that is cut then too, its whole sentences.
     let salvage = |text: &str| {
-        Some(Answer {
+        Some(SummaryAnswer {
             summary: salvage_sentences(text, "summary")?,
             importance: None,
         })
     };
-    let (answer, _): (Answer, _) = ask_json_or(services, scope, Task::Summary, prompt, schema, salvage).await?;
-    let text: String = answer.summary.trim().chars().take(MAX_CHARS).collect();
+    let (answer, _): (SummaryAnswer, _) =
+        ask_json_or_salvage(services, scope, Task::Summary, prompt, schema, salvage).await?;
+    let text: String = answer.summary.trim().chars().take(MAX_SUMMARY_CHARS).collect();
     let (Some(first), Some(last)) = (turns.first(), turns.last()) else {
         return Err(JobError::Unusable("there is nothing to sum up".to_owned()));
     };
@@ -211,17 +213,17 @@ async fn write(
         return Err(JobError::Unusable("the summary is empty".to_owned()));
     }
     Ok(Summary {
-        id: services.ids.next(),
+        id: services.ids.next_id(),
         dialogue: said.dialogue.id,
         from_turn: first.number,
         to_turn: last.number,
         // Of which nothing may be left: nobody is shown such a summary.
-        text: summary::without(&text, forgotten).unwrap_or_default(),
+        text: summary::without_content(&text, forgotten).unwrap_or_default(),
         importance: answer
             .importance
             .as_ref()
-            .and_then(super::remember::number)
-            .map_or(Importance::DEFAULT, Importance::clamped),
+            .and_then(super::remember::parse_number)
+            .map_or(Importance::DEFAULT, Importance::from_clamped),
         // Not the moment it lands, so that a history does not depend on how fast the model was.
         created_at: said.turn.committed_at,
     })
@@ -229,15 +231,15 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
-    use super::within;
+    use super::count_within_budget;
 
     #[test]
-    fn a_summary_takes_the_oldest_turns_that_fit() {
-        assert_eq!(within(&[10, 10, 10], 30), 3);
-        assert_eq!(within(&[10, 10, 10], 29), 2);
-        assert_eq!(within(&[50, 10], 30), 1, "one is always taken");
-        assert_eq!(within(&[10, 50, 10], 30), 1);
-        assert_eq!(within(&[u32::MAX, 10], 30), 1);
-        assert_eq!(within(&[], 30), 0);
+    fn summary_takes_the_oldest_turns_that_fit() {
+        assert_eq!(count_within_budget(&[10, 10, 10], 30), 3);
+        assert_eq!(count_within_budget(&[10, 10, 10], 29), 2);
+        assert_eq!(count_within_budget(&[50, 10], 30), 1, "one is always taken");
+        assert_eq!(count_within_budget(&[10, 50, 10], 30), 1);
+        assert_eq!(count_within_budget(&[u32::MAX, 10], 30), 1);
+        assert_eq!(count_within_budget(&[], 30), 0);
     }
 }

@@ -1,13 +1,13 @@
 //! One turn (DESIGN §5): a player's line and an NPC's reply, or one NPC's line to others. The file to
 //! read first.
 //!
-//! [`run`] says what a turn is; its steps are in `turn/`: what is gathered side by side, how the
+//! [`run_turn`] says what a turn is; its steps are in `turn/`: what is gathered side by side, how the
 //! reply is spoken, and what is committed.
 
 mod commit;
+mod continuation;
 mod failure;
 pub(super) mod gather;
-mod going_on;
 mod speak;
 mod stopwatch;
 
@@ -18,20 +18,20 @@ use tokio::sync::watch;
 use tracing::{Instrument as _, debug_span};
 
 pub(super) use self::{
-    commit::{Speaking, read_state, rules_of, summary_rules},
-    speak::beginning,
+    commit::{StateBlockContext, parse_state_block, state_rules_of, summary_rules},
+    speak::grapheme_prefix,
 };
 use self::{
-    commit::{Spoken, commit},
-    gather::{Classify, Gathered},
-    speak::{Question, Reply, speak, unless_cut},
+    commit::{UncommittedTurn, commit_reply},
+    gather::{GatheredContext, IntentSource},
+    speak::{Reply, ReplyRequest, speak_reply, unless_cut},
     stopwatch::Stopwatch,
 };
 pub use self::{
+    continuation::{PartialReply, ReplyBeginning},
     failure::event_error,
-    going_on::{Beginning, Unfinished},
 };
-use super::{Services, events::ReplyDone, models::let_in, npc_conversation::Scene, scenarios::Unlocking};
+use super::{Services, events::ReplyDone, models::run_admitted, npc_conversation::Scene, scenarios::UnlockTrigger};
 use crate::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
     memory::{
@@ -48,7 +48,7 @@ use crate::{
         ledger::{
             dialogues::Dialogue,
             jobs::Job,
-            urgency::{first_of_all, urgently},
+            priority::{with_interactive_priority, with_urgent_priority},
             usage::OverBudget,
         },
         llm::LlmError,
@@ -79,7 +79,7 @@ pub struct TurnInput {
     pub line: String,
     pub key: Option<String>,
     /// The reply that is taken up again, with its own line; `None`: the NPC says a new one.
-    pub goes_on: Option<Arc<Unfinished>>,
+    pub continuation: Option<Arc<PartialReply>>,
     /// The buffer: raw turns from `checkpoint.buffer_from` to `number - 1`.
     pub history: Arc<Vec<BufferedTurn>>,
     pub summaries: Arc<Vec<Summary>>,
@@ -97,9 +97,9 @@ pub struct TurnInput {
 impl TurnInput {
     /// What the NPC answers: the player's line, or what was said last and what it is all about.
     #[must_use]
-    pub fn heard(&self) -> Cow<'_, str> {
+    pub fn heard_text(&self) -> Cow<'_, str> {
         match &self.scene {
-            Some(scene) if self.player.is_none() => Cow::Owned(scene.heard(&self.npc.id, &self.history)),
+            Some(scene) if self.player.is_none() => Cow::Owned(scene.heard_by(&self.npc.id, &self.history)),
             _ => Cow::Borrowed(&self.line),
         }
     }
@@ -110,14 +110,14 @@ impl TurnInput {
     }
     /// The words that the persona greets a stranger with, where it has any.
     #[must_use]
-    pub fn own_words(&self) -> Option<&str> {
+    pub fn greeting_words(&self) -> Option<&str> {
         let words = self.npc.persona.greeting.trim();
-        (self.is_greeting() && self.goes_on.is_none() && !words.is_empty()).then_some(words)
+        (self.is_greeting() && self.continuation.is_none() && !words.is_empty()).then_some(words)
     }
     /// Whose eyes this turn's searches look through.
     #[must_use]
     pub fn viewpoint(&self) -> Viewpoint {
-        self.dialogue.viewpoint(&self.npc, self.player.clone())
+        self.dialogue.viewpoint_for(&self.npc, self.player.clone())
     }
 }
 
@@ -127,22 +127,22 @@ pub struct Cut {
     /// How much the player heard, in Unicode scalar values; `None`: everything sent so far.
     pub heard_chars: Option<usize>,
     /// Who asked for it before it was committed. Whoever had heard least decided where it is.
-    pub by: Vec<CutBy>,
+    pub by: Vec<CutRequester>,
 }
 
 /// Of those who cut one turn, so many are written down.
-const MOST_CUTS: usize = 32;
+const MAX_RECORDED_CUTS: usize = 32;
 
 impl Cut {
     /// Somebody else asks for it, or the same one again.
-    pub fn also(&mut self, heard_chars: Option<usize>, by: Option<CutBy>) {
+    pub fn add_requester(&mut self, heard_chars: Option<usize>, by: Option<CutRequester>) {
         self.heard_chars = match (self.heard_chars, heard_chars) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
         // A repeated request is one request.
         let news = by.filter(|by| by.key.is_none() || self.by.iter().all(|known| known.key != by.key));
-        if self.by.len() < MOST_CUTS {
+        if self.by.len() < MAX_RECORDED_CUTS {
             self.by.extend(news);
         }
     }
@@ -150,7 +150,7 @@ impl Cut {
 
 /// Who cut a reply, for the audit log and for whoever asks again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutBy {
+pub struct CutRequester {
     pub who: Principal,
     /// Makes a retry safe; unique in a dialogue.
     pub key: Option<String>,
@@ -161,9 +161,9 @@ pub struct CutBy {
 /// Where a running turn sends what happens. Implemented by the session's event log.
 pub trait TurnFeed: Send + Sync {
     /// A piece of the reply. `offset` counts Unicode scalar values.
-    fn delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str);
+    fn send_delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str);
     /// The reply's end; returns the event's `seq`.
-    fn done(&self, done: ReplyDone) -> u64;
+    fn send_done(&self, done: ReplyDone) -> u64;
     /// Reserves the `seq` of `turn.committed` and holds later durable events back until the
     /// session publishes it (or drops it).
     fn reserve_committed(&self) -> u64;
@@ -177,7 +177,7 @@ pub struct CommittedTurn {
     /// State changes that were applied with it.
     pub state: Vec<StateChange>,
     /// What may have been unlocked by them: it is read once the turn was told of.
-    pub unlocking: Option<Unlocking>,
+    pub unlocking: Option<UnlockTrigger>,
     /// Jobs it left, leased to this node.
     pub jobs: Vec<Job>,
     /// Keys of the cuts that were committed with it.
@@ -244,42 +244,47 @@ impl TurnError {
 /// Always calls `feed.done` exactly once before it returns, whatever happens (DESIGN §5, PROTOCOL §3).
 /// A turn that fails leaves nothing behind; one whose commit fails has told its reply already, and
 /// the error says that it does not stand.
-pub async fn run(
+pub async fn run_turn(
     services: &Services,
     input: TurnInput,
     feed: &dyn TurnFeed,
     mut cut: watch::Receiver<Option<Cut>>,
 ) -> Result<CommittedTurn, TurnError> {
-    let stopwatch = Stopwatch::since(input.accepted_at, services.clock.as_ref());
+    let stopwatch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
     let budgets = services.models.budgets();
     let speaking = async {
         // Each step in a box of its own: the future of a turn would be as large as all it ever holds.
-        let gathering = Box::pin(gather::gather_timed(services, &input, Classify::of(&input), &stopwatch));
+        let gathering = Box::pin(gather::gather_timed(
+            services,
+            &input,
+            IntentSource::for_turn(&input),
+            &stopwatch,
+        ));
         let gathering = gathering.instrument(debug_span!("turn.gather"));
         let gathered = unless_cut(&mut cut, gathering).await??;
-        let assembling = async { gathered.prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
-        let (prompt, assemble_ms) = stopwatch.time(assembling).await;
+        let assembling = async { gathered.assemble_prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
+        let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
-        let question = Question::of(&prompt, gathered.counter, gathered.own_words(&input));
-        let speaking = Box::pin(speak(services, &input, question, feed, &mut cut, &stopwatch));
+        let question = ReplyRequest::from_prompt(&prompt, gathered.counter, gathered.greeting_words(&input));
+        let speaking = Box::pin(speak_reply(services, &input, question, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
         Ok((gathered, prompt, assemble_ms, reply))
     };
     let spoken = tokio::time::timeout(limit, async {
-        let place = budgets.turn(&services.ledger, &input.scope).await?;
-        let_in(speaking).await.map(|spoken| (place, spoken))
+        let place = budgets.reserve_turn(&services.ledger, &input.scope).await?;
+        run_admitted(speaking).await.map(|spoken| (place, spoken))
     });
     match spoken.await.unwrap_or(Err(TurnError::TimedOut)) {
         Ok((place, (gathered, prompt, assemble_ms, reply))) => {
-            let done_seq = feed.done(reply.done(&input));
-            let timings = timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
+            let done_seq = feed.send_done(reply.to_reply_done(&input));
+            let timings = build_timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
             let is_cut = reply.status == TurnStatus::Interrupted;
             let cuts = match &*cut.borrow() {
                 Some(cut) if is_cut => cut.by.clone(),
                 _ => Vec::new(),
             };
-            let spoken = Spoken {
+            let spoken = UncommittedTurn {
                 cuts,
                 gathered,
                 prompt,
@@ -287,28 +292,28 @@ pub async fn run(
                 done_seq,
                 timings,
             };
-            let committing = Box::pin(commit(services, &input, feed, spoken));
+            let committing = Box::pin(commit_reply(services, &input, feed, spoken));
             let committing = committing.instrument(debug_span!("turn.commit"));
             // Somebody may cut in while it is committed, and then waits for that.
             let committed = if is_cut {
-                first_of_all(committing).await
+                with_urgent_priority(committing).await
             } else {
-                urgently(committing).await
+                with_interactive_priority(committing).await
             }?;
-            place.keep();
+            place.mark_stored();
             Ok(committed)
         }
         Err(error) => {
-            feed.done(failure::told(&input, &error));
+            feed.send_done(failure::failed_reply_done(&input, &error));
             Err(error)
         }
     }
 }
 
-fn timings(
+fn build_timings(
     input: &TurnInput,
     stopwatch: &Stopwatch<'_>,
-    gathered: &Gathered,
+    gathered: &GatheredContext,
     assemble_ms: f64,
     reply: &Reply,
 ) -> Timings {
@@ -330,15 +335,15 @@ mod tests {
     use crate::tenancy::Role;
 
     #[test]
-    fn of_those_who_cut_a_reply_whoever_heard_least_decides_and_each_is_named_once() {
-        let by = |key: &str| CutBy {
+    fn interrupter_that_heard_least_decides_the_cut_and_each_is_named_once() {
+        let by = |key: &str| CutRequester {
             who: Principal {
                 subject: "s".into(),
                 tenant: "t".parse().unwrap(),
                 role: Role::Backend,
                 player: None,
                 world: None,
-                issued: crate::tenancy::Issued::default(),
+                issued: crate::tenancy::TokenIdentity::default(),
                 expires_at: chrono::DateTime::<chrono::Utc>::MAX_UTC,
             },
             key: Some(key.to_owned()),
@@ -352,14 +357,14 @@ mod tests {
             (Some(30), "b", Some(5)),
             (None, "d", Some(5)),
         ] {
-            cut.also(heard, Some(by(key)));
+            cut.add_requester(heard, Some(by(key)));
             assert_eq!(cut.heard_chars, decided, "{key}");
         }
         let keys: Vec<_> = cut.by.iter().filter_map(|by| by.key.as_deref()).collect();
         assert_eq!(keys, ["a", "b", "c", "d"]);
-        for n in 0..2 * MOST_CUTS {
-            cut.also(None, Some(by(&n.to_string())));
+        for n in 0..2 * MAX_RECORDED_CUTS {
+            cut.add_requester(None, Some(by(&n.to_string())));
         }
-        assert_eq!(cut.by.len(), MOST_CUTS);
+        assert_eq!(cut.by.len(), MAX_RECORDED_CUTS);
     }
 }

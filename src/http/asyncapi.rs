@@ -7,23 +7,23 @@ use serde_json::{Map, Value, json};
 use super::{
     errors::Code,
     socket::{
-        events::{self, Described},
+        events::{self, MessageSchema},
         messages,
     },
 };
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
+static DOCUMENT: LazyLock<Value> = LazyLock::new(build_document);
 
 /// The document as it is served.
 pub fn document() -> &'static Value {
     &DOCUMENT
 }
 
-fn build() -> Value {
+fn build_document() -> Value {
     let mut schemas = Map::new();
     let mut all = Map::new();
-    let sent = describe(messages::schemas(), &mut all, &mut schemas);
-    let received = describe(events::schemas(), &mut all, &mut schemas);
+    let sent = add_messages(messages::message_schemas(), &mut all, &mut schemas);
+    let received = add_messages(events::event_schemas(), &mut all, &mut schemas);
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     json!({
         "asyncapi": "3.0.0",
@@ -58,7 +58,11 @@ fn build() -> Value {
 }
 
 /// Adds messages and their schemas, and answers with references to them.
-fn describe(described: Vec<Described>, all: &mut Map<String, Value>, schemas: &mut Map<String, Value>) -> Vec<Value> {
+fn add_messages(
+    described: Vec<MessageSchema>,
+    all: &mut Map<String, Value>,
+    schemas: &mut Map<String, Value>,
+) -> Vec<Value> {
     described
         .into_iter()
         .map(|message| {

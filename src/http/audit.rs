@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::Problem,
-    extract::{Administrator, Caller, Query},
+    extract::{Administrator, Authorized, QueryParams},
     pagination::{self, Items},
 };
 use crate::{
@@ -67,10 +67,15 @@ pub struct AuditQuery {
 #[get("/v1/audit")]
 pub async fn list_audit(
     state: web::Data<AppState>,
-    caller: Caller<Administrator>,
-    query: Query<AuditQuery>,
+    caller: Authorized<Administrator>,
+    query: QueryParams<AuditQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page::<AuditId>(&state, query.0.limit, query.0.after)?;
-    let found = state.services.ledger.audit.list(&caller.scope, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, AuditView::from)))
+    let page = pagination::parse_page::<AuditId>(&state, query.0.limit, query.0.after)?;
+    let found = state
+        .services
+        .ledger
+        .audit
+        .list_audit_rows(&caller.scope, &page)
+        .await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(found, AuditView::from)))
 }

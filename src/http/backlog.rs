@@ -8,17 +8,17 @@ use tokio::{sync::Mutex, time::timeout};
 
 use crate::ports::{
     clock::Clock,
-    ledger::{Maintenance, jobs::JobKind, meters::Backlog},
+    ledger::{Maintenance, jobs::JobKind, metrics::Backlog},
 };
 
 /// Scrapes that come sooner share what was read.
-const FRESH_FOR: Duration = Duration::from_secs(5);
+const BACKLOG_TTL: Duration = Duration::from_secs(5);
 /// A scrape waits no longer for it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const BACKLOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Gauges of the queues.
 #[derive(Debug)]
-pub struct BacklogMeters {
+pub struct BacklogMetrics {
     outbox: GaugeVec,
     outbox_age: GaugeVec,
     pending: GaugeVec,
@@ -27,7 +27,7 @@ pub struct BacklogMeters {
     read_at: Mutex<Option<Instant>>,
 }
 
-impl BacklogMeters {
+impl BacklogMetrics {
     /// Makes the gauges and registers them.
     ///
     /// # Errors
@@ -65,27 +65,27 @@ impl BacklogMeters {
     }
 
     /// Reads the queues, unless somebody has just done so.
-    pub async fn read(&self, ledger: &dyn Maintenance, clock: &dyn Clock) {
+    pub async fn refresh_gauges(&self, ledger: &dyn Maintenance, clock: &dyn Clock) {
         let mut read_at = self.read_at.lock().await;
-        let now = clock.instant();
-        if read_at.is_some_and(|at| now.saturating_duration_since(at) < FRESH_FOR) {
+        let now = clock.monotonic_now();
+        if read_at.is_some_and(|at| now.saturating_duration_since(at) < BACKLOG_TTL) {
             return;
         }
-        match timeout(PATIENCE, ledger.backlog()).await {
+        match timeout(BACKLOG_READ_TIMEOUT, ledger.load_backlog()).await {
             Ok(Ok(backlog)) => {
                 *read_at = Some(now);
-                self.show(&backlog);
+                self.set_gauges(&backlog);
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the queues could not be read for a scrape");
-                self.hide();
+                self.reset_gauges();
             }
-            Err(_elapsed) => self.hide(),
+            Err(_elapsed) => self.reset_gauges(),
         }
     }
 
     #[expect(clippy::cast_precision_loss, reason = "counts of rows stay below 2^53")]
-    fn show(&self, backlog: &Backlog) {
+    fn set_gauges(&self, backlog: &Backlog) {
         let none: [&str; 0] = [];
         self.outbox.with_label_values(&none).set(backlog.outbox.count as f64);
         self.outbox_age.with_label_values(&none).set(backlog.outbox.oldest_s);
@@ -102,7 +102,7 @@ impl BacklogMeters {
         }
     }
 
-    fn hide(&self) {
+    fn reset_gauges(&self) {
         for gauge in [
             &self.outbox,
             &self.outbox_age,

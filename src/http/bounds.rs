@@ -20,7 +20,7 @@ use crate::{
 ///
 /// # Errors
 /// What it names is of another world: 404, as for what is not there. It is about the whole tenant: 403.
-pub async fn check(
+pub async fn check_world_bounds(
     state: &AppState,
     request: &HttpRequest,
     who: &Principal,
@@ -29,7 +29,7 @@ pub async fn check(
     let (Some(own), Role::Backend | Role::Viewer) = (&who.world, who.role) else {
         return Ok(());
     };
-    for what in NAMED {
+    for what in WORLD_PARAMS {
         let Some(name) = request.match_info().get(what) else {
             continue;
         };
@@ -49,18 +49,22 @@ pub async fn check(
 }
 
 /// Parameters of paths that tell which world it is about, the most telling first.
-const NAMED: [&str; 5] = ["world", "session", "conversation", "fact", "job"];
+const WORLD_PARAMS: [&str; 5] = ["world", "session", "conversation", "fact", "job"];
 
 async fn world_of(state: &AppState, who: &Principal, what: &str, name: &str) -> StoreResult<Option<WorldId>> {
     let (ledger, scope) = (&state.services.ledger, who.scope());
     Ok(match what {
         "world" => name.parse().ok(),
         "session" | "conversation" => match name.parse() {
-            Ok(id) => ledger.dialogues.get(&scope, id).await?.map(|dialogue| dialogue.world),
+            Ok(id) => ledger
+                .dialogues
+                .load_dialogue(&scope, id)
+                .await?
+                .map(|dialogue| dialogue.world),
             Err(_) => None,
         },
         "fact" => match name.parse() {
-            Ok(id) => ledger.facts.get(&scope, id).await?.map(|fact| fact.world),
+            Ok(id) => ledger.facts.load_fact(&scope, id).await?.map(|fact| fact.world),
             Err(_) => None,
         },
         _ => match name.parse() {

@@ -29,8 +29,8 @@ use super::{
 };
 use crate::{
     telemetry,
-    tenancy::{Role, limits::UnderWay},
-    transport::{Answering, Connection},
+    tenancy::{Role, limits::RequestInFlight},
+    transport::{RequestGuard, TcpConnection},
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -40,16 +40,16 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 struct RequestId(String);
 
 /// Gives the request an id, counts it, and puts the id into problem documents.
-pub async fn around<B: MessageBody + 'static>(
+pub async fn with_request_context<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let state = request.app_data::<web::Data<AppState>>().cloned();
-    let id = client_id(&request).unwrap_or_else(|| format!("req_{:032x}", rand::random::<u128>()));
+    let id = client_request_id(&request).unwrap_or_else(|| format!("req_{:032x}", rand::random::<u128>()));
     request.extensions_mut().insert(RequestId(id.clone()));
-    let started = state.as_ref().map(|state| state.services.clock.instant());
-    let connection = request.request().conn_data::<Arc<Connection>>().cloned();
-    let answering = connection.as_ref().map(Connection::answering);
+    let started = state.as_ref().map(|state| state.services.clock.monotonic_now());
+    let connection = request.request().conn_data::<Arc<TcpConnection>>().cloned();
+    let answering = connection.as_ref().map(TcpConnection::begin_request);
     let in_reserve = connection.is_some_and(|connection| connection.is_in_reserve());
 
     // Handlers' errors are responses by now; an `Err` is a middleware's own, and has no request to
@@ -61,7 +61,7 @@ pub async fn around<B: MessageBody + 'static>(
         next.call(request).await.map(ServiceResponse::map_into_boxed_body)
     };
     let mut response = match called {
-        Ok(response) => match nodes::instead(&response, &id).await {
+        Ok(response) => match nodes::forward_if_remote(&response, &id).await {
             Some(answer) => ServiceResponse::new(response.into_parts().0, answer),
             None => with_problem_body(response, &id),
         },
@@ -78,9 +78,9 @@ pub async fn around<B: MessageBody + 'static>(
     }
     if matches!(response.response().body().size(), BodySize::Stream) {
         // It is under way, and its connection is not idle, while nothing comes.
-        let under_way = response.request().extensions_mut().remove::<UnderWay>();
+        let under_way = response.request().extensions_mut().remove::<RequestInFlight>();
         let held = (answering, under_way);
-        response = response.map_body(|_, body| Streamed { body, _held: held }.boxed());
+        response = response.map_body(|_, body| StreamedBody { body, _held: held }.boxed());
     }
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -103,7 +103,7 @@ pub async fn around<B: MessageBody + 'static>(
             .requests
             .with_label_values(&[method, &route, status.as_str()])
             .inc();
-        let spent = state.services.clock.instant().duration_since(started);
+        let spent = state.services.clock.monotonic_now().duration_since(started);
         state
             .metrics
             .latency
@@ -114,12 +114,12 @@ pub async fn around<B: MessageBody + 'static>(
 }
 
 /// An answer that comes bit by bit.
-struct Streamed {
+struct StreamedBody {
     body: BoxBody,
-    _held: (Option<Answering>, Option<UnderWay>),
+    _held: (Option<RequestGuard>, Option<RequestInFlight>),
 }
 
-impl MessageBody for Streamed {
+impl MessageBody for StreamedBody {
     type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {
@@ -138,18 +138,18 @@ async fn may_use_reserve(request: &ServiceRequest) -> bool {
     let Some(state) = request.app_data::<web::Data<AppState>>() else {
         return false;
     };
-    let Ok(token) = extract::bearer(request.request()) else {
+    let Ok(token) = extract::bearer_token(request.request()) else {
         return false;
     };
     state
         .auth
-        .verify(token)
+        .verify_token(token)
         .await
         .is_ok_and(|who| who.role == Role::Operator)
 }
 
 /// A request id that is safe to echo and to log.
-fn client_id(request: &ServiceRequest) -> Option<String> {
+fn client_request_id(request: &ServiceRequest) -> Option<String> {
     let text = request.headers().get(REQUEST_ID)?.to_str().ok()?;
     let ok = (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
     ok.then(|| text.to_owned())
@@ -163,9 +163,9 @@ fn with_problem_body<B: MessageBody + 'static>(response: ServiceResponse<B>, id:
     if let Some(state) = response.request().app_data::<web::Data<AppState>>() {
         state.metrics.errors.with_label_values(&[problem.code.as_str()]).inc();
     }
-    let mut body = problem.response(Some(id));
+    let mut body = problem.to_response(Some(id));
     let (request, _) = response.into_parts();
-    nodes::name_owner(&request, &problem, &mut body);
+    nodes::add_owner_header(&request, &problem, &mut body);
     ServiceResponse::new(request, body)
 }
 
@@ -181,20 +181,20 @@ fn problem_of(error: &Error, status: u16) -> Problem {
         415 => Problem::new(Code::UnsupportedMediaType, "the body must be application/json"),
         503 => Problem::new(Code::Overloaded, error.to_string()),
         400..=499 => Problem::new(Code::MalformedRequest, error.to_string()),
-        _ => Problem::internal(error),
+        _ => Problem::internal_error(error),
     }
 }
 
 /// One span per request. The query string stays out of it: it may hold a ticket.
-pub struct Spans;
+pub struct RequestSpans;
 
-impl RootSpanBuilder for Spans {
+impl RootSpanBuilder for RequestSpans {
     fn on_request_start(request: &ServiceRequest) -> Span {
         let id = request
             .extensions()
             .get::<RequestId>()
             .map_or_else(String::new, |id| id.0.clone());
-        let (trace, parent) = traceparent(request).unwrap_or_default();
+        let (trace, parent) = trace_context(request).unwrap_or_default();
         let span = tracing::info_span!(
             "http.request",
             request_id = %id,
@@ -205,8 +205,8 @@ impl RootSpanBuilder for Spans {
             http.status_code = tracing::field::Empty,
             tenant = tracing::field::Empty,
         );
-        if let Some(traceparent) = header(request, "traceparent") {
-            telemetry::go_on(&span, traceparent, header(request, "tracestate"));
+        if let Some(traceparent) = header_text(request, "traceparent") {
+            telemetry::continue_trace(&span, traceparent, header_text(request, "tracestate"));
         }
         span
     }
@@ -220,11 +220,11 @@ impl RootSpanBuilder for Spans {
 }
 
 /// Trace and parent span of a W3C `traceparent` header (version 00), if it is well formed.
-fn traceparent(request: &ServiceRequest) -> Option<(String, String)> {
-    parse_traceparent(header(request, "traceparent")?)
+fn trace_context(request: &ServiceRequest) -> Option<(String, String)> {
+    parse_traceparent(header_text(request, "traceparent")?)
 }
 
-fn header<'a>(request: &'a ServiceRequest, name: &str) -> Option<&'a str> {
+fn header_text<'a>(request: &'a ServiceRequest, name: &str) -> Option<&'a str> {
     request.headers().get(name)?.to_str().ok()
 }
 
@@ -245,7 +245,7 @@ mod tests {
     use super::parse_traceparent;
 
     #[test]
-    fn traceparent_is_read_when_it_is_well_formed() {
+    fn traceparent_is_parsed_when_well_formed() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         assert_eq!(
             parse_traceparent(good),

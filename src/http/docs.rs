@@ -15,13 +15,13 @@ use super::{
 
 /// The OpenAPI 3.1 document of the REST resources.
 #[must_use]
-pub fn openapi() -> &'static Value {
+pub fn openapi_document() -> &'static Value {
     super::openapi::document()
 }
 
 /// The AsyncAPI 3.0 document of the socket.
 #[must_use]
-pub fn asyncapi() -> &'static Value {
+pub fn asyncapi_document() -> &'static Value {
     super::asyncapi::document()
 }
 
@@ -29,9 +29,9 @@ pub fn asyncapi() -> &'static Value {
 pub(super) fn configure(cfg: &mut ServiceConfig) {
     cfg.service(serve_openapi)
         .service(serve_asyncapi)
-        .service(to_page)
-        .service(from_root)
-        .service(favicon)
+        .service(redirect_to_docs_page)
+        .service(redirect_root_to_docs)
+        .service(no_favicon)
         .service(
             web::scope("/docs")
                 .guard(guard::fn_guard(|context| {
@@ -45,15 +45,15 @@ pub(super) fn configure(cfg: &mut ServiceConfig) {
 
 #[get("/openapi.json")]
 async fn serve_openapi(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
-    serve(&state, openapi())
+    serve_document(&state, openapi_document())
 }
 
 #[get("/asyncapi.json")]
 async fn serve_asyncapi(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
-    serve(&state, asyncapi())
+    serve_document(&state, asyncapi_document())
 }
 
-fn serve(state: &AppState, document: &Value) -> Result<HttpResponse, Problem> {
+fn serve_document(state: &AppState, document: &Value) -> Result<HttpResponse, Problem> {
     if state.settings.docs {
         Ok(HttpResponse::Ok().json(document))
     } else {
@@ -63,7 +63,7 @@ fn serve(state: &AppState, document: &Value) -> Result<HttpResponse, Problem> {
 
 /// Who opens the server's address in a browser wants to see what it offers.
 #[get("/")]
-async fn from_root(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+async fn redirect_root_to_docs(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
     if !state.settings.docs {
         return Err(Problem::new(Code::NotFound, "there is nothing at /"));
     }
@@ -74,12 +74,12 @@ async fn from_root(state: web::Data<AppState>) -> Result<HttpResponse, Problem> 
 
 /// Browsers ask for it; there is none, and that is no error.
 #[get("/favicon.ico")]
-async fn favicon() -> HttpResponse {
+async fn no_favicon() -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
 
 #[get("/docs")]
-async fn to_page(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+async fn redirect_to_docs_page(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
     if !state.settings.docs {
         return Err(Problem::not_found("document"));
     }

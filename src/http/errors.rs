@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    actors::SessionError,
-    dialogue::{remember::HandError, turn::TurnError},
+    actors::DialogueError,
+    dialogue::{remember::ManualEditError, turn::TurnError},
     ids::NodeId,
     ports::{StoreError, ledger::usage::OverBudget, llm::LlmError},
-    shares::NoPlace,
+    shares::NoCapacity,
     tenancy::{
         auth::{AuthError, MintError},
-        limits::{NotNow, RateLimited, TooManyAtOnce},
+        limits::{LimitExceeded, RateLimited, TooManyAtOnce},
     },
 };
 
@@ -171,15 +171,15 @@ impl Problem {
     }
     /// One bad field.
     #[must_use]
-    pub fn field(param: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::fields(vec![FieldError {
+    pub fn invalid_field(param: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::invalid_fields(vec![FieldError {
             param: param.into(),
             detail: detail.into(),
         }])
     }
     /// Every bad field.
     #[must_use]
-    pub fn fields(errors: Vec<FieldError>) -> Self {
+    pub fn invalid_fields(errors: Vec<FieldError>) -> Self {
         let detail = errors
             .iter()
             .map(|error| format!("{}: {}", error.param, error.detail))
@@ -201,7 +201,7 @@ impl Problem {
     }
     /// For what must not be told: the client gets an opaque id that the log has.
     #[must_use]
-    pub fn internal(error: &dyn fmt::Display) -> Self {
+    pub fn internal_error(error: &dyn fmt::Display) -> Self {
         let id = format!("err_{:016x}", rand::random::<u64>());
         tracing::error!(error_id = %id, %error, "internal error");
         Self::new(
@@ -216,23 +216,23 @@ impl Problem {
     }
     /// With a time to wait.
     #[must_use]
-    pub fn retry_after(mut self, after: Duration) -> Self {
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
     }
     /// With the name of what is wrong.
     #[must_use]
-    pub fn param(mut self, param: impl Into<String>) -> Self {
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
     }
 
     /// The response. `request_id` is filled in by the middleware, which knows it.
     #[must_use]
-    pub fn response(&self, request_id: Option<&str>) -> HttpResponse {
+    pub fn to_response(&self, request_id: Option<&str>) -> HttpResponse {
         let status = self.code.status();
         let mut builder = HttpResponseBuilder::new(status);
-        if let Some(after) = self.wait() {
+        if let Some(after) = self.retry_delay() {
             // Whole seconds, rounded up, at least one: zero would invite a busy loop.
             let seconds = after.as_millis().div_ceil(1_000).max(1);
             builder.insert_header((header::RETRY_AFTER, seconds.to_string()));
@@ -257,7 +257,7 @@ impl Problem {
 
     /// The time to wait, if waiting helps. 429 and 503 always have one.
     #[must_use]
-    pub fn wait(&self) -> Option<Duration> {
+    pub fn retry_delay(&self) -> Option<Duration> {
         self.retry_after.or_else(|| {
             matches!(
                 self.code.status(),
@@ -279,55 +279,59 @@ impl ResponseError for Problem {
         self.code.status()
     }
     fn error_response(&self) -> HttpResponse {
-        self.response(None)
+        self.to_response(None)
     }
 }
 
-impl From<SessionError> for Problem {
-    fn from(error: SessionError) -> Self {
+impl From<DialogueError> for Problem {
+    fn from(error: DialogueError) -> Self {
         let detail = error.to_string();
         match error {
-            SessionError::NotFound => Self::new(Code::NotFound, detail),
-            SessionError::NoWorld(_) => Self::new(Code::NotFound, detail).param("world_id"),
-            SessionError::NoNpc(_) => Self::new(Code::NotFound, detail).param("npc_id"),
-            SessionError::TakesNoPart(_) => Self::field("to", detail),
-            SessionError::Closed => Self::new(Code::SessionClosed, detail),
-            SessionError::Ended => Self::new(Code::ConversationEnded, detail),
-            SessionError::LineTooLong { .. } => Self::new(Code::LineTooLong, detail).param("text"),
-            SessionError::LineEmpty => Self::new(Code::LineEmpty, detail).param("text"),
-            SessionError::TurnInProgress { retry_after } => {
-                Self::new(Code::TurnInProgress, detail).retry_after(retry_after)
+            DialogueError::NotFound => Self::new(Code::NotFound, detail),
+            DialogueError::NoWorld(_) => Self::new(Code::NotFound, detail).with_param("world_id"),
+            DialogueError::NoNpc(_) => Self::new(Code::NotFound, detail).with_param("npc_id"),
+            DialogueError::TakesNoPart(_) => Self::invalid_field("to", detail),
+            DialogueError::Closed => Self::new(Code::SessionClosed, detail),
+            DialogueError::Ended => Self::new(Code::ConversationEnded, detail),
+            DialogueError::LineTooLong { .. } => Self::new(Code::LineTooLong, detail).with_param("text"),
+            DialogueError::LineEmpty => Self::new(Code::LineEmpty, detail).with_param("text"),
+            DialogueError::TurnInProgress { retry_after } => {
+                Self::new(Code::TurnInProgress, detail).with_retry_after(retry_after)
             }
-            SessionError::QueueFull { retry_after, .. } => Self::new(Code::QueueFull, detail).retry_after(retry_after),
-            SessionError::Overloaded { retry_after } => Self::new(Code::Overloaded, detail).retry_after(retry_after),
-            SessionError::OverShare(over) => over.into(),
-            SessionError::OverBudget(over) => over.into(),
-            SessionError::Draining => Self::new(Code::Draining, detail),
+            DialogueError::QueueFull { retry_after, .. } => {
+                Self::new(Code::QueueFull, detail).with_retry_after(retry_after)
+            }
+            DialogueError::Overloaded { retry_after } => {
+                Self::new(Code::Overloaded, detail).with_retry_after(retry_after)
+            }
+            DialogueError::OverShare(over) => over.into(),
+            DialogueError::OverBudget(over) => over.into(),
+            DialogueError::Draining => Self::new(Code::Draining, detail),
             // Which node it is would tell nothing that a client could use.
-            SessionError::Elsewhere { node } => Self {
+            DialogueError::NotOwner { node } => Self {
                 owner: Some(Box::new(node)),
                 ..Self::wrong_node()
             },
-            SessionError::KeyReused => Self::new(Code::IdempotencyMismatch, detail).param("key"),
-            SessionError::TurnUnsaid => Self::new(Code::TurnUnsaid, detail).param("key"),
-            SessionError::NotRunning { .. } => Self::new(Code::TurnNotRunning, detail).param("turn"),
-            SessionError::NoSuchTurn { .. } => Self::new(Code::NotFound, detail).param("turn"),
-            SessionError::StaleHead { .. } => Self::new(Code::StaleHead, detail).param("if_head"),
-            SessionError::NothingToResume => Self::new(Code::NothingToResume, detail),
-            SessionError::NothingToRegenerate => Self::new(Code::NothingToRegenerate, detail),
-            SessionError::ResumeExpired { .. } => Self::new(Code::ResumeExpired, detail).param("last_seq"),
-            SessionError::Store(error) => error.into(),
+            DialogueError::KeyReused => Self::new(Code::IdempotencyMismatch, detail).with_param("key"),
+            DialogueError::TurnUnsaid => Self::new(Code::TurnUnsaid, detail).with_param("key"),
+            DialogueError::NotRunning { .. } => Self::new(Code::TurnNotRunning, detail).with_param("turn"),
+            DialogueError::NoSuchTurn { .. } => Self::new(Code::NotFound, detail).with_param("turn"),
+            DialogueError::StaleHead { .. } => Self::new(Code::StaleHead, detail).with_param("if_head"),
+            DialogueError::NothingToResume => Self::new(Code::NothingToResume, detail),
+            DialogueError::NothingToRegenerate => Self::new(Code::NothingToRegenerate, detail),
+            DialogueError::ResumeExpired { .. } => Self::new(Code::ResumeExpired, detail).with_param("last_seq"),
+            DialogueError::Store(error) => error.into(),
         }
     }
 }
 
-impl From<NoPlace> for Problem {
-    fn from(none: NoPlace) -> Self {
+impl From<NoCapacity> for Problem {
+    fn from(none: NoCapacity) -> Self {
         let code = match none {
-            NoPlace::Share(_) => Code::RateLimited,
-            NoPlace::Full(_) => Code::Overloaded,
+            NoCapacity::TenantShare(_) => Code::RateLimited,
+            NoCapacity::Full(_) => Code::Overloaded,
         };
-        Self::new(code, none.to_string()).retry_after(Duration::from_secs(1))
+        Self::new(code, none.to_string()).with_retry_after(Duration::from_secs(1))
     }
 }
 
@@ -342,14 +346,14 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%why, "nothing can be written to a store");
                 Self::new(Code::StoreUnavailable, "nothing can be stored at the moment; try again")
             }
-            other @ (StoreError::Corrupt(_) | StoreError::Rejected(_)) => Self::internal(&other),
+            other @ (StoreError::Corrupt(_) | StoreError::Rejected(_)) => Self::internal_error(&other),
         }
     }
 }
 
 impl From<OverBudget> for Problem {
     fn from(over: OverBudget) -> Self {
-        Self::new(Code::BudgetSpent, over.to_string()).retry_after(over.retry_after)
+        Self::new(Code::BudgetSpent, over.to_string()).with_retry_after(over.retry_after)
     }
 }
 
@@ -364,7 +368,7 @@ impl From<LlmError> for Problem {
             LlmError::RateLimited { retry_after } => {
                 let problem = Self::new(Code::ModelUnavailable, "the language model limits requests");
                 match retry_after {
-                    Some(after) => problem.retry_after(after),
+                    Some(after) => problem.with_retry_after(after),
                     None => problem,
                 }
             }
@@ -384,22 +388,22 @@ impl From<&TurnError> for Problem {
             TurnError::Store(error) => error.clone().into(),
             TurnError::Fenced => Self::new(Code::WrongNode, error.to_string()),
             TurnError::Closed => Self::new(Code::SessionClosed, error.to_string()),
-            TurnError::KeyTaken => Self::new(Code::KeyTaken, error.to_string()).param("key"),
+            TurnError::KeyTaken => Self::new(Code::KeyTaken, error.to_string()).with_param("key"),
             TurnError::Unsaid => Self::new(Code::TurnUnsaid, error.to_string()),
             TurnError::CutBeforeReply => Self::new(Code::TurnCut, error.to_string()),
             TurnError::TimedOut => Self::new(Code::ModelTimeout, error.to_string()),
             TurnError::PromptTooLarge { .. } => Self::new(Code::PromptTooLarge, error.to_string()),
-            TurnError::Template(error) => Self::internal(error),
+            TurnError::Template(error) => Self::internal_error(error),
         }
     }
 }
 
-impl From<HandError> for Problem {
-    fn from(error: HandError) -> Self {
+impl From<ManualEditError> for Problem {
+    fn from(error: ManualEditError) -> Self {
         match error {
-            HandError::Store(error) => error.into(),
-            HandError::Embedder(LlmError::OverBudget(over)) => over.into(),
-            HandError::Embedder(error) => {
+            ManualEditError::Store(error) => error.into(),
+            ManualEditError::Embedder(LlmError::OverBudget(over)) => over.into(),
+            ManualEditError::Embedder(error) => {
                 tracing::warn!(%error, "the embedder failed");
                 Self::new(
                     Code::EmbedderUnavailable,
@@ -425,15 +429,15 @@ impl From<MintError> for Problem {
     fn from(error: MintError) -> Self {
         match error {
             MintError::NoSecret => Self::new(Code::NotSupported, error.to_string()),
-            MintError::PlayerMismatch => Self::field("player_id", error.to_string()),
-            MintError::Signing => Self::internal(&error),
+            MintError::PlayerMismatch => Self::invalid_field("player_id", error.to_string()),
+            MintError::Signing => Self::internal_error(&error),
         }
     }
 }
 
 impl From<RateLimited> for Problem {
     fn from(error: RateLimited) -> Self {
-        Self::new(Code::RateLimited, error.to_string()).retry_after(error.retry_after)
+        Self::new(Code::RateLimited, error.to_string()).with_retry_after(error.retry_after)
     }
 }
 
@@ -443,11 +447,11 @@ impl From<TooManyAtOnce> for Problem {
     }
 }
 
-impl From<NotNow> for Problem {
-    fn from(error: NotNow) -> Self {
+impl From<LimitExceeded> for Problem {
+    fn from(error: LimitExceeded) -> Self {
         match error {
-            NotNow::TooMany(error) => error.into(),
-            NotNow::NoPlace(error) => error.into(),
+            LimitExceeded::TooMany(error) => error.into(),
+            LimitExceeded::NoPlace(error) => error.into(),
         }
     }
 }
@@ -464,14 +468,14 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_distinct() {
+    fn error_codes_are_distinct() {
         let names: std::collections::HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(names.len(), Code::ALL.len());
     }
 
     #[actix_web::test]
-    async fn a_problem_names_its_fields_and_its_wait() {
-        let problem = Problem::fields(vec![
+    async fn problem_names_its_fields_and_retry_delay() {
+        let problem = Problem::invalid_fields(vec![
             FieldError {
                 param: "name".into(),
                 detail: "is empty".into(),
@@ -481,21 +485,21 @@ mod tests {
                 detail: "is too long".into(),
             },
         ]);
-        let response = problem.response(Some("r1"));
+        let response = problem.to_response(Some("r1"));
         assert_eq!(response.status(), 422);
         assert_eq!(header_of(&response, "content-type"), "application/problem+json");
         let body: ProblemBody = serde_json::from_slice(&to_bytes(response.into_body()).await.unwrap()).unwrap();
         assert_eq!(body.errors.len(), 2);
         assert_eq!((body.param, body.request_id.as_deref()), (None, Some("r1")));
 
-        let limited = Problem::new(Code::RateLimited, "slow down").retry_after(Duration::from_millis(1_200));
-        assert_eq!(header_of(&limited.response(None), "retry-after"), "2");
-        let draining = Problem::new(Code::Draining, "").response(None);
+        let limited = Problem::new(Code::RateLimited, "slow down").with_retry_after(Duration::from_millis(1_200));
+        assert_eq!(header_of(&limited.to_response(None), "retry-after"), "2");
+        let draining = Problem::new(Code::Draining, "").to_response(None);
         assert_eq!(header_of(&draining, "retry-after"), "1");
     }
 
     #[test]
-    fn what_a_store_or_model_said_is_not_told() {
+    fn problem_hides_messages_of_stores_and_models() {
         let secret = "password=hunter2";
         for problem in [
             Problem::from(StoreError::Unavailable(secret.into())),

@@ -8,7 +8,7 @@ use crate::ports::ledger::authored::{DeleteOutcome, PutOutcome};
 
 /// The entity tag of a version.
 #[must_use]
-pub fn of(version: u32) -> String {
+pub fn etag_of(version: u32) -> String {
     format!("\"{version}\"")
 }
 
@@ -16,13 +16,13 @@ pub fn of(version: u32) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfMatch {
     /// Nothing: no header.
-    Whatever,
+    Unconditional,
     /// `*`: it must exist.
-    Exists,
+    MustExist,
     /// It must be this version.
     Version(u32),
     /// `If-None-Match: *`: it must not exist. Only of a put.
-    Missing,
+    MustNotExist,
 }
 
 impl IfMatch {
@@ -31,15 +31,16 @@ impl IfMatch {
     /// # Errors
     /// A tag that is none of ours cannot match, so it is `version_mismatch` at once. What is no
     /// entity tag at all is `malformed_request`.
-    pub fn of(request: &HttpRequest) -> Result<Self, Problem> {
+    pub fn from_request(request: &HttpRequest) -> Result<Self, Problem> {
         let Some(value) = request.headers().get(header::IF_MATCH) else {
-            return Ok(Self::Whatever);
+            return Ok(Self::Unconditional);
         };
         let text = value.to_str().unwrap_or_default().trim();
         if text == "*" {
-            return Ok(Self::Exists);
+            return Ok(Self::MustExist);
         }
-        let refused = |code| Problem::new(code, "If-Match must be one ETag of this object, or *").param("If-Match");
+        let refused =
+            |code| Problem::new(code, "If-Match must be one ETag of this object, or *").with_param("If-Match");
         if request.headers().get_all(header::IF_MATCH).nth(1).is_some() {
             return Err(refused(Code::MalformedRequest));
         }
@@ -59,51 +60,53 @@ impl IfMatch {
     /// Reads `If-Match`, or `If-None-Match: *`, of a put.
     ///
     /// # Errors
-    /// As [`Self::of`]; and both of them, or an `If-None-Match` that names versions.
-    pub fn of_put(request: &HttpRequest) -> Result<Self, Problem> {
-        let if_match = Self::of(request)?;
+    /// As [`Self::from_request`]; and both of them, or an `If-None-Match` that names versions.
+    pub fn from_put_request(request: &HttpRequest) -> Result<Self, Problem> {
+        let if_match = Self::from_request(request)?;
         let Some(value) = request.headers().get(header::IF_NONE_MATCH) else {
             return Ok(if_match);
         };
-        let refused = |detail| Problem::new(Code::MalformedRequest, detail).param("If-None-Match");
+        let refused = |detail| Problem::new(Code::MalformedRequest, detail).with_param("If-None-Match");
         if value.to_str().unwrap_or_default().trim() != "*" {
             return Err(refused("If-None-Match of a put must be *"));
         }
-        if if_match != Self::Whatever {
+        if if_match != Self::Unconditional {
             return Err(refused("If-None-Match does not go together with If-Match"));
         }
-        Ok(Self::Missing)
+        Ok(Self::MustNotExist)
     }
     /// The version to demand, for stores; 0: that there is none.
     #[must_use]
-    pub const fn version(self) -> Option<u32> {
+    pub const fn expected_version(self) -> Option<u32> {
         match self {
             Self::Version(version) => Some(version),
-            Self::Missing => Some(0),
-            Self::Whatever | Self::Exists => None,
+            Self::MustNotExist => Some(0),
+            Self::Unconditional | Self::MustExist => None,
         }
     }
     /// The refusal of a write where `stored` is not what was demanded.
     #[must_use]
-    pub fn mismatch(self, stored: u32) -> Problem {
-        if self == Self::Missing {
+    pub fn mismatch_error(self, stored: u32) -> Problem {
+        if self == Self::MustNotExist {
             let detail = format!("it exists already, as version {stored}");
-            return Problem::new(Code::VersionMismatch, detail).param("If-None-Match");
+            return Problem::new(Code::VersionMismatch, detail).with_param("If-None-Match");
         }
-        mismatch(stored)
+        version_mismatch_error(stored)
     }
 }
 
 /// An object with its tag, or 304 to who has this version already.
-pub fn found(request: &HttpRequest, version: u32, view: &impl Serialize) -> HttpResponse {
-    if is_known(request, version) {
+pub fn respond_found(request: &HttpRequest, version: u32, view: &impl Serialize) -> HttpResponse {
+    if is_known_version(request, version) {
         return HttpResponse::NotModified().finish();
     }
-    HttpResponse::Ok().insert_header((header::ETAG, of(version))).json(view)
+    HttpResponse::Ok()
+        .insert_header((header::ETAG, etag_of(version)))
+        .json(view)
 }
 
 /// The answer to a put: the object as it is now, and where it is if it was just made.
-pub fn stored(created: bool, location: &str, version: u32, view: &impl Serialize) -> HttpResponse {
+pub fn respond_stored(created: bool, location: &str, version: u32, view: &impl Serialize) -> HttpResponse {
     let mut response = if created {
         HttpResponse::Created()
     } else {
@@ -112,18 +115,18 @@ pub fn stored(created: bool, location: &str, version: u32, view: &impl Serialize
     if created {
         response.insert_header((header::LOCATION, location));
     }
-    response.insert_header((header::ETAG, of(version))).json(view)
+    response.insert_header((header::ETAG, etag_of(version))).json(view)
 }
 
 /// Whether a put made the object.
 ///
 /// # Errors
 /// It wrote nothing: another version is stored, or `parent` is missing.
-pub fn is_new(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Result<bool, Problem> {
+pub fn created_by_put(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Result<bool, Problem> {
     match outcome {
         PutOutcome::Created => Ok(true),
         PutOutcome::Updated { .. } => Ok(false),
-        PutOutcome::VersionMismatch { stored } => Err(wanted.mismatch(stored)),
+        PutOutcome::VersionMismatch { stored } => Err(wanted.mismatch_error(stored)),
         PutOutcome::NoParent => Err(Problem::not_found(parent)),
         PutOutcome::Full { most } => Err(Problem::new(
             Code::TooManyScenarios,
@@ -136,20 +139,20 @@ pub fn is_new(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Result<bool
 ///
 /// # Errors
 /// There is none, or another version is stored.
-pub fn deleted(outcome: DeleteOutcome, what: &str) -> Result<HttpResponse, Problem> {
+pub fn respond_deleted(outcome: DeleteOutcome, what: &str) -> Result<HttpResponse, Problem> {
     match outcome {
         DeleteOutcome::Deleted => Ok(HttpResponse::NoContent().finish()),
         DeleteOutcome::NotFound => Err(Problem::not_found(what)),
-        DeleteOutcome::VersionMismatch { stored } => Err(mismatch(stored)),
+        DeleteOutcome::VersionMismatch { stored } => Err(version_mismatch_error(stored)),
     }
 }
 
 /// Whether the caller has this version already (`If-None-Match`).
-fn is_known(request: &HttpRequest, version: u32) -> bool {
+fn is_known_version(request: &HttpRequest, version: u32) -> bool {
     let Some(value) = request.headers().get(header::IF_NONE_MATCH) else {
         return false;
     };
-    let tag = of(version);
+    let tag = etag_of(version);
     value
         .to_str()
         .unwrap_or_default()
@@ -160,10 +163,10 @@ fn is_known(request: &HttpRequest, version: u32) -> bool {
 
 /// The refusal of a write on another version than the stored one.
 #[must_use]
-pub fn mismatch(stored: u32) -> Problem {
+pub fn version_mismatch_error(stored: u32) -> Problem {
     Problem::new(
         Code::VersionMismatch,
         format!("the stored version is {stored}; read it again and repeat the change on it"),
     )
-    .param("If-Match")
+    .with_param("If-Match")
 }

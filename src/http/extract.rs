@@ -1,5 +1,5 @@
 //! Extractors: the typed edge of every route. The extractor is the authorization: a handler that
-//! takes a `Caller<Author>` cannot run for anybody else.
+//! takes a `Authorized<Author>` cannot run for anybody else.
 
 use std::{
     future::Future,
@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Who may call an operation.
-pub trait Allowed: 'static {
+pub trait RolePolicy: 'static {
     /// The roles that may.
     const ROLES: &'static [Role];
     /// Whether the handler itself keeps to the world that a backend's token is bound to. Where it does not, and the path
@@ -45,125 +45,127 @@ pub trait Allowed: 'static {
 
 /// Those of `A`, of an operation that keeps to the world of the token by what it asks for or lists.
 pub struct InWorld<A>(PhantomData<A>);
-impl<A: Allowed> Allowed for InWorld<A> {
+impl<A: RolePolicy> RolePolicy for InWorld<A> {
     const ROLES: &'static [Role] = A::ROLES;
     const KEEPS_TO_WORLD: bool = true;
 }
 
 /// Whether a role may: a viewer reads whatever a backend may read.
-fn may(roles: &[Role], role: Role, method: &Method) -> bool {
+fn is_role_allowed(roles: &[Role], role: Role, method: &Method) -> bool {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     roles.contains(&role) || (role == Role::Viewer && reads && roles.contains(&Role::Backend))
 }
 
 /// Any valid token.
 pub struct Anyone;
-impl Allowed for Anyone {
+impl RolePolicy for Anyone {
     const ROLES: &'static [Role] = &[Role::Operator, Role::Admin, Role::Backend, Role::Viewer, Role::Player];
 }
 /// Those who take part in sessions: backends for all of them, players for their own.
 pub struct Talker;
-impl Allowed for Talker {
+impl RolePolicy for Talker {
     const ROLES: &'static [Role] = &[Role::Admin, Role::Backend, Role::Player];
 }
 /// Those who write worlds and look into memories.
 pub struct Author;
-impl Allowed for Author {
+impl RolePolicy for Author {
     const ROLES: &'static [Role] = &[Role::Admin, Role::Backend];
 }
 /// The tenant's administrators.
 pub struct Administrator;
-impl Allowed for Administrator {
+impl RolePolicy for Administrator {
     const ROLES: &'static [Role] = &[Role::Admin];
 }
 
 /// Whoever runs the server.
 pub struct OperatorOnly;
-impl Allowed for OperatorOnly {
+impl RolePolicy for OperatorOnly {
     const ROLES: &'static [Role] = &[Role::Operator];
 }
 
 /// An authenticated caller whose role is among `A`'s, counted against its limits.
-pub struct Caller<A> {
+pub struct Authorized<A> {
     pub principal: Principal,
     pub scope: TenantScope,
-    counted: Counted,
+    counted: RateLimitScope,
     allowed: PhantomData<A>,
 }
 
 /// What this node counts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counted {
+enum RateLimitScope {
     /// It came from its client.
     Everything,
     /// Another node sent it on, which has counted it for itself: what is its player's, so that nobody gets more here by coming
     /// through others.
-    OfPlayer,
+    PlayerOnly,
     /// It was counted when it came here first.
     Nothing,
 }
 
-impl Counted {
+impl RateLimitScope {
     /// What another node sends on is counted where it is taken. A node that stops takes no line.
-    fn of(hop: &nodes::Hop, state: &AppState) -> Self {
+    fn for_forwarded(hop: &nodes::ForwardToken, state: &AppState) -> Self {
         if hop.is_to_itself() || state.sessions.is_draining() {
             Self::Nothing
         } else {
-            Self::OfPlayer
+            Self::PlayerOnly
         }
     }
 }
 
-impl<A> Caller<A> {
+impl<A> Authorized<A> {
     /// Counts a turn of `player`.
     ///
     /// # Errors
     /// The player speaks too often.
     pub fn count_turn(&self, state: &AppState, player: &PlayerId) -> Result<(), Problem> {
-        if self.counted != Counted::Nothing {
-            state.limits.player(self.scope.tenant(), player)?;
+        if self.counted != RateLimitScope::Nothing {
+            state.limits.check_player_turn(self.scope.tenant(), player)?;
         }
         Ok(())
     }
 }
 
-impl<A: Allowed> FromRequest for Caller<A> {
+impl<A: RolePolicy> FromRequest for Authorized<A> {
     type Error = Problem;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
         Box::pin(async move {
-            let state = state_of(&request)?;
-            let hop = nodes::accepted(&request)?.filter(|hop| hop.who.is_some());
-            let counted = hop.as_ref().map_or(Counted::Everything, |hop| Counted::of(hop, &state));
+            let state = app_state(&request)?;
+            let hop = nodes::forward_token(&request)?.filter(|hop| hop.who.is_some());
+            let counted = hop.as_ref().map_or(RateLimitScope::Everything, |hop| {
+                RateLimitScope::for_forwarded(hop, &state)
+            });
             let by_hop = hop.is_some();
             let principal = match hop.and_then(|hop| hop.who) {
                 Some(principal) => {
                     // The first node may not have heard yet that it is revoked, or that its tenant is disabled.
-                    state.auth.check_standing(&principal)?;
+                    state.auth.check_not_refused(&principal)?;
                     principal
                 }
-                None => state.auth.verify(bearer(&request)?).await?,
+                None => state.auth.verify_token(bearer_token(&request)?).await?,
             };
             tracing::Span::current().record("tenant", principal.tenant.as_str());
-            if !may(A::ROLES, principal.role, request.method()) {
+            if !is_role_allowed(A::ROLES, principal.role, request.method()) {
                 return Err(Problem::new(Code::Forbidden, "this token's role may not do that"));
             }
             if by_hop && let Some(dialogue) = nodes::dialogue_of(&request) {
                 // Where the dialogue is another's, the next try is counted there.
                 state.sessions.ensure_owned(&principal.scope(), dialogue).await?;
             }
-            let player = principal.player.as_ref().filter(|_| counted != Counted::Nothing);
+            let player = principal.player.as_ref().filter(|_| counted != RateLimitScope::Nothing);
             let address = client_address(&request, &state).filter(|_| !by_hop).map(network_of);
             match counted {
-                Counted::Everything => state.limits.request(&principal.tenant, player)?,
-                Counted::OfPlayer => state.limits.forwarded_request(&principal.tenant, player)?,
-                Counted::Nothing => {}
+                RateLimitScope::Everything => state.limits.check_request(&principal.tenant, player)?,
+                RateLimitScope::PlayerOnly => state.limits.check_forwarded_request(&principal.tenant, player)?,
+                RateLimitScope::Nothing => {}
             }
-            let under_way = state.limits.begin(&principal.tenant, player, address)?;
+            let under_way = state.limits.begin_request(&principal.tenant, player, address)?;
             request.extensions_mut().insert(under_way);
-            bounds::check(&state, &request, &principal, A::KEEPS_TO_WORLD).await?;
+            bounds::check_world_bounds(&state, &request, &principal, A::KEEPS_TO_WORLD).await?;
             if state.nodes.is_some() {
                 // For whoever has to send the request on.
                 request.extensions_mut().insert(principal.clone());
@@ -179,7 +181,7 @@ impl<A: Allowed> FromRequest for Caller<A> {
 }
 
 /// The token of the `Authorization` header.
-pub fn bearer(request: &HttpRequest) -> Result<&str, AuthError> {
+pub fn bearer_token(request: &HttpRequest) -> Result<&str, AuthError> {
     let value = request
         .headers()
         .get(header::AUTHORIZATION)
@@ -194,11 +196,11 @@ pub fn bearer(request: &HttpRequest) -> Result<&str, AuthError> {
     }
 }
 
-fn state_of(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
+fn app_state(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
     request
         .app_data::<web::Data<AppState>>()
         .cloned()
-        .ok_or_else(|| Problem::internal(&"the application was built without its state"))
+        .ok_or_else(|| Problem::internal_error(&"the application was built without its state"))
 }
 
 /// Where a request comes from, as far as it is known: the peer; or, where that is a trusted proxy, the nearest address before it
@@ -217,7 +219,7 @@ fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
         .flat_map(|value| value.to_str().unwrap_or_default().split(','))
         .collect();
     // Each proxy adds its peer at the end; what comes before one that cannot be read is the client's own invention.
-    let read = named.into_iter().rev().map_while(address_of);
+    let read = named.into_iter().rev().map_while(parse_address);
     let mut last = peer;
     for address in read {
         last = address;
@@ -229,7 +231,7 @@ fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
 }
 
 /// An address, perhaps with a port.
-fn address_of(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let bare = || text.trim_start_matches('[').trim_end_matches(']').parse().ok();
     let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
@@ -263,7 +265,7 @@ where
         let payload = payload.take();
         Box::pin(async move {
             let raw = raw_body(&request, payload).await?;
-            let value = validate::read(&raw)?;
+            let value = validate::read_json(&raw)?;
             Ok(Self { value, raw })
         })
     }
@@ -294,14 +296,14 @@ where
             if raw.is_empty() {
                 return Ok(Self(T::default()));
             }
-            validate::read(&raw).map(Self)
+            validate::read_json(&raw).map(Self)
         })
     }
 }
 
 async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
-    let state = state_of(request)?;
-    json_content(request)?;
+    let state = app_state(request)?;
+    require_json_content(request)?;
     let patience = Duration::from_millis(state.settings.body_timeout_ms);
     let body = timeout(patience, read_body(request, payload, state.settings.max_body_bytes));
     let body = body.await.map_err(|_| {
@@ -310,14 +312,14 @@ async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Prob
             format!("the body did not come within {} ms", state.settings.body_timeout_ms),
         )
     })??;
-    nodes::check_body(request, &body)?;
+    nodes::check_body_hash(request, &body)?;
     if state.nodes.is_some() {
         request.extensions_mut().insert(nodes::RawBody(body.clone()));
     }
     Ok(body)
 }
 
-fn json_content(request: &HttpRequest) -> Result<(), Problem> {
+fn require_json_content(request: &HttpRequest) -> Result<(), Problem> {
     let Some(value) = request.headers().get(header::CONTENT_TYPE) else {
         return Ok(());
     };
@@ -378,23 +380,23 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
 }
 
 /// The query string, without unknown parameters.
-pub struct Query<T>(pub T);
+pub struct QueryParams<T>(pub T);
 
-impl<T: DeserializeOwned + IntoParams + 'static> FromRequest for Query<T> {
+impl<T: DeserializeOwned + IntoParams + 'static> FromRequest for QueryParams<T> {
     type Error = Problem;
     type Future = std::future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        std::future::ready(validate::query(request.query_string()).map(Self))
+        std::future::ready(validate::parse_query(request.query_string()).map(Self))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::address_of;
+    use super::parse_address;
 
     #[test]
-    fn addresses_are_read_with_and_without_a_port() {
+    fn client_addresses_are_parsed_with_and_without_a_port() {
         for (text, address) in [
             (" 192.0.2.1 ", Some("192.0.2.1")),
             ("192.0.2.1:567", Some("192.0.2.1")),
@@ -406,7 +408,7 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(
-                address_of(text).map(|address| address.to_string()).as_deref(),
+                parse_address(text).map(|address| address.to_string()).as_deref(),
                 address,
                 "{text}"
             );

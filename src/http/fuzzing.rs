@@ -11,17 +11,17 @@ use super::{
     errors::Problem,
     facts::FactsQuery,
     pagination::PageQuery,
-    sessions::ListQuery,
+    sessions::SessionListQuery,
     socket::{SocketQuery, messages},
     validate,
 };
-use crate::memory::state_block::{StateRules, StreamCutter, parse, parse_unclosed};
+use crate::memory::state_block::{StateRules, StreamCutter, parse_closed, parse_unclosed};
 
 /// A function for a fuzzer.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// Every target, by the name of its corpus.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const FUZZ_TARGETS: &[(&str, FuzzTarget)] = &[
     ("socket_frames", socket_frames),
     ("state_blocks", state_blocks),
     #[cfg(feature = "fuzzing")]
@@ -32,7 +32,7 @@ pub const TARGETS: &[(&str, Target)] = &[
 ];
 
 /// A refusal is told to the client, and so is written out.
-fn told<T>(read: Result<T, Problem>) {
+fn check_problem<T>(read: Result<T, Problem>) {
     if let Err(problem) = read {
         assert!((400..500).contains(&problem.code.status().as_u16()), "{problem:?}");
         let _ = serde_json::to_string(&problem.errors);
@@ -45,9 +45,9 @@ pub fn socket_frames(data: &[u8]) {
     let Ok(envelope) = serde_json::from_str::<messages::Envelope<'_>>(text) else {
         return;
     };
-    messages::label(&envelope.kind);
-    if let Some(read) = messages::read(&envelope.kind, text) {
-        told(read);
+    messages::metric_label(&envelope.kind);
+    if let Some(read) = messages::check_message(&envelope.kind, text) {
+        check_problem(read);
     }
 }
 
@@ -56,7 +56,7 @@ pub fn socket_frames(data: &[u8]) {
 pub fn state_blocks(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let rules = StateRules::default();
-    let _ = (parse(text, "mira", &rules), parse_unclosed(text, "mira", &rules));
+    let _ = (parse_closed(text, "mira", &rules), parse_unclosed(text, "mira", &rules));
     let cues = ["smile".to_owned(), "미소".to_owned()];
     let cut = |step: usize| {
         let mut cutter = StreamCutter::new(&cues);
@@ -65,7 +65,7 @@ pub fn state_blocks(data: &[u8]) {
         for delta in characters.chunks(step) {
             shown += &cutter.push(&delta.iter().collect::<String>());
         }
-        let ended = cutter.finish();
+        let ended = cutter.finish_reply();
         shown += &ended.visible_tail;
         (shown, ended.state_block, ended.closed, ended.cues, ended.cues_at)
     };
@@ -73,17 +73,17 @@ pub fn state_blocks(data: &[u8]) {
     assert_eq!(whole, cut(1));
     assert_eq!(whole, cut(7));
     if let Some(block) = &whole.1 {
-        let _ = parse(block, "mira", &rules);
+        let _ = parse_closed(block, "mira", &rules);
     }
 }
 
 /// A query string, as each kind of list reads it.
 pub fn query_strings(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    told(validate::query::<PageQuery>(text));
-    told(validate::query::<ListQuery>(text));
-    told(validate::query::<FactsQuery>(text));
-    told(validate::query::<SocketQuery>(text));
+    check_problem(validate::parse_query::<PageQuery>(text));
+    check_problem(validate::parse_query::<SessionListQuery>(text));
+    check_problem(validate::parse_query::<FactsQuery>(text));
+    check_problem(validate::parse_query::<SocketQuery>(text));
 }
 
 #[cfg(test)]
@@ -95,8 +95,8 @@ mod tests {
 
     /// What fuzzing found worth keeping, and what the tests send.
     #[test]
-    fn the_kept_corpora_are_read_without_a_panic() {
-        for (name, target) in TARGETS {
+    fn fuzz_corpora_are_read_without_panic() {
+        for (name, target) in FUZZ_TARGETS {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("tests/fuzz/corpus")
                 .join(name);
@@ -111,15 +111,15 @@ mod tests {
 
     /// What the corpora begin with reaches what it is to reach.
     #[test]
-    fn the_seeds_are_understood() {
+    fn fuzz_seeds_reach_their_targets() {
         let seed = |name: &str| {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
             fs::read_to_string(folder.join(name)).unwrap()
         };
         let say = seed("socket_frames/say");
-        assert!(matches!(messages::read("player.say", &say), Some(Ok(()))));
-        assert!(validate::query::<FactsQuery>(&seed("query_strings/facts")).is_ok());
-        let block = parse(&seed("state_blocks/block"), "mira", &StateRules::default());
+        assert!(matches!(messages::check_message("player.say", &say), Some(Ok(()))));
+        assert!(validate::parse_query::<FactsQuery>(&seed("query_strings/facts")).is_ok());
+        let block = parse_closed(&seed("state_blocks/block"), "mira", &StateRules::default());
         assert!(!block.unwrap().changes.is_empty());
     }
 }

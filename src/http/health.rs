@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::{Code, Problem},
-    to_the_end,
+    run_uncancelled,
 };
 use crate::ports::{
     StoreError,
@@ -32,7 +32,7 @@ pub struct Health {
     buffers: Option<&'static str>,
 }
 
-const OK: Health = Health {
+const HEALTHY: Health = Health {
     status: "ok",
     version: env!("CARGO_PKG_VERSION"),
     index: None,
@@ -40,13 +40,13 @@ const OK: Health = Health {
 };
 
 /// How long a probe waits for what turns can do without.
-const BUFFERS_WAIT: Duration = Duration::from_millis(500);
+const BUFFERS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The process lives.
 #[utoipa::path(tag = "operation", responses((status = 200, body = Health)))]
 #[get("/healthz")]
 pub async fn healthz() -> HttpResponse {
-    HttpResponse::Ok().json(OK)
+    HttpResponse::Ok().json(HEALTHY)
 }
 
 /// Whether the ledger answers and can be written to, as it was found within the last second.
@@ -55,25 +55,25 @@ pub struct LedgerProbe(Cache<(), Result<(), Problem>>);
 
 impl Default for LedgerProbe {
     fn default() -> Self {
-        Self(Cache::builder().time_to_live(Self::KEPT_FOR).build())
+        Self(Cache::builder().time_to_live(Self::PROBE_TTL).build())
     }
 }
 
 impl LedgerProbe {
     /// Nobody needs a token to ask: however many do, this is the time between two looks.
-    const KEPT_FOR: Duration = Duration::from_secs(1);
+    const PROBE_TTL: Duration = Duration::from_secs(1);
     /// How long a write may take; less than `colloquy health` waits.
-    const LIMIT: Duration = Duration::from_millis(1_500);
+    const WRITE_TIMEOUT: Duration = Duration::from_millis(1_500);
     /// How long to look for writes of others where its own was refused, and how often.
-    const OTHERS: Duration = Duration::from_millis(250);
-    const LOOK: Duration = Duration::from_millis(10);
+    const OTHER_WRITES_TIMEOUT: Duration = Duration::from_millis(250);
+    const OTHER_WRITES_POLL: Duration = Duration::from_millis(10);
 
     /// Whoever asks first looks, whether or not they wait for it; the others share what comes of it.
-    async fn ask(&self, ledger: &Ledger) -> Result<(), Problem> {
+    async fn check_ledger(&self, ledger: &Ledger) -> Result<(), Problem> {
         let (kept, maintenance) = (self.0.clone(), ledger.maintenance.clone());
         let asking = async move {
             let look = async {
-                let (answers, written) = tokio::join!(maintenance.ping(), Self::write(maintenance.as_ref()));
+                let (answers, written) = tokio::join!(maintenance.ping(), Self::probe_write(maintenance.as_ref()));
                 answers?;
                 written.map_err(|why| {
                     Problem::new(
@@ -84,29 +84,31 @@ impl LedgerProbe {
             };
             Ok(kept.get_with((), look).await)
         };
-        to_the_end(asking).await?
+        run_uncancelled(asking).await?
     }
 
     /// Writes, or says why it cannot. A ledger with much to write is slow, or takes no more of it for now: as long as
     /// others' writes are committed meanwhile, it can be written to.
-    async fn write(maintenance: &dyn Maintenance) -> Result<(), String> {
-        let committed = || maintenance.meters().grouped.get_sample_count();
+    async fn probe_write(maintenance: &dyn Maintenance) -> Result<(), String> {
+        let committed = || maintenance.ledger_metrics().grouped.get_sample_count();
         let before = committed();
-        let why = match tokio::time::timeout(Self::LIMIT, maintenance.try_write()).await {
+        let why = match tokio::time::timeout(Self::WRITE_TIMEOUT, maintenance.try_write()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(StoreError::NotWritable(why))) => return Err(why),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the ledger did not take a write");
                 "the write was refused; the server's log says why".to_owned()
             }
-            Err(_) => format!("a write took longer than {:?}", Self::LIMIT),
+            Err(_) => format!("a write took longer than {:?}", Self::WRITE_TIMEOUT),
         };
         let others = async {
             while committed() == before {
-                tokio::time::sleep(Self::LOOK).await;
+                tokio::time::sleep(Self::OTHER_WRITES_POLL).await;
             }
         };
-        tokio::time::timeout(Self::OTHERS, others).await.map_err(|_| why)
+        tokio::time::timeout(Self::OTHER_WRITES_TIMEOUT, others)
+            .await
+            .map_err(|_| why)
     }
 }
 
@@ -119,11 +121,11 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
         return Err(Problem::new(Code::Draining, "the server is starting or shutting down"));
     }
     let services = &state.services;
-    let buffers = tokio::time::timeout(BUFFERS_WAIT, services.buffers.ping());
-    let (ledger, buffers) = tokio::join!(state.ledger_probe.ask(&services.ledger), buffers);
+    let buffers = tokio::time::timeout(BUFFERS_TIMEOUT, services.buffers.ping());
+    let (ledger, buffers) = tokio::join!(state.ledger_probe.check_ledger(&services.ledger), buffers);
     ledger?;
     // A turn can do without the index and the buffers, so a node where they are away takes turns.
-    let index = match services.index.state() {
+    let index = match services.index.index_state() {
         IndexState::Ready => "ready",
         IndexState::Filling => "filling",
         IndexState::Away => "away",
@@ -131,7 +133,7 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
     Ok(HttpResponse::Ok().json(Health {
         index: Some(index),
         buffers: Some(if matches!(buffers, Ok(Ok(()))) { "ready" } else { "away" }),
-        ..OK
+        ..HEALTHY
     }))
 }
 
@@ -145,16 +147,16 @@ pub async fn metrics(state: web::Data<AppState>) -> Result<HttpResponse, Problem
     state
         .metrics
         .sockets
-        .set(i64::try_from(state.sockets.open()).unwrap_or(i64::MAX));
+        .set(i64::try_from(state.sockets.open_count()).unwrap_or(i64::MAX));
     let services = &state.services;
     let backlog = &state.metrics.backlog;
     backlog
-        .read(services.ledger.maintenance.as_ref(), services.clock.as_ref())
+        .refresh_gauges(services.ledger.maintenance.as_ref(), services.clock.as_ref())
         .await;
     let mut text = Vec::new();
     TextEncoder::new()
         .encode(&state.registry.gather(), &mut text)
-        .map_err(|error| Problem::internal(&error))?;
+        .map_err(|error| Problem::internal_error(&error))?;
     Ok(HttpResponse::Ok().content_type(prometheus::TEXT_FORMAT).body(text))
 }
 
@@ -169,7 +171,7 @@ mod tests {
             StoreResult,
             ledger::{
                 PruneBefore,
-                meters::{Backlog, LedgerMeters},
+                metrics::{Backlog, LedgerMetrics},
             },
         },
         tenancy::TenantScope,
@@ -177,7 +179,7 @@ mod tests {
 
     /// Takes no write of the probe's, and says so or does not answer.
     struct Busy {
-        meters: LedgerMeters,
+        meters: LedgerMetrics,
         hangs: bool,
     }
 
@@ -192,26 +194,26 @@ mod tests {
             }
             Err(StoreError::Unavailable("too many writes are waiting".to_owned()))
         }
-        async fn backlog(&self) -> StoreResult<Backlog> {
+        async fn load_backlog(&self) -> StoreResult<Backlog> {
             Ok(Backlog::default())
         }
-        fn meters(&self) -> &LedgerMeters {
+        fn ledger_metrics(&self) -> &LedgerMetrics {
             &self.meters
         }
-        async fn prune(&self, _: &TenantScope, _: &PruneBefore, _: u32) -> StoreResult<u64> {
+        async fn prune_expired(&self, _: &TenantScope, _: &PruneBefore, _: u32) -> StoreResult<u64> {
             Ok(0)
         }
         async fn count_grown_tables(&self) -> StoreResult<usize> {
             Ok(0)
         }
-        async fn close(&self) {}
+        async fn close_connections(&self) {}
     }
 
     #[tokio::test]
-    async fn a_ledger_with_much_to_write_can_be_written_to_and_one_that_stands_still_cannot() {
+    async fn ledger_probe_passes_a_busy_ledger_and_fails_a_stalled_one() {
         let cases = [(false, false), (false, true), (true, false), (true, true)];
         let asked = cases.map(|(hangs, writes)| async move {
-            let meters = LedgerMeters::default();
+            let meters = LedgerMetrics::default();
             let ledger = Busy {
                 meters: meters.clone(),
                 hangs,
@@ -222,7 +224,7 @@ mod tests {
                     meters.grouped.observe(1.0);
                 }
             };
-            let (written, ()) = tokio::join!(LedgerProbe::write(&ledger), others);
+            let (written, ()) = tokio::join!(LedgerProbe::probe_write(&ledger), others);
             assert_eq!(written.is_ok(), writes, "hangs: {hangs}");
         });
         futures_util::future::join_all(asked).await;

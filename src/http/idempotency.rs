@@ -1,7 +1,7 @@
 //! `Idempotency-Key`: a repeated POST gets the first answer, whatever became of the connection.
 //!
 //! Answers are kept for a day, so no secret may be in what is kept: an answer that has one is kept
-//! without it ([`Answer::keeping`]) and gets a new one when it is given again ([`once_or`]).
+//! without it ([`IdempotentResponse::with_stored_body`]) and gets a new one when it is given again ([`run_once_with_replay`]).
 
 use std::future::Future;
 
@@ -16,16 +16,16 @@ use sha2::{Digest, Sha256};
 use super::{
     AppState,
     errors::{Code, Problem},
-    to_the_end,
+    run_uncancelled,
 };
 use crate::{
-    memory::text::hexadecimal,
+    memory::text::to_hexadecimal,
     ports::ledger::idempotency::KeyState,
     tenancy::{Principal, Role},
 };
 
 /// What a creating POST answers.
-pub struct Answer {
+pub struct IdempotentResponse {
     status: StatusCode,
     body: String,
     location: Option<String>,
@@ -33,7 +33,7 @@ pub struct Answer {
     kept: Option<String>,
 }
 
-impl Answer {
+impl IdempotentResponse {
     /// 201 with the new object and where it is.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Answer {
     pub fn created(body: &impl Serialize, location: String) -> Result<Self, Problem> {
         Ok(Self {
             status: StatusCode::CREATED,
-            body: serde_json::to_string(body).map_err(|error| Problem::internal(&error))?,
+            body: serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?,
             location: Some(location),
             kept: None,
         })
@@ -50,8 +50,8 @@ impl Answer {
     ///
     /// # Errors
     /// As [`Self::created`].
-    pub fn keeping(mut self, body: &impl Serialize) -> Result<Self, Problem> {
-        self.kept = Some(serde_json::to_string(body).map_err(|error| Problem::internal(&error))?);
+    pub fn with_stored_body(mut self, body: &impl Serialize) -> Result<Self, Problem> {
+        self.kept = Some(serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?);
         Ok(self)
     }
     /// The body as it was kept.
@@ -63,10 +63,10 @@ impl Answer {
     /// # Errors
     /// As [`Self::created`].
     pub fn with_body(mut self, body: &impl Serialize) -> Result<Self, Problem> {
-        self.body = serde_json::to_string(body).map_err(|error| Problem::internal(&error))?;
+        self.body = serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?;
         Ok(self)
     }
-    fn response(self) -> HttpResponse {
+    fn into_response(self) -> HttpResponse {
         let mut builder = HttpResponse::build(self.status);
         if let Some(location) = self.location {
             builder.insert_header((header::LOCATION, location));
@@ -80,7 +80,7 @@ impl Answer {
 ///
 /// # Errors
 /// What `work` fails with; a key used for another body, or still in flight.
-pub async fn once<F>(
+pub async fn run_once<F>(
     state: &web::Data<AppState>,
     who: &Principal,
     request: &HttpRequest,
@@ -88,16 +88,16 @@ pub async fn once<F>(
     work: F,
 ) -> Result<HttpResponse, Problem>
 where
-    F: Future<Output = Result<Answer, Problem>> + 'static,
+    F: Future<Output = Result<IdempotentResponse, Problem>> + 'static,
 {
-    once_or(state, who, request, raw, work, |kept| std::future::ready(Ok(kept))).await
+    run_once_with_replay(state, who, request, raw, work, |kept| std::future::ready(Ok(kept))).await
 }
 
-/// As [`once`], for an answer that is kept in part: `again` completes it when it is given again.
+/// As [`run_once`], for an answer that is kept in part: `again` completes it when it is given again.
 ///
 /// # Errors
-/// As [`once`], and what `again` fails with.
-pub async fn once_or<F, A, B>(
+/// As [`run_once`], and what `again` fails with.
+pub async fn run_once_with_replay<F, A, B>(
     state: &web::Data<AppState>,
     who: &Principal,
     request: &HttpRequest,
@@ -106,33 +106,37 @@ pub async fn once_or<F, A, B>(
     again: A,
 ) -> Result<HttpResponse, Problem>
 where
-    F: Future<Output = Result<Answer, Problem>> + 'static,
-    A: FnOnce(Answer) -> B,
-    B: Future<Output = Result<Answer, Problem>> + 'static,
+    F: Future<Output = Result<IdempotentResponse, Problem>> + 'static,
+    A: FnOnce(IdempotentResponse) -> B,
+    B: Future<Output = Result<IdempotentResponse, Problem>> + 'static,
 {
-    let reservation = match key_of(request)? {
+    let reservation = match idempotency_key(request)? {
         None => None,
         Some(key) => {
             // Hashed: the parts are the client's and of any length.
             let caller = (&who.subject, who.role, &who.player);
             let bound = who.world.as_ref().filter(|_| who.role != Role::Player);
             let bound = bound.map_or_else(String::new, |world| format!("{world}\n"));
-            let key = hexadecimal(&Sha256::digest(format!("{}\n{caller:?}\n{bound}{key}", request.path())));
-            match Reservation::take(state, who, key, raw).await? {
-                Reserved::Mine(reservation) => Some(reservation),
-                Reserved::Answered(kept) => return to_the_end(again(kept)).await.map(Answer::response),
+            let key = to_hexadecimal(&Sha256::digest(format!("{}\n{caller:?}\n{bound}{key}", request.path())));
+            match Reservation::reserve_key(state, who, key, raw).await? {
+                ReservationOutcome::Acquired(reservation) => Some(reservation),
+                ReservationOutcome::Answered(kept) => {
+                    return run_uncancelled(again(kept))
+                        .await
+                        .map(IdempotentResponse::into_response);
+                }
             }
         }
     };
-    to_the_end(async move {
+    run_uncancelled(async move {
         let outcome = work.await;
         if let Some(reservation) = reservation {
-            reservation.settle(outcome.as_ref().ok()).await;
+            reservation.store_or_release(outcome.as_ref().ok()).await;
         }
         outcome
     })
     .await
-    .map(Answer::response)
+    .map(IdempotentResponse::into_response)
 }
 
 struct Reservation {
@@ -141,26 +145,31 @@ struct Reservation {
     key: String,
 }
 
-enum Reserved {
-    Mine(Reservation),
-    Answered(Answer),
+enum ReservationOutcome {
+    Acquired(Reservation),
+    Answered(IdempotentResponse),
 }
 
 /// The stored form of an answer: its location is needed again, too.
 #[derive(Serialize, serde::Deserialize)]
-struct Stored {
+struct StoredResponse {
     location: Option<String>,
     body: String,
 }
 
 impl Reservation {
-    async fn take(state: &web::Data<AppState>, who: &Principal, key: String, raw: &[u8]) -> Result<Reserved, Problem> {
+    async fn reserve_key(
+        state: &web::Data<AppState>,
+        who: &Principal,
+        key: String,
+        raw: &[u8],
+    ) -> Result<ReservationOutcome, Problem> {
         let scope = who.scope();
         let fingerprint: [u8; 32] = Sha256::digest(raw).into();
         let store = &state.services.ledger.idempotency;
         let now = state.services.clock.now();
-        Ok(match store.reserve(&scope, &key, &fingerprint, now).await? {
-            KeyState::Reserved => Reserved::Mine(Self {
+        Ok(match store.reserve_key(&scope, &key, &fingerprint, now).await? {
+            KeyState::Reserved => ReservationOutcome::Acquired(Self {
                 state: state.clone(),
                 scope,
                 key,
@@ -170,18 +179,19 @@ impl Reservation {
                     Code::IdempotencyInFlight,
                     "the same request is being handled; try again",
                 )
-                .retry_after(std::time::Duration::from_secs(1)));
+                .with_retry_after(std::time::Duration::from_secs(1)));
             }
             KeyState::Mismatch => {
                 return Err(Problem::new(
                     Code::IdempotencyMismatch,
                     "this Idempotency-Key was used with another body",
                 )
-                .param("Idempotency-Key"));
+                .with_param("Idempotency-Key"));
             }
             KeyState::Answered { status, body } => {
-                let stored: Stored = serde_json::from_str(&body).map_err(|error| Problem::internal(&error))?;
-                Reserved::Answered(Answer {
+                let stored: StoredResponse =
+                    serde_json::from_str(&body).map_err(|error| Problem::internal_error(&error))?;
+                ReservationOutcome::Answered(IdempotentResponse {
                     status: StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
                     body: stored.body,
                     location: stored.location,
@@ -192,18 +202,18 @@ impl Reservation {
     }
 
     /// Keeps a good answer; frees the key otherwise, so that the request may be corrected or repeated.
-    async fn settle(self, answer: Option<&Answer>) {
+    async fn store_or_release(self, answer: Option<&IdempotentResponse>) {
         let store = &self.state.services.ledger.idempotency;
         let done = match answer {
-            None => store.release(&self.scope, &self.key).await,
+            None => store.release_key(&self.scope, &self.key).await,
             Some(answer) => {
-                let stored = Stored {
+                let stored = StoredResponse {
                     location: answer.location.clone(),
                     body: answer.kept.as_ref().unwrap_or(&answer.body).clone(),
                 };
                 let text = serde_json::to_string(&stored).unwrap_or_default();
                 store
-                    .answer(&self.scope, &self.key, answer.status.as_u16(), &text)
+                    .record_answer(&self.scope, &self.key, answer.status.as_u16(), &text)
                     .await
             }
         };
@@ -215,28 +225,28 @@ impl Reservation {
 
 /// Left with a request whose handler takes its key: it comes to the same if it is done twice.
 #[derive(Debug, Clone, Copy)]
-struct Keyed;
+struct KeyedRequest;
 
 /// Whether the handler of the request has taken a key for it, from its header or its body. A header that no handler
 /// reads makes nothing safe.
-pub fn is_keyed(request: &HttpRequest) -> bool {
-    request.extensions().contains::<Keyed>()
+pub fn has_idempotency_key(request: &HttpRequest) -> bool {
+    request.extensions().contains::<KeyedRequest>()
 }
 
 /// The request's `Idempotency-Key`.
 ///
 /// # Errors
 /// One that is empty, longer than 128 characters, or not printable ASCII.
-pub fn key_of(request: &HttpRequest) -> Result<Option<String>, Problem> {
+pub fn idempotency_key(request: &HttpRequest) -> Result<Option<String>, Problem> {
     let Some(value) = request.headers().get("idempotency-key") else {
         return Ok(None);
     };
     let text = value.to_str().unwrap_or_default();
     if (1..=128).contains(&text.len()) && text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
-        request.extensions_mut().insert(Keyed);
+        request.extensions_mut().insert(KeyedRequest);
         Ok(Some(text.to_owned()))
     } else {
-        Err(Problem::field(
+        Err(Problem::invalid_field(
             "Idempotency-Key",
             "must be 1 to 128 printable ASCII characters",
         ))
@@ -246,16 +256,16 @@ pub fn key_of(request: &HttpRequest) -> Result<Option<String>, Problem> {
 /// The one key of a request that may name it in its body too.
 ///
 /// # Errors
-/// As [`key_of`]; and two keys that differ.
-pub fn one_key(request: &HttpRequest, in_body: Option<String>) -> Result<Option<String>, Problem> {
-    match (key_of(request)?, in_body) {
-        (Some(header), Some(body)) if header != body => Err(Problem::field(
+/// As [`idempotency_key`]; and two keys that differ.
+pub fn header_or_body_key(request: &HttpRequest, in_body: Option<String>) -> Result<Option<String>, Problem> {
+    match (idempotency_key(request)?, in_body) {
+        (Some(header), Some(body)) if header != body => Err(Problem::invalid_field(
             "key",
             "is another than that of the Idempotency-Key header",
         )),
         (header, body) => {
             if body.is_some() {
-                request.extensions_mut().insert(Keyed);
+                request.extensions_mut().insert(KeyedRequest);
             }
             Ok(body.or(header))
         }
@@ -270,18 +280,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_counts_once_its_handler_has_taken_it() {
+    fn idempotency_key_counts_only_after_its_handler_read_it() {
         let request = TestRequest::post()
             .insert_header(("idempotency-key", "k1"))
             .to_http_request();
-        assert!(!is_keyed(&request), "nobody has read it");
-        assert_eq!(one_key(&request, None).unwrap().as_deref(), Some("k1"));
-        assert!(is_keyed(&request));
+        assert!(!has_idempotency_key(&request), "nobody has read it");
+        assert_eq!(header_or_body_key(&request, None).unwrap().as_deref(), Some("k1"));
+        assert!(has_idempotency_key(&request));
 
         let request = TestRequest::post().to_http_request();
-        assert_eq!(one_key(&request, None).unwrap(), None);
-        assert!(!is_keyed(&request), "there is none");
-        assert_eq!(one_key(&request, Some("k2".into())).unwrap().as_deref(), Some("k2"));
-        assert!(is_keyed(&request));
+        assert_eq!(header_or_body_key(&request, None).unwrap(), None);
+        assert!(!has_idempotency_key(&request), "there is none");
+        assert_eq!(
+            header_or_body_key(&request, Some("k2".into())).unwrap().as_deref(),
+            Some("k2")
+        );
+        assert!(has_idempotency_key(&request));
     }
 }

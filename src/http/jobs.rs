@@ -8,9 +8,9 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Author, Caller, NoOptions, OptionalBody, Path, Query},
+    extract::{Author, Authorized, NoOptions, OptionalBody, Path, QueryParams},
     pagination::{self, Items},
-    to_the_end,
+    run_uncancelled,
 };
 use crate::{
     ids::{DialogueId, JobId, TurnId},
@@ -73,13 +73,13 @@ pub struct JobsQuery {
 #[get("/v1/jobs")]
 pub async fn list_jobs(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
-    query: Query<JobsQuery>,
+    caller: Authorized<Author>,
+    query: QueryParams<JobsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page::<JobId>(&state, query.0.limit, query.0.after)?;
+    let page = pagination::parse_page::<JobId>(&state, query.0.limit, query.0.after)?;
     let store = &state.services.ledger.jobs;
-    let found = store.list(&caller.scope, query.0.status, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, JobView::from)))
+    let found = store.list_jobs(&caller.scope, query.0.status, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(found, JobView::from)))
 }
 
 /// Has a job that was given up tried again, as if it had never been tried. The body may be left out.
@@ -93,20 +93,25 @@ pub async fn list_jobs(
 #[post("/v1/jobs/{job}:retry")]
 pub async fn retry_job(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<JobId>,
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move {
+    run_uncancelled(async move {
         let services = &state.services;
-        let edit = Edit::by(
+        let edit = Edit::made_by(
             &caller.principal,
             &services.ids,
             services.clock.now(),
             "job.retry",
             path.0,
         );
-        match services.ledger.jobs.retry(&caller.scope, path.0, &edit).await? {
+        match services
+            .ledger
+            .jobs
+            .retry_dead_job(&caller.scope, path.0, &edit)
+            .await?
+        {
             JobRetry::Done(job) => Ok(HttpResponse::Ok().json(JobView::from(job))),
             JobRetry::NotDead(status) => {
                 let status = match status {

@@ -2,7 +2,7 @@
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
 
-use super::backlog::BacklogMeters;
+use super::backlog::BacklogMetrics;
 
 /// Metrics of the HTTP surface.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct HttpMetrics {
     /// Sockets that are open now.
     pub sockets: IntGauge,
     /// What waits in the ledger's queues.
-    pub backlog: BacklogMeters,
+    pub backlog: BacklogMetrics,
     /// Requests and sockets that went on to the node that owns their dialogue, by what came of it.
     pub forwarded: IntCounterVec,
 }
@@ -46,7 +46,7 @@ impl HttpMetrics {
             )?,
             errors: IntCounterVec::new(Opts::new("colloquy_errors_total", "Errors told to clients"), &["code"])?,
             sockets: IntGauge::new("colloquy_sockets_open", "Sockets that are open now")?,
-            backlog: BacklogMeters::register(registry)?,
+            backlog: BacklogMetrics::register(registry)?,
             forwarded: IntCounterVec::new(
                 Opts::new(
                     "colloquy_forwarded_total",

@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod nodes;
 mod npc_conversations;
 mod npcs;
+pub mod open_streams;
 mod openapi;
 mod pagination;
 mod progress;
@@ -36,7 +37,6 @@ mod sessions;
 pub mod settings;
 pub mod socket;
 mod sse;
-pub mod standing;
 pub mod state;
 mod summaries;
 mod tenants;
@@ -68,22 +68,22 @@ use self::errors::{Code, Problem};
 /// `App::new().app_data(state).configure(http::configure)`.
 pub fn configure(cfg: &mut ServiceConfig) {
     let everything = web::scope("")
-        .configure(|cfg| routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
+        .configure(|cfg| documented_routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
         .configure(docs::configure)
-        .configure(nodes::configure)
-        .default_service(web::to(unmatched))
-        .wrap(TracingLogger::<context::Spans>::new())
-        .wrap(from_fn(context::around));
+        .configure(nodes::configure_internal_routes)
+        .default_service(web::to(unmatched_route))
+        .wrap(TracingLogger::<context::RequestSpans>::new())
+        .wrap(from_fn(context::with_request_context));
     cfg.service(everything);
 }
 
 /// `/metrics` alone, for an address of its own.
 pub fn configure_metrics(cfg: &mut ServiceConfig) {
-    cfg.service(health::metrics).default_service(web::to(unmatched));
+    cfg.service(health::metrics).default_service(web::to(unmatched_route));
 }
 
 /// The documented routes.
-fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
+fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
     cfg.service(health::healthz)
         .service(health::readyz)
         .service(health::metrics)
@@ -153,7 +153,7 @@ fn routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
 }
 
 /// A path or a method that no route offers.
-async fn unmatched(request: HttpRequest) -> Result<HttpResponse, Problem> {
+async fn unmatched_route(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(match openapi::methods_of(request.path()) {
         None => Problem::new(Code::NotFound, format!("there is nothing at {}", request.path())),
         Some(methods) => Problem {
@@ -164,7 +164,7 @@ async fn unmatched(request: HttpRequest) -> Result<HttpResponse, Problem> {
 }
 
 /// The answer to a deletion.
-fn gone_or_not_found(gone: bool, what: &str) -> Result<HttpResponse, Problem> {
+fn deleted_or_not_found(gone: bool, what: &str) -> Result<HttpResponse, Problem> {
     if gone {
         Ok(HttpResponse::NoContent().finish())
     } else {
@@ -174,8 +174,8 @@ fn gone_or_not_found(gone: bool, what: &str) -> Result<HttpResponse, Problem> {
 
 /// Runs `work` to its end even if the client hangs up: a write must not stop between the ledger
 /// and what follows from it.
-async fn to_the_end<T: 'static>(work: impl Future<Output = Result<T, Problem>> + 'static) -> Result<T, Problem> {
+async fn run_uncancelled<T: 'static>(work: impl Future<Output = Result<T, Problem>> + 'static) -> Result<T, Problem> {
     actix_web::rt::spawn(work.in_current_span())
         .await
-        .map_err(|error| Problem::internal(&error))?
+        .map_err(|error| Problem::internal_error(&error))?
 }

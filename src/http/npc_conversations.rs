@@ -10,18 +10,18 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Author, Body, Caller, InWorld, NoOptions, OptionalBody, Path, Query, Talker},
-    idempotency::{self, Answer},
+    extract::{Author, Authorized, Body, InWorld, NoOptions, OptionalBody, Path, QueryParams, Talker},
+    idempotency::{self, IdempotentResponse},
     pagination::Items,
     rewinds::{InterruptBody, InterruptView},
+    run_uncancelled,
     sessions::{NewSessionView, page_of_dialogues},
     summaries::SummaryView,
-    to_the_end,
     turns::{self, TurnView, TurnsQuery},
-    validate::visible,
+    validate::visible_text,
 };
 use crate::{
-    actors::{NewConversation, SessionError},
+    actors::{DialogueError, NewConversation},
     dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS},
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
     ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Interrupters, NextSpeaker},
@@ -41,7 +41,7 @@ pub struct ConversationBody {
     npc_ids: Vec<NpcId>,
     /// What they are to talk about.
     #[serde(default)]
-    #[garde(inner(length(chars, max = MAX_TOPIC_CHARS), custom(visible)))]
+    #[garde(inner(length(chars, max = MAX_TOPIC_CHARS), custom(visible_text)))]
     #[schema(min_length = 1, max_length = 500)]
     topic: Option<String>,
     /// Lines after which it ends; unset: `conversation.max_turns`.
@@ -60,7 +60,7 @@ pub struct ConversationBody {
     #[schema(value_type = Vec<String>, max_items = 16)]
     factions: Vec<FactionId>,
     /// Whether it paces itself; otherwise each line is asked for with `:step`.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     auto: bool,
     /// Who decides whose line is next.
     #[serde(default)]
@@ -79,7 +79,7 @@ pub struct ConversationBody {
     interrupters: Interrupters,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 
@@ -166,7 +166,7 @@ pub struct ConversationView {
 
 impl ConversationView {
     /// What `who` may see of it.
-    fn of(state: &AppState, dialogue: Dialogue, who: &Principal) -> Self {
+    fn for_caller(state: &AppState, dialogue: Dialogue, who: &Principal) -> Self {
         let options = dialogue.options;
         let for_author = who.role != Role::Player;
         let default = state.services.settings.conversation.max_turns;
@@ -199,12 +199,16 @@ impl ConversationView {
 ///
 /// # Errors
 /// A player who may only watch: 403. Who may not even watch: 404.
-pub async fn interruptible(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
-    let dialogue = reachable(state, who, id).await?;
+pub async fn interruptible_conversation(
+    state: &AppState,
+    who: &Principal,
+    id: DialogueId,
+) -> Result<Dialogue, Problem> {
+    let dialogue = reachable_conversation(state, who, id).await?;
     if who
         .player
         .as_ref()
-        .is_some_and(|player| !dialogue.options.lets_interrupt(player))
+        .is_some_and(|player| !dialogue.options.may_interrupt(player))
     {
         return Err(Problem::new(
             Code::Forbidden,
@@ -215,22 +219,22 @@ pub async fn interruptible(state: &AppState, who: &Principal, id: DialogueId) ->
 }
 
 /// The conversation `id` if `who` may watch it; 404 otherwise.
-pub async fn reachable(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+pub async fn reachable_conversation(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
     let missing = || Problem::not_found("conversation");
     if id.kind() != DialogueKind::NpcConversation {
         return Err(missing());
     }
-    let found = state.services.ledger.dialogues.get(&who.scope(), id).await?;
+    let found = state.services.ledger.dialogues.load_dialogue(&who.scope(), id).await?;
     found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
 }
 
 fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
-    who.is_good_in(&dialogue.world)
+    who.can_access_world(&dialogue.world)
         && match who.role {
             Role::Operator => false,
             Role::Admin | Role::Backend | Role::Viewer => true,
             Role::Player => {
-                let let_in = |player| dialogue.options.lets_watch(player);
+                let let_in = |player| dialogue.options.may_watch(player);
                 who.player.as_ref().is_some_and(let_in)
             }
         }
@@ -247,30 +251,34 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
 #[post("/v1/npc-conversations")]
 pub async fn create_conversation(
     state: web::Data<AppState>,
-    caller: Caller<InWorld<Author>>,
+    caller: Authorized<InWorld<Author>>,
     request: HttpRequest,
     body: Body<ConversationBody>,
 ) -> Result<HttpResponse, Problem> {
     let raw = body.raw.clone();
-    if !caller.principal.is_good_in(&body.world_id) {
-        return Err(Problem::not_found("world").param("world_id"));
+    if !caller.principal.can_access_world(&body.world_id) {
+        return Err(Problem::not_found("world").with_param("world_id"));
     }
     let new = NewConversation::from(body.value);
     let work = {
         let (state, who) = (state.clone(), caller.principal.clone());
         async move {
-            let created = state.sessions.npc_conversations().create(&who.scope(), new).await?;
+            let created = state
+                .sessions
+                .npc_conversations()
+                .create_conversation(&who.scope(), new)
+                .await?;
             let location = format!("/v1/npc-conversations/{}", created.id);
-            Answer::created(&ConversationView::of(&state, created, &who), location)
+            IdempotentResponse::created(&ConversationView::for_caller(&state, created, &who), location)
         }
     };
-    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+    idempotency::run_once(&state, &caller.principal, &request, &raw, work).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct ListQuery {
+pub struct ConversationListQuery {
     #[param(value_type = Option<String>)]
     world_id: Option<WorldId>,
     /// Takes part in it.
@@ -291,19 +299,24 @@ pub struct ListQuery {
 /// Conversations, newest first.
 #[utoipa::path(
     tag = "npc-conversations",
-    params(ListQuery),
+    params(ConversationListQuery),
     responses((status = 200, body = Items<ConversationView>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/npc-conversations")]
 pub async fn list_conversations(
     state: web::Data<AppState>,
-    caller: Caller<InWorld<Author>>,
-    query: Query<ListQuery>,
+    caller: Authorized<InWorld<Author>>,
+    query: QueryParams<ConversationListQuery>,
 ) -> Result<HttpResponse, Problem> {
     let kind = DialogueKind::NpcConversation;
     let who = &caller.principal;
-    if query.0.world_id.as_ref().is_some_and(|world| !who.is_good_in(world)) {
+    if query
+        .0
+        .world_id
+        .as_ref()
+        .is_some_and(|world| !who.can_access_world(world))
+    {
         return Ok(HttpResponse::Ok().json(Items::<ConversationView> {
             items: Vec::new(),
             next: None,
@@ -320,9 +333,9 @@ pub async fn list_conversations(
         player: None,
     };
     let dialogues = &state.services.ledger.dialogues;
-    let found = dialogues.list(&caller.scope, &filter, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, |dialogue| {
-        ConversationView::of(&state, dialogue, &caller.principal)
+    let found = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(found, |dialogue| {
+        ConversationView::for_caller(&state, dialogue, &caller.principal)
     })))
 }
 
@@ -336,16 +349,20 @@ pub async fn list_conversations(
 #[get("/v1/npc-conversations/{conversation}")]
 pub async fn get_conversation(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = reachable(&state, &caller.principal, path.0).await?;
+    let dialogue = reachable_conversation(&state, &caller.principal, path.0).await?;
     // A viewer changes nothing.
     let may_wake = caller.principal.role != Role::Viewer;
     if may_wake && dialogue.status == DialogueStatus::Open && dialogue.options.auto && !dialogue.options.paused {
-        state.sessions.npc_conversations().wake(&caller.scope, path.0).await;
+        state
+            .sessions
+            .npc_conversations()
+            .wake_conversation(&caller.scope, path.0)
+            .await;
     }
-    Ok(HttpResponse::Ok().json(ConversationView::of(&state, dialogue, &caller.principal)))
+    Ok(HttpResponse::Ok().json(ConversationView::for_caller(&state, dialogue, &caller.principal)))
 }
 
 /// Its lines, oldest first.
@@ -358,11 +375,11 @@ pub async fn get_conversation(
 #[get("/v1/npc-conversations/{conversation}/turns")]
 pub async fn list_lines(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
-    query: Query<TurnsQuery>,
+    query: QueryParams<TurnsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = reachable(&state, &caller.principal, path.0).await?;
+    let dialogue = reachable_conversation(&state, &caller.principal, path.0).await?;
     turns::page_of_turns(&state, &caller.principal, &dialogue, query.0).await
 }
 
@@ -376,11 +393,16 @@ pub async fn list_lines(
 #[get("/v1/npc-conversations/{conversation}/summaries")]
 pub async fn list_conversation_summaries(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
-    reachable(&state, &caller.principal, path.0).await?;
-    let kept = state.services.ledger.summaries.kept(&caller.scope, path.0).await?;
+    reachable_conversation(&state, &caller.principal, path.0).await?;
+    let kept = state
+        .services
+        .ledger
+        .summaries
+        .load_summaries(&caller.scope, path.0)
+        .await?;
     Ok(HttpResponse::Ok().json(Items {
         items: kept.into_iter().map(SummaryView::from).collect(),
         next: None,
@@ -398,17 +420,21 @@ pub async fn list_conversation_summaries(
 #[post("/v1/npc-conversations/{conversation}:step")]
 pub async fn step_conversation(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<DialogueId>,
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
     // Its actor may not have heard yet that an NPC or the world was deleted.
-    if reachable(&state, &caller.principal, path.0).await?.status == DialogueStatus::Closed {
-        return Err(SessionError::Ended.into());
+    if reachable_conversation(&state, &caller.principal, path.0).await?.status == DialogueStatus::Closed {
+        return Err(DialogueError::Ended.into());
     }
-    let said = state.sessions.npc_conversations().step(&caller.scope, path.0).await?;
-    let turn = turns::outcome(said.await)?;
-    Ok(HttpResponse::Ok().json(TurnView::of(&turn, &caller.principal)))
+    let said = state
+        .sessions
+        .npc_conversations()
+        .say_next_line(&caller.scope, path.0)
+        .await?;
+    let turn = turns::completed_turn(said.await)?;
+    Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
 /// Cuts the line that is being said, or goes back to an earlier one: then what followed it never
@@ -423,18 +449,18 @@ pub async fn step_conversation(
 #[post("/v1/npc-conversations/{conversation}:interrupt")]
 pub async fn interrupt_conversation(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
     request: HttpRequest,
     body: Body<InterruptBody>,
 ) -> Result<HttpResponse, Problem> {
-    let body = body.value.keyed(&request)?;
-    to_the_end(async move {
-        interruptible(&state, &caller.principal, path.0).await?;
-        let wish = body.wish(&state, &caller.principal, path.0).await?;
+    let body = body.value.with_header_key(&request)?;
+    run_uncancelled(async move {
+        interruptible_conversation(&state, &caller.principal, path.0).await?;
+        let wish = body.into_command(&state, &caller.principal, path.0).await?;
         let conversations = state.sessions.npc_conversations();
-        let done = conversations.interrupt(&caller.scope, path.0, wish).await?;
-        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
+        let done = conversations.interrupt_dialogue(&caller.scope, path.0, wish).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
     })
     .await
 }
@@ -450,20 +476,22 @@ pub async fn interrupt_conversation(
 #[post("/v1/npc-conversations/{conversation}:resume")]
 pub async fn resume_conversation(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move {
-        interruptible(&state, &caller.principal, path.0).await?;
+    run_uncancelled(async move {
+        interruptible_conversation(&state, &caller.principal, path.0).await?;
         if let Some(player) = &caller.principal.player {
             // It has the model say a line.
             caller.count_turn(&state, player)?;
         }
         let conversations = state.sessions.npc_conversations();
-        let view = conversations.resume(&caller.scope, path.0, &caller.principal).await?;
+        let view = conversations
+            .resume_dialogue(&caller.scope, path.0, &caller.principal)
+            .await?;
         let dialogue = (*view.dialogue).clone();
-        Ok(HttpResponse::Ok().json(ConversationView::of(&state, dialogue, &caller.principal)))
+        Ok(HttpResponse::Ok().json(ConversationView::for_caller(&state, dialogue, &caller.principal)))
     })
     .await
 }
@@ -482,15 +510,15 @@ pub struct JoinBody {
 ///
 /// # Errors
 /// A player joins as itself.
-pub fn joining(who: &Principal, named: Option<PlayerId>) -> Result<PlayerId, Problem> {
+pub fn joining_player(who: &Principal, named: Option<PlayerId>) -> Result<PlayerId, Problem> {
     match (&who.player, named) {
         (Some(own), None) => Ok(own.clone()),
         (Some(own), Some(named)) if *own == named => Ok(named),
         (Some(_), Some(_)) => {
-            Err(Problem::new(Code::Forbidden, "a player's token speaks for that player only").param("player_id"))
+            Err(Problem::new(Code::Forbidden, "a player's token speaks for that player only").with_param("player_id"))
         }
         (None, Some(named)) => Ok(named),
-        (None, None) => Err(Problem::field("player_id", "is missing")),
+        (None, None) => Err(Problem::invalid_field("player_id", "is missing")),
     }
 }
 
@@ -506,30 +534,30 @@ pub fn joining(who: &Principal, named: Option<PlayerId>) -> Result<PlayerId, Pro
 #[post("/v1/npc-conversations/{conversation}:join")]
 pub async fn join_conversation(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
     request: HttpRequest,
     body: Body<JoinBody>,
 ) -> Result<HttpResponse, Problem> {
-    let player = joining(&caller.principal, body.value.player_id.clone())?;
+    let player = joining_player(&caller.principal, body.value.player_id.clone())?;
     let (id, raw) = (path.0, body.raw.clone());
     // The same session for whoever asks again, should this process die before it has answered.
     let caller_and_key = |key| format!(":join {:?} {key}", (&caller.principal.subject, caller.principal.role));
-    let key = idempotency::key_of(&request)?.map(caller_and_key);
+    let key = idempotency::idempotency_key(&request)?.map(caller_and_key);
     let work = {
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
         async move {
-            interruptible(&state, &who, id).await?;
+            interruptible_conversation(&state, &who, id).await?;
             let created = state
                 .sessions
                 .npc_conversations()
-                .join(&scope, id, player, key.as_deref())
+                .join_conversation(&scope, id, player, key.as_deref())
                 .await?;
-            NewSessionView::of(created, &who).answer()
+            NewSessionView::for_caller(created, &who).into_idempotent_response()
         }
     };
-    let again = |kept| NewSessionView::again(state.clone(), caller.principal.clone(), kept);
-    idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
+    let again = |kept| NewSessionView::replay_response(state.clone(), caller.principal.clone(), kept);
+    idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, again).await
 }
 
 /// Ends a conversation. What was said and learned in it stays. One that has ended stays as it is.
@@ -542,16 +570,19 @@ pub async fn join_conversation(
 #[delete("/v1/npc-conversations/{conversation}")]
 pub async fn delete_conversation(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move {
-        let dialogue = reachable(&state, &caller.principal, path.0).await?;
+    run_uncancelled(async move {
+        let dialogue = reachable_conversation(&state, &caller.principal, path.0).await?;
         if dialogue.status == DialogueStatus::Open {
             let conversations = state.sessions.npc_conversations();
-            match conversations.end(&caller.scope, path.0, "closed by request").await {
+            match conversations
+                .close_dialogue(&caller.scope, path.0, "closed by request")
+                .await
+            {
                 // It has ended by itself meanwhile.
-                Ok(()) | Err(SessionError::Ended) => {}
+                Ok(()) | Err(DialogueError::Ended) => {}
                 Err(error) => return Err(error.into()),
             }
         }

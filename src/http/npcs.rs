@@ -10,10 +10,10 @@ use super::{
     AppState,
     errors::Problem,
     etag::{self, IfMatch},
-    extract::{Author, Body, Caller, Path, Query},
+    extract::{Author, Authorized, Body, Path, QueryParams},
     pagination::{self, Items, PageQuery},
-    to_the_end,
-    validate::{display_name, label},
+    run_uncancelled,
+    validate::{display_name, one_line_label},
     worlds::{self, SettingsBody},
 };
 use crate::{
@@ -43,7 +43,7 @@ pub struct NpcBody {
     factions: Vec<FactionId>,
     /// Replaces the configured reply model: one that the operator lets NPCs name (`llm.npc_models`).
     #[serde(default)]
-    #[garde(inner(length(chars, max = 200), custom(label)))]
+    #[garde(inner(length(chars, max = 200), custom(one_line_label)))]
     #[schema(min_length = 1, max_length = 200)]
     model: Option<String>,
     /// Over the settings of its world.
@@ -66,11 +66,11 @@ pub struct PersonaBody {
     #[schema(max_length = 1000)]
     speech_style: String,
     /// What the NPC will not do or say, one a line.
-    #[garde(length(max = 20), inner(length(chars, max = 200), custom(label)))]
+    #[garde(length(max = 20), inner(length(chars, max = 200), custom(one_line_label)))]
     #[schema(max_items = 20)]
     boundaries: Vec<String>,
     /// Emotion and gesture tags the NPC may use.
-    #[garde(length(max = 32), inner(length(chars, max = 32), custom(label)))]
+    #[garde(length(max = 32), inner(length(chars, max = 32), custom(one_line_label)))]
     #[schema(max_items = 32)]
     cues: Vec<String>,
     /// Said first when a session asks for a greeting, to a player who is met for the first time.
@@ -132,7 +132,7 @@ impl NpcBody {
             language: self.language,
             factions: self.factions,
             model: self.model,
-            settings: self.settings.of_npc()?,
+            settings: self.settings.into_npc_settings()?,
             has_scenarios: false,
             version: 0,
             updated_at: at,
@@ -151,7 +151,7 @@ impl NpcBody {
 #[put("/v1/worlds/{world}/npcs/{npc}")]
 pub async fn put_npc(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, String)>,
     request: HttpRequest,
     body: Body<NpcBody>,
@@ -159,28 +159,38 @@ pub async fn put_npc(
     let (world, name) = path.0;
     let id: NpcId = name
         .parse()
-        .map_err(|error| Problem::field("npc", format!("{error}")))?;
-    let wanted = IfMatch::of_put(&request)?;
+        .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
+    let wanted = IfMatch::from_put_request(&request)?;
     let at = state.services.clock.now();
     let npc = body.value.into_npc(world.clone(), id.clone(), at)?;
     if let Some(model) = &npc.model
-        && !state.services.models.may_be_named(model)
+        && !state.services.models.is_model_allowed(model)
     {
-        return Err(Problem::field("model", "is not one that the operator lets NPCs name"));
+        return Err(Problem::invalid_field(
+            "model",
+            "is not one that the operator lets NPCs name",
+        ));
     }
-    to_the_end(async move {
+    run_uncancelled(async move {
         let store = &state.services.ledger.authored;
-        if wanted == IfMatch::Exists && store.npc(&caller.scope, &world, &id).await?.is_none() {
-            return Err(etag::mismatch(0));
+        if wanted == IfMatch::MustExist && store.load_npc(&caller.scope, &world, &id).await?.is_none() {
+            return Err(etag::version_mismatch_error(0));
         }
         let object = format!("{world}/{id}");
-        let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.put", &object);
-        let outcome = store.put_npc(&caller.scope, &npc, wanted.version(), &edit).await?;
-        let created = etag::is_new(outcome, wanted, "world")?;
+        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "npc.put", &object);
+        let outcome = store
+            .put_npc(&caller.scope, &npc, wanted.expected_version(), &edit)
+            .await?;
+        let created = etag::created_by_put(outcome, wanted, "world")?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        let stored = find(&state, &caller, &world, &id).await?;
+        let stored = find_npc(&state, &caller, &world, &id).await?;
         let location = format!("/v1/worlds/{world}/npcs/{id}");
-        Ok(etag::stored(created, &location, stored.version, &NpcView::from(stored)))
+        Ok(etag::respond_stored(
+            created,
+            &location,
+            stored.version,
+            &NpcView::from(stored),
+        ))
     })
     .await
 }
@@ -195,12 +205,12 @@ pub async fn put_npc(
 #[get("/v1/worlds/{world}/npcs/{npc}")]
 pub async fn get_npc(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, NpcId)>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let npc = find(&state, &caller, &path.0.0, &path.0.1).await?;
-    Ok(etag::found(&request, npc.version, &NpcView::from(npc)))
+    let npc = find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
+    Ok(etag::respond_found(&request, npc.version, &NpcView::from(npc)))
 }
 
 /// The NPCs of a world.
@@ -213,19 +223,19 @@ pub async fn get_npc(
 #[get("/v1/worlds/{world}/npcs")]
 pub async fn list_npcs(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<WorldId>,
-    query: Query<PageQuery>,
+    query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page::<NpcId>(&state, query.0.limit, query.0.after)?;
-    worlds::find(&state, &caller, &path.0).await?;
+    let page = pagination::parse_page::<NpcId>(&state, query.0.limit, query.0.after)?;
+    worlds::find_world(&state, &caller, &path.0).await?;
     let found = state
         .services
         .ledger
         .authored
-        .npcs(&caller.scope, &path.0, &page)
+        .list_npcs(&caller.scope, &path.0, &page)
         .await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, NpcView::from)))
+    Ok(HttpResponse::Ok().json(Items::from_page(found, NpcView::from)))
 }
 
 /// Hides an NPC; its dialogues end. Its memory is not destroyed: it is there again once the same id is put again.
@@ -238,33 +248,38 @@ pub async fn list_npcs(
 #[delete("/v1/worlds/{world}/npcs/{npc}")]
 pub async fn delete_npc(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, NpcId)>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let (world, id) = path.0;
-    let wanted = IfMatch::of(&request)?;
-    to_the_end(async move {
+    let wanted = IfMatch::from_request(&request)?;
+    run_uncancelled(async move {
         let at = state.services.clock.now();
         let object = format!("{world}/{id}");
-        let edit = Edit::by(&caller.principal, &state.services.ids, at, "npc.delete", &object);
+        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "npc.delete", &object);
         let store = &state.services.ledger.authored;
         let outcome = store
-            .delete_npc(&caller.scope, &world, &id, wanted.version(), &edit)
+            .delete_npc(&caller.scope, &world, &id, wanted.expected_version(), &edit)
             .await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        etag::deleted(outcome, "NPC")
+        etag::respond_deleted(outcome, "NPC")
     })
     .await
 }
 
 /// The NPC, or 404.
-pub async fn find<A>(state: &AppState, caller: &Caller<A>, world: &WorldId, id: &NpcId) -> Result<Npc, Problem> {
+pub async fn find_npc<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    world: &WorldId,
+    id: &NpcId,
+) -> Result<Npc, Problem> {
     state
         .services
         .ledger
         .authored
-        .npc(&caller.scope, world, id)
+        .load_npc(&caller.scope, world, id)
         .await?
         .ok_or_else(|| Problem::not_found("NPC"))
 }

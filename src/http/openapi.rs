@@ -31,20 +31,20 @@ use super::errors::{Code, FieldError, ProblemBody};
         (name = "operation", description = "Running the server")
     )
 )]
-struct Base;
+struct OpenApiBase;
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(build);
+static DOCUMENT: LazyLock<Value> = LazyLock::new(build_document);
 
 /// The document as it is served.
 pub fn document() -> &'static Value {
     &DOCUMENT
 }
 
-fn build() -> Value {
+fn build_document() -> Value {
     let (_, api) = App::new()
         .into_utoipa_app()
-        .openapi(Base::openapi())
-        .configure(super::routes)
+        .openapi(OpenApiBase::openapi())
+        .configure(super::documented_routes)
         .split_for_parts();
     // The document is plain data; were it ever not, the staleness test would see an empty one.
     let mut document = serde_json::to_value(api).unwrap_or_default();
@@ -59,14 +59,14 @@ fn build() -> Value {
     });
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
-            complete(path, method, operation);
+            complete_operation(path, method, operation);
         }
     }
     document
 }
 
 /// Adds what follows from an operation's shape.
-fn complete(path: &str, method: &str, operation: &mut Value) {
+fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     // Summaries are plain text; only descriptions are Markdown.
     if let Some(summary) = operation["summary"].as_str() {
         operation["summary"] = json!(summary.replace('`', ""));
@@ -120,7 +120,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
         responses.entry(status.to_string()).or_insert_with(|| json!({}));
     }
     for (status, response) in responses.iter_mut() {
-        describe(status, response);
+        fill_description(status, response);
         if status.as_str() >= "400" {
             fill_problem(status, response);
         }
@@ -134,7 +134,7 @@ fn complete(path: &str, method: &str, operation: &mut Value) {
 }
 
 /// A response needs a description; the status says enough where nobody wrote one.
-fn describe(status: &str, response: &mut Value) {
+fn fill_description(status: &str, response: &mut Value) {
     if response["description"].as_str().is_none_or(str::is_empty) {
         let reason = status
             .parse()

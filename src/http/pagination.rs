@@ -32,7 +32,7 @@ pub struct Items<T> {
 
 impl<T> Items<T> {
     /// A page with its items in the wire form.
-    pub fn of<S>(page: Page<S>, wire: impl FnMut(S) -> T) -> Self {
+    pub fn from_page<S>(page: Page<S>, wire: impl FnMut(S) -> T) -> Self {
         Self {
             items: page.items.into_iter().map(wire).collect(),
             next: page.next,
@@ -44,18 +44,22 @@ impl<T> Items<T> {
 ///
 /// # Errors
 /// A limit outside 1–200, or a cursor that was never given out.
-pub fn page<C: FromStr>(state: &AppState, limit: Option<u32>, after: Option<String>) -> Result<PageRequest, Problem> {
+pub fn parse_page<C: FromStr>(
+    state: &AppState,
+    limit: Option<u32>,
+    after: Option<String>,
+) -> Result<PageRequest, Problem> {
     let limit = limit.unwrap_or(state.settings.default_page);
     if !(1..=MAX_PAGE).contains(&limit) {
-        return Err(Problem::field("limit", format!("must be 1 to {MAX_PAGE}")));
+        return Err(Problem::invalid_field("limit", format!("must be 1 to {MAX_PAGE}")));
     }
     if after.as_deref().is_some_and(|cursor| cursor.parse::<C>().is_err()) {
-        return Err(no_cursor());
+        return Err(invalid_cursor());
     }
     Ok(PageRequest { limit, after })
 }
 
 /// The refusal of an `after` that no page ended with.
-pub fn no_cursor() -> Problem {
-    Problem::field("after", "must be the `next` of the page before")
+pub fn invalid_cursor() -> Problem {
+    Problem::invalid_field("after", "must be the `next` of the page before")
 }

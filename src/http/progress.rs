@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Body, Caller, Path},
-    npcs, to_the_end, worlds,
+    extract::{Author, Authorized, Body, Path},
+    npcs, run_uncancelled, worlds,
 };
 use crate::{
     dialogue::scenarios,
@@ -46,31 +46,31 @@ pub struct ProgressView {
     set: u32,
 }
 
-async fn view(
+async fn respond_with_progress(
     state: &AppState,
-    caller: &Caller<Author>,
+    caller: &Authorized<Author>,
     (world, npc): (World, Npc),
     player_id: PlayerId,
 ) -> Result<HttpResponse, Problem> {
-    let standing = scenarios::standing(&state.services, &caller.scope, &world, &npc, &player_id).await?;
+    let standing = scenarios::player_standing(&state.services, &caller.scope, &world, &npc, &player_id).await?;
     Ok(HttpResponse::Ok().json(ProgressView {
         world_id: world.id,
         player_id,
         npc_id: npc.id,
         progress: standing.progress().get(),
-        set: standing.set().get(),
+        set: standing.backend_progress().get(),
     }))
 }
 
 /// The NPC, and its world.
-async fn find(
+async fn find_world_and_npc(
     state: &AppState,
-    caller: &Caller<Author>,
+    caller: &Authorized<Author>,
     world: &WorldId,
     npc: &NpcId,
 ) -> Result<(World, Npc), Problem> {
-    let world = worlds::find(state, caller, world).await?;
-    let npc = npcs::find(state, caller, &world.id, npc).await?;
+    let world = worlds::find_world(state, caller, world).await?;
+    let npc = npcs::find_npc(state, caller, &world.id, npc).await?;
     Ok((world, npc))
 }
 
@@ -84,12 +84,12 @@ async fn find(
 #[get("/v1/worlds/{world}/players/{player}/progress/{npc}")]
 pub async fn get_progress(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, PlayerId, NpcId)>,
 ) -> Result<HttpResponse, Problem> {
     let (world, player, npc) = path.0;
-    let of = find(&state, &caller, &world, &npc).await?;
-    view(&state, &caller, of, player).await
+    let of = find_world_and_npc(&state, &caller, &world, &npc).await?;
+    respond_with_progress(&state, &caller, of, player).await
 }
 
 /// Sets how far a player has come with an NPC, higher or lower. No interrupt and no save takes it back. What rules of the
@@ -104,19 +104,19 @@ pub async fn get_progress(
 #[put("/v1/worlds/{world}/players/{player}/progress/{npc}")]
 pub async fn put_progress(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, PlayerId, NpcId)>,
     body: Body<ProgressBody>,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move {
+    run_uncancelled(async move {
         let (world_id, player, npc_id) = path.0;
-        let of = find(&state, &caller, &world_id, &npc_id).await?;
+        let of = find_world_and_npc(&state, &caller, &world_id, &npc_id).await?;
         let at = state.services.clock.now();
         let object = format!("{world_id}/{player}/{npc_id}");
-        let edit = Edit::by(&caller.principal, &state.services.ids, at, "progress.put", &object);
+        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "progress.put", &object);
         let to = Progress::new(body.value.progress).unwrap_or_default();
         scenarios::set_progress(&state.services, &caller.scope, (&of.0, &of.1), &player, to, &edit).await?;
-        view(&state, &caller, of, player).await
+        respond_with_progress(&state, &caller, of, player).await
     })
     .await
 }

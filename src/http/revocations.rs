@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Administrator, Body, Caller},
-    standing, to_the_end,
+    extract::{Administrator, Authorized, Body},
+    open_streams, run_uncancelled,
 };
 use crate::{
     ids::PlayerId,
@@ -50,10 +50,10 @@ pub struct RevokeRequest {
 
 impl RevokeRequest {
     /// What is revoked, how the audit log names it, and until when that matters if it is known.
-    fn read(self, now: DateTime<Utc>) -> Result<(Revoked, String, Option<DateTime<Utc>>), Problem> {
-        let of_one = |param: &str| Problem::field(param, "does not go together with what is revoked");
+    fn into_revoked(self, now: DateTime<Utc>) -> Result<(Revoked, String, Option<DateTime<Utc>>), Problem> {
+        let of_one = |param: &str| Problem::invalid_field(param, "does not go together with what is revoked");
         if self.before.is_some_and(|before| before > now) {
-            return Err(Problem::field("before", "must not be in the future"));
+            return Err(Problem::invalid_field("before", "must not be in the future"));
         }
         let before = self.before.unwrap_or(now);
         match (self.jti, self.subject, self.player_id) {
@@ -71,7 +71,7 @@ impl RevokeRequest {
                 let object = format!("player:{player}");
                 Ok((Revoked::Player(player, before), object, None))
             }
-            _ => Err(Problem::field("jti", "name one of jti, subject and player_id")),
+            _ => Err(Problem::invalid_field("jti", "name one of jti, subject and player_id")),
         }
     }
 }
@@ -89,12 +89,12 @@ impl RevokeRequest {
 #[post("/v1/tokens:revoke")]
 pub async fn revoke_tokens(
     state: web::Data<AppState>,
-    caller: Caller<Administrator>,
+    caller: Authorized<Administrator>,
     body: Body<RevokeRequest>,
 ) -> Result<HttpResponse, Problem> {
     let services = &state.services;
     let now = services.clock.now();
-    let (revoked, object, expires_at) = body.value.read(now)?;
+    let (revoked, object, expires_at) = body.value.into_revoked(now)?;
     // All of a subject or a player are one: that is the way out where there are too many.
     if matches!(revoked, Revoked::Token(_)) && !state.auth.has_room_to_revoke(caller.scope.tenant()) {
         return Err(Problem::new(
@@ -102,18 +102,18 @@ pub async fn revoke_tokens(
             "too many tokens are revoked; revoke by subject or player, and name when a token expires",
         ));
     }
-    let last = state.auth.last_end(now);
+    let last = state.auth.max_revocation_end(now);
     let revocation = Revocation {
         tenant: caller.scope.tenant().clone(),
         revoked,
-        matters_until: expires_at.map_or(last, |at| state.auth.end_of(at).min(last)),
+        matters_until: expires_at.map_or(last, |at| state.auth.believed_until(at).min(last)),
         at: now,
     };
-    let edit = Edit::by(&caller.principal, &services.ids, now, "token.revoke", object);
-    to_the_end(async move {
+    let edit = Edit::made_by(&caller.principal, &services.ids, now, "token.revoke", object);
+    run_uncancelled(async move {
         let store = &state.services.ledger.revocations;
-        store.add(&caller.scope, &revocation, &edit).await?;
-        standing::tell_of_revocation(&state, revocation).await;
+        store.add_revocation(&caller.scope, &revocation, &edit).await?;
+        open_streams::publish_revocation(&state, revocation).await;
         Ok(HttpResponse::NoContent().finish())
     })
     .await

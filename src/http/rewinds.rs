@@ -8,12 +8,12 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Author, Body, Caller, OptionalBody, Path, Talker},
-    idempotency, sessions, sse, to_the_end,
-    turns::{TurnView, outcome, wants_events},
+    extract::{Author, Authorized, Body, OptionalBody, Path, Talker},
+    idempotency, run_uncancelled, sessions, sse,
+    turns::{TurnView, accepts_event_stream, completed_turn},
 };
 use crate::{
-    actors::{Accepted, Heard, Interrupted, TakeBack, TakeUp},
+    actors::{AcceptedLine, HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand},
     dialogue::events::DialogueRewound,
     ids::{DialogueId, PlayerId},
     tenancy::{Principal, Role, TenantScope},
@@ -50,9 +50,9 @@ impl InterruptBody {
     /// The same with the key of the request's header, where the body names none.
     ///
     /// # Errors
-    /// As [`idempotency::one_key`].
-    pub(super) fn keyed(self, request: &HttpRequest) -> Result<Self, Problem> {
-        let key = idempotency::one_key(request, self.key)?;
+    /// As [`idempotency::header_or_body_key`].
+    pub(super) fn with_header_key(self, request: &HttpRequest) -> Result<Self, Problem> {
+        let key = idempotency::header_or_body_key(request, self.key)?;
         Ok(Self { key, ..self })
     }
 
@@ -60,19 +60,24 @@ impl InterruptBody {
     ///
     /// # Errors
     /// If it says twice how much was heard, or a player asks for another.
-    pub(super) async fn wish(self, state: &AppState, who: &Principal, id: DialogueId) -> Result<TakeBack, Problem> {
+    pub(super) async fn into_command(
+        self,
+        state: &AppState,
+        who: &Principal,
+        id: DialogueId,
+    ) -> Result<InterruptCommand, Problem> {
         let counted = (self.heard_chars, self.heard_utf16);
-        let heard = heard_of(state, &who.scope(), id, self.turn, counted).await?;
+        let heard = resolve_heard(state, &who.scope(), id, self.turn, counted).await?;
         let mut who = who.clone();
         match (&who.player, self.by) {
             (Some(own), Some(by)) if *own != by => {
                 let why = "a player's token speaks for that player only";
-                return Err(Problem::new(Code::Forbidden, why).param("by"));
+                return Err(Problem::new(Code::Forbidden, why).with_param("by"));
             }
             (None, by) => who.player = by,
             (Some(_), _) => {}
         }
-        Ok(TakeBack {
+        Ok(InterruptCommand {
             turn: self.turn,
             heard,
             key: self.key,
@@ -100,21 +105,21 @@ pub struct InterruptView {
 }
 
 impl InterruptView {
-    pub(super) fn of(done: Interrupted, who: &Principal) -> Self {
+    pub(super) fn for_caller(done: InterruptOutcome, who: &Principal) -> Self {
         match done {
-            Interrupted::Cut { turn } => Self {
+            InterruptOutcome::Cut { turn } => Self {
                 interrupted: true,
                 turn,
                 rewound: None,
                 goes_on: None,
             },
-            Interrupted::Idle { head_turn } => Self {
+            InterruptOutcome::Idle { head_turn } => Self {
                 interrupted: false,
                 turn: head_turn,
                 rewound: None,
                 goes_on: None,
             },
-            Interrupted::Rewound(rewound) => {
+            InterruptOutcome::Rewound(rewound) => {
                 let goes_on = rewound.replacing.map(|_| rewound.head_turn + 1);
                 let mut rewound = DialogueRewound::from(&*rewound);
                 if who.role == Role::Player {
@@ -143,17 +148,17 @@ impl InterruptView {
 #[post("/v1/sessions/{session}:interrupt")]
 pub async fn interrupt_turn(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
     request: HttpRequest,
     body: OptionalBody<InterruptBody>,
 ) -> Result<HttpResponse, Problem> {
-    let body = body.0.keyed(&request)?;
-    to_the_end(async move {
-        sessions::reachable(&state, &caller.principal, path.0).await?;
-        let wish = body.wish(&state, &caller.principal, path.0).await?;
-        let done = state.sessions.interrupt(&caller.scope, path.0, wish).await?;
-        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
+    let body = body.0.with_header_key(&request)?;
+    run_uncancelled(async move {
+        sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        let wish = body.into_command(&state, &caller.principal, path.0).await?;
+        let done = state.sessions.interrupt_dialogue(&caller.scope, path.0, wish).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
     })
     .await
 }
@@ -163,26 +168,34 @@ pub async fn interrupt_turn(
 ///
 /// # Errors
 /// Two counts.
-pub(super) async fn heard_of(
+pub(super) async fn resolve_heard(
     state: &AppState,
     scope: &TenantScope,
     id: DialogueId,
     turn: Option<u32>,
     counted: (Option<usize>, Option<usize>),
-) -> Result<Option<Heard>, Problem> {
+) -> Result<Option<HeardLength>, Problem> {
     let units = match counted {
         (Some(_), Some(_)) => {
-            return Err(Problem::field("heard_utf16", "does not go together with heard_chars"));
+            return Err(Problem::invalid_field(
+                "heard_utf16",
+                "does not go together with heard_chars",
+            ));
         }
-        (chars, None) => return Ok(chars.map(Heard::Chars)),
-        (None, Some(units)) => Heard::Utf16(units),
+        (chars, None) => return Ok(chars.map(HeardLength::Chars)),
+        (None, Some(units)) => HeardLength::Utf16(units),
     };
     let Some(number) = turn else {
         return Ok(Some(units));
     };
-    let turns = state.services.ledger.dialogues.turns(scope, id, number, number).await?;
+    let turns = state
+        .services
+        .ledger
+        .dialogues
+        .load_turns(scope, id, number, number)
+        .await?;
     Ok(Some(match turns.first() {
-        Some(turn) => Heard::Chars(units.scalars(&turn.reply_text)),
+        Some(turn) => HeardLength::Chars(units.to_scalar_count(&turn.reply_text)),
         None => units,
     }))
 }
@@ -216,23 +229,23 @@ pub struct RewindBody {
 #[post("/v1/sessions/{session}:rewind")]
 pub async fn rewind_session(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<DialogueId>,
     request: HttpRequest,
     body: Body<RewindBody>,
 ) -> Result<HttpResponse, Problem> {
-    let key = idempotency::one_key(&request, body.value.key)?;
-    to_the_end(async move {
-        sessions::reachable(&state, &caller.principal, path.0).await?;
-        let wish = TakeBack {
+    let key = idempotency::header_or_body_key(&request, body.value.key)?;
+    run_uncancelled(async move {
+        sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        let wish = InterruptCommand {
             turn: Some(body.value.turn),
             heard: None,
             key,
             if_head: body.value.if_head,
             who: caller.principal.clone(),
         };
-        let done = state.sessions.rewind(&caller.scope, path.0, wish).await?;
-        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
+        let done = state.sessions.rewind_dialogue(&caller.scope, path.0, wish).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
     })
     .await
 }
@@ -262,29 +275,34 @@ pub struct RegenerateBody {
 #[post("/v1/sessions/{session}:regenerate")]
 pub async fn regenerate_turn(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
     request: HttpRequest,
     body: OptionalBody<RegenerateBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::open(&state, &caller.principal, path.0).await?;
+    let dialogue = sessions::reachable_open_session(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         caller.count_turn(&state, player)?;
     }
-    let key = idempotency::one_key(&request, body.0.key)?;
+    let key = idempotency::header_or_body_key(&request, body.0.key)?;
     let (id, if_head) = (dialogue.id, body.0.if_head);
     let again = |mark| {
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
-        async move { state.sessions.regenerate(&scope, id, &who, key, if_head, mark).await }
+        async move {
+            state
+                .sessions
+                .regenerate_reply(&scope, id, &who, key, if_head, mark)
+                .await
+        }
     };
-    if wants_events(&request) {
-        return sse::stream(&state, &caller.principal, id, |mark| again(Some(mark))).await;
+    if accepts_event_stream(&request) {
+        return sse::stream_turn(&state, &caller.principal, id, |mark| again(Some(mark))).await;
     }
     let turn = match again(None).await? {
-        Accepted::Repeated(turn) => turn,
-        Accepted::Turn { done } => outcome(done.await)?,
+        AcceptedLine::Repeated(turn) => turn,
+        AcceptedLine::Turn { done } => completed_turn(done.await)?,
     };
-    Ok(HttpResponse::Ok().json(TurnView::of(&turn, &caller.principal)))
+    Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
 /// What is taken up again.
@@ -311,21 +329,21 @@ pub struct ResumeBody {
 #[post("/v1/sessions/{session}:resume")]
 pub async fn resume_turn(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
     request: HttpRequest,
     body: OptionalBody<ResumeBody>,
 ) -> Result<HttpResponse, Problem> {
-    let key = idempotency::one_key(&request, body.0.key)?;
-    to_the_end(async move {
-        sessions::reachable(&state, &caller.principal, path.0).await?;
-        let wish = TakeUp {
+    let key = idempotency::header_or_body_key(&request, body.0.key)?;
+    run_uncancelled(async move {
+        sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        let wish = ResumeCommand {
             key,
             re: None,
             who: caller.principal.clone(),
         };
-        let done = state.sessions.resume(&caller.scope, path.0, wish).await?;
-        Ok(HttpResponse::Ok().json(InterruptView::of(done, &caller.principal)))
+        let done = state.sessions.resume_dialogue(&caller.scope, path.0, wish).await?;
+        Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
     })
     .await
 }

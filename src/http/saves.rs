@@ -7,14 +7,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    AppState,
+    AppState, deleted_or_not_found,
     errors::{Code, Problem},
-    extract::{Author, Caller, OptionalBody, Path, Query},
-    gone_or_not_found,
-    idempotency::{self, Answer},
+    extract::{Author, Authorized, OptionalBody, Path, QueryParams},
+    idempotency::{self, IdempotentResponse},
     pagination::{self, Items, PageQuery},
-    to_the_end,
-    validate::label,
+    run_uncancelled,
+    validate::one_line_label,
     worlds,
 };
 use crate::{
@@ -22,7 +21,7 @@ use crate::{
     ids::{SaveId, WorldId},
     ports::ledger::{
         rewinds::RolledBack,
-        saves::{RestoreOutcome, Restored, Save, SaveOutcome},
+        saves::{RestoreOutcome, RestoreReport, Save, SaveOutcome},
     },
 };
 
@@ -32,7 +31,7 @@ use crate::{
 #[serde(default, deny_unknown_fields)]
 pub struct SaveBody {
     /// For people; need not be unique. One line.
-    #[garde(inner(length(chars, max = 200), custom(label)))]
+    #[garde(inner(length(chars, max = 200), custom(one_line_label)))]
     #[schema(max_length = 200)]
     name: Option<String>,
 }
@@ -76,21 +75,21 @@ impl From<Save> for SaveView {
 #[post("/v1/worlds/{world}/saves")]
 pub async fn create_save(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<WorldId>,
     request: HttpRequest,
     body: OptionalBody<SaveBody>,
 ) -> Result<HttpResponse, Problem> {
-    let raw = serde_json::to_vec(&body.0).map_err(|error| Problem::internal(&error))?;
+    let raw = serde_json::to_vec(&body.0).map_err(|error| Problem::internal_error(&error))?;
     let name = body.0.name.unwrap_or_default();
     let work = {
         let (state, who, world) = (state.clone(), caller.principal.clone(), path.0);
         async move {
             let max = state.services.settings.saves.max_per_world;
-            match saves::take(&state.services, &who, &world, name).await? {
+            match saves::take_save(&state.services, &who, &world, name).await? {
                 SaveOutcome::Saved(save) => {
                     let location = format!("/v1/worlds/{world}/saves/{}", save.id);
-                    Answer::created(&SaveView::from(save), location)
+                    IdempotentResponse::created(&SaveView::from(save), location)
                 }
                 SaveOutcome::NoSuchWorld => Err(Problem::not_found("world")),
                 SaveOutcome::Full => Err(Problem::new(
@@ -100,7 +99,7 @@ pub async fn create_save(
             }
         }
     };
-    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+    idempotency::run_once(&state, &caller.principal, &request, &raw, work).await
 }
 
 /// The world's saves, newest first.
@@ -113,14 +112,19 @@ pub async fn create_save(
 #[get("/v1/worlds/{world}/saves")]
 pub async fn list_saves(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<WorldId>,
-    query: Query<PageQuery>,
+    query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page::<SaveId>(&state, query.0.limit, query.0.after)?;
-    worlds::find(&state, &caller, &path.0).await?;
-    let found = state.services.ledger.saves.list(&caller.scope, &path.0, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, SaveView::from)))
+    let page = pagination::parse_page::<SaveId>(&state, query.0.limit, query.0.after)?;
+    worlds::find_world(&state, &caller, &path.0).await?;
+    let found = state
+        .services
+        .ledger
+        .saves
+        .list_saves(&caller.scope, &path.0, &page)
+        .await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(found, SaveView::from)))
 }
 
 /// A save.
@@ -133,11 +137,11 @@ pub async fn list_saves(
 #[get("/v1/worlds/{world}/saves/{save}")]
 pub async fn get_save(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, SaveId)>,
 ) -> Result<HttpResponse, Problem> {
     let (world, id) = path.0;
-    let found = state.services.ledger.saves.get(&caller.scope, &world, id).await?;
+    let found = state.services.ledger.saves.load_save(&caller.scope, &world, id).await?;
     let save = found.ok_or_else(|| Problem::not_found("save"))?;
     Ok(HttpResponse::Ok().json(SaveView::from(save)))
 }
@@ -152,13 +156,13 @@ pub async fn get_save(
 #[delete("/v1/worlds/{world}/saves/{save}")]
 pub async fn delete_save(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, SaveId)>,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move {
+    run_uncancelled(async move {
         let (world, id) = path.0;
-        let gone = saves::delete(&state.services, &caller.principal, &world, id).await?;
-        gone_or_not_found(gone, "save")
+        let gone = saves::delete_save(&state.services, &caller.principal, &world, id).await?;
+        deleted_or_not_found(gone, "save")
     })
     .await
 }
@@ -196,8 +200,8 @@ pub struct RestoredView {
     rolled_back: RolledBack,
 }
 
-impl From<Restored> for RestoredView {
-    fn from(restored: Restored) -> Self {
+impl From<RestoreReport> for RestoredView {
+    fn from(restored: RestoreReport) -> Self {
         Self {
             save_id: restored.save,
             world_id: restored.world,
@@ -225,23 +229,29 @@ impl From<Restored> for RestoredView {
 #[post("/v1/worlds/{world}/saves/{save}:restore")]
 pub async fn restore_save(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, SaveId)>,
     request: HttpRequest,
     body: OptionalBody<RestoreBody>,
 ) -> Result<HttpResponse, Problem> {
-    let key = idempotency::one_key(&request, body.0.key)?;
-    to_the_end(async move {
+    let key = idempotency::header_or_body_key(&request, body.0.key)?;
+    run_uncancelled(async move {
         let (world, save) = path.0;
-        worlds::find(&state, &caller, &world).await?;
-        match state.sessions.restore(&caller.principal, &world, save, key).await? {
+        worlds::find_world(&state, &caller, &world).await?;
+        match state
+            .sessions
+            .restore_world(&caller.principal, &world, save, key)
+            .await?
+        {
             RestoreOutcome::Done { restored, .. } | RestoreOutcome::Repeated(restored) => {
                 Ok(HttpResponse::Ok().json(RestoredView::from(restored)))
             }
             RestoreOutcome::NotFound => Err(Problem::not_found("save")),
-            RestoreOutcome::KeyTaken => {
-                Err(Problem::new(Code::IdempotencyMismatch, "this key was used to restore another save").param("key"))
-            }
+            RestoreOutcome::KeyTaken => Err(Problem::new(
+                Code::IdempotencyMismatch,
+                "this key was used to restore another save",
+            )
+            .with_param("key")),
         }
     })
     .await

@@ -10,11 +10,11 @@ use super::{
     AppState,
     errors::Problem,
     etag::{self, IfMatch},
-    extract::{Author, Body, Caller, Path, Query},
+    extract::{Author, Authorized, Body, Path, QueryParams},
     npcs,
     pagination::{self, Items, PageQuery},
-    to_the_end,
-    validate::{label, visible},
+    run_uncancelled,
+    validate::{one_line_label, visible_text},
 };
 use crate::{
     dialogue::scenarios,
@@ -29,20 +29,20 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct ScenarioBody {
     /// One line.
-    #[garde(length(chars, max = 200), custom(label))]
+    #[garde(length(chars, max = 200), custom(one_line_label))]
     #[schema(min_length = 1, max_length = 200)]
     title: String,
     /// What the NPC may tell once it is unlocked.
-    #[garde(length(chars, max = 4000), custom(visible))]
+    #[garde(length(chars, max = 4000), custom(visible_text))]
     #[schema(min_length = 1, max_length = 4000)]
     content: String,
     #[serde(default)]
-    #[garde(length(max = 32), inner(length(chars, max = 64), custom(label)))]
+    #[garde(length(max = 32), inner(length(chars, max = 64), custom(one_line_label)))]
     #[schema(max_items = 32)]
     keywords: Vec<String>,
     /// Other words by which players ask for it.
     #[serde(default)]
-    #[garde(length(max = 32), inner(length(chars, max = 64), custom(label)))]
+    #[garde(length(max = 32), inner(length(chars, max = 64), custom(one_line_label)))]
     #[schema(max_items = 32)]
     synonyms: Vec<String>,
     /// How far a player must have come with the NPC; 0: everybody may hear of it.
@@ -117,7 +117,7 @@ impl ScenarioBody {
 #[put("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
 pub async fn put_scenario(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, NpcId, String)>,
     request: HttpRequest,
     body: Body<ScenarioBody>,
@@ -125,24 +125,31 @@ pub async fn put_scenario(
     let (world, npc, name) = path.0;
     let id: ScenarioId = name
         .parse()
-        .map_err(|error| Problem::field("scenario", format!("{error}")))?;
-    let wanted = IfMatch::of_put(&request)?;
-    to_the_end(async move {
+        .map_err(|error| Problem::invalid_field("scenario", format!("{error}")))?;
+    let wanted = IfMatch::from_put_request(&request)?;
+    run_uncancelled(async move {
         let store = &state.services.ledger.scenarios;
-        if wanted == IfMatch::Exists && store.get(&caller.scope, &world, &npc, &id).await?.is_none() {
-            return Err(etag::mismatch(0));
+        if wanted == IfMatch::MustExist && store.load_scenario(&caller.scope, &world, &npc, &id).await?.is_none() {
+            return Err(etag::version_mismatch_error(0));
         }
         let at = state.services.clock.now();
         let object = format!("{world}/{npc}/{id}");
-        let edit = Edit::by(&caller.principal, &state.services.ids, at, "scenario.put", &object);
+        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "scenario.put", &object);
         let scenario = body.value.into_scenario(world.clone(), npc.clone(), id.clone(), at);
-        let outcome = scenarios::write(&state.services, &caller.scope, &scenario, wanted.version(), &edit).await?;
-        let created = etag::is_new(outcome, wanted, "NPC")?;
+        let outcome = scenarios::write_scenario(
+            &state.services,
+            &caller.scope,
+            &scenario,
+            wanted.expected_version(),
+            &edit,
+        )
+        .await?;
+        let created = etag::created_by_put(outcome, wanted, "NPC")?;
         // Whether an NPC has any is kept with it.
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        let stored = find(&state, &caller, &world, &npc, &id).await?;
+        let stored = find_scenario(&state, &caller, &world, &npc, &id).await?;
         let location = format!("/v1/worlds/{world}/npcs/{npc}/scenarios/{id}");
-        Ok(etag::stored(
+        Ok(etag::respond_stored(
             created,
             &location,
             stored.version,
@@ -162,13 +169,17 @@ pub async fn put_scenario(
 #[get("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
 pub async fn get_scenario(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, NpcId, ScenarioId)>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let (world, npc, id) = path.0;
-    let scenario = find(&state, &caller, &world, &npc, &id).await?;
-    Ok(etag::found(&request, scenario.version, &ScenarioView::from(scenario)))
+    let scenario = find_scenario(&state, &caller, &world, &npc, &id).await?;
+    Ok(etag::respond_found(
+        &request,
+        scenario.version,
+        &ScenarioView::from(scenario),
+    ))
 }
 
 /// What an NPC remembers of its own past, locked or not.
@@ -181,16 +192,16 @@ pub async fn get_scenario(
 #[get("/v1/worlds/{world}/npcs/{npc}/scenarios")]
 pub async fn list_scenarios(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, NpcId)>,
-    query: Query<PageQuery>,
+    query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page::<ScenarioId>(&state, query.0.limit, query.0.after)?;
+    let page = pagination::parse_page::<ScenarioId>(&state, query.0.limit, query.0.after)?;
     let (world, npc) = path.0;
-    npcs::find(&state, &caller, &world, &npc).await?;
+    npcs::find_npc(&state, &caller, &world, &npc).await?;
     let store = &state.services.ledger.scenarios;
-    let found = store.list(&caller.scope, &world, &npc, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, ScenarioView::from)))
+    let found = store.list_scenarios(&caller.scope, &world, &npc, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(found, ScenarioView::from)))
 }
 
 /// Hides a memory of an NPC's own past: from now on it is told to nobody.
@@ -203,34 +214,34 @@ pub async fn list_scenarios(
 #[delete("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
 pub async fn delete_scenario(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, NpcId, ScenarioId)>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let (world, npc, id) = path.0;
-    let wanted = IfMatch::of(&request)?;
-    to_the_end(async move {
+    let wanted = IfMatch::from_request(&request)?;
+    run_uncancelled(async move {
         let at = state.services.clock.now();
         let object = format!("{world}/{npc}/{id}");
-        let edit = Edit::by(&caller.principal, &state.services.ids, at, "scenario.delete", &object);
+        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "scenario.delete", &object);
         let store = &state.services.ledger.scenarios;
         let outcome = store
-            .delete(&caller.scope, &world, &npc, &id, wanted.version(), &edit)
+            .delete_scenario(&caller.scope, &world, &npc, &id, wanted.expected_version(), &edit)
             .await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
-        etag::deleted(outcome, "scenario")
+        etag::respond_deleted(outcome, "scenario")
     })
     .await
 }
 
-async fn find<A>(
+async fn find_scenario<A>(
     state: &AppState,
-    caller: &Caller<A>,
+    caller: &Authorized<A>,
     world: &WorldId,
     npc: &NpcId,
     id: &ScenarioId,
 ) -> Result<Scenario, Problem> {
     let store = &state.services.ledger.scenarios;
-    let found = store.get(&caller.scope, world, npc, id).await?;
+    let found = store.load_scenario(&caller.scope, world, npc, id).await?;
     found.ok_or_else(|| Problem::not_found("scenario"))
 }

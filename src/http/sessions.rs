@@ -11,15 +11,15 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::{Code, FieldError, Problem},
-    extract::{Author, Body, Caller, InWorld, Path, Query, Talker},
-    idempotency::{self, Answer},
+    extract::{Author, Authorized, Body, InWorld, Path, QueryParams, Talker},
+    idempotency::{self, IdempotentResponse},
     pagination::{self, Items},
-    to_the_end,
-    turns::{TurnView, outcome},
-    validate::visible,
+    run_uncancelled,
+    turns::{TurnView, completed_turn},
+    validate::visible_text,
 };
 use crate::{
-    actors::{Accepted, NewSession, SessionError, handle::CreatedSession},
+    actors::{AcceptedLine, DialogueError, NewSession, handle::CreatedSession},
     dialogue::{npc_conversation::MAX_NPCS, prompt::Preview},
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, TurnId, WorldId},
     memory::turn::Turn,
@@ -32,7 +32,7 @@ use crate::{
 
 /// How long the answer to whoever opens a session waits for a greeting. The same request is not handled twice
 /// meanwhile, for a minute.
-const GREETING_WAIT: Duration = Duration::from_secs(45);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// A new session.
 #[derive(Debug, Clone, Deserialize, Validate, ToSchema)]
@@ -101,7 +101,7 @@ pub struct SessionView {
 
 impl SessionView {
     /// What `who` may see of it.
-    fn of(dialogue: Dialogue, who: &Principal) -> Self {
+    fn for_caller(dialogue: Dialogue, who: &Principal) -> Self {
         Self {
             id: dialogue.id,
             world_id: dialogue.world,
@@ -121,7 +121,7 @@ impl SessionView {
 /// What is kept for whoever asks again for a session that was made: nothing that was said in it, which may be unsaid by
 /// then.
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptSession {
+struct StoredSession {
     session: DialogueId,
     greeting: Option<TurnId>,
 }
@@ -142,50 +142,54 @@ pub struct NewSessionView {
 
 impl NewSessionView {
     /// What `who` may see of it.
-    pub fn of(created: CreatedSession, who: &Principal) -> Self {
+    pub fn for_caller(created: CreatedSession, who: &Principal) -> Self {
         Self {
-            session: SessionView::of(created.dialogue, who),
+            session: SessionView::for_caller(created.dialogue, who),
             greeting: None,
             resume_token: created.resume_token,
         }
     }
 
     /// Its first turn was said.
-    fn greeted(mut self, turn: &Turn, who: &Principal) -> Self {
+    fn with_greeting(mut self, turn: &Turn, who: &Principal) -> Self {
         self.session.head_turn = turn.number;
         self.session.updated_at = turn.committed_at;
-        self.greeting = Some(TurnView::of(turn, who));
+        self.greeting = Some(TurnView::for_caller(turn, who));
         self
     }
 
     /// The answer to whoever opened it. Neither the token nor what was said is kept with it.
-    pub fn answer(self) -> Result<Answer, Problem> {
+    pub fn into_idempotent_response(self) -> Result<IdempotentResponse, Problem> {
         let location = format!("/v1/sessions/{}", self.session.id);
-        let kept = KeptSession {
+        let kept = StoredSession {
             session: self.session.id,
             greeting: self.greeting.as_ref().map(TurnView::id),
         };
-        Answer::created(&self, location)?.keeping(&kept)
+        IdempotentResponse::created(&self, location)?.with_stored_body(&kept)
     }
 
     /// The answer to whoever asks again: the session as it is by now. It did not get the token, so it gets another.
-    pub async fn again(state: web::Data<AppState>, who: Principal, kept: Answer) -> Result<Answer, Problem> {
-        let KeptSession { session, greeting } =
-            serde_json::from_str(kept.body()).map_err(|error| Problem::internal(&error))?;
+    pub async fn replay_response(
+        state: web::Data<AppState>,
+        who: Principal,
+        kept: IdempotentResponse,
+    ) -> Result<IdempotentResponse, Problem> {
+        let StoredSession { session, greeting } =
+            serde_json::from_str(kept.body()).map_err(|error| Problem::internal_error(&error))?;
         let scope = who.scope();
         // Whoever has the key may not reach the session: a token of the same player may be bound to another world.
-        let dialogue = reachable(&state, &who, session).await?;
+        let dialogue = reachable_session(&state, &who, session).await?;
         let renewed = state.sessions.renew_resume_token(&scope, session).await?;
         let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
         let greeting = match greeting {
-            Some(turn) => state.services.ledger.dialogues.turn(&scope, turn).await?,
+            Some(turn) => state.services.ledger.dialogues.load_turn(&scope, turn).await?,
             None => None,
         };
         kept.with_body(&Self {
-            session: SessionView::of(dialogue, &who),
+            session: SessionView::for_caller(dialogue, &who),
             greeting: greeting
                 .filter(|said| said.stands)
-                .map(|said| TurnView::of(&said.turn, &who)),
+                .map(|said| TurnView::for_caller(&said.turn, &who)),
             resume_token,
         })
     }
@@ -195,7 +199,7 @@ impl NewSessionView {
 ///
 /// # Errors
 /// A player may speak only as itself and only in its token's world.
-pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Problem> {
+pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Problem> {
     let mut errors = Vec::new();
     let mut wrong = |param: &str, detail: &str| {
         errors.push(FieldError {
@@ -206,7 +210,9 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
     if let (Some(own), Some(named)) = (&who.player, &body.player_id)
         && own != named
     {
-        return Err(Problem::new(Code::Forbidden, "a player's token speaks for that player only").param("player_id"));
+        return Err(
+            Problem::new(Code::Forbidden, "a player's token speaks for that player only").with_param("player_id"),
+        );
     }
     if body.world_id.is_none() {
         wrong("world_id", "is missing");
@@ -230,14 +236,14 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
         wrong("npc_ids", "does not go together with npc_id");
     }
     let (Some(world), Some(player), true) = (body.world_id, player, errors.is_empty()) else {
-        return Err(Problem::fields(errors));
+        return Err(Problem::invalid_fields(errors));
     };
-    if !who.is_good_in(&world) {
-        return Err(Problem::not_found("world").param("world_id"));
+    if !who.can_access_world(&world) {
+        return Err(Problem::not_found("world").with_param("world_id"));
     }
     let mut witnesses = body.witnesses;
     if who.role == Role::Player && !witnesses.is_empty() {
-        return Err(Problem::new(Code::Forbidden, "only a backend may name witnesses").param("witnesses"));
+        return Err(Problem::new(Code::Forbidden, "only a backend may name witnesses").with_param("witnesses"));
     }
     witnesses.sort();
     witnesses.dedup();
@@ -254,29 +260,29 @@ pub fn new_session(who: &Principal, body: SessionBody) -> Result<NewSession, Pro
 }
 
 /// The session `id` if `who` may touch it; 404 otherwise.
-pub async fn reachable(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+pub async fn reachable_session(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
     let missing = || Problem::not_found("session");
     if id.kind() != DialogueKind::Session {
         return Err(missing());
     }
-    let found = state.services.ledger.dialogues.get(&who.scope(), id).await?;
+    let found = state.services.ledger.dialogues.load_dialogue(&who.scope(), id).await?;
     found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
 }
 
-/// As [`reachable`], of a session in which a line can be said.
+/// As [`reachable_session`], of a session in which a line can be said.
 ///
 /// # Errors
 /// It is closed. Its actor may not have heard of it yet: an NPC or the world was deleted.
-pub async fn open(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
-    let dialogue = reachable(state, who, id).await?;
+pub async fn reachable_open_session(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
+    let dialogue = reachable_session(state, who, id).await?;
     if dialogue.status == DialogueStatus::Closed {
-        return Err(SessionError::Closed.into());
+        return Err(DialogueError::Closed.into());
     }
     Ok(dialogue)
 }
 
 fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
-    who.is_good_in(&dialogue.world)
+    who.can_access_world(&dialogue.world)
         && match who.role {
             Role::Operator => false,
             Role::Admin | Role::Backend | Role::Viewer => true,
@@ -295,52 +301,52 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
 #[post("/v1/sessions")]
 pub async fn create_session(
     state: web::Data<AppState>,
-    caller: Caller<InWorld<Talker>>,
+    caller: Authorized<InWorld<Talker>>,
     request: HttpRequest,
     body: Body<SessionBody>,
 ) -> Result<HttpResponse, Problem> {
     let raw = body.raw.clone();
     let greeting = body.value.greeting;
-    let new = new_session(&caller.principal, body.value)?;
+    let new = parse_new_session(&caller.principal, body.value)?;
     if greeting {
         caller.count_turn(&state, &new.player)?;
     }
     let work = {
         let (state, who) = (state.clone(), caller.principal.clone());
         async move {
-            let created = state.sessions.create(&who.scope(), new).await?;
+            let created = state.sessions.create_session(&who.scope(), new).await?;
             let id = created.dialogue.id;
-            let view = NewSessionView::of(created, &who);
+            let view = NewSessionView::for_caller(created, &who);
             if !greeting {
-                return view.answer();
+                return view.into_idempotent_response();
             }
-            match tokio::time::timeout(GREETING_WAIT, greeted(&state, &who.scope(), id)).await {
-                Ok(Ok(turn)) => view.greeted(&turn, &who).answer(),
+            match tokio::time::timeout(GREETING_TIMEOUT, run_greeting(&state, &who.scope(), id)).await {
+                Ok(Ok(turn)) => view.with_greeting(&turn, &who).into_idempotent_response(),
                 Ok(Err(problem)) => {
                     tracing::warn!(dialogue = %id, %problem, "a session begins without its greeting");
-                    view.answer()
+                    view.into_idempotent_response()
                 }
                 // It is said all the same, and is the first of its turns.
-                Err(_late) => view.answer(),
+                Err(_late) => view.into_idempotent_response(),
             }
         }
     };
-    let again = |kept| NewSessionView::again(state.clone(), caller.principal.clone(), kept);
-    idempotency::once_or(&state, &caller.principal, &request, &raw, work, again).await
+    let again = |kept| NewSessionView::replay_response(state.clone(), caller.principal.clone(), kept);
+    idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, again).await
 }
 
 /// The turn in which the NPC of a new session speaks first.
-async fn greeted(state: &AppState, scope: &TenantScope, id: DialogueId) -> Result<Arc<Turn>, Problem> {
-    match state.sessions.greet(scope, id, None).await? {
-        Accepted::Repeated(turn) => Ok(turn),
-        Accepted::Turn { done } => outcome(done.await),
+async fn run_greeting(state: &AppState, scope: &TenantScope, id: DialogueId) -> Result<Arc<Turn>, Problem> {
+    match state.sessions.request_greeting(scope, id, None).await? {
+        AcceptedLine::Repeated(turn) => Ok(turn),
+        AcceptedLine::Turn { done } => completed_turn(done.await),
     }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct ListQuery {
+pub struct SessionListQuery {
     #[param(value_type = Option<String>)]
     world_id: Option<WorldId>,
     #[param(value_type = Option<String>)]
@@ -364,7 +370,7 @@ pub async fn page_of_dialogues(
     limit: Option<u32>,
     after: Option<String>,
 ) -> Result<PageRequest, Problem> {
-    let page = pagination::page::<DialogueId>(state, limit, after)?;
+    let page = pagination::parse_page::<DialogueId>(state, limit, after)?;
     if let Some(id) = page
         .after
         .as_deref()
@@ -373,11 +379,11 @@ pub async fn page_of_dialogues(
             .services
             .ledger
             .dialogues
-            .get(scope, id)
+            .load_dialogue(scope, id)
             .await?
             .is_some_and(|found| is_listed(&found))
     {
-        return Err(pagination::no_cursor());
+        return Err(pagination::invalid_cursor());
     }
     Ok(page)
 }
@@ -385,15 +391,15 @@ pub async fn page_of_dialogues(
 /// Sessions, newest first. A player sees its own.
 #[utoipa::path(
     tag = "sessions",
-    params(ListQuery),
+    params(SessionListQuery),
     responses((status = 200, body = Items<SessionView>)),
     extensions(("x-roles" = json!(["admin", "backend", "player"]))),
 )]
 #[get("/v1/sessions")]
 pub async fn list_sessions(
     state: web::Data<AppState>,
-    caller: Caller<InWorld<Talker>>,
-    query: Query<ListQuery>,
+    caller: Authorized<InWorld<Talker>>,
+    query: QueryParams<SessionListQuery>,
 ) -> Result<HttpResponse, Problem> {
     let who = &caller.principal;
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_reach(who, dialogue);
@@ -419,9 +425,11 @@ pub async fn list_sessions(
         .services
         .ledger
         .dialogues
-        .list(&caller.scope, &filter, &page)
+        .list_dialogues(&caller.scope, &filter, &page)
         .await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, |dialogue| SessionView::of(dialogue, who))))
+    Ok(HttpResponse::Ok().json(Items::from_page(found, |dialogue| {
+        SessionView::for_caller(dialogue, who)
+    })))
 }
 
 /// A session.
@@ -434,11 +442,11 @@ pub async fn list_sessions(
 #[get("/v1/sessions/{session}")]
 pub async fn get_session(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = reachable(&state, &caller.principal, path.0).await?;
-    Ok(HttpResponse::Ok().json(SessionView::of(dialogue, &caller.principal)))
+    let dialogue = reachable_session(&state, &caller.principal, path.0).await?;
+    Ok(HttpResponse::Ok().json(SessionView::for_caller(dialogue, &caller.principal)))
 }
 
 /// Ends a session. Its transcript and what was learned in it stay. One that is closed stays as it is.
@@ -451,15 +459,19 @@ pub async fn get_session(
 #[delete("/v1/sessions/{session}")]
 pub async fn delete_session(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move {
-        let dialogue = reachable(&state, &caller.principal, path.0).await?;
+    run_uncancelled(async move {
+        let dialogue = reachable_session(&state, &caller.principal, path.0).await?;
         if dialogue.status == DialogueStatus::Open {
-            match state.sessions.close(&caller.scope, path.0, "closed by request").await {
+            match state
+                .sessions
+                .close_dialogue(&caller.scope, path.0, "closed by request")
+                .await
+            {
                 // It was closed meanwhile.
-                Ok(()) | Err(SessionError::Closed) => {}
+                Ok(()) | Err(DialogueError::Closed) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -472,7 +484,7 @@ pub async fn delete_session(
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextBody {
-    #[garde(length(chars, max = 8000), custom(visible))]
+    #[garde(length(chars, max = 8000), custom(visible_text))]
     #[schema(min_length = 1)]
     text: String,
 }
@@ -490,14 +502,14 @@ pub struct ContextBody {
 #[post("/v1/sessions/{session}/context")]
 pub async fn preview_context(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<DialogueId>,
     body: Body<ContextBody>,
 ) -> Result<HttpResponse, Problem> {
-    reachable(&state, &caller.principal, path.0).await?;
+    reachable_session(&state, &caller.principal, path.0).await?;
     let preview = state
         .sessions
-        .preview(&caller.scope, path.0, body.value.text)
+        .preview_prompt(&caller.scope, path.0, body.value.text)
         .await?
         .map_err(|error| Problem::from(&error))?;
     Ok(HttpResponse::Ok().json(preview))
@@ -515,7 +527,7 @@ mod tests {
             role,
             player: player.map(|id| id.parse().unwrap()),
             world: world.map(|id| id.parse().unwrap()),
-            issued: crate::tenancy::Issued::default(),
+            issued: crate::tenancy::TokenIdentity::default(),
             expires_at: DateTime::<Utc>::MAX_UTC,
         }
     }
@@ -532,26 +544,29 @@ mod tests {
     }
 
     #[test]
-    fn a_player_speaks_as_itself_only() {
+    fn player_speaks_only_as_itself() {
         let p7 = who(Role::Player, Some("p7"), None);
-        assert_eq!(new_session(&p7, body(None, &[])).unwrap().player.as_str(), "p7");
+        assert_eq!(parse_new_session(&p7, body(None, &[])).unwrap().player.as_str(), "p7");
         assert_eq!(
-            new_session(&p7, body(Some("p8"), &[])).unwrap_err().code,
+            parse_new_session(&p7, body(Some("p8"), &[])).unwrap_err().code,
             Code::Forbidden
         );
         assert_eq!(
-            new_session(&p7, body(None, &["mira"])).unwrap_err().code,
+            parse_new_session(&p7, body(None, &["mira"])).unwrap_err().code,
             Code::Forbidden
         );
         let bound = who(Role::Player, Some("p7"), Some("elsewhere"));
-        assert_eq!(new_session(&bound, body(None, &[])).unwrap_err().code, Code::NotFound);
+        assert_eq!(
+            parse_new_session(&bound, body(None, &[])).unwrap_err().code,
+            Code::NotFound
+        );
     }
 
     #[test]
-    fn all_that_is_missing_is_named_at_once() {
+    fn missing_fields_are_all_named() {
         let named = |who: &Principal, text: &str| {
             let body: SessionBody = serde_json::from_str(text).unwrap();
-            let problem = new_session(who, body).unwrap_err();
+            let problem = parse_new_session(who, body).unwrap_err();
             assert_eq!(problem.code, Code::ValidationFailed);
             problem.errors.into_iter().map(|error| error.param).collect::<Vec<_>>()
         };
@@ -566,13 +581,13 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_names_the_player_and_the_witnesses() {
+    fn backend_names_the_player_and_the_witnesses() {
         let backend = who(Role::Backend, None, None);
         assert_eq!(
-            new_session(&backend, body(None, &[])).unwrap_err().code,
+            parse_new_session(&backend, body(None, &[])).unwrap_err().code,
             Code::ValidationFailed
         );
-        let new = new_session(&backend, body(Some("p8"), &["mira", "ergen", "mira"])).unwrap();
+        let new = parse_new_session(&backend, body(Some("p8"), &["mira", "ergen", "mira"])).unwrap();
         assert_eq!(new.witnesses, ["mira".parse().unwrap()]);
     }
 }

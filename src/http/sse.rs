@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 use super::{
     AppState,
     errors::{Code, Problem},
-    socket::as_told,
-    standing::Stream,
-    turns::outcome,
+    open_streams::ClosableStream,
+    socket::redact_for_player,
+    turns::completed_turn,
 };
 use crate::{
-    actors::{Accepted, Listener, ListenerGone, Published, SessionError, events_of},
+    actors::{AcceptedLine, DialogueError, Listener, ListenerGone, PublishedEvent, events_of_turn},
     dialogue::events::EventBody,
     ids::DialogueId,
     memory::turn::{Turn, TurnStatus},
@@ -26,15 +26,15 @@ use crate::{
 };
 
 /// Puts a session's events into a bounded queue.
-struct Feed {
-    events: mpsc::Sender<Arc<Published>>,
+struct SseListener {
+    events: mpsc::Sender<Arc<PublishedEvent>>,
     for_player: bool,
 }
 
-impl Listener for Feed {
-    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+impl Listener for SseListener {
+    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
         self.events
-            .try_send(as_told(event, self.for_player))
+            .try_send(redact_for_player(event, self.for_player))
             .map_err(|_| ListenerGone)
     }
     fn sees_optional(&self) -> bool {
@@ -47,49 +47,49 @@ impl Listener for Feed {
 }
 
 /// Takes the listener off when the client hangs up.
-struct Attachment {
+struct ListenerGuard {
     state: web::Data<AppState>,
     scope: TenantScope,
     id: DialogueId,
     listener: u64,
 }
 
-impl Drop for Attachment {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
-        self.state.sessions.detach(&self.scope, self.id, self.listener);
+        self.state.sessions.detach_listener(&self.scope, self.id, self.listener);
     }
 }
 
 /// The response as something that is open for its caller.
-struct Response {
+struct SseStream {
     who: Principal,
     shut: mpsc::Sender<Problem>,
 }
 
-impl Response {
+impl SseStream {
     /// With where it hears that it has to end.
-    fn of(who: Principal) -> (Arc<dyn Stream>, mpsc::Receiver<Problem>) {
+    fn with_shutdown(who: Principal) -> (Arc<dyn ClosableStream>, mpsc::Receiver<Problem>) {
         let (shut, shutting) = mpsc::channel(1);
         (Arc::new(Self { who, shut }), shutting)
     }
 }
 
-impl Stream for Response {
+impl ClosableStream for SseStream {
     fn principal(&self) -> Principal {
         self.who.clone()
     }
-    fn shut(&self, why: &Problem) {
+    fn close_with_reason(&self, why: &Problem) {
         // One is enough.
         let _ = self.shut.try_send(why.clone());
     }
 }
 
 /// The response's body.
-struct Events {
+struct SseBody {
     lines: mpsc::Receiver<Bytes>,
 }
 
-impl futures_util::Stream for Events {
+impl futures_util::Stream for SseBody {
     type Item = Result<Bytes, Problem>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.lines.poll_recv(cx).map(|line| line.map(Ok))
@@ -98,23 +98,26 @@ impl futures_util::Stream for Events {
 
 /// Streams the turn of the line that `say` speaks with the mark it is given. The listener is attached
 /// before the line is spoken, so no event is missed.
-pub async fn stream<F>(
+pub async fn stream_turn<F>(
     state: &web::Data<AppState>,
     who: &Principal,
     id: DialogueId,
     say: impl FnOnce(Arc<str>) -> F,
 ) -> Result<HttpResponse, Problem>
 where
-    F: Future<Output = Result<Accepted, SessionError>>,
+    F: Future<Output = Result<AcceptedLine, DialogueError>>,
 {
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
     let (scope, for_player) = (who.scope(), who.role == Role::Player);
-    let listener = Feed {
+    let listener = SseListener {
         events: feed,
         for_player,
     };
-    let attached = state.sessions.attach(&scope, id, Arc::new(listener), None).await?;
-    let attachment = Attachment {
+    let attached = state
+        .sessions
+        .attach_listener(&scope, id, Arc::new(listener), None)
+        .await?;
+    let attachment = ListenerGuard {
         state: state.clone(),
         scope,
         id,
@@ -127,12 +130,12 @@ where
     let (out, lines) = mpsc::channel(16);
     let (state, who) = (state.clone(), who.clone());
     actix_web::rt::spawn(async move {
-        let (caller, mut shut) = Response::of(who);
-        let place = state.streams.add(&state.auth, &caller);
+        let (caller, mut shut) = SseStream::with_shutdown(who);
+        let place = state.streams.add_stream(&state.auth, &caller);
         let telling = async {
             match accepted {
-                Accepted::Repeated(turn) => tell_again(&turn, for_player, &out).await,
-                Accepted::Turn { done } => relay(events, done, (&mark, for_player), &out).await,
+                AcceptedLine::Repeated(turn) => replay_turn(&turn, for_player, &out).await,
+                AcceptedLine::Turn { done } => relay_events(events, done, (&mark, for_player), &out).await,
             }
         };
         tokio::select! {
@@ -147,15 +150,15 @@ where
         // Proxies that buffer would hold the deltas back.
         .insert_header(("x-accel-buffering", "no"))
         .content_type("text/event-stream")
-        .streaming(Events { lines }))
+        .streaming(SseBody { lines }))
 }
 
-type Done = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>>;
+type TurnReceiver = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>>;
 
 /// Passes on the events of the marked turn until it has ended one way or another.
-async fn relay(
-    mut events: mpsc::Receiver<Arc<Published>>,
-    mut done: Done,
+async fn relay_events(
+    mut events: mpsc::Receiver<Arc<PublishedEvent>>,
+    mut done: TurnReceiver,
     (mark, for_player): (&str, bool),
     out: &mpsc::Sender<Bytes>,
 ) {
@@ -166,14 +169,14 @@ async fn relay(
             biased;
             event = events.recv() => event,
             // Events come first, so a failure seen here is one that no event has told.
-            ended = &mut done, if !committed => match outcome(ended) {
+            ended = &mut done, if !committed => match completed_turn(ended) {
                 Ok(_) if mine.is_some() => {
                     committed = true;
                     continue;
                 }
                 // A repeated line joined a turn that was under way, whose events bear the mark of the
                 // first request.
-                Ok(turn) => return tell_again(&turn, for_player, out).await,
+                Ok(turn) => return replay_turn(&turn, for_player, out).await,
                 Err(problem) => {
                     let _ = out.send(error_frame(&problem)).await;
                     return;
@@ -189,21 +192,21 @@ async fn relay(
             let _ = out.send(error_frame(&problem)).await;
             return;
         };
-        let Some((kind, last)) = of_turn(&event, mark, &mut mine) else {
+        let Some((kind, last)) = match_turn_event(&event, mark, &mut mine) else {
             continue;
         };
-        if out.send(frame(kind, event.text())).await.is_err() || last {
+        if out.send(event_frame(kind, event.text())).await.is_err() || last {
             return;
         }
     }
 }
 
 /// A turn that is committed already, by its events: all but the deltas.
-async fn tell_again(turn: &Turn, for_player: bool, out: &mpsc::Sender<Bytes>) {
-    for event in events_of(turn, None) {
-        let Some(kind) = name_of(&event.body) else { continue };
-        let told = as_told(&Published::new(event), for_player);
-        if out.send(frame(kind, told.text())).await.is_err() {
+async fn replay_turn(turn: &Turn, for_player: bool, out: &mpsc::Sender<Bytes>) {
+    for event in events_of_turn(turn, None) {
+        let Some(kind) = event_name(&event.body) else { continue };
+        let told = redact_for_player(&PublishedEvent::new(event), for_player);
+        if out.send(event_frame(kind, told.text())).await.is_err() {
             // The client is gone.
             return;
         }
@@ -211,7 +214,7 @@ async fn tell_again(turn: &Turn, for_player: bool, out: &mpsc::Sender<Bytes>) {
 }
 
 /// The names of the events that a turn is told by.
-fn name_of(body: &EventBody) -> Option<&'static str> {
+fn event_name(body: &EventBody) -> Option<&'static str> {
     Some(match body {
         EventBody::TurnStarted { .. } => "turn.started",
         EventBody::ReplyDelta { .. } => "reply.delta",
@@ -224,7 +227,7 @@ fn name_of(body: &EventBody) -> Option<&'static str> {
 }
 
 /// The event's name if it belongs to the marked turn, and whether it is the turn's last.
-fn of_turn(event: &Published, mark: &str, mine: &mut Option<u32>) -> Option<(&'static str, bool)> {
+fn match_turn_event(event: &PublishedEvent, mark: &str, mine: &mut Option<u32>) -> Option<(&'static str, bool)> {
     let marked = event.re.as_deref() == Some(mark);
     let last = match &event.body {
         EventBody::TurnStarted { turn } if marked => {
@@ -238,15 +241,15 @@ fn of_turn(event: &Published, mark: &str, mine: &mut Option<u32>) -> Option<(&'s
         EventBody::SessionClosed { .. } => true,
         _ => return None,
     };
-    Some((name_of(&event.body)?, last))
+    Some((event_name(&event.body)?, last))
 }
 
-fn frame(kind: &str, json: &str) -> Bytes {
+fn event_frame(kind: &str, json: &str) -> Bytes {
     // JSON has no raw line breaks, so one `data` line is enough.
     Bytes::from(format!("event: {kind}\ndata: {json}\n\n"))
 }
 
 fn error_frame(problem: &Problem) -> Bytes {
-    let text = super::socket::events::error(problem, None, None);
-    frame("error", &text)
+    let text = super::socket::events::error_event(problem, None, None);
+    event_frame("error", &text)
 }

@@ -5,11 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use super::{health::LedgerProbe, metrics::HttpMetrics, nodes::Nodes, settings::HttpSettings, standing::OpenStreams};
+use super::{
+    health::LedgerProbe, metrics::HttpMetrics, nodes::NodeClient, open_streams::OpenStreams, settings::HttpSettings,
+};
 use crate::{
     actors::{handle::Sessions, player_socket::SocketHub},
     dialogue::Services,
-    tenancy::{auth::Authenticator, limits::Limits},
+    tenancy::{auth::Authenticator, limits::RateLimits},
 };
 
 /// Everything a handler may reach. Built once, in `app`, and shared by every worker as
@@ -19,7 +21,7 @@ pub struct AppState {
     pub services: Services,
     pub sessions: Sessions,
     pub auth: Arc<Authenticator>,
-    pub limits: Arc<Limits>,
+    pub limits: Arc<RateLimits>,
     pub settings: Arc<HttpSettings>,
     pub metrics: Arc<HttpMetrics>,
     /// Whether this server offers `/metrics`, or another of this process does.
@@ -33,7 +35,7 @@ pub struct AppState {
     /// What callers have open, so that it can be closed.
     pub streams: OpenStreams,
     /// `None`: this server is alone.
-    pub nodes: Option<Nodes>,
+    pub nodes: Option<NodeClient>,
 }
 
 /// Whether `/readyz` says yes. Turned off first thing in a shutdown.

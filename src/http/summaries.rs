@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Caller, Path},
+    extract::{Author, Authorized, Path},
     pagination::Items,
     sessions,
 };
@@ -53,11 +53,16 @@ impl From<Summary> for SummaryView {
 #[get("/v1/sessions/{session}/summaries")]
 pub async fn list_summaries(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
-    sessions::reachable(&state, &caller.principal, path.0).await?;
-    let kept = state.services.ledger.summaries.kept(&caller.scope, path.0).await?;
+    sessions::reachable_session(&state, &caller.principal, path.0).await?;
+    let kept = state
+        .services
+        .ledger
+        .summaries
+        .load_summaries(&caller.scope, path.0)
+        .await?;
     Ok(HttpResponse::Ok().json(Items {
         items: kept.into_iter().map(SummaryView::from).collect(),
         next: None,

@@ -10,17 +10,18 @@ use super::{
     AppState,
     errors::{Code, Problem},
     etag::{self, IfMatch},
-    extract::{Body, Caller, OperatorOnly, Path, Query},
-    idempotency::{self, Answer},
+    extract::{Authorized, Body, OperatorOnly, Path, QueryParams},
+    idempotency::{self, IdempotentResponse},
+    open_streams,
     pagination::{self, Items, PageQuery},
-    standing, to_the_end,
+    run_uncancelled,
     validate::display_name,
 };
 use crate::{
     ids::TenantId,
     ports::ledger::{
         audit::Edit,
-        tenants::{Tenant, TenantChange, TenantEdit},
+        tenants::{Tenant, TenantChange, TenantEditOutcome},
         usage::TenantBudget,
     },
 };
@@ -60,7 +61,7 @@ impl From<Tenant> for TenantView {
 pub struct BudgetBody {
     /// Tokens of all model calls and embeddings of a day (UTC).
     #[serde(default)]
-    #[garde(inner(range(max = MOST)))]
+    #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     tokens_per_day: Option<u64>,
     /// What the calls of a day (UTC) cost, in the currency of `llm.prices`.
@@ -70,17 +71,17 @@ pub struct BudgetBody {
     cost_per_day: Option<f64>,
     /// Sessions and NPC conversations that are stored.
     #[serde(default)]
-    #[garde(inner(range(max = MOST)))]
+    #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     dialogues: Option<u64>,
     /// Turns that are stored, those that were taken back included.
     #[serde(default)]
-    #[garde(inner(range(max = MOST)))]
+    #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     turns: Option<u64>,
 }
 
-const MOST: u64 = 1_000_000_000_000;
+const MAX_BUDGET: u64 = 1_000_000_000_000;
 
 impl From<TenantBudget> for BudgetBody {
     fn from(budget: TenantBudget) -> Self {
@@ -103,10 +104,13 @@ impl BudgetBody {
     /// A cost can only be limited where every model has a price.
     fn into_budget(self, state: &AppState) -> Result<TenantBudget, Problem> {
         if self.cost_per_day.is_some_and(|cost| cost > 0.0)
-            && let Some(model) = state.services.models.without_price(state.services.embedder.info())
+            && let Some(model) = state
+                .services
+                .models
+                .find_unpriced_model(state.services.embedder.info())
         {
             let detail = format!("needs a price of `{model}` in llm.prices");
-            return Err(Problem::field("budget.cost_per_day", detail));
+            return Err(Problem::invalid_field("budget.cost_per_day", detail));
         }
         Ok(TenantBudget {
             tokens_per_day: self.tokens_per_day,
@@ -160,14 +164,14 @@ pub struct TenantPatchBody {
 }
 
 /// What was just written counts at once. If it cannot be read it is read again soon.
-async fn heed_budgets(state: &AppState) {
+async fn refresh_budgets(state: &AppState) {
     let services = &state.services;
-    if let Err(error) = services.models.budgets().refresh(&services.ledger).await {
+    if let Err(error) = services.models.budgets().refresh_from_ledger(&services.ledger).await {
         tracing::warn!(%error, "budgets could not be read");
     }
 }
 
-fn missing() -> Problem {
+fn tenant_not_found() -> Problem {
     Problem::not_found("tenant")
 }
 
@@ -182,7 +186,7 @@ fn missing() -> Problem {
 #[post("/v1/tenants")]
 pub async fn create_tenant(
     state: web::Data<AppState>,
-    caller: Caller<OperatorOnly>,
+    caller: Authorized<OperatorOnly>,
     request: HttpRequest,
     body: Body<TenantBody>,
 ) -> Result<HttpResponse, Problem> {
@@ -201,19 +205,19 @@ pub async fn create_tenant(
                 version: 1,
                 id: body.id,
             };
-            let edit = Edit::by(&who, &services.ids, tenant.created_at, "tenant.create", &tenant.id);
-            if !services.ledger.tenants.create(&tenant, &edit).await? {
+            let edit = Edit::made_by(&who, &services.ids, tenant.created_at, "tenant.create", &tenant.id);
+            if !services.ledger.tenants.create_tenant(&tenant, &edit).await? {
                 let detail = format!("there is a tenant {} already", tenant.id);
-                return Err(Problem::new(Code::TenantExists, detail).param("id"));
+                return Err(Problem::new(Code::TenantExists, detail).with_param("id"));
             }
-            heed_budgets(&state).await;
+            refresh_budgets(&state).await;
             // Somebody may have come with a token of it before.
-            standing::tell_of_tenant(&state, &tenant.id, tenant.enabled).await;
+            open_streams::publish_tenant_change(&state, &tenant.id, tenant.enabled).await;
             let location = format!("/v1/tenants/{}", tenant.id);
-            Answer::created(&TenantView::from(tenant), location)
+            IdempotentResponse::created(&TenantView::from(tenant), location)
         }
     };
-    idempotency::once(&state, &caller.principal, &request, &raw, work).await
+    idempotency::run_once(&state, &caller.principal, &request, &raw, work).await
 }
 
 /// All tenants, by id.
@@ -226,12 +230,12 @@ pub async fn create_tenant(
 #[get("/v1/tenants")]
 pub async fn list_tenants(
     state: web::Data<AppState>,
-    _: Caller<OperatorOnly>,
-    query: Query<PageQuery>,
+    _: Authorized<OperatorOnly>,
+    query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page::<TenantId>(&state, query.0.limit, query.0.after)?;
-    let found = state.services.ledger.tenants.list(&page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, TenantView::from)))
+    let page = pagination::parse_page::<TenantId>(&state, query.0.limit, query.0.after)?;
+    let found = state.services.ledger.tenants.list_tenants(&page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(found, TenantView::from)))
 }
 
 /// A tenant.
@@ -244,12 +248,18 @@ pub async fn list_tenants(
 #[get("/v1/tenants/{tenant}")]
 pub async fn get_tenant(
     state: web::Data<AppState>,
-    _: Caller<OperatorOnly>,
+    _: Authorized<OperatorOnly>,
     path: Path<TenantId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let tenant = state.services.ledger.tenants.get(&path.0).await?.ok_or_else(missing)?;
-    Ok(etag::found(&request, tenant.version, &TenantView::from(tenant)))
+    let tenant = state
+        .services
+        .ledger
+        .tenants
+        .load_tenant(&path.0)
+        .await?
+        .ok_or_else(tenant_not_found)?;
+    Ok(etag::respond_found(&request, tenant.version, &TenantView::from(tenant)))
 }
 
 /// Renames, disables or enables a tenant, or gives it another budget. Other nodes heed a new budget within seconds.
@@ -263,12 +273,12 @@ pub async fn get_tenant(
 #[patch("/v1/tenants/{tenant}")]
 pub async fn edit_tenant(
     state: web::Data<AppState>,
-    caller: Caller<OperatorOnly>,
+    caller: Authorized<OperatorOnly>,
     path: Path<TenantId>,
     request: HttpRequest,
     body: Body<TenantPatchBody>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::of(&request)?;
+    let wanted = IfMatch::from_request(&request)?;
     let id = path.0;
     let budget = body.value.budget.map(|budget| budget.into_budget(&state)).transpose()?;
     let change = TenantChange {
@@ -277,31 +287,36 @@ pub async fn edit_tenant(
         budget,
     };
     if change.enabled == Some(false) && id == caller.principal.tenant {
-        return Err(Problem::field(
+        return Err(Problem::invalid_field(
             "enabled",
             "is that of your own token's tenant: nobody with such a token could enable it again",
         ));
     }
-    to_the_end(async move {
+    run_uncancelled(async move {
         let services = &state.services;
         let action = match change.enabled {
             Some(true) => "tenant.enable",
             Some(false) => "tenant.disable",
             None => "tenant.edit",
         };
-        let edit = Edit::by(&caller.principal, &services.ids, services.clock.now(), action, &id);
+        let edit = Edit::made_by(&caller.principal, &services.ids, services.clock.now(), action, &id);
         match services
             .ledger
             .tenants
-            .change(&id, &change, wanted.version(), &edit)
+            .change_tenant(&id, &change, wanted.expected_version(), &edit)
             .await?
         {
-            TenantEdit::NotFound => Err(missing()),
-            TenantEdit::VersionMismatch { stored } => Err(etag::mismatch(stored)),
-            TenantEdit::Done(tenant) => {
-                heed_budgets(&state).await;
-                standing::tell_of_tenant(&state, &id, tenant.enabled).await;
-                Ok(etag::stored(false, "", tenant.version, &TenantView::from(tenant)))
+            TenantEditOutcome::NotFound => Err(tenant_not_found()),
+            TenantEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),
+            TenantEditOutcome::Done(tenant) => {
+                refresh_budgets(&state).await;
+                open_streams::publish_tenant_change(&state, &id, tenant.enabled).await;
+                Ok(etag::respond_stored(
+                    false,
+                    "",
+                    tenant.version,
+                    &TenantView::from(tenant),
+                ))
             }
         }
     })

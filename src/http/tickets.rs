@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::Problem,
-    extract::{Anyone, Caller, InWorld},
+    extract::{Anyone, Authorized, InWorld},
     idempotency,
 };
 
@@ -32,14 +32,14 @@ pub struct TicketAnswer {
 #[post("/v1/tickets")]
 pub async fn create_ticket(
     state: web::Data<AppState>,
-    caller: Caller<InWorld<Anyone>>,
+    caller: Authorized<InWorld<Anyone>>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    idempotency::key_of(&request)?;
+    idempotency::idempotency_key(&request)?;
     let (mut ticket, expires_at) = state.auth.issue_ticket(caller.principal);
     if let Some(nodes) = &state.nodes {
         // Whichever node the socket is opened at asks this one for it.
-        ticket = nodes.named(&ticket);
+        ticket = nodes.qualify_ticket(&ticket);
     }
     Ok(HttpResponse::Created().json(TicketAnswer { ticket, expires_at }))
 }

@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Body, Caller, InWorld},
+    extract::{Author, Authorized, Body, InWorld},
     idempotency,
 };
 use crate::{
     ids::{PlayerId, WorldId},
-    tenancy::{Role, auth::Claims},
+    tenancy::{Role, auth::TokenClaims},
 };
 
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -56,28 +56,31 @@ pub struct TokenAnswer {
 #[post("/v1/tokens")]
 pub async fn create_token(
     state: web::Data<AppState>,
-    caller: Caller<InWorld<Author>>,
+    caller: Authorized<InWorld<Author>>,
     request: HttpRequest,
     body: Body<TokenRequest>,
 ) -> Result<HttpResponse, Problem> {
-    idempotency::key_of(&request)?;
+    idempotency::idempotency_key(&request)?;
     let auth = state.auth.settings();
     let ttl = body.ttl_s.unwrap_or(auth.default_ttl_s);
     if ttl > auth.max_ttl_s {
-        return Err(Problem::field("ttl_s", format!("must be at most {}", auth.max_ttl_s)));
+        return Err(Problem::invalid_field(
+            "ttl_s",
+            format!("must be at most {}", auth.max_ttl_s),
+        ));
     }
     let who = &caller.principal;
-    if body.world_id.as_ref().is_some_and(|world| !who.is_good_in(world)) {
-        return Err(Problem::not_found("world").param("world_id"));
+    if body.world_id.as_ref().is_some_and(|world| !who.can_access_world(world)) {
+        return Err(Problem::not_found("world").with_param("world_id"));
     }
-    let claims = Claims {
+    let claims = TokenClaims {
         sub: format!("player:{}", body.player_id),
         tid: caller.principal.tenant.clone(),
         role: Role::Player,
         pid: Some(body.player_id.clone()),
         wid: body.world_id.clone().or_else(|| who.world.clone()),
     };
-    let token = state.auth.mint(&claims, Duration::from_secs(ttl))?;
+    let token = state.auth.mint_token(&claims, Duration::from_secs(ttl))?;
     Ok(HttpResponse::Created().json(TokenAnswer {
         token: token.text,
         expires_at: token.expires_at,

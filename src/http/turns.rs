@@ -11,13 +11,13 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Body, Caller, Path, Query, Talker},
+    extract::{Author, Authorized, Body, Path, QueryParams, Talker},
     idempotency,
     pagination::{self, Items},
     sessions, sse,
 };
 use crate::{
-    actors::{Accepted, Line, OnBusy, SessionError},
+    actors::{AcceptedLine, DialogueError, OnBusy, PlayerLine},
     dialogue::explain::{self, Explained},
     ids::{DialogueId, NpcId, TurnId},
     memory::turn::{Turn, TurnStatus, Usage},
@@ -73,7 +73,7 @@ impl TurnView {
         self.id
     }
     /// What `who` may see of it.
-    pub fn of(turn: &Turn, who: &Principal) -> Self {
+    pub fn for_caller(turn: &Turn, who: &Principal) -> Self {
         Self {
             id: turn.id,
             dialogue_id: turn.dialogue,
@@ -106,17 +106,17 @@ impl TurnView {
 #[post("/v1/sessions/{session}/turns")]
 pub async fn create_turn(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
     request: HttpRequest,
     body: Body<TurnBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::open(&state, &caller.principal, path.0).await?;
+    let dialogue = sessions::reachable_open_session(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         caller.count_turn(&state, player)?;
     }
-    let key = idempotency::one_key(&request, body.value.key)?;
-    let line = Line {
+    let key = idempotency::header_or_body_key(&request, body.value.key)?;
+    let line = PlayerLine {
         text: body.value.text,
         to: body.value.to,
         key,
@@ -124,33 +124,33 @@ pub async fn create_turn(
         re: None,
         who: Some(caller.principal.clone()),
     };
-    if wants_events(&request) {
+    if accepts_event_stream(&request) {
         let said = |mark| {
             let (state, scope) = (state.clone(), caller.scope.clone());
             async move {
-                let line = Line { re: Some(mark), ..line };
-                state.sessions.say(&scope, dialogue.id, line).await
+                let line = PlayerLine { re: Some(mark), ..line };
+                state.sessions.say_line(&scope, dialogue.id, line).await
             }
         };
-        return sse::stream(&state, &caller.principal, dialogue.id, said).await;
+        return sse::stream_turn(&state, &caller.principal, dialogue.id, said).await;
     }
     let keyed = line.key.is_some();
-    let turn = match state.sessions.say(&caller.scope, dialogue.id, line).await? {
-        Accepted::Repeated(turn) => turn,
-        Accepted::Turn { done } => match done.await {
+    let turn = match state.sessions.say_line(&caller.scope, dialogue.id, line).await? {
+        AcceptedLine::Repeated(turn) => turn,
+        AcceptedLine::Turn { done } => match done.await {
             // It waited behind another, and this node stops: whoever has the session next says it, once.
-            Err(_) if keyed && state.sessions.is_draining() => return Err(SessionError::Draining.into()),
-            received => outcome(received)?,
+            Err(_) if keyed && state.sessions.is_draining() => return Err(DialogueError::Draining.into()),
+            received => completed_turn(received)?,
         },
     };
-    Ok(HttpResponse::Ok().json(TurnView::of(&turn, &caller.principal)))
+    Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
 /// The finished turn a receiver was promised.
 ///
 /// # Errors
 /// Why the turn was not committed; or that its session ended before it.
-pub fn outcome<E>(
+pub fn completed_turn<E>(
     received: Result<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>, E>,
 ) -> Result<Arc<Turn>, Problem> {
     match received {
@@ -164,7 +164,7 @@ pub fn outcome<E>(
     }
 }
 
-pub(super) fn wants_events(request: &HttpRequest) -> bool {
+pub(super) fn accepts_event_stream(request: &HttpRequest) -> bool {
     request
         .headers()
         .get(header::ACCEPT)
@@ -196,11 +196,11 @@ pub struct TurnsQuery {
 #[get("/v1/sessions/{session}/turns")]
 pub async fn list_turns(
     state: web::Data<AppState>,
-    caller: Caller<Talker>,
+    caller: Authorized<Talker>,
     path: Path<DialogueId>,
-    query: Query<TurnsQuery>,
+    query: QueryParams<TurnsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::reachable(&state, &caller.principal, path.0).await?;
+    let dialogue = sessions::reachable_session(&state, &caller.principal, path.0).await?;
     page_of_turns(&state, &caller.principal, &dialogue, query.0).await
 }
 
@@ -211,14 +211,14 @@ pub async fn page_of_turns(
     dialogue: &Dialogue,
     query: TurnsQuery,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page::<u32>(state, query.limit, None)?;
+    let page = pagination::parse_page::<u32>(state, query.limit, None)?;
     let from = query.after.unwrap_or(0).saturating_add(1);
     let to = from.saturating_add(page.limit - 1);
     let turns = state
         .services
         .ledger
         .dialogues
-        .turns(&who.scope(), dialogue.id, from, to)
+        .load_turns(&who.scope(), dialogue.id, from, to)
         .await?;
     let next = turns
         .last()
@@ -226,7 +226,7 @@ pub async fn page_of_turns(
         .filter(|last| *last < dialogue.head_turn)
         .map(|last| last.to_string());
     Ok(HttpResponse::Ok().json(Items {
-        items: turns.iter().map(|turn| TurnView::of(turn, who)).collect(),
+        items: turns.iter().map(|turn| TurnView::for_caller(turn, who)).collect(),
         next,
     }))
 }
@@ -241,12 +241,12 @@ pub async fn page_of_turns(
 #[get("/v1/sessions/{session}/turns/{turn}/trace")]
 pub async fn get_trace(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(DialogueId, u32)>,
 ) -> Result<HttpResponse, Problem> {
     let (id, number) = path.0;
-    sessions::reachable(&state, &caller.principal, id).await?;
-    let explained = explain::explain(&state.services, &caller.scope, id, number)
+    sessions::reachable_session(&state, &caller.principal, id).await?;
+    let explained = explain::explain_turn(&state.services, &caller.scope, id, number)
         .await?
         .ok_or_else(|| Problem::not_found("turn"))?;
     Ok(HttpResponse::Ok().json(explained))

@@ -8,10 +8,10 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Caller, Query},
+    extract::{Author, Authorized, QueryParams},
 };
 use crate::{
-    dialogue::models::{BudgetLine, Models},
+    dialogue::models::{BudgetLine, ModelRouter},
     ports::ledger::usage::{Budgeted, UsageRow},
 };
 
@@ -66,7 +66,7 @@ pub struct UsageReport {
 }
 
 impl BudgetView {
-    fn of(line: BudgetLine, tomorrow: DateTime<Utc>) -> Self {
+    fn from_line(line: BudgetLine, tomorrow: DateTime<Utc>) -> Self {
         let is_spent = line.limit.is_some_and(|limit| line.used >= limit);
         Self {
             budget: line.of,
@@ -77,13 +77,13 @@ impl BudgetView {
                 (false, true) => Some(BudgetWarning::Near),
                 (false, false) => None,
             },
-            resets_at: line.of.is_of_a_day().then_some(tomorrow),
+            resets_at: line.of.is_daily().then_some(tomorrow),
         }
     }
 }
 
 impl UsageView {
-    fn of(row: UsageRow, models: &Models) -> Self {
+    fn from_row(row: UsageRow, models: &ModelRouter) -> Self {
         Self {
             cost: models.cost_of(&row.model, row.prompt_tokens, row.cached_tokens, row.completion_tokens),
             day: row.day,
@@ -117,8 +117,8 @@ pub struct UsageQuery {
 #[get("/v1/usage")]
 pub async fn get_usage(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
-    query: Query<UsageQuery>,
+    caller: Authorized<Author>,
+    query: QueryParams<UsageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let to = query.0.to.unwrap_or_else(|| state.services.clock.now().date_naive());
     let from = query
@@ -127,18 +127,29 @@ pub async fn get_usage(
         .unwrap_or_else(|| to.checked_sub_days(Days::new(30)).unwrap_or(to));
     let span = to.signed_duration_since(from).num_days();
     if !(0..=MAX_DAYS).contains(&span) {
-        return Err(Problem::field(
+        return Err(Problem::invalid_field(
             "from",
             format!("must be at most {MAX_DAYS} days before `to`, and not after it"),
         ));
     }
-    let rows = state.services.ledger.usage.between(&caller.scope, from, to).await?;
+    let rows = state
+        .services
+        .ledger
+        .usage
+        .list_usage_between(&caller.scope, from, to)
+        .await?;
     let models = &state.services.models;
-    let lines = models.budgets().lines(&state.services.ledger, &caller.scope).await?;
-    let tomorrow = models.budgets().tomorrow();
+    let lines = models
+        .budgets()
+        .budget_lines(&state.services.ledger, &caller.scope)
+        .await?;
+    let tomorrow = models.budgets().next_day_start();
     Ok(HttpResponse::Ok().json(UsageReport {
-        items: rows.into_iter().map(|row| UsageView::of(row, models)).collect(),
+        items: rows.into_iter().map(|row| UsageView::from_row(row, models)).collect(),
         next: None,
-        budgets: lines.into_iter().map(|line| BudgetView::of(line, tomorrow)).collect(),
+        budgets: lines
+            .into_iter()
+            .map(|line| BudgetView::from_line(line, tomorrow))
+            .collect(),
     }))
 }

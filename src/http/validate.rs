@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 pub use self::{
-    query::query,
-    text::{display_name, display_name_with_emoji, label, visible},
+    query::parse_query,
+    text::{display_name, display_name_with_emoji, one_line_label, visible_text},
 };
 use super::errors::{Code, FieldError, Problem};
 
@@ -22,28 +22,28 @@ use super::errors::{Code, FieldError, Problem};
 ///
 /// # Errors
 /// Every fault, with the name of its field.
-pub fn read<T>(raw: &[u8]) -> Result<T, Problem>
+pub fn read_json<T>(raw: &[u8]) -> Result<T, Problem>
 where
     T: DeserializeOwned + Validate + ToSchema,
     T::Context: Default,
 {
-    let value: T = serde_json::from_slice(raw).map_err(|error| explain::<T>(raw, &error))?;
+    let value: T = serde_json::from_slice(raw).map_err(|error| explain_refusal::<T>(raw, &error))?;
     // What serde derives also takes the fields in order, as an array.
     if raw.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Err(Problem::field("body", "must be object, not array"));
+        return Err(Problem::invalid_field("body", "must be object, not array"));
     }
     // Control characters first: no field of ours may have any, whatever its own rules say.
-    let mut found = text::controls(raw);
-    broken_rules(&value, &mut found);
+    let mut found = text::control_characters(raw);
+    collect_rule_faults(&value, &mut found);
     if found.kept.is_empty() {
         Ok(value)
     } else {
-        Err(found.problem())
+        Err(found.into_problem())
     }
 }
 
 /// The rules of its own that a value does not keep, but for those that were told of.
-fn broken_rules<T>(value: &T, found: &mut Faults)
+fn collect_rule_faults<T>(value: &T, found: &mut ValidationFaults)
 where
     T: Validate,
     T::Context: Default,
@@ -58,7 +58,7 @@ where
 }
 
 /// The problem with a body that serde refused with `error`.
-fn explain<T>(raw: &[u8], error: &serde_json::Error) -> Problem
+fn explain_refusal<T>(raw: &[u8], error: &serde_json::Error) -> Problem
 where
     T: DeserializeOwned + Validate + ToSchema,
     T::Context: Default,
@@ -73,18 +73,18 @@ where
         .filter_map(|(name, schema)| Some((name, serde_json::to_value(schema).ok()?)))
         .collect();
     let schema = serde_json::to_value(T::schema()).unwrap_or_default();
-    let mut found = faults(&schema, &components, &body);
+    let mut found = schema_faults(&schema, &components, &body);
     if found.kept.is_empty() {
         return beyond_schema::<T>(&body);
     }
-    found.append(text::controls(raw));
-    rest_of::<T>(&body, &mut found);
-    found.problem()
+    found.append(text::control_characters(raw));
+    check_remaining_fields::<T>(&body, &mut found);
+    found.into_problem()
 }
 
 /// What is wrong with the fields against which the schema has nothing: they are read without the others. If one
 /// of those cannot be done without, the schema's word is the last.
-fn rest_of<T>(body: &Value, found: &mut Faults)
+fn check_remaining_fields<T>(body: &Value, found: &mut ValidationFaults)
 where
     T: DeserializeOwned + Validate,
     T::Context: Default,
@@ -96,7 +96,7 @@ where
     let mut rest = body.clone();
     let Some(fields) = rest.as_object_mut() else { return };
     let guilty = |name: &str| {
-        let name = short(name);
+        let name = truncate_name(name);
         found.kept.iter().any(|fault| {
             let after = fault.param.strip_prefix(name);
             after.is_some_and(|after| after.is_empty() || after.starts_with(['.', '[']))
@@ -104,7 +104,7 @@ where
     };
     fields.retain(|name, _| !guilty(name));
     match serde_json::from_value::<T>(rest.clone()) {
-        Ok(value) => broken_rules(&value, found),
+        Ok(value) => collect_rule_faults(&value, found),
         Err(error) if error.to_string().starts_with("missing field") => {}
         Err(_) => {
             for fault in beyond_schema::<T>(&rest).errors {
@@ -121,7 +121,7 @@ fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
     let refusal = |body: Value| serde_json::from_value::<T>(body).err().map(|error| error.to_string());
     let Some(text) = refusal(body.clone()) else {
         // Only fields that are there twice are lost on the way to a value.
-        return Problem::field("body", "has a field more than once");
+        return Problem::invalid_field("body", "has a field more than once");
     };
     let mut fields = body.as_object().into_iter().flat_map(Map::keys);
     let guilty = fields.find(|name| {
@@ -130,26 +130,26 @@ fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
         refusal(rest).is_none_or(|other| other != text)
     });
     match guilty {
-        Some(name) => Problem::field(short(name), text),
-        None => Problem::field("body", text),
+        Some(name) => Problem::invalid_field(truncate_name(name), text),
+        None => Problem::invalid_field("body", text),
     }
 }
 
 /// Faults that are told; a body can have as many as it has bytes.
-const MAX_TOLD: usize = 32;
+const MAX_REPORTED_FAULTS: usize = 32;
 /// Characters of a field's name that are told.
-const MAX_NAME: usize = 64;
+const MAX_FIELD_NAME_CHARS: usize = 64;
 
-/// The first [`MAX_TOLD`] faults, and how many there are beyond them.
+/// The first [`MAX_REPORTED_FAULTS`] faults, and how many there are beyond them.
 #[derive(Debug, Default)]
-pub struct Faults {
+pub struct ValidationFaults {
     pub kept: Vec<FieldError>,
     pub more: usize,
 }
 
-impl Faults {
-    fn problem(self) -> Problem {
-        let mut problem = Problem::fields(self.kept);
+impl ValidationFaults {
+    fn into_problem(self) -> Problem {
+        let mut problem = Problem::invalid_fields(self.kept);
         if self.more > 0 {
             // Writing to a string cannot fail.
             let _ = write!(problem.detail, "; and {} more", self.more);
@@ -157,7 +157,7 @@ impl Faults {
         problem
     }
     fn push(&mut self, param: &str, detail: impl FnOnce() -> String) {
-        if self.kept.len() < MAX_TOLD {
+        if self.kept.len() < MAX_REPORTED_FAULTS {
             self.kept.push(FieldError {
                 param: if param.is_empty() { "body" } else { param }.to_owned(),
                 detail: detail(),
@@ -177,32 +177,40 @@ impl Faults {
 
 /// Everything in `value` that `schema` does not allow. Knows what our documents use: references,
 /// types, required and unknown fields, enumerations, constants, patterns, ranges, lengths, items and choices.
-pub fn faults(schema: &Value, components: &Map<String, Value>, value: &Value) -> Faults {
-    let mut found = Faults::default();
-    walk(schema, value, "", components, &mut found);
+pub fn schema_faults(schema: &Value, components: &Map<String, Value>, value: &Value) -> ValidationFaults {
+    let mut found = ValidationFaults::default();
+    walk_schema(schema, value, "", components, &mut found);
     found
 }
 
 /// An unknown name is the client's, and as long as it likes.
-fn short(name: &str) -> &str {
-    name.char_indices().nth(MAX_NAME).map_or(name, |(end, _)| &name[..end])
+fn truncate_name(name: &str) -> &str {
+    name.char_indices()
+        .nth(MAX_FIELD_NAME_CHARS)
+        .map_or(name, |(end, _)| &name[..end])
 }
 
 /// The first name between backticks, as serde writes field names.
-fn quoted(text: &str) -> Option<String> {
+fn first_quoted_name(text: &str) -> Option<String> {
     let name = text.split('`').nth(1)?;
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Value>, found: &mut Faults) {
+fn walk_schema(
+    schema: &Value,
+    value: &Value,
+    path: &str,
+    components: &Map<String, Value>,
+    found: &mut ValidationFaults,
+) {
     if let Some(name) = schema["$ref"].as_str().and_then(|text| text.rsplit('/').next()) {
         if let Some(target) = components.get(name) {
-            walk(target, value, path, components, found);
+            walk_schema(target, value, path, components, found);
         }
         return;
     }
     for part in schema["allOf"].as_array().into_iter().flatten() {
-        walk(part, value, path, components, found);
+        walk_schema(part, value, path, components, found);
     }
     if let Some(choices) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) {
         walk_choice(choices, value, path, components, found);
@@ -210,7 +218,7 @@ fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Valu
     }
     let mut bad = |detail: String| found.push(path, || detail);
     if let Some(expected) = wrong_type(&schema["type"], value) {
-        bad(format!("must be {expected}, not {}", kind_of(value)));
+        bad(format!("must be {expected}, not {}", json_type_name(value)));
         return;
     }
     if let Some(allowed) = schema["enum"].as_array()
@@ -228,7 +236,7 @@ fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Valu
     let bounds = |low: &str, high: &str| (schema[low].as_f64(), schema[high].as_f64());
     match value {
         Value::String(text) => {
-            let outside = beyond(count(text.chars()), bounds("minLength", "maxLength"));
+            let outside = outside_bounds(count_items(text.chars()), bounds("minLength", "maxLength"));
             if let Some(outside) = outside {
                 bad(format!("length is {outside}"));
             }
@@ -240,17 +248,17 @@ fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Valu
         }
         Value::Number(number) => {
             let number = number.as_f64().unwrap_or(f64::NAN);
-            if let Some(outside) = beyond(number, bounds("minimum", "maximum")) {
+            if let Some(outside) = outside_bounds(number, bounds("minimum", "maximum")) {
                 bad(outside);
             }
         }
         Value::Object(fields) => walk_object(schema, fields, path, components, found),
         Value::Array(items) => {
-            if let Some(outside) = beyond(count(items.iter()), bounds("minItems", "maxItems")) {
+            if let Some(outside) = outside_bounds(count_items(items.iter()), bounds("minItems", "maxItems")) {
                 bad(format!("length is {outside}"));
             }
             for (index, item) in items.iter().enumerate().filter(|_| schema["items"].is_object()) {
-                walk(&schema["items"], item, &format!("{path}[{index}]"), components, found);
+                walk_schema(&schema["items"], item, &format!("{path}[{index}]"), components, found);
             }
         }
         Value::Null | Value::Bool(_) => {}
@@ -258,7 +266,7 @@ fn walk(schema: &Value, value: &Value, path: &str, components: &Map<String, Valu
 }
 
 /// Where a number lies outside its bounds, in the words of the rules that are checked of a body that can be read.
-fn beyond(number: f64, (low, high): (Option<f64>, Option<f64>)) -> Option<String> {
+fn outside_bounds(number: f64, (low, high): (Option<f64>, Option<f64>)) -> Option<String> {
     match (low, high) {
         (Some(low), _) if number < low => Some(format!("lower than {low}")),
         (_, Some(high)) if number > high => Some(format!("greater than {high}")),
@@ -267,16 +275,22 @@ fn beyond(number: f64, (low, high): (Option<f64>, Option<f64>)) -> Option<String
 }
 
 /// How many there are; a body has far fewer than a double counts.
-fn count(items: impl Iterator) -> f64 {
+fn count_items(items: impl Iterator) -> f64 {
     u32::try_from(items.count()).map_or(f64::INFINITY, f64::from)
 }
 
 /// A choice between shapes: fine if one fits; explained only where it is plain which was meant.
-fn walk_choice(choices: &[Value], value: &Value, path: &str, components: &Map<String, Value>, found: &mut Faults) {
+fn walk_choice(
+    choices: &[Value],
+    value: &Value,
+    path: &str,
+    components: &Map<String, Value>,
+    found: &mut ValidationFaults,
+) {
     let mut reasons = Vec::new();
     for choice in choices {
-        let mut here = Faults::default();
-        walk(choice, value, path, components, &mut here);
+        let mut here = ValidationFaults::default();
+        walk_schema(choice, value, path, components, &mut here);
         if here.kept.is_empty() {
             return;
         }
@@ -295,13 +309,13 @@ fn walk_object(
     fields: &Map<String, Value>,
     path: &str,
     components: &Map<String, Value>,
-    found: &mut Faults,
+    found: &mut ValidationFaults,
 ) {
     let Some(properties) = schema["properties"].as_object() else {
         return;
     };
     let join = |name: &str| {
-        let name = short(name);
+        let name = truncate_name(name);
         if path.is_empty() {
             name.to_owned()
         } else {
@@ -320,7 +334,7 @@ fn walk_object(
     }
     for (name, value) in fields {
         match properties.get(name) {
-            Some(property) => walk(property, value, &join(name), components, found),
+            Some(property) => walk_schema(property, value, &join(name), components, found),
             None if schema["additionalProperties"] == Value::Bool(false) => {
                 found.push(&join(name), || "unknown field".to_owned());
             }
@@ -339,12 +353,12 @@ fn wrong_type(types: &Value, value: &Value) -> Option<String> {
     let fits = allowed.iter().any(|kind| match *kind {
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
-        other => other == kind_of(value),
+        other => other == json_type_name(value),
     });
     (!fits).then(|| allowed.join(" or "))
 }
 
-fn kind_of(value: &Value) -> &'static str {
+fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -370,14 +384,14 @@ mod tests {
     #[garde(allow_unvalidated)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
-    struct Sample {
+    struct SampleBody {
         #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
         world_id: WorldId,
         count: u32,
         #[serde(default)]
         on_busy: OnBusy,
         #[serde(default)]
-        inner: Option<Inner>,
+        inner: Option<NestedSample>,
         /// Its schema says nothing of its form.
         #[serde(default)]
         #[schema(value_type = Option<String>)]
@@ -393,12 +407,12 @@ mod tests {
     #[derive(Debug, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
-    struct Inner {
+    struct NestedSample {
         names: Vec<String>,
     }
 
     fn explain_sample(text: &str) -> Vec<(String, String)> {
-        read::<Sample>(text.as_bytes())
+        read_json::<SampleBody>(text.as_bytes())
             .unwrap_err()
             .errors
             .into_iter()
@@ -407,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_field_is_named_at_once() {
+    fn invalid_fields_are_all_named() {
         let found = explain_sample(
             r#"{"world_id":"Vale!","on_busy":"shout","inner":{"names":["a",5],"extra":1},"colour":"red"}"#,
         );
@@ -459,19 +473,19 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_faults_is_not_answered_with_as_many() {
+    fn error_list_is_capped_for_a_body_full_of_faults() {
         let names = vec!["5"; 1_000].join(",");
         let long = "x".repeat(5_000);
         let text = format!(r#"{{"world_id":"vale","count":1,"{long}":1,"inner":{{"names":[{names}]}}}}"#);
-        let problem = read::<Sample>(text.as_bytes()).unwrap_err();
+        let problem = read_json::<SampleBody>(text.as_bytes()).unwrap_err();
         assert_eq!(problem.errors.len(), 32);
         assert!(problem.detail.ends_with("; and 969 more"), "{}", problem.detail);
         assert!(problem.detail.len() < 4_000, "{}", problem.detail.len());
     }
 
     #[test]
-    fn text_that_is_not_json_is_called_so() {
-        assert_eq!(read::<Sample>(b"{").unwrap_err().code, Code::MalformedJson);
+    fn non_json_text_is_reported_as_such() {
+        assert_eq!(read_json::<SampleBody>(b"{").unwrap_err().code, Code::MalformedJson);
         assert_eq!(
             explain_sample("[]"),
             [("body".to_owned(), "must be object, not array".to_owned())]
@@ -479,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_cannot_say_names_its_field_too() {
+    fn faults_beyond_the_schema_name_their_field_too() {
         let found = explain_sample(r#"{"world_id":"vale","count":1,"session_id":"nobody"}"#);
         assert_eq!(found[0].0, "session_id", "{found:?}");
         assert!(found[0].1.contains("ULID") && found.len() == 1, "{found:?}");
@@ -488,20 +502,20 @@ mod tests {
             "count",
             "a number out of range"
         );
-        let twice = read::<Sample>(br#"{"world_id":"vale","count":1,"count":2}"#).unwrap_err();
+        let twice = read_json::<SampleBody>(br#"{"world_id":"vale","count":1,"count":2}"#).unwrap_err();
         assert_eq!(twice.detail, "body: has a field more than once");
         assert_eq!(explain_sample(r#"["vale",1]"#)[0].1, "must be object, not array");
         for text in [r#"{"world_id":"vale","count":"1"}"#, r#"["vale"]"#, r#""vale""#, "5"] {
-            let told = read::<Sample>(text.as_bytes()).unwrap_err().detail;
+            let told = read_json::<SampleBody>(text.as_bytes()).unwrap_err().detail;
             assert!(!told.contains("struct") && !told.contains("u32"), "{told}");
         }
     }
 
     #[test]
-    fn broken_rules_are_capped_as_well() {
+    fn rule_violations_are_capped_too() {
         let tags = vec!["\"too long\""; 1_000].join(",");
         let text = format!(r#"{{"world_id":"vale","count":1,"tags":[{tags}]}}"#);
-        let problem = read::<Sample>(text.as_bytes()).unwrap_err();
+        let problem = read_json::<SampleBody>(text.as_bytes()).unwrap_err();
         assert_eq!(problem.errors.len(), 32);
         assert!(problem.detail.ends_with("; and 968 more"), "{}", problem.detail);
     }

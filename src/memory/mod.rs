@@ -4,18 +4,18 @@
 //! a store, a model or an actor. It may import `ids` and nothing else of ours.
 
 pub mod agreement;
+pub mod aliases;
 pub mod authored;
 pub mod calibration;
 pub mod claims;
-pub mod confided;
 pub mod fact;
 pub mod keywords;
 pub mod locks;
 pub mod milestones;
-pub mod names;
 pub mod packing;
 pub mod party;
 pub mod pii;
+pub mod private_terms;
 pub mod progress;
 pub mod reconcile;
 pub mod scenario;

@@ -1,11 +1,11 @@
 //! What of the scored memories goes into the prompt: near-duplicates merge, the rest is packed
 //! into token budgets, best first (ALGORITHMS §2).
 
-use super::{scoring::dot, tokens::TokenCounter, trace::CandidateFate};
+use super::{scoring::dot_product, tokens::TokenCounter, trace::CandidateFate};
 
 /// How much may go into the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
+pub struct PackingBudget {
     /// Most items; 8.
     pub top_k: usize,
     /// Most tokens of all items together; 1,200.
@@ -42,7 +42,8 @@ pub struct Packing<'a> {
 pub fn near_duplicates(embeddings: &[&[f32]], threshold: f32) -> Vec<Option<usize>> {
     let mut merged: Vec<Option<usize>> = Vec::with_capacity(embeddings.len());
     for (at, embedding) in embeddings.iter().enumerate() {
-        let into = (0..at).find(|&kept| merged[kept].is_none() && dot(embeddings[kept], embedding) >= threshold);
+        let into =
+            (0..at).find(|&kept| merged[kept].is_none() && dot_product(embeddings[kept], embedding) >= threshold);
         merged.push(into);
     }
     merged
@@ -51,7 +52,12 @@ pub fn near_duplicates(embeddings: &[&[f32]], threshold: f32) -> Vec<Option<usiz
 /// Packs `texts` (best first) greedily: one that does not fit is left out, and smaller ones after it
 /// still get their chance. `separator_tokens` is what joining costs per item.
 #[must_use]
-pub fn pack<'a>(texts: &[&'a str], budget: Budget, separator_tokens: u32, counter: &TokenCounter) -> Packing<'a> {
+pub fn pack_texts<'a>(
+    texts: &[&'a str],
+    budget: PackingBudget,
+    separator_tokens: u32,
+    counter: &TokenCounter,
+) -> Packing<'a> {
     let mut packing = Packing {
         items: Vec::new(),
         fates: Vec::with_capacity(texts.len()),
@@ -63,10 +69,10 @@ pub fn pack<'a>(texts: &[&'a str], budget: Budget, separator_tokens: u32, counte
             continue;
         }
         // Most items fit: then one count is enough.
-        let (mut text, mut tokens) = (whole, counter.count(whole));
+        let (mut text, mut tokens) = (whole, counter.count_tokens(whole));
         if tokens > budget.item_tokens {
-            text = counter.truncate(whole, budget.item_tokens);
-            tokens = counter.count(text);
+            text = counter.truncate_to(whole, budget.item_tokens);
+            tokens = counter.count_tokens(text);
         }
         let cost = tokens.saturating_add(separator_tokens);
         if text.is_empty() || packing.tokens.saturating_add(cost) > budget.total_tokens {
@@ -94,8 +100,8 @@ mod tests {
 
     const COUNTER: TokenCounter = TokenCounter::O200k;
 
-    fn budget(top_k: usize, total_tokens: u32, item_tokens: u32) -> Budget {
-        Budget {
+    fn budget(top_k: usize, total_tokens: u32, item_tokens: u32) -> PackingBudget {
+        PackingBudget {
             top_k,
             total_tokens,
             item_tokens,
@@ -103,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_fit_in_and_the_rest_say_why_not() {
+    fn packing_takes_the_best_and_explains_the_rest() {
         let long = "word ".repeat(100);
         let texts = [
             "The player likes grapes",
@@ -112,9 +118,9 @@ mod tests {
             "short",
             "last",
         ];
-        let first = COUNTER.count(texts[0]);
+        let first = COUNTER.count_tokens(texts[0]);
         // The long one is cut to 40 and does not fit; the next smaller ones do.
-        let packing = pack(&texts, budget(3, first + 20, 40), 1, &COUNTER);
+        let packing = pack_texts(&texts, budget(3, first + 20, 40), 1, &COUNTER);
         assert_eq!(packing.fates, [Used, OverBudget, Used, Used, BeyondTopK]);
         assert_eq!(
             packing.items.iter().map(|item| item.index).collect::<Vec<_>>(),
@@ -124,17 +130,17 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_cut_to_its_own_budget() {
+    fn item_is_cut_to_its_own_budget() {
         let long = "포도를 좋아하는 플레이어 ".repeat(50);
-        let packing = pack(&[&long], budget(8, 1_200, 150), 0, &COUNTER);
+        let packing = pack_texts(&[&long], budget(8, 1_200, 150), 0, &COUNTER);
         let item = packing.items[0];
         assert!(item.cut && item.tokens <= 150 && item.tokens > 140 && long.starts_with(item.text));
     }
 
     #[test]
-    fn nothing_fits_in_nothing() {
+    fn zero_budget_packs_no_item() {
         for budget in [budget(0, 100, 100), budget(8, 0, 100), budget(8, 100, 0)] {
-            let packing = pack(&["a text", "another"], budget, 0, &COUNTER);
+            let packing = pack_texts(&["a text", "another"], budget, 0, &COUNTER);
             assert!(packing.items.is_empty() && packing.fates.len() == 2);
         }
     }
@@ -159,14 +165,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn a_budget_is_never_exceeded(
+        fn budget_is_never_exceeded(
             texts in prop::collection::vec("[a-z가-힣🙂 ]{0,80}", 0..16), top_k in 0_usize..10, total in 0_u32..200,
             item in 0_u32..60, separator in 0_u32..4, exact in any::<bool>(),
         ) {
             let counter = if exact { TokenCounter::Cl100k } else { TokenCounter::Estimated };
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let packing = pack(&texts, budget(top_k, total, item), separator, &counter);
-            let spent: u32 = packing.items.iter().map(|packed| counter.count(packed.text) + separator).sum();
+            let packing = pack_texts(&texts, budget(top_k, total, item), separator, &counter);
+            let spent: u32 = packing.items.iter().map(|packed| counter.count_tokens(packed.text) + separator).sum();
             prop_assert_eq!(spent, packing.tokens);
             prop_assert!(spent <= total && packing.items.len() <= top_k);
             prop_assert!(packing.items.iter().all(|packed| packed.tokens <= item && texts[packed.index].starts_with(packed.text)));

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use super::keywords::{is_hangul, korean_stem, normalise};
+use super::keywords::{is_hangul, korean_stem, normalise_text};
 use crate::ids::PlayerId;
 
 /// The speaker of what people write: nobody in the world said it.
@@ -15,9 +15,9 @@ pub const AUTHOR: &str = "author";
 /// How models call whoever the NPC talks with.
 pub const PLAYER: &str = "player";
 /// Other ways in which they do.
-const WORDS: [&str; 5] = ["player", "the player", "user", "the user", "플레이어"];
+const PLAYER_WORDS: [&str; 5] = ["player", "the player", "user", "the user", "플레이어"];
 /// What makes a word an owner, and how the owner reads in front of it.
-const OWNING: [(&str, &str); 3] = [
+const POSSESSIVE_MARKS: [(&str, &str); 3] = [
     ("'s ", "the player's "),
     ("\u{2019}s ", "the player's "),
     ("의 ", "플레이어의 "),
@@ -25,15 +25,15 @@ const OWNING: [(&str, &str); 3] = [
 
 /// The name under which a player is kept: `player:p7`.
 #[must_use]
-pub fn key_of(player: &PlayerId) -> String {
+pub fn player_key(player: &PlayerId) -> String {
     format!("{PLAYER}:{player}")
 }
 
 /// Whether `name` means the player who is spoken with, whoever that is.
 #[must_use]
-pub fn names_player(name: &str) -> bool {
+pub fn means_player(name: &str) -> bool {
     let name = name.trim().to_lowercase();
-    WORDS.contains(&name.as_str())
+    PLAYER_WORDS.contains(&name.as_str())
 }
 
 /// `name`, with `player` in it, alone or as an owner ("the player's sister"), made the one `player`.
@@ -41,19 +41,19 @@ pub fn names_player(name: &str) -> bool {
 ///
 /// A name that is written like a key already is nobody's: a model repeats what a player types.
 #[must_use]
-pub fn bind(name: &str, player: Option<&PlayerId>) -> String {
-    let key = player.map_or_else(|| PLAYER.to_owned(), key_of);
-    if names_player(name) || name == key {
+pub fn bind_to_player(name: &str, player: Option<&PlayerId>) -> String {
+    let key = player.map_or_else(|| PLAYER.to_owned(), player_key);
+    if means_player(name) || name == key {
         return key;
     }
     let Some(player) = player else {
         return name.to_owned();
     };
-    for (mark, _) in OWNING {
+    for (mark, _) in POSSESSIVE_MARKS {
         if let Some((owner, owned)) = name.split_once(mark)
-            && (names_player(owner) || owner == key)
+            && (means_player(owner) || owner == key)
         {
-            return format!("{}{mark}{}", key_of(player), owned.trim());
+            return format!("{}{mark}{}", player_key(player), owned.trim());
         }
     }
     if name
@@ -67,16 +67,16 @@ pub fn bind(name: &str, player: Option<&PlayerId>) -> String {
 
 /// The id of the player that `name` is, or belongs to.
 #[must_use]
-pub fn owner(name: &str) -> Option<&str> {
+pub fn owner_id(name: &str) -> Option<&str> {
     let rest = name.strip_prefix(PLAYER)?.strip_prefix(':')?;
-    let end = OWNING.iter().filter_map(|(mark, _)| rest.find(mark)).min();
+    let end = POSSESSIVE_MARKS.iter().filter_map(|(mark, _)| rest.find(mark)).min();
     Some(&rest[..end.unwrap_or(rest.len())])
 }
 
 /// Whether `name` is a player: the one kept under a key, or `player` itself.
 #[must_use]
 pub fn is_player(name: &str) -> bool {
-    name == PLAYER || owner(name).is_some_and(|id| id.len() + PLAYER.len() + 1 == name.len())
+    name == PLAYER || owner_id(name).is_some_and(|id| id.len() + PLAYER.len() + 1 == name.len())
 }
 
 /// Under which a subject is compared with others: without case, articles and punctuation, Korean names without particles,
@@ -85,20 +85,23 @@ pub fn is_player(name: &str) -> bool {
 /// `The Lantern Inn` and `lantern inn` have one key, and so have `미라의 동생` and `미라의 동생이`. A player's id stays as it is.
 #[must_use]
 pub fn subject_key(name: &str) -> String {
-    if let Some(id) = owner(name) {
+    if let Some(id) = owner_id(name) {
         let end = PLAYER.len() + 1 + id.len();
         let (player, rest) = name.split_at(end);
-        let mark = OWNING.iter().find_map(|(mark, _)| rest.strip_prefix(mark));
-        return match mark.map(words_key) {
+        let mark = POSSESSIVE_MARKS.iter().find_map(|(mark, _)| rest.strip_prefix(mark));
+        return match mark.map(words_key_of) {
             Some(owned) if !owned.is_empty() => format!("{player}/{owned}"),
             _ => player.to_owned(),
         };
     }
-    let name = normalise(name).replace('\u{2019}', "'");
-    let parts: Vec<String> = OWNING.iter().find_map(|(mark, _)| name.split_once(mark)).map_or_else(
-        || vec![words_key(&name)],
-        |(whose, what)| vec![words_key(whose), words_key(what)],
-    );
+    let name = normalise_text(name).replace('\u{2019}', "'");
+    let parts: Vec<String> = POSSESSIVE_MARKS
+        .iter()
+        .find_map(|(mark, _)| name.split_once(mark))
+        .map_or_else(
+            || vec![words_key_of(&name)],
+            |(whose, what)| vec![words_key_of(whose), words_key_of(what)],
+        );
     let key = parts
         .into_iter()
         .filter(|part| !part.is_empty())
@@ -109,8 +112,8 @@ pub fn subject_key(name: &str) -> String {
 }
 
 /// The words of a name, without articles; the last one without particles, if that is Korean.
-fn words_key(name: &str) -> String {
-    let name = normalise(name);
+fn words_key_of(name: &str) -> String {
+    let name = normalise_text(name);
     let words = name
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());
@@ -130,19 +133,19 @@ fn words_key(name: &str) -> String {
 /// Whether a sentence speaks of the player, as models call whoever the NPC talks with.
 #[must_use]
 pub fn mentions_player(sentence: &str) -> bool {
-    let sentence = normalise(sentence);
+    let sentence = normalise_text(sentence);
     let mut words = sentence.split(|c: char| !c.is_alphanumeric());
     words.any(|word| word == PLAYER || word.starts_with("플레이어"))
 }
 
 /// `name` as a model reads it: `player`, `the player's sister`.
 #[must_use]
-pub fn plain(name: &str) -> Cow<'_, str> {
-    let Some(id) = owner(name) else {
+pub fn plain_name(name: &str) -> Cow<'_, str> {
+    let Some(id) = owner_id(name) else {
         return Cow::Borrowed(name);
     };
     let rest = &name[PLAYER.len() + 1 + id.len()..];
-    OWNING
+    POSSESSIVE_MARKS
         .iter()
         .find_map(|(mark, reads)| Some(Cow::Owned(format!("{reads}{}", rest.strip_prefix(mark)?))))
         .unwrap_or(Cow::Borrowed(PLAYER))
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn players_are_bound_and_read_plain_again() {
+    fn player_references_are_bound_to_an_id_and_read_back_plain() {
         let player: PlayerId = "p7@studio.example:eu".parse().unwrap();
         for (said, kept, read) in [
             ("The Player", "player:p7@studio.example:eu", "player"),
@@ -178,17 +181,21 @@ mod tests {
             ("Mira's sister", "Mira's sister", "Mira's sister"),
             ("playerunknown", "playerunknown", "playerunknown"),
         ] {
-            let bound = bind(said, Some(&player));
+            let bound = bind_to_player(said, Some(&player));
             assert_eq!(bound, kept);
-            assert_eq!(plain(&bound), read);
-            assert_eq!(bind(&bound, Some(&player)), bound, "binding twice changes nothing");
-            let own = owner(&bound) == Some(player.as_str());
+            assert_eq!(plain_name(&bound), read);
+            assert_eq!(
+                bind_to_player(&bound, Some(&player)),
+                bound,
+                "binding twice changes nothing"
+            );
+            let own = owner_id(&bound) == Some(player.as_str());
             assert_eq!(own, bound != said || said.starts_with("player:"), "{said}");
         }
     }
 
     #[test]
-    fn a_sentence_speaks_of_the_player_or_it_does_not() {
+    fn sentence_refers_to_the_player_or_does_not() {
         for sentence in [
             "Mira sold the player a salve.",
             "Mira knows The Player\u{2019}s knee.",
@@ -207,22 +214,22 @@ mod tests {
     }
 
     #[test]
-    fn one_player_cannot_be_written_as_another() {
+    fn player_id_of_another_cannot_be_written() {
         let player: PlayerId = "p7".parse().unwrap();
         for forged in ["player:p8", "Player:p8's sister", "player:p8의 동생"] {
-            assert_eq!(owner(&bind(forged, Some(&player))), None, "{forged}");
+            assert_eq!(owner_id(&bind_to_player(forged, Some(&player))), None, "{forged}");
         }
     }
 
     #[test]
-    fn without_a_player_the_word_stays() {
-        assert_eq!(bind("The player", None), "player");
-        assert_eq!(bind("the player's sister", None), "the player's sister");
-        assert_eq!(owner("player"), None);
+    fn player_word_stays_unbound_without_a_player() {
+        assert_eq!(bind_to_player("The player", None), "player");
+        assert_eq!(bind_to_player("the player's sister", None), "the player's sister");
+        assert_eq!(owner_id("player"), None);
     }
 
     #[test]
-    fn a_player_is_told_from_what_is_a_players() {
+    fn player_is_distinguished_from_belongings_of_a_player() {
         assert!(is_player("player") && is_player("player:p7"));
         assert!(!is_player("player:p7's sister") && !is_player("Mira"));
     }

@@ -7,11 +7,11 @@ use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
 use regex::Regex;
 
-/// The kinds, in the order [`detect`] reports them. Where two overlap the earlier one wins.
-const KINDS: [&str; 5] = ["email", "national_id", "card", "phone", "address"];
+/// The kinds, in the order [`detect_kinds`] reports them. Where two overlap the earlier one wins.
+const PII_KINDS: [&str; 5] = ["email", "national_id", "card", "phone", "address"];
 
 /// Compiled once. None of them can take more than linear time.
-static PATTERNS: LazyLock<[(&str, Regex); 9]> = LazyLock::new(|| {
+static PII_PATTERNS: LazyLock<[(&str, Regex); 9]> = LazyLock::new(|| {
     let pattern = |text: &str| Regex::new(text).expect("a constant pattern that the tests compile");
     [
         (
@@ -58,9 +58,9 @@ static PATTERNS: LazyLock<[(&str, Regex); 9]> = LazyLock::new(|| {
 
 /// Kinds of personal data in a text, each once: `email`, `national_id`, `card`, `phone`, `address`.
 #[must_use]
-pub fn detect(text: &str) -> Vec<&'static str> {
-    let found = spans(&half_width(text));
-    KINDS
+pub fn detect_kinds(text: &str) -> Vec<&'static str> {
+    let found = find_spans(&half_width(text));
+    PII_KINDS
         .into_iter()
         .filter(|kind| found.iter().any(|(_, found)| found == kind))
         .collect()
@@ -68,12 +68,12 @@ pub fn detect(text: &str) -> Vec<&'static str> {
 
 /// The text with every piece of personal data replaced by `[kind]`. A text without any is unchanged.
 #[must_use]
-pub fn mask(text: &str) -> String {
+pub fn mask_pii(text: &str) -> String {
     let mut masked = text.to_owned();
     // What ran into its neighbour stands alone once that one is masked.
     for _ in 0..4 {
         let plain = half_width(&masked).into_owned();
-        let mut found = spans(&plain);
+        let mut found = find_spans(&plain);
         if found.is_empty() {
             break;
         }
@@ -93,19 +93,19 @@ pub fn mask(text: &str) -> String {
 }
 
 /// What was found, without overlaps.
-fn spans(text: &str) -> Vec<(Range<usize>, &'static str)> {
+fn find_spans(text: &str) -> Vec<(Range<usize>, &'static str)> {
     let mut found: Vec<(Range<usize>, &'static str)> = Vec::new();
     // Most lines have neither: the patterns need a digit or an @.
     if !text.contains('@') && !text.contains(|c: char| c.is_ascii_digit()) {
         return found;
     }
-    for (kind, pattern) in &*PATTERNS {
+    for (kind, pattern) in &*PII_PATTERNS {
         for hit in pattern.find_iter(text) {
             let range = hit.range();
             let taken = found
                 .iter()
                 .any(|(other, _)| other.start < range.end && range.start < other.end);
-            if !taken && (*kind == "email" || stands_alone(text, &range)) && holds(kind, hit.as_str()) {
+            if !taken && (*kind == "email" || stands_alone(text, &range)) && is_valid_match(kind, hit.as_str()) {
                 found.push((range, kind));
             }
         }
@@ -124,12 +124,14 @@ fn stands_alone(text: &str, range: &Range<usize>) -> bool {
         && !digits_go_on
 }
 
-fn holds(kind: &str, found: &str) -> bool {
+fn is_valid_match(kind: &str, found: &str) -> bool {
     let digits: Vec<u32> = found.chars().filter_map(|c| c.to_digit(10)).collect();
     match kind {
-        "card" => (13..=19).contains(&digits.len()) && luhn(&digits) && digits.iter().any(|digit| *digit != digits[0]),
-        "national_id" if digits.len() == 13 => resident_number(&digits, found.len() > 13),
-        "national_id" => social_security_number(&digits),
+        "card" => {
+            (13..=19).contains(&digits.len()) && passes_luhn(&digits) && digits.iter().any(|digit| *digit != digits[0])
+        }
+        "national_id" if digits.len() == 13 => is_resident_number(&digits, found.len() > 13),
+        "national_id" => is_social_security_number(&digits),
         "phone" => (8..=15).contains(&digits.len()),
         // "3 miles down the road" is none.
         "address" => !found.to_lowercase().split_whitespace().any(|word| {
@@ -157,7 +159,7 @@ fn holds(kind: &str, found: &str) -> bool {
     }
 }
 
-fn luhn(digits: &[u32]) -> bool {
+fn passes_luhn(digits: &[u32]) -> bool {
     let sum: u32 = digits
         .iter()
         .rev()
@@ -173,7 +175,7 @@ fn luhn(digits: &[u32]) -> bool {
 
 /// A birth date and a century digit; run together also the check digit, which numbers given out
 /// since late 2020 no longer have.
-fn resident_number(digits: &[u32], separated: bool) -> bool {
+fn is_resident_number(digits: &[u32], separated: bool) -> bool {
     let month = digits[2] * 10 + digits[3];
     let day = digits[4] * 10 + digits[5];
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
@@ -188,7 +190,7 @@ fn resident_number(digits: &[u32], separated: bool) -> bool {
     separated || (11 - sum % 11) % 10 == digits[12]
 }
 
-fn social_security_number(digits: &[u32]) -> bool {
+fn is_social_security_number(digits: &[u32]) -> bool {
     let number = |range: Range<usize>| digits[range].iter().fold(0, |number, digit| number * 10 + digit);
     let area = number(0..3);
     area != 0 && area != 666 && area < 900 && number(3..5) != 0 && number(5..9) != 0
@@ -211,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_in_both_languages() {
+    fn pii_of_all_kinds_is_masked_in_both_languages() {
         for (text, kind, masked) in [
             (
                 "write to anna.b+1@mail.example.com, please",
@@ -249,20 +251,20 @@ mod tests {
             ("1600 Pennsylvania Ave. is mine", "address", "[address] is mine"),
             ("send it to P.O. Box 1234", "address", "send it to [address]"),
         ] {
-            assert_eq!(detect(text), [kind], "{text}");
-            assert_eq!(mask(text), masked, "{text}");
+            assert_eq!(detect_kinds(text), [kind], "{text}");
+            assert_eq!(mask_pii(text), masked, "{text}");
         }
     }
 
     #[test]
-    fn a_run_together_resident_number_needs_its_check_digit() {
+    fn resident_number_without_separator_needs_its_check_digit() {
         // 2·9+3·0+4·0+5·1+6·0+7·1+8·1+9·2+2·3+3·4+4·5+5·6 = 124; (11 - 124 % 11) % 10 = 8
-        assert_eq!(detect("9001011234568"), ["national_id"]);
-        assert_eq!(detect("9001011234567"), Vec::<&str>::new());
+        assert_eq!(detect_kinds("9001011234568"), ["national_id"]);
+        assert_eq!(detect_kinds("9001011234567"), Vec::<&str>::new());
     }
 
     #[test]
-    fn what_only_looks_like_it() {
+    fn pii_lookalikes_are_not_masked() {
         for text in [
             "I like grapes",
             "나는 포도를 좋아해",
@@ -278,20 +280,20 @@ mod tests {
             "version 1.2.3-4567",
             "order 20240501123456789012",
         ] {
-            assert_eq!(detect(text), Vec::<&str>::new(), "{text}");
-            assert_eq!(mask(text), text);
+            assert_eq!(detect_kinds(text), Vec::<&str>::new(), "{text}");
+            assert_eq!(mask_pii(text), text);
         }
     }
 
     #[test]
-    fn several_at_once() {
+    fn pii_of_many_kinds_is_masked_in_one_text() {
         let text = "a@b.io, 010-1234-5678, a@b.io";
-        assert_eq!(detect(text), ["email", "phone"]);
-        assert_eq!(mask(text), "[email], [phone], [email]");
+        assert_eq!(detect_kinds(text), ["email", "phone"]);
+        assert_eq!(mask_pii(text), "[email], [phone], [email]");
     }
 
     #[test]
-    fn a_masked_text_has_nothing_left() {
+    fn masked_text_contains_no_pii() {
         use proptest::prelude::*;
         let piece = prop::sample::select(vec![
             "a@b.io",
@@ -308,8 +310,8 @@ mod tests {
             "x",
         ]);
         proptest!(|(pieces in prop::collection::vec(piece, 0..8), noise in "\\PC{0,40}")| {
-            let masked = mask(&format!("{} {noise}", pieces.concat()));
-            prop_assert_eq!(detect(&masked), Vec::<&str>::new(), "{}", masked);
+            let masked = mask_pii(&format!("{} {noise}", pieces.concat()));
+            prop_assert_eq!(detect_kinds(&masked), Vec::<&str>::new(), "{}", masked);
         });
     }
 }

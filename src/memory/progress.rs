@@ -9,24 +9,24 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::milestones::{self, Milestones, Reached};
+use super::milestones::{self, Milestones, PlayerMilestones};
 use crate::ids::{NpcId, PlayerId};
 
-/// 0 to [`Progress::MOST`]; 0 is where everybody begins.
+/// 0 to 1,000,000 (`Progress::MAX`); 0 is where everybody begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "u32", into = "u32")]
 #[schema(value_type = u32, minimum = 0, maximum = 1_000_000)]
 pub struct Progress(u32);
 
 impl Progress {
-    pub const MOST: u32 = 1_000_000;
+    pub const MAX: u32 = 1_000_000;
     /// Where everybody begins.
     pub const NONE: Self = Self(0);
 
     /// `None`: more than there is.
     #[must_use]
     pub const fn new(value: u32) -> Option<Self> {
-        if value <= Self::MOST { Some(Self(value)) } else { None }
+        if value <= Self::MAX { Some(Self(value)) } else { None }
     }
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -37,7 +37,7 @@ impl Progress {
 impl TryFrom<u32> for Progress {
     type Error = String;
     fn try_from(value: u32) -> Result<Self, String> {
-        Self::new(value).ok_or_else(|| format!("progress is 0 to {}, not {value}", Self::MOST))
+        Self::new(value).ok_or_else(|| format!("progress is 0 to {}, not {value}", Self::MAX))
     }
 }
 
@@ -76,27 +76,27 @@ pub enum UnlockWhen {
 
 /// An NPC as rules and the state of the world name it.
 #[derive(Debug, Clone)]
-pub struct Whom<'a> {
+pub struct NpcNames<'a> {
     id: &'a NpcId,
     /// As names are compared.
     name: String,
 }
 
-impl<'a> Whom<'a> {
+impl<'a> NpcNames<'a> {
     #[must_use]
     pub fn new(id: &'a NpcId, name: &str) -> Self {
-        let name = milestones::named(name);
+        let name = milestones::normalised_name(name);
         Self { id, name }
     }
     /// Whether the state of the world means it by `name`, as names are compared.
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(super) fn is_named(&self, name: &str) -> bool {
         name == self.name || name == self.id.as_str()
     }
 }
 
 /// Where a player stands with an NPC, and since when.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ProgressState {
     /// What it was raised to by what still counts, each with the moment.
     raised: Vec<(Progress, DateTime<Utc>)>,
     set: Progress,
@@ -105,29 +105,36 @@ pub struct Standing {
 /// Where `player` stands with an NPC: the most of what the backend set last, and of the rules whose condition was
 /// met by what stands. Without a player there is no progress.
 #[must_use]
-pub fn standing(milestones: &Milestones, rules: &[UnlockRule], npc: &Whom<'_>, player: Option<&PlayerId>) -> Standing {
+pub fn progress_state(
+    milestones: &Milestones,
+    rules: &[UnlockRule],
+    npc: &NpcNames<'_>,
+    player: Option<&PlayerId>,
+) -> ProgressState {
     player
-        .and_then(|player| milestones.of(player))
-        .map_or_else(Standing::default, |reached| of_what_was_reached(reached, rules, npc))
+        .and_then(|player| milestones.of_player(player))
+        .map_or_else(ProgressState::default, |reached| {
+            state_from_milestones(reached, rules, npc)
+        })
 }
 
-fn of_what_was_reached(reached: &Reached, rules: &[UnlockRule], npc: &Whom<'_>) -> Standing {
+fn state_from_milestones(reached: &PlayerMilestones, rules: &[UnlockRule], npc: &NpcNames<'_>) -> ProgressState {
     let of_rules = rules.iter().filter(|rule| rule.npc == *npc.id).filter_map(|rule| {
-        let at = reached.first(&rule.when, npc)?;
+        let at = reached.first_reached_at(&rule.when, npc)?;
         Some((rule.progress, at))
     });
-    let mut raised: Vec<_> = reached.set(npc.id).chain(of_rules).collect();
+    let mut raised: Vec<_> = reached.backend_progress(npc.id).chain(of_rules).collect();
     raised.retain(|(progress, _)| *progress > Progress::NONE);
     // Whichever order rules are written in, it is the same.
     raised.sort_unstable_by_key(|&(progress, at)| (Reverse(progress), at));
-    let set = reached.set(npc.id).map(|(progress, _)| progress).max();
-    Standing {
+    let set = reached.backend_progress(npc.id).map(|(progress, _)| progress).max();
+    ProgressState {
         raised,
         set: set.unwrap_or_default(),
     }
 }
 
-impl Standing {
+impl ProgressState {
     /// The player's progress.
     #[must_use]
     pub fn progress(&self) -> Progress {
@@ -135,13 +142,13 @@ impl Standing {
     }
     /// What the backend set last; 0: nothing.
     #[must_use]
-    pub fn set(&self) -> Progress {
+    pub fn backend_progress(&self) -> Progress {
         self.set
     }
     /// Since when something that still counts has been enough for what needs `required`; `None`: it is locked, or has
     /// been open from the beginning.
     #[must_use]
-    pub fn since(&self, required: Progress) -> Option<DateTime<Utc>> {
+    pub fn enough_since(&self, required: Progress) -> Option<DateTime<Utc>> {
         if required == Progress::NONE {
             return None;
         }
@@ -150,7 +157,7 @@ impl Standing {
     }
     /// Whether anything may have been unlocked after `moment`.
     #[must_use]
-    pub fn rose_after(&self, moment: DateTime<Utc>) -> bool {
+    pub fn may_have_risen_after(&self, moment: DateTime<Utc>) -> bool {
         self.raised.iter().any(|(_, at)| *at >= moment)
     }
 }
@@ -161,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::state::{StateChange, WorldState, fold};
+    use crate::memory::state::{StateChange, WorldState, fold_changes};
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(seconds, 0).unwrap()
@@ -204,16 +211,16 @@ mod tests {
     fn item(name: &str) -> UnlockWhen {
         UnlockWhen::Item { item: name.to_owned() }
     }
-    fn of(state: &WorldState, rules: &[UnlockRule]) -> Standing {
+    fn of(state: &WorldState, rules: &[UnlockRule]) -> ProgressState {
         let (id, player) = (mira(), "p7".parse().unwrap());
-        standing(&state.milestones, rules, &Whom::new(&id, "Mira"), Some(&player))
+        progress_state(&state.milestones, rules, &NpcNames::new(&id, "Mira"), Some(&player))
     }
     fn folded(changes: &[(i64, StateChange)]) -> WorldState {
-        fold(changes.iter().map(|(second, change)| (change, at(*second))))
+        fold_changes(changes.iter().map(|(second, change)| (change, at(*second))))
     }
 
     #[test]
-    fn rules_raise_it_once_something_happened_and_while_that_stands() {
+    fn progress_rules_apply_only_while_their_event_stands() {
         let rules = [
             rule(1, item("Silver Key")),
             rule(
@@ -259,7 +266,9 @@ mod tests {
             );
         }
         let whole = of(&folded(&changes), &rules);
-        let since: Vec<_> = [0, 1, 2, 3, 4, 5].map(|value| whole.since(progress(value))).into();
+        let since: Vec<_> = [0, 1, 2, 3, 4, 5]
+            .map(|value| whole.enough_since(progress(value)))
+            .into();
         assert_eq!(since, [None, Some(at(1)), Some(at(3)), Some(at(5)), Some(at(5)), None]);
         // What was strong enough once counts, though it has faded; what was unsaid does not.
         changes.push((7, trusts(-40)));
@@ -269,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn others_and_other_players_raise_nothing() {
+    fn progress_is_not_raised_by_npcs_or_other_players() {
         let rules = [rule(1, item("key")), rule(2, UnlockWhen::Met { met: "Bram".into() })];
         let of_another = StateChange::ItemGained {
             who: "player:p8".into(),
@@ -291,30 +300,33 @@ mod tests {
             count: 0,
         };
         let state = folded(&[(1, of_another), (2, of_an_npc), (3, a_sister), (4, nothing)]);
-        assert_eq!(of(&state, &rules), Standing::default());
+        assert_eq!(of(&state, &rules), ProgressState::default());
         let id = mira();
-        let npc = Whom::new(&id, "Mira");
+        let npc = NpcNames::new(&id, "Mira");
         assert_eq!(
-            standing(&folded(&[(1, sets(5))]).milestones, &rules, &npc, None).progress(),
+            progress_state(&folded(&[(1, sets(5))]).milestones, &rules, &npc, None).progress(),
             Progress::NONE
         );
     }
 
     #[test]
-    fn what_the_backend_set_last_counts_and_since_when_it_was_enough() {
+    fn progress_last_set_by_the_backend_counts_from_its_moment() {
         let state = folded(&[(1, sets(5)), (2, sets(2)), (3, sets(4)), (4, sets(4))]);
         let backend = of(&state, &[]);
-        assert_eq!((backend.progress(), backend.set()), (progress(4), progress(4)));
-        let since = [1, 2, 3, 4, 5].map(|value| backend.since(progress(value)));
+        assert_eq!(
+            (backend.progress(), backend.backend_progress()),
+            (progress(4), progress(4))
+        );
+        let since = [1, 2, 3, 4, 5].map(|value| backend.enough_since(progress(value)));
         assert_eq!(since, [Some(at(1)), Some(at(1)), Some(at(3)), Some(at(3)), None]);
         let with_a_rule = folded(&[(1, sets(5)), (2, sets(2)), (3, gained("key"))]);
         let both = of(&with_a_rule, &[rule(3, item("key"))]);
-        assert_eq!((both.progress(), both.set()), (progress(3), progress(2)));
-        assert!(both.rose_after(at(3)) && !both.rose_after(at(4)));
+        assert_eq!((both.progress(), both.backend_progress()), (progress(3), progress(2)));
+        assert!(both.may_have_risen_after(at(3)) && !both.may_have_risen_after(at(4)));
     }
 
     #[test]
-    fn a_rule_is_written_as_people_write_it() {
+    fn progress_rule_is_written_naturally() {
         for (text, when) in [
             (r#"{"item":"silver key"}"#, item("silver key")),
             (
@@ -384,7 +396,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_most_of_what_stands_whatever_was_lifted(
+        fn progress_is_the_highest_of_the_standing_events(
             all in prop::collection::vec((happening(), any::<bool>()), 0..30), rules in rules(),
         ) {
             let numbered = (0..).zip(&all);
@@ -402,12 +414,12 @@ mod tests {
                     (0..=last).find(|moment| enough && plainly(&done, std::slice::from_ref(rule), *moment) >= required)
                 };
                 let expected = rules.iter().filter_map(met).chain(of_backend).min().map(at);
-                prop_assert_eq!(now.since(progress(required)), expected, "{} of {:?}", required, stands);
+                prop_assert_eq!(now.enough_since(progress(required)), expected, "{} of {:?}", required, stands);
             }
         }
 
         #[test]
-        fn the_order_of_rules_does_not_matter(all in prop::collection::vec(happening(), 0..20), rules in rules()) {
+        fn progress_does_not_depend_on_the_order_of_rules(all in prop::collection::vec(happening(), 0..20), rules in rules()) {
             let changes: Vec<_> = (0..).zip(all).collect();
             let state = folded(&changes);
             let mut turned = rules.clone();

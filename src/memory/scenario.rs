@@ -17,13 +17,13 @@ use super::{
 use crate::ids::{NpcId, ScenarioId, WorldId};
 
 /// Characters of a title, and of what is told.
-pub const TITLE_CHARS: usize = 200;
-pub const CONTENT_CHARS: usize = 4_000;
+pub const MAX_TITLE_CHARS: usize = 200;
+pub const MAX_CONTENT_CHARS: usize = 4_000;
 /// Keywords, and synonyms; each of at most this many characters.
-pub const WORDS: usize = 32;
-pub const WORD_CHARS: usize = 64;
+pub const MAX_KEYWORDS: usize = 32;
+pub const MAX_KEYWORD_CHARS: usize = 64;
 /// Scenarios of one NPC.
-pub const MOST_OF_ONE_NPC: u32 = 500;
+pub const MAX_SCENARIOS_PER_NPC: u32 = 500;
 
 /// What an NPC remembers of its own past, as its author writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,23 +46,23 @@ pub struct Scenario {
 impl Scenario {
     /// Whether it is locked for a player who has not come anywhere.
     #[must_use]
-    pub fn takes_progress(&self) -> bool {
+    pub fn needs_progress(&self) -> bool {
         self.required_progress.get() > 0
     }
     /// What its vector is made of.
     #[must_use]
     pub fn embedded_text(&self) -> String {
-        embedded_text(&self.whole(), &self.words())
+        embedded_text(&self.title_and_content(), &self.keywords_and_synonyms())
     }
     /// The words by which it is found.
     #[must_use]
-    pub fn terms(&self) -> TermWeights {
-        keywords::document_terms(&self.whole(), &self.words())
+    pub fn keyword_terms(&self) -> TermWeights {
+        keywords::document_terms(&self.title_and_content(), &self.keywords_and_synonyms())
     }
-    fn whole(&self) -> String {
+    fn title_and_content(&self) -> String {
         format!("{}. {}", self.title, self.content)
     }
-    fn words(&self) -> Vec<String> {
+    fn keywords_and_synonyms(&self) -> Vec<String> {
         self.keywords.iter().chain(&self.synonyms).cloned().collect()
     }
 }
@@ -82,12 +82,12 @@ pub struct ScenarioScore {
 /// Scores a scenario for a line: the two factors of recall that are about the words. One that cannot be compared
 /// by its vector (`cosine` is `None`) is scored by keywords alone.
 #[must_use]
-pub fn score(calibration: &Calibration, cosine: Option<f32>, keyword: f64) -> ScenarioScore {
+pub fn score_scenario(calibration: &Calibration, cosine: Option<f32>, keyword: f64) -> ScenarioScore {
     let weights = RecallWeights::FOUR_FACTOR;
     let whole = weights.relevance + weights.keyword;
     let cosine = cosine.filter(|cosine| cosine.is_finite());
     let share = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
-    let relevance = cosine.map_or(0.0, |cosine| share(calibration.relevance(cosine.clamp(-1.0, 1.0))));
+    let relevance = cosine.map_or(0.0, |cosine| share(calibration.relevance_of(cosine.clamp(-1.0, 1.0))));
     let keyword = share(keyword);
     ScenarioScore {
         relevance,
@@ -99,7 +99,7 @@ pub fn score(calibration: &Calibration, cosine: Option<f32>, keyword: f64) -> Sc
 
 /// The order in which scenarios come: where a line points back at what was unlocked or told lately, that first and
 /// the latest of it before; then the better score; of equal ones by id. A total order.
-pub fn best_first(points: bool, scored: &mut [(ScenarioScore, Option<DateTime<Utc>>, &ScenarioId, usize)]) {
+pub fn sort_best_first(points: bool, scored: &mut [(ScenarioScore, Option<DateTime<Utc>>, &ScenarioId, usize)]) {
     scored.sort_by(|a, b| {
         let key = |recent: Option<DateTime<Utc>>| points.then_some(Reverse(recent));
         key(a.1)
@@ -117,18 +117,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_factors_are_those_of_recall() {
-        let parts = score(&Calibration::IDENTITY, Some(0.8), 0.5);
-        let relevance = Calibration::IDENTITY.relevance(0.8);
+    fn scenario_score_uses_the_weights_of_recall() {
+        let parts = score_scenario(&Calibration::IDENTITY, Some(0.8), 0.5);
+        let relevance = Calibration::IDENTITY.relevance_of(0.8);
         assert!((parts.total - (0.5 * relevance + 0.2 * 0.5) / 0.7).abs() < 1e-6);
-        let words = score(&Calibration::IDENTITY, None, 1.0);
+        let words = score_scenario(&Calibration::IDENTITY, None, 1.0);
         assert!((words.total - 0.2 / 0.7).abs() < 1e-9 && words.relevance == 0.0);
-        let both = score(&Calibration::IDENTITY, Some(1.0), 1.0);
+        let both = score_scenario(&Calibration::IDENTITY, Some(1.0), 1.0);
         assert!((both.total - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn a_scenario_is_found_by_every_word_it_has() {
+    fn scenario_is_found_by_each_of_its_words() {
         let scenario = Scenario {
             world: "vale".parse().unwrap(),
             npc: "mira".parse().unwrap(),
@@ -141,21 +141,21 @@ mod tests {
             version: 1,
             updated_at: DateTime::UNIX_EPOCH,
         };
-        let terms = scenario.terms();
+        let terms = scenario.keyword_terms();
         for line in ["that cellar?", "your brother", "what sorrow", "우물에 대해 말해 줘"] {
             assert!(
-                keywords::coverage(&keywords::query_terms(line), &terms) > 0.15,
+                keywords::query_coverage(&keywords::query_terms(line), &terms) > 0.15,
                 "{line}"
             );
         }
-        assert!(keywords::coverage(&keywords::query_terms("Do you like grapes?"), &terms) < 0.01);
+        assert!(keywords::query_coverage(&keywords::query_terms("Do you like grapes?"), &terms) < 0.01);
         for part in ["The dry cellar", "Her brother", "sorrow", "우물"] {
             assert!(scenario.embedded_text().contains(part), "{part}");
         }
     }
 
     #[test]
-    fn what_is_pointed_at_comes_first_and_the_latest_of_it_before() {
+    fn scenarios_referred_to_come_first_and_the_latest_of_them_last() {
         let ids: Vec<ScenarioId> = ["a", "b", "c", "d"].map(|id| id.parse().unwrap()).into();
         let of = |total| ScenarioScore {
             total,
@@ -171,16 +171,16 @@ mod tests {
         let order = |scored: &[(ScenarioScore, Option<DateTime<Utc>>, &ScenarioId, usize)]| {
             scored.iter().map(|entry| entry.3).collect::<Vec<_>>()
         };
-        best_first(true, &mut scored);
+        sort_best_first(true, &mut scored);
         assert_eq!(order(&scored), [2, 1, 0, 3]);
-        best_first(false, &mut scored);
+        sort_best_first(false, &mut scored);
         assert_eq!(order(&scored), [0, 3, 2, 1]);
     }
 
     proptest! {
         #[test]
-        fn a_score_is_in_bounds(cosine in prop::option::of(any::<f32>()), keyword in any::<f64>()) {
-            let parts = score(&Calibration::IDENTITY, cosine, keyword);
+        fn scenario_score_is_bounded(cosine in prop::option::of(any::<f32>()), keyword in any::<f64>()) {
+            let parts = score_scenario(&Calibration::IDENTITY, cosine, keyword);
             for part in [parts.relevance, parts.keyword, parts.total] {
                 prop_assert!((0.0..=1.0).contains(&part));
             }

@@ -82,9 +82,9 @@ impl RecallWeights {
 /// Scores one confirmed fact for one query. Every part is in [0, 1]; what is not a number counts as 0.
 ///
 /// `age_days` below 0 (a fact dated ahead of an as-of query) counts as 0; `keyword` is a
-/// [`coverage`](super::keywords::coverage).
+/// [`query_coverage`](super::keywords::query_coverage).
 #[must_use]
-pub fn score(
+pub fn score_fact(
     weights: &RecallWeights,
     calibration: &Calibration,
     cosine: f32,
@@ -98,11 +98,11 @@ pub fn score(
     } else {
         0.0
     };
-    let recency = share((-lambda_per_day.max(0.0) * age_days.max(0.0)).exp());
+    let recency = clamp_to_unit((-lambda_per_day.max(0.0) * age_days.max(0.0)).exp());
     let importance = f64::from(importance.get()) / 10.0;
-    let relevance = share(calibration.relevance(cosine));
-    let keyword = share(keyword);
-    let total = share(
+    let relevance = clamp_to_unit(calibration.relevance_of(cosine));
+    let keyword = clamp_to_unit(keyword);
+    let total = clamp_to_unit(
         weights.recency * recency
             + weights.importance * importance
             + weights.relevance * relevance
@@ -119,13 +119,13 @@ pub fn score(
 }
 
 /// Into [0, 1]; NaN is 0.
-fn share(value: f64) -> f64 {
+fn clamp_to_unit(value: f64) -> f64 {
     if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) }
 }
 
 /// Better scores first; of equal ones the newer, then the smaller id. A total order.
 #[must_use]
-pub fn best_first(a: (f64, DateTime<Utc>, FactId), b: (f64, DateTime<Utc>, FactId)) -> Ordering {
+pub fn compare_best_first(a: (f64, DateTime<Utc>, FactId), b: (f64, DateTime<Utc>, FactId)) -> Ordering {
     b.0.total_cmp(&a.0)
         .then_with(|| b.1.cmp(&a.1))
         .then_with(|| a.2.cmp(&b.2))
@@ -136,14 +136,14 @@ pub fn best_first(a: (f64, DateTime<Utc>, FactId), b: (f64, DateTime<Utc>, FactI
 /// `candidates` are (score in [0, 1], unit vector), best first; `lambda` in [0, 1] is the share of
 /// the score against dissimilarity: 1 keeps the order. Returns positions in `candidates`, all of them.
 #[must_use]
-pub fn diversify(candidates: &[(f64, &[f32])], lambda: f64) -> Vec<usize> {
-    let lambda = share(lambda);
+pub fn diversify_order(candidates: &[(f64, &[f32])], lambda: f64) -> Vec<usize> {
+    let lambda = clamp_to_unit(lambda);
     let mut left: Vec<usize> = (0..candidates.len()).collect();
     // Similarity of each candidate to the nearest one picked so far.
     let mut nearest = vec![0.0_f64; candidates.len()];
     let mut order = Vec::with_capacity(candidates.len());
     while !left.is_empty() {
-        let value = |at: usize| lambda * share(candidates[at].0) - (1.0 - lambda) * nearest[at];
+        let value = |at: usize| lambda * clamp_to_unit(candidates[at].0) - (1.0 - lambda) * nearest[at];
         let mut best = 0;
         for at in 1..left.len() {
             if value(left[at]) > value(left[best]) {
@@ -153,7 +153,10 @@ pub fn diversify(candidates: &[(f64, &[f32])], lambda: f64) -> Vec<usize> {
         let pick = left.remove(best);
         order.push(pick);
         for &at in &left {
-            nearest[at] = nearest[at].max(share(f64::from(dot(candidates[at].1, candidates[pick].1))));
+            nearest[at] = nearest[at].max(clamp_to_unit(f64::from(dot_product(
+                candidates[at].1,
+                candidates[pick].1,
+            ))));
         }
     }
     order
@@ -161,7 +164,7 @@ pub fn diversify(candidates: &[(f64, &[f32])], lambda: f64) -> Vec<usize> {
 
 /// The cosine of two unit vectors; 0 for vectors of different length.
 #[must_use]
-pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub fn dot_product(a: &[f32], b: &[f32]) -> f32 {
     const LANES: usize = 8;
     if a.len() != b.len() {
         return 0.0;
@@ -192,7 +195,7 @@ mod tests {
         DateTime::from_timestamp(seconds, 0).unwrap_or_default()
     }
     fn importance() -> impl Strategy<Value = Importance> {
-        (1_u8..=10).prop_map(|value| Importance::clamped(f64::from(value)))
+        (1_u8..=10).prop_map(|value| Importance::from_clamped(f64::from(value)))
     }
     fn weights() -> impl Strategy<Value = RecallWeights> {
         [0.001_f64..1.0, 0.0..1.0, 0.0..1.0, 0.0..1.0].prop_map(|[recency, importance, relevance, keyword]| {
@@ -207,31 +210,31 @@ mod tests {
     }
 
     #[test]
-    fn the_formula_of_the_documentation() {
-        let parts = score(
+    fn score_follows_the_documented_formula() {
+        let parts = score_fact(
             &RecallWeights::FOUR_FACTOR,
             &Calibration::IDENTITY,
             0.8,
             0.5,
-            Importance::clamped(7.0),
+            Importance::from_clamped(7.0),
             100.0,
             0.002,
         );
         let recency = (-0.2_f64).exp();
         assert!((parts.recency - recency).abs() < 1e-9);
-        let relevance = Calibration::IDENTITY.relevance(0.8);
+        let relevance = Calibration::IDENTITY.relevance_of(0.8);
         assert!((parts.total - (0.15 * recency + 0.15 * 0.7 + 0.5 * relevance + 0.2 * 0.5)).abs() < 1e-6);
     }
 
     #[test]
-    fn relevance_is_calibrated_before_it_is_weighed() {
+    fn relevance_is_calibrated_before_weighting() {
         let e5 = Calibration {
             floor: 0.84,
             ceiling: 0.92,
             ..Calibration::IDENTITY
         };
         let of = |cosine| {
-            score(
+            score_fact(
                 &RecallWeights::FOUR_FACTOR,
                 &e5,
                 cosine,
@@ -255,7 +258,7 @@ mod tests {
             (9.0, 9.0, f64::MAX, 10.0),
             (0.0, 0.0, f64::INFINITY, 0.0),
         ] {
-            let parts = score(
+            let parts = score_fact(
                 &RecallWeights::FOUR_FACTOR,
                 &Calibration::IDENTITY,
                 cosine,
@@ -278,9 +281,9 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_dated_ahead_counts_as_new() {
+    fn fact_dated_ahead_counts_as_new() {
         let of = |age| {
-            score(
+            score_fact(
                 &RecallWeights::RAG,
                 &Calibration::IDENTITY,
                 0.5,
@@ -294,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_scores_go_by_time_and_then_by_id() {
+    fn equal_scores_are_ordered_by_time_and_then_by_id() {
         let mut all = [
             (0.5, at(1), id(2)),
             (0.9, at(0), id(9)),
             (0.5, at(2), id(3)),
             (0.5, at(1), id(1)),
         ];
-        all.sort_by(|a, b| best_first(*a, *b));
+        all.sort_by(|a, b| compare_best_first(*a, *b));
         assert_eq!(
             all.iter().map(|entry| entry.2).collect::<Vec<_>>(),
             [id(9), id(3), id(1), id(2)]
@@ -309,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_checked() {
+    fn weights_are_validated() {
         assert_eq!(RecallWeights::FOUR_FACTOR.validate(), Ok(()));
         assert_eq!(RecallWeights::RAG.validate(), Ok(()));
         for wrong in [
@@ -332,33 +335,33 @@ mod tests {
     }
 
     #[test]
-    fn a_dot_product_is_one_at_any_length() {
+    fn dot_product_is_one_at_any_length() {
         for len in [0, 1, 7, 8, 9, 384] {
             let (a, b) = (vec![0.5_f32; len], vec![2.0_f32; len]);
             assert!(
-                (f64::from(dot(&a, &b)) - f64::from(u16::try_from(len).unwrap_or(0))).abs() < 1e-6,
+                (f64::from(dot_product(&a, &b)) - f64::from(u16::try_from(len).unwrap_or(0))).abs() < 1e-6,
                 "{len}"
             );
         }
-        assert!(dot(&[1.0], &[1.0, 0.0]).abs() < f32::EPSILON);
+        assert!(dot_product(&[1.0], &[1.0, 0.0]).abs() < f32::EPSILON);
     }
 
     #[test]
-    fn diversity_puts_a_near_copy_behind_something_new() {
+    fn diversity_ranks_a_near_copy_behind_a_new_fact() {
         let (a, copy, new) = ([1.0_f32, 0.0], [0.999_f32, 0.045], [0.0_f32, 1.0]);
         let candidates: [(f64, &[f32]); 3] = [(0.9, &a), (0.88, &copy), (0.6, &new)];
-        assert_eq!(diversify(&candidates, 1.0), [0, 1, 2]);
-        assert_eq!(diversify(&candidates, 0.5), [0, 2, 1]);
-        assert_eq!(diversify(&[], 0.5), Vec::<usize>::new());
+        assert_eq!(diversify_order(&candidates, 1.0), [0, 1, 2]);
+        assert_eq!(diversify_order(&candidates, 0.5), [0, 2, 1]);
+        assert_eq!(diversify_order(&[], 0.5), Vec::<usize>::new());
     }
 
     proptest! {
         #[test]
-        fn the_total_is_in_bounds_and_rises_with_each_factor(
+        fn total_score_is_bounded_and_rises_with_each_factor(
             weights in weights(), cosine in -1.0_f32..1.0, keyword in 0.0_f64..1.0, importance in importance(),
             age in 0.0_f64..4_000.0, lambda in 0.0_f64..10.0,
         ) {
-            let of = |cosine, keyword, age| score(&weights, &Calibration::IDENTITY, cosine, keyword, importance, age, lambda);
+            let of = |cosine, keyword, age| score_fact(&weights, &Calibration::IDENTITY, cosine, keyword, importance, age, lambda);
             let parts = of(cosine, keyword, age);
             prop_assert!((0.0..=1.0).contains(&parts.total));
             let nearer = of((cosine + 0.1).min(1.0), keyword, age);
@@ -368,20 +371,20 @@ mod tests {
         }
 
         #[test]
-        fn the_order_is_total(entries in prop::collection::vec((prop::sample::select(vec![0.0, 0.5, f64::NAN, 1.0]), 0_i64..3, 0_u128..4), 0..20)) {
+        fn score_order_is_total(entries in prop::collection::vec((prop::sample::select(vec![0.0, 0.5, f64::NAN, 1.0]), 0_i64..3, 0_u128..4), 0..20)) {
             let mut once: Vec<_> = entries.iter().map(|&(score, time, n)| (score, at(time), id(n))).collect();
             let mut again: Vec<_> = once.iter().rev().copied().collect();
-            once.sort_by(|a, b| best_first(*a, *b));
-            again.sort_by(|a, b| best_first(*a, *b));
+            once.sort_by(|a, b| compare_best_first(*a, *b));
+            again.sort_by(|a, b| compare_best_first(*a, *b));
             let plain = |all: &[(f64, DateTime<Utc>, FactId)]| all.iter().map(|e| (e.0.to_bits(), e.1, e.2)).collect::<Vec<_>>();
             prop_assert_eq!(plain(&once), plain(&again));
         }
 
         #[test]
-        fn diversity_loses_nobody(scores in prop::collection::vec(0.0_f64..1.0, 0..20), lambda in -1.0_f64..2.0) {
+        fn diversity_keeps_all_candidates(scores in prop::collection::vec(0.0_f64..1.0, 0..20), lambda in -1.0_f64..2.0) {
             let vector = [1.0_f32];
             let candidates: Vec<(f64, &[f32])> = scores.iter().map(|&score| (score, vector.as_slice())).collect();
-            let mut order = diversify(&candidates, lambda);
+            let mut order = diversify_order(&candidates, lambda);
             order.sort_unstable();
             prop_assert_eq!(order, (0..scores.len()).collect::<Vec<_>>());
         }

@@ -71,7 +71,7 @@ pub enum StateChange {
 
 impl StateChange {
     /// Those whom it sets in relation: met, left, or related to.
-    pub fn people(&self) -> impl Iterator<Item = &str> {
+    pub fn related_people(&self) -> impl Iterator<Item = &str> {
         let pair = match self {
             Self::Relationship { from, to, .. } => Some([from, to]),
             Self::Met { who, whom } | Self::Separated { who, whom } => Some([who, whom]),
@@ -82,7 +82,7 @@ impl StateChange {
 }
 
 /// Recent sentences that the folded state keeps of each of `events` and `notes`.
-pub const RECENT: usize = 20;
+pub const MAX_RECENT_SENTENCES: usize = 20;
 /// Hit points of somebody nothing is known about, and the most anybody has.
 pub const MAX_HP: i32 = 100;
 /// The most of one item that anybody has.
@@ -107,7 +107,7 @@ pub struct Character {
 pub struct Relationship {
     pub from: String,
     pub to: String,
-    /// A word of the world's list, in lower case; see [`vocabulary::kept_kind`].
+    /// A word of the world's list, in lower case; see [`vocabulary::stored_kind`].
     pub kind: String,
     /// -100 to 100.
     pub strength: i32,
@@ -119,7 +119,7 @@ pub struct WorldState {
     pub characters: BTreeMap<String, Character>,
     /// Ordered by (from, to, kind).
     pub relationships: Vec<Relationship>,
-    /// The last things that happened, oldest first, at most [`RECENT`].
+    /// The last things that happened, oldest first, at most [`MAX_RECENT_SENTENCES`].
     pub events: Vec<String>,
     /// Likewise.
     pub notes: Vec<String>,
@@ -129,37 +129,37 @@ pub struct WorldState {
 }
 
 /// Folds changes, oldest first, each with when it happened, into the current truth.
-pub fn fold<'a>(changes: impl Iterator<Item = (&'a StateChange, DateTime<Utc>)>) -> WorldState {
+pub fn fold_changes<'a>(changes: impl Iterator<Item = (&'a StateChange, DateTime<Utc>)>) -> WorldState {
     let mut state = WorldState::default();
     for (change, at) in changes {
-        state.apply(change, at);
+        state.apply_change(change, at);
     }
     state
 }
 
 impl WorldState {
     /// Applies one change that happened then: sets replace, deltas add, and the result is clamped.
-    pub fn apply(&mut self, change: &StateChange, at: DateTime<Utc>) {
+    pub fn apply_change(&mut self, change: &StateChange, at: DateTime<Utc>) {
         match change {
             StateChange::Location { who, to } => {
-                self.character(who).location = Some(to.clone());
-                self.milestones.came_to(who, to, at);
+                self.character_mut(who).location = Some(to.clone());
+                self.milestones.record_place(who, to, at);
             }
             StateChange::HpDelta { who, delta } => {
-                let hp = &mut self.character(who).hp;
+                let hp = &mut self.character_mut(who).hp;
                 *hp = Some(hp.unwrap_or(MAX_HP).saturating_add(*delta).clamp(0, MAX_HP));
             }
-            StateChange::Status { who, status } => self.character(who).status = Some(status.clone()),
-            StateChange::Mood { who, mood } => self.character(who).mood = Some(mood.clone()),
+            StateChange::Status { who, status } => self.character_mut(who).status = Some(status.clone()),
+            StateChange::Mood { who, mood } => self.character_mut(who).mood = Some(mood.clone()),
             StateChange::ItemGained { who, item, count } => {
                 if *count > 0 {
-                    let held = self.character(who).items.entry(item.clone()).or_default();
+                    let held = self.character_mut(who).items.entry(item.clone()).or_default();
                     *held = held.saturating_add(*count).min(MAX_HELD);
-                    self.milestones.gained(who, item, at);
+                    self.milestones.record_item(who, item, at);
                 }
             }
             StateChange::ItemLost { who, item, count } => {
-                let items = &mut self.character(who).items;
+                let items = &mut self.character_mut(who).items;
                 if let Some(held) = items.get_mut(item) {
                     *held = held.saturating_sub(*count);
                     if *held == 0 {
@@ -168,30 +168,30 @@ impl WorldState {
                 }
             }
             StateChange::Relationship { from, to, kind, delta } => {
-                let kind = vocabulary::kept_kind(kind);
-                let strength = self.relate(from, to, &kind, *delta);
-                self.milestones.related(from, to, &kind, strength, at);
+                let kind = vocabulary::stored_kind(kind);
+                let strength = self.add_relationship_delta(from, to, &kind, *delta);
+                self.milestones.record_relationship(from, to, &kind, strength, at);
             }
             StateChange::Met { who, whom } => {
-                let with = &mut self.character(who).with;
+                let with = &mut self.character_mut(who).with;
                 if !with.contains(whom) {
                     with.push(whom.clone());
                 }
-                self.milestones.met(who, whom, at);
+                self.milestones.record_meeting(who, whom, at);
             }
-            StateChange::Separated { who, whom } => self.character(who).with.retain(|name| name != whom),
-            StateChange::Happened { text } => remember(&mut self.events, text),
-            StateChange::Note { text } => remember(&mut self.notes, text),
-            StateChange::Progress { who, npc, to } => self.milestones.was_set(who, npc, *to, at),
+            StateChange::Separated { who, whom } => self.character_mut(who).with.retain(|name| name != whom),
+            StateChange::Happened { text } => push_recent(&mut self.events, text),
+            StateChange::Note { text } => push_recent(&mut self.notes, text),
+            StateChange::Progress { who, npc, to } => self.milestones.record_backend_progress(who, npc, *to, at),
         }
     }
 
-    fn character(&mut self, who: &str) -> &mut Character {
+    fn character_mut(&mut self, who: &str) -> &mut Character {
         self.characters.entry(who.to_owned()).or_default()
     }
 
     /// How strong it is now.
-    fn relate(&mut self, from: &str, to: &str, kind: &str, delta: i32) -> i32 {
+    fn add_relationship_delta(&mut self, from: &str, to: &str, kind: &str, delta: i32) -> i32 {
         let key = |r: &Relationship| (r.from.clone(), r.to.clone(), r.kind.clone());
         let wanted = (from.to_owned(), to.to_owned(), kind.to_owned());
         let at = match self.relationships.binary_search_by_key(&wanted, key) {
@@ -216,9 +216,9 @@ impl WorldState {
     }
 }
 
-fn remember(list: &mut Vec<String>, text: &str) {
+fn push_recent(list: &mut Vec<String>, text: &str) {
     list.push(text.to_owned());
-    if list.len() > RECENT {
+    if list.len() > MAX_RECENT_SENTENCES {
         list.remove(0);
     }
 }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn folded<'a>(changes: impl Iterator<Item = &'a StateChange>) -> WorldState {
-        fold(changes.map(|change| (change, DateTime::UNIX_EPOCH)))
+        fold_changes(changes.map(|change| (change, DateTime::UNIX_EPOCH)))
     }
     fn hp(delta: i32) -> StateChange {
         StateChange::HpDelta {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn one_kind_of_relationship_is_one_however_a_build_wrote_it() {
+    fn relationship_kind_is_read_in_any_historical_spelling() {
         let of = |kind: &str| StateChange::Relationship {
             from: "mira".into(),
             to: "player".into(),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_holds_more_of_an_item_than_there_may_be() {
+    fn item_count_is_capped() {
         let many = vec![gain(9_000); 3];
         let state = folded(many.iter());
         assert_eq!(player(&state).items["물약"], MAX_HELD);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_is_clamped() {
+    fn steps_are_clamped() {
         // Clamped only at the end it would be 100 - 150 + 20 = 0.
         assert_eq!(player(&folded([hp(-150), hp(20)].iter())).hp, Some(20));
         assert_eq!(player(&folded([hp(50), hp(-20)].iter())).hp, Some(80));
@@ -386,14 +386,17 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_events_are_kept() {
+    fn events_are_limited_to_the_latest() {
         let events: Vec<_> = (0..50).map(|n| StateChange::Happened { text: n.to_string() }).collect();
         let state = folded(events.iter());
-        assert_eq!((state.events.len(), state.events[RECENT - 1].as_str()), (RECENT, "49"));
+        assert_eq!(
+            (state.events.len(), state.events[MAX_RECENT_SENTENCES - 1].as_str()),
+            (MAX_RECENT_SENTENCES, "49")
+        );
     }
 
     #[test]
-    fn it_reads_back() {
+    fn state_round_trips() {
         let state = folded([hp(-1), relation(2), gain(3)].iter());
         let text = serde_json::to_string(&state).unwrap_or_default();
         assert_eq!(serde_json::from_str::<WorldState>(&text).ok(), Some(state));
@@ -401,7 +404,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_hold_whatever_happens(deltas in prop::collection::vec((any::<i32>(), any::<u32>()), 0..40)) {
+        fn state_bounds_hold_for_any_changes(deltas in prop::collection::vec((any::<i32>(), any::<u32>()), 0..40)) {
             let changes: Vec<_> = deltas.iter().flat_map(|&(delta, count)| [hp(delta), relation(delta), gain(count), lose(count / 2)]).collect();
             let state = folded(changes.iter());
             prop_assert!(state.characters.values().all(|who| who.hp.is_none_or(|hp| (0..=MAX_HP).contains(&hp))));
@@ -411,11 +414,11 @@ mod tests {
 
         /// What a rewind relies on: folding what stands is folding the rest and then the last.
         #[test]
-        fn a_fold_goes_on_from_a_fold(deltas in prop::collection::vec(any::<i32>(), 1..20)) {
+        fn fold_continues_from_a_fold(deltas in prop::collection::vec(any::<i32>(), 1..20)) {
             let changes: Vec<_> = deltas.iter().flat_map(|&delta| [hp(delta), relation(delta)]).collect();
             let (last, rest) = changes.split_last().ok_or_else(|| TestCaseError::reject("empty"))?;
             let mut state = folded(rest.iter());
-            state.apply(last, DateTime::UNIX_EPOCH);
+            state.apply_change(last, DateTime::UNIX_EPOCH);
             prop_assert_eq!(state, folded(changes.iter()));
         }
     }

@@ -8,8 +8,8 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{
     fact::Importance,
-    keywords::{coverage, document_terms, query_terms},
-    locks::Locks,
+    keywords::{document_terms, query_coverage, query_terms},
+    locks::DisclosureLocks,
     turn::Checkpoint,
 };
 use crate::ids::{DialogueId, SummaryId};
@@ -35,13 +35,13 @@ pub struct Meeting {
     /// When that session began.
     pub since: DateTime<Utc>,
     /// The newest summary of what they said to each other, of that session or one before.
-    pub summary: Option<Recap>,
+    pub summary: Option<MeetingRecap>,
 }
 
 impl Meeting {
     /// When what the summary tells was said, where that was in an earlier session or on an earlier day than that of the last turn.
     #[must_use]
-    pub fn summed_up_before(&self) -> Option<DateTime<Utc>> {
+    pub fn earlier_summary_at(&self) -> Option<DateTime<Utc>> {
         let recap = self.summary.as_ref()?;
         let is_of_then = recap.since == self.since && recap.at.date_naive() == self.at.date_naive();
         (!is_of_then).then_some(recap.at)
@@ -50,14 +50,14 @@ impl Meeting {
 
 /// What an NPC and a player said to each other in a session, in short.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recap {
+pub struct MeetingRecap {
     pub text: String,
     /// When the session began.
     pub since: DateTime<Utc>,
     /// When the last of the turns that it sums up was committed.
     pub at: DateTime<Utc>,
     /// What it rests on that not every player may hear of.
-    pub locks: Locks,
+    pub locks: DisclosureLocks,
 }
 
 /// Share of the informative words of a statement that a text must have to tell of it, as a fact must of a request to forget.
@@ -65,11 +65,11 @@ const MIN_COVERAGE: f64 = 0.5;
 
 /// A summary without the sentences that tell what one of `gone` says, by its words. `None`: nothing is left.
 #[must_use]
-pub fn without(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
+pub fn without_content(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
     let mut sentences: Vec<&str> = text.split_sentence_bounds().collect();
     for content in gone {
         let said = query_terms(content.as_ref());
-        let share = |text: &str| coverage(&said, &document_terms(text, &[]));
+        let share = |text: &str| query_coverage(&said, &document_terms(text, &[]));
         sentences.retain(|sentence| share(sentence) < MIN_COVERAGE);
         // Two sentences may tell together what neither tells alone.
         while share(&sentences.concat()) >= MIN_COVERAGE {
@@ -124,7 +124,7 @@ pub fn is_due(
 
 /// What the landing of a summary does to the kept ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Admission {
+pub struct SummaryAdmission {
     /// Goes: the least important of all, the new one included.
     pub evict: Option<SummaryId>,
     /// Its importance goes down by 1: the most important of those that stay.
@@ -133,9 +133,9 @@ pub struct Admission {
 
 /// Admits `new` beside the `kept` ones, at most `keep` in all.
 #[must_use]
-pub fn admit(kept: &[Summary], new: &Summary, keep: usize) -> Admission {
+pub fn admit_summary(kept: &[Summary], new: &Summary, keep: usize) -> SummaryAdmission {
     if kept.len() < keep {
-        return Admission::default();
+        return SummaryAdmission::default();
     }
     let age = |summary: &&Summary| (summary.created_at, summary.from_turn, summary.id);
     let all = || kept.iter().chain(std::iter::once(new));
@@ -146,13 +146,13 @@ pub fn admit(kept: &[Summary], new: &Summary, keep: usize) -> Admission {
         .filter(|summary| Some(summary.id) != evict && summary.importance.get() > 1)
         .max_by_key(|summary| (summary.importance, std::cmp::Reverse(age(summary))))
         .map(|summary| summary.id);
-    Admission { evict, fade }
+    SummaryAdmission { evict, fade }
 }
 
 /// The first turn of the buffer after a summary landed: every unsummarised turn stays, and at least
 /// the last `buffer_min`.
 #[must_use]
-pub fn buffer_from(summarised_through: u32, head: u32, buffer_min: u32) -> u32 {
+pub fn buffer_start(summarised_through: u32, head: u32, buffer_min: u32) -> u32 {
     let unsummarised = summarised_through.saturating_add(1);
     let last = head.saturating_sub(buffer_min).saturating_add(1);
     unsummarised.min(last).max(1)
@@ -161,13 +161,13 @@ pub fn buffer_from(summarised_through: u32, head: u32, buffer_min: u32) -> u32 {
 impl Checkpoint {
     /// Takes in what the kept summaries have summed up. Says the same whenever they landed: it depends
     /// on the turns they cover and not on the turn that first saw them.
-    pub fn catch_up(&mut self, kept: &[Summary], buffer_min: u32) {
+    pub fn apply_summaries(&mut self, kept: &[Summary], buffer_min: u32) {
         self.buffer_from = self.buffer_from.max(1);
         for summary in kept {
             let to = summary.to_turn;
             self.summarised_through = self.summarised_through.max(to);
             self.summarised_at = self.summarised_at.max(Some(summary.created_at));
-            self.buffer_from = self.buffer_from.max(buffer_from(to, to, buffer_min));
+            self.buffer_from = self.buffer_from.max(buffer_start(to, to, buffer_min));
         }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
             from_turn: u32::from(n) * 10 + 1,
             to_turn: u32::from(n) * 10 + 10,
             text: String::new(),
-            importance: Importance::clamped(f64::from(importance)),
+            importance: Importance::from_clamped(f64::from(importance)),
             created_at: DateTime::from_timestamp(i64::from(n), 0).unwrap_or_default(),
         }
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_due_at_ten_turns() {
+    fn first_summary_is_due_at_ten_turns() {
         assert!(!is_due(&RULES, 9, 9, 900, 0, None));
         assert!(is_due(&RULES, 10, 10, 900, 0, None));
         assert!(
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn further_ones_by_turns_or_by_time() {
+    fn later_summaries_are_due_by_turns_or_by_time() {
         assert!(!is_due(&RULES, 29, 19, 900, 10, MINUTE));
         assert!(is_due(&RULES, 30, 20, 900, 10, MINUTE));
         assert!(!is_due(&RULES, 11, 1, 90, 10, Some(Duration::from_secs(3_599))));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_raw_text_forces_one() {
+    fn summary_is_forced_by_too_much_raw_text() {
         assert!(is_due(&RULES, 3, 3, 6_001, 0, None));
         assert!(!is_due(&RULES, 3, 3, 6_000, 0, None));
         let patient = SummaryRules {
@@ -238,13 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn five_are_kept_as_they_are() {
+    fn summaries_up_to_five_are_unchanged() {
         let kept: Vec<_> = (0..4).map(|n| summary(n, 5)).collect();
-        assert_eq!(admit(&kept, &summary(4, 5), 5), Admission::default());
+        assert_eq!(admit_summary(&kept, &summary(4, 5), 5), SummaryAdmission::default());
     }
 
     #[test]
-    fn the_sixth_pushes_out_the_least_important() {
+    fn sixth_summary_evicts_the_least_important() {
         let kept = [
             summary(0, 7),
             summary(1, 3),
@@ -253,24 +253,24 @@ mod tests {
             summary(4, 5),
         ];
         assert_eq!(
-            admit(&kept, &summary(5, 6), 5),
-            Admission {
+            admit_summary(&kept, &summary(5, 6), 5),
+            SummaryAdmission {
                 evict: Some(id(1)),
                 fade: Some(id(2))
             },
             "the older of two equal ones"
         );
         assert_eq!(
-            admit(&kept, &summary(5, 2), 5),
-            Admission {
+            admit_summary(&kept, &summary(5, 2), 5),
+            SummaryAdmission {
                 evict: Some(id(5)),
                 fade: Some(id(2))
             },
             "even the new one"
         );
         assert_eq!(
-            admit(&kept, &summary(5, 10), 5),
-            Admission {
+            admit_summary(&kept, &summary(5, 10), 5),
+            SummaryAdmission {
                 evict: Some(id(1)),
                 fade: Some(id(5))
             }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_that_tell_what_is_gone_are_left_out() {
+    fn sentences_about_forgotten_facts_are_dropped() {
         for (text, gone, left) in [
             (
                 "The player told of a sister, Anna, who hides a silver key in Oakford. They spoke of the weather.",
@@ -311,18 +311,18 @@ mod tests {
                 Some("플레이어는 소금을 사 갔다."),
             ),
         ] {
-            let found = without(text, &["The mill burned down.", gone]);
+            let found = without_content(text, &["The mill burned down.", gone]);
             assert_eq!(found.as_deref(), left, "{text} / {gone}");
         }
-        assert_eq!(without("They met. ", &[""; 0]).as_deref(), Some("They met."));
+        assert_eq!(without_content("They met. ", &[""; 0]).as_deref(), Some("They met."));
     }
 
     #[test]
-    fn nothing_fades_below_one() {
+    fn summary_importance_fades_to_one_at_least() {
         let kept: Vec<_> = (0..5).map(|n| summary(n, 1)).collect();
         assert_eq!(
-            admit(&kept, &summary(5, 1), 5),
-            Admission {
+            admit_summary(&kept, &summary(5, 1), 5),
+            SummaryAdmission {
                 evict: Some(id(0)),
                 fade: None
             }
@@ -330,55 +330,55 @@ mod tests {
     }
 
     #[test]
-    fn raw_turns_leave_only_when_summarised() {
-        assert_eq!(buffer_from(0, 0, 8), 1);
-        assert_eq!(buffer_from(0, 40, 8), 1);
-        assert_eq!(buffer_from(10, 10, 8), 3, "the last eight stay");
-        assert_eq!(buffer_from(10, 30, 8), 11, "all unsummarised ones stay");
-        assert_eq!(buffer_from(10, 5, 8), 1, "rewound below the summary");
+    fn raw_turns_are_dropped_only_once_summarised() {
+        assert_eq!(buffer_start(0, 0, 8), 1);
+        assert_eq!(buffer_start(0, 40, 8), 1);
+        assert_eq!(buffer_start(10, 10, 8), 3, "the last eight stay");
+        assert_eq!(buffer_start(10, 30, 8), 11, "all unsummarised ones stay");
+        assert_eq!(buffer_start(10, 5, 8), 1, "rewound below the summary");
     }
 
     #[test]
-    fn a_checkpoint_is_the_same_whenever_it_saw_a_summary() {
+    fn checkpoint_does_not_depend_on_when_a_summary_arrived() {
         let kept = [summary(0, 5), summary(1, 5)];
         let mut at_once = Checkpoint::default();
-        at_once.catch_up(&kept[..1], 8);
+        at_once.apply_summaries(&kept[..1], 8);
         assert_eq!((at_once.summarised_through, at_once.buffer_from), (10, 3));
-        at_once.catch_up(&kept, 8);
+        at_once.apply_summaries(&kept, 8);
         let mut late = Checkpoint {
             turn: 27,
             ..Checkpoint::default()
         };
-        late.catch_up(&kept, 8);
+        late.apply_summaries(&kept, 8);
         assert_eq!((late.summarised_through, late.buffer_from), (20, 13));
         assert_eq!(
             (at_once.summarised_at, at_once.buffer_from),
             (late.summarised_at, late.buffer_from)
         );
-        late.catch_up(&[], 8);
+        late.apply_summaries(&[], 8);
         assert_eq!(late.buffer_from, 13, "it never goes back");
     }
 
     proptest! {
         #[test]
-        fn no_turn_is_without_either(through in 0_u32..200, ahead in 0_u32..60, min in 0_u32..20) {
+        fn turns_are_always_raw_or_summarised(through in 0_u32..200, ahead in 0_u32..60, min in 0_u32..20) {
             let head = through + ahead;
-            let from = buffer_from(through, head, min);
+            let from = buffer_start(through, head, min);
             prop_assert!(from >= 1 && from <= through + 1);
             prop_assert!(head + 1 - from >= min.min(head));
         }
 
         #[test]
-        fn importance_never_keeps_one_on_top_for_ever(news in prop::collection::vec(1_u8..=9, 100)) {
+        fn important_summary_does_not_stay_on_top_for_ever(news in prop::collection::vec(1_u8..=9, 100)) {
             let mut kept: Vec<Summary> = vec![summary(200, 10)];
             for (n, importance) in news.iter().enumerate() {
                 let new = summary(u8::try_from(n).unwrap_or(0), *importance);
-                let admission = admit(&kept, &new, 5);
+                let admission = admit_summary(&kept, &new, 5);
                 kept.push(new);
                 kept.retain(|summary| Some(summary.id) != admission.evict);
                 for summary in &mut kept {
                     if Some(summary.id) == admission.fade {
-                        summary.importance = Importance::clamped(f64::from(summary.importance.get()) - 1.0);
+                        summary.importance = Importance::from_clamped(f64::from(summary.importance.get()) - 1.0);
                     }
                 }
                 prop_assert!(kept.len() <= 5);

@@ -10,7 +10,7 @@ use regex::Regex;
 
 /// What is wrong with a text. The messages are safe to show and follow the name of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TextFault {
+pub enum TextError {
     #[error("has the control character U+{:04X}", u32::from(*.0))]
     Control(char),
     #[error("must be one line")]
@@ -23,7 +23,7 @@ pub enum TextFault {
 
 /// Bytes as lower-case hexadecimal digits, two for each.
 #[must_use]
-pub fn hexadecimal(bytes: &[u8]) -> String {
+pub fn to_hexadecimal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         // Writing to a string cannot fail.
@@ -37,7 +37,7 @@ pub fn hexadecimal(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// The first character that may not be in it.
-pub fn prose(text: &str) -> Result<(), TextFault> {
+pub fn check_prose(text: &str) -> Result<(), TextError> {
     let mut rest = text.chars();
     while let Some(c) = rest.next() {
         let allowed = match c {
@@ -46,7 +46,7 @@ pub fn prose(text: &str) -> Result<(), TextFault> {
             c => !c.is_control(),
         };
         if !allowed {
-            return Err(TextFault::Control(c));
+            return Err(TextError::Control(c));
         }
     }
     Ok(())
@@ -56,42 +56,42 @@ pub fn prose(text: &str) -> Result<(), TextFault> {
 ///
 /// # Errors
 /// A control character, a line break of any kind, or nothing that can be seen.
-pub fn label(text: &str) -> Result<(), TextFault> {
+pub fn check_label(text: &str) -> Result<(), TextError> {
     for c in text.chars() {
         match c {
-            '\n' | '\r' | '\u{2028}' | '\u{2029}' => return Err(TextFault::Lines),
-            c if c.is_control() => return Err(TextFault::Control(c)),
+            '\n' | '\r' | '\u{2028}' | '\u{2029}' => return Err(TextError::Lines),
+            c if c.is_control() => return Err(TextError::Control(c)),
             _ => {}
         }
     }
-    visible(text)
+    check_visible(text)
 }
 
-/// A [`label`] by which somebody or something goes: what nobody sees would make two names of one, or hide one from whoever looks
+/// A [`check_label`] by which somebody or something goes: what nobody sees would make two names of one, or hide one from whoever looks
 /// for it.
 ///
 /// # Errors
-/// As [`label`]; or a character that nobody sees.
-pub fn name(text: &str) -> Result<(), TextFault> {
-    label(text)?;
+/// As [`check_label`]; or a character that nobody sees.
+pub fn check_name(text: &str) -> Result<(), TextError> {
+    check_label(text)?;
     match text.chars().find(|c| is_ignorable(*c)) {
-        Some(unseen) => Err(TextFault::Unseen(unseen)),
+        Some(unseen) => Err(TextError::Unseen(unseen)),
         None => Ok(()),
     }
 }
 
-/// A [`name`] that may have emoji: their joiners and variation selectors count as seen.
+/// A [`check_name`] that may have emoji: their joiners and variation selectors count as seen.
 ///
 /// # Errors
-/// As [`name`].
-pub fn name_with_emoji(text: &str) -> Result<(), TextFault> {
+/// As [`check_name`].
+pub fn check_name_with_emoji(text: &str) -> Result<(), TextError> {
     static EMOJI: LazyLock<Regex> = LazyLock::new(|| {
         let one = r"(?:\p{Extended_Pictographic}(?:\u{FE0F}|\p{Emoji_Modifier})?|[0-9#*]\u{FE0F}\u{20E3})";
         Regex::new(&format!(r"{one}(?:\u{{200D}}{one})*")).expect("a constant pattern")
     });
-    label(text)?;
+    check_label(text)?;
     match EMOJI.replace_all(text, "").chars().find(|c| is_ignorable(*c)) {
-        Some(unseen) => Err(TextFault::Unseen(unseen)),
+        Some(unseen) => Err(TextError::Unseen(unseen)),
         None => Ok(()),
     }
 }
@@ -99,9 +99,9 @@ pub fn name_with_emoji(text: &str) -> Result<(), TextFault> {
 /// Not blank.
 ///
 /// # Errors
-/// [`TextFault::Blank`].
-pub fn visible(text: &str) -> Result<(), TextFault> {
-    if is_blank(text) { Err(TextFault::Blank) } else { Ok(()) }
+/// [`TextError::Blank`].
+pub fn check_visible(text: &str) -> Result<(), TextError> {
+    if is_blank(text) { Err(TextError::Blank) } else { Ok(()) }
 }
 
 /// Whether nobody sees `c`: default-ignorable code points of Unicode (variation selectors, tags, joiners, marks of direction,
@@ -134,22 +134,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prose_has_lines_and_no_other_controls() {
+    fn prose_allows_lines_and_no_other_controls() {
         for good in ["", "안녕", "one\ntwo\r\n\tthree", "👩‍👩‍👧 e\u{301}", "a\u{200b}b"] {
-            assert_eq!(prose(good), Ok(()), "{good:?}");
+            assert_eq!(check_prose(good), Ok(()), "{good:?}");
         }
         for bad in [
             '\0', '\u{7}', '\u{8}', '\u{b}', '\u{1b}', '\r', '\u{7f}', '\u{85}', '\u{9b}',
         ] {
-            assert_eq!(prose(&format!("a{bad}b")), Err(TextFault::Control(bad)), "{bad:?}");
+            assert_eq!(
+                check_prose(&format!("a{bad}b")),
+                Err(TextError::Control(bad)),
+                "{bad:?}"
+            );
         }
-        assert_eq!(prose("\r\r\n"), Err(TextFault::Control('\r')));
-        let told = TextFault::Control('\0').to_string();
+        assert_eq!(check_prose("\r\r\n"), Err(TextError::Control('\r')));
+        let told = TextError::Control('\0').to_string();
         assert_eq!(told, "has the control character U+0000");
     }
 
     #[test]
-    fn emoji_have_joiners_that_hide_nothing() {
+    fn emoji_joiners_hide_no_text() {
         for good in [
             "❤\u{fe0f}",
             "👩\u{200d}👩\u{200d}👧",
@@ -158,7 +162,7 @@ mod tests {
             "a red ❤\u{fe0f} of glass",
             "유리 🍇",
         ] {
-            assert_eq!(name_with_emoji(good), Ok(()), "{good:?}");
+            assert_eq!(check_name_with_emoji(good), Ok(()), "{good:?}");
         }
         for (bad, unseen) in [
             ("inn\u{200d}", '\u{200d}'),
@@ -167,14 +171,14 @@ mod tests {
             ("👧\u{200d}a", '\u{200d}'),
             ("👧\u{e0041}", '\u{e0041}'),
         ] {
-            assert_eq!(name_with_emoji(bad), Err(TextFault::Unseen(unseen)), "{bad:?}");
-            assert_eq!(name(bad), Err(TextFault::Unseen(unseen)), "{bad:?}");
+            assert_eq!(check_name_with_emoji(bad), Err(TextError::Unseen(unseen)), "{bad:?}");
+            assert_eq!(check_name(bad), Err(TextError::Unseen(unseen)), "{bad:?}");
         }
-        assert_eq!(name_with_emoji("a\n❤"), Err(TextFault::Lines));
+        assert_eq!(check_name_with_emoji("a\n❤"), Err(TextError::Lines));
     }
 
     #[test]
-    fn whatever_unicode_has_renderers_ignore_is_ignorable() {
+    fn ignorable_characters_cover_the_unicode_default_ignorables() {
         let ignored = Regex::new(r"^\p{Default_Ignorable_Code_Point}$").unwrap();
         let mut utf8 = [0; 4];
         for c in '\0'..=char::MAX {
@@ -188,23 +192,26 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_one_line_that_can_be_seen() {
+    fn label_is_one_visible_line() {
         for good in ["Ergen", "에르겐", " x ", "a\u{200d}b", "😀"] {
-            assert_eq!(label(good), Ok(()), "{good:?}");
+            assert_eq!(check_label(good), Ok(()), "{good:?}");
         }
         for lines in ["a\nb", "a\rb", "a\u{2028}b", "a\u{2029}b", "\n"] {
-            assert_eq!(label(lines), Err(TextFault::Lines), "{lines:?}");
+            assert_eq!(check_label(lines), Err(TextError::Lines), "{lines:?}");
         }
-        assert_eq!(label("a\tb"), Err(TextFault::Control('\t')));
+        assert_eq!(check_label("a\tb"), Err(TextError::Control('\t')));
         for hidden in ['\u{200b}', '\u{200d}', '\u{fe0f}', '\u{ad}', '\u{e0101}', '\u{3164}'] {
             assert_eq!(
-                name(&format!("Er{hidden}gen")),
-                Err(TextFault::Unseen(hidden)),
+                check_name(&format!("Er{hidden}gen")),
+                Err(TextError::Unseen(hidden)),
                 "{hidden:?}"
             );
         }
-        assert_eq!((name("에르겐 😀"), name("a\nb")), (Ok(()), Err(TextFault::Lines)));
-        let told = TextFault::Unseen('\u{ad}').to_string();
+        assert_eq!(
+            (check_name("에르겐 😀"), check_name("a\nb")),
+            (Ok(()), Err(TextError::Lines))
+        );
+        let told = TextError::Unseen('\u{ad}').to_string();
         assert_eq!(told, "has the character U+00AD, which nobody sees");
         for blank in [
             "",
@@ -215,7 +222,7 @@ mod tests {
             "\u{2800}",
             "\u{ad}\u{202e}",
         ] {
-            assert_eq!(label(blank), Err(TextFault::Blank), "{blank:?}");
+            assert_eq!(check_label(blank), Err(TextError::Blank), "{blank:?}");
         }
     }
 }

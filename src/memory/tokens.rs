@@ -4,7 +4,7 @@
 //! that is never fewer than the bundled vocabularies need, so that no prompt outgrows a model's context (ALGORITHMS §9).
 
 mod estimate;
-mod file;
+mod vocabulary_file;
 
 use tiktoken_rs::{
     CoreBPE, cl100k_base_singleton, o200k_base_singleton,
@@ -12,9 +12,9 @@ use tiktoken_rs::{
 };
 use unicode_segmentation::GraphemeCursor;
 
-pub use self::file::{BrokenVocabulary, FileVocabulary};
+pub use self::vocabulary_file::{FileVocabulary, VocabularyError};
 
-const PIECE_BYTES: usize = 64 * 1024;
+const MAX_PIECE_BYTES: usize = 64 * 1024;
 
 /// Counts tokens for one family of models. Vocabularies are loaded once per process, on first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,7 +35,7 @@ impl TokenCounter {
     ///
     /// # Errors
     /// If it cannot be used, with the reason.
-    pub fn of_file(json: &[u8]) -> Result<Self, BrokenVocabulary> {
+    pub fn from_file(json: &[u8]) -> Result<Self, VocabularyError> {
         Ok(Self::File(Box::leak(Box::new(FileVocabulary::parse(json)?))))
     }
 
@@ -52,7 +52,7 @@ impl TokenCounter {
 
     /// This counter, or `other` where this one only estimates.
     #[must_use]
-    pub const fn or(self, other: Self) -> Self {
+    pub const fn or_if_estimated(self, other: Self) -> Self {
         match self {
             Self::Estimated => other,
             exact => exact,
@@ -64,12 +64,12 @@ impl TokenCounter {
     /// Texts over 64 KiB are counted in pieces, so that none can run the vocabulary's pattern into
     /// its limits; each piece may add a token to the exact count.
     #[must_use]
-    pub fn count(&self, text: &str) -> u32 {
+    pub fn count_tokens(&self, text: &str) -> u32 {
         let tokens = match self {
             Self::O200k => bundled_count(o200k_base_singleton(), text),
             Self::Cl100k => bundled_count(cl100k_base_singleton(), text),
-            Self::File(vocabulary) => vocabulary.count(text),
-            Self::Estimated => estimate::count(text),
+            Self::File(vocabulary) => vocabulary.count_tokens(text),
+            Self::Estimated => estimate::estimate_tokens(text),
         };
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
@@ -79,7 +79,7 @@ impl TokenCounter {
     /// "Longest" up to a grapheme or so: where the cut falls inside a token, what is left of it may
     /// need more tokens than before, and graphemes are given up until it fits.
     #[must_use]
-    pub fn truncate<'a>(&self, text: &'a str, max: u32) -> &'a str {
+    pub fn truncate_to<'a>(&self, text: &'a str, max: u32) -> &'a str {
         let most = max as usize;
         let end = match self {
             Self::File(vocabulary) => vocabulary.end_within(text, most),
@@ -93,7 +93,7 @@ impl TokenCounter {
             return text;
         }
         let mut end = grapheme_floor(text, end);
-        while end > 0 && self.count(&text[..end]) > max {
+        while end > 0 && self.count_tokens(&text[..end]) > max {
             end = grapheme_floor(text, end - 1);
         }
         &text[..end]
@@ -101,13 +101,13 @@ impl TokenCounter {
 }
 
 fn bundled_count(vocabulary: &CoreBPE, text: &str) -> usize {
-    pieces(text).map(|piece| vocabulary.count_ordinary(piece)).sum()
+    split_pieces(text).map(|piece| vocabulary.count_ordinary(piece)).sum()
 }
 
 /// The end of the first `most` tokens of `text`, in bytes; it may fall inside a character.
 fn bundled_end(vocabulary: &CoreBPE, text: &str, most: usize) -> usize {
     let (mut left, mut end) = (most, 0);
-    for piece in pieces(text) {
+    for piece in split_pieces(text) {
         let tokens = vocabulary.encode_ordinary(piece);
         if tokens.len() > left {
             return end + vocabulary.decode_bytes(&tokens[..left]).map_or(0, |bytes| bytes.len());
@@ -118,11 +118,11 @@ fn bundled_end(vocabulary: &CoreBPE, text: &str, most: usize) -> usize {
     end
 }
 
-/// A text in pieces of at most [`PIECE_BYTES`].
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
+/// A text in pieces of at most [`MAX_PIECE_BYTES`].
+fn split_pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
+        let (piece, after) = rest.split_at(rest.floor_char_boundary(MAX_PIECE_BYTES));
         rest = after;
         (!piece.is_empty()).then_some(piece)
     })
@@ -146,7 +146,7 @@ mod tests {
     use super::TokenCounter::{self, *};
 
     #[test]
-    fn a_model_has_its_vocabulary() {
+    fn model_name_selects_its_vocabulary() {
         for (name, counter) in [
             ("gpt-4o-mini", O200k),
             ("openai/gpt-4.1", O200k),
@@ -169,16 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn known_counts() {
-        assert_eq!(Cl100k.count("hello world"), 2);
-        assert_eq!(O200k.count("hello world"), 2);
-        assert_eq!(Estimated.count("hello world"), 2);
-        assert_eq!(Estimated.count("안녕하세요"), 8);
+    fn token_counts_match_known_values() {
+        assert_eq!(Cl100k.count_tokens("hello world"), 2);
+        assert_eq!(O200k.count_tokens("hello world"), 2);
+        assert_eq!(Estimated.count_tokens("hello world"), 2);
+        assert_eq!(Estimated.count_tokens("안녕하세요"), 8);
         for counter in [O200k, Cl100k, Estimated] {
-            assert_eq!(counter.count(""), 0);
+            assert_eq!(counter.count_tokens(""), 0);
         }
         assert!(
-            O200k.count("<|endoftext|>") > 1,
+            O200k.count_tokens("<|endoftext|>") > 1,
             "a player cannot write a special token"
         );
     }
@@ -199,7 +199,7 @@ mod tests {
     ];
 
     #[test]
-    fn an_estimate_is_never_fewer_than_a_model_needs_and_not_far_more_of_english() {
+    fn token_estimate_is_never_low_and_not_far_high_for_english() {
         let templates = ["en", "ko"].into_iter().flat_map(|language| {
             let folder = format!("{}/config/prompts/{language}", env!("CARGO_MANIFEST_DIR"));
             std::fs::read_dir(folder)
@@ -209,7 +209,11 @@ mod tests {
         let samples = SAMPLES.iter().map(|&text| text.to_owned()).chain(templates);
         let mut faults = Vec::new();
         for text in samples {
-            let (estimate, o200k, cl100k) = (Estimated.count(&text), O200k.count(&text), Cl100k.count(&text));
+            let (estimate, o200k, cl100k) = (
+                Estimated.count_tokens(&text),
+                O200k.count_tokens(&text),
+                Cl100k.count_tokens(&text),
+            );
             let most = o200k.max(cl100k);
             // Marks take more in an estimate than words do, and templates are full of them.
             let is_prose = text.is_ascii() && text.len() > 80 && !text.contains("{%");
@@ -228,14 +232,14 @@ mod tests {
         let family = "👨\u{200d}👩\u{200d}👧 가족";
         for counter in [O200k, Cl100k, Estimated] {
             for max in 0..20 {
-                let cut = counter.truncate(family, max);
+                let cut = counter.truncate_to(family, max);
                 assert!(cut.is_empty() || cut.starts_with("👨\u{200d}👩\u{200d}👧"), "{cut:?}");
             }
         }
     }
 
     #[test]
-    fn texts_meant_to_hurt_are_counted() {
+    fn hostile_texts_are_counted() {
         for text in [
             " ".repeat(100_000) + "x",
             "a".repeat(4_000),
@@ -244,9 +248,9 @@ mod tests {
             "가".repeat(4_000),
         ] {
             for counter in [O200k, Cl100k, Estimated] {
-                let tokens = counter.count(&text);
+                let tokens = counter.count_tokens(&text);
                 assert!(tokens > 0);
-                assert!(counter.count(counter.truncate(&text, 10)) <= 10);
+                assert!(counter.count_tokens(counter.truncate_to(&text, 10)) <= 10);
             }
         }
     }
@@ -255,23 +259,23 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn a_cut_text_fits_and_is_a_beginning(text in "\\PC{0,120}", max in 0_u32..40) {
+        fn cut_text_fits_and_is_a_prefix(text in "\\PC{0,120}", max in 0_u32..40) {
             for counter in [O200k, Cl100k, Estimated] {
-                let cut = counter.truncate(&text, max);
+                let cut = counter.truncate_to(&text, max);
                 prop_assert!(text.starts_with(cut));
-                prop_assert!(counter.count(cut) <= max);
-                if counter.count(&text) <= max {
+                prop_assert!(counter.count_tokens(cut) <= max);
+                if counter.count_tokens(&text) <= max {
                     prop_assert_eq!(cut, text.as_str());
                 }
             }
         }
 
         #[test]
-        fn a_cut_keeps_most_of_what_may_stay(words in prop::collection::vec("[a-z]{2,6}|[가-힣]{2,4}", 30..60)) {
+        fn cut_text_keeps_most_of_the_allowed_length(words in prop::collection::vec("[a-z]{2,6}|[가-힣]{2,4}", 30..60)) {
             let text = words.join(" ");
             for counter in [O200k, Cl100k, Estimated] {
-                let max = counter.count(&text) / 2;
-                prop_assert!(counter.count(counter.truncate(&text, max)) + 3 >= max);
+                let max = counter.count_tokens(&text) / 2;
+                prop_assert!(counter.count_tokens(counter.truncate_to(&text, max)) + 3 >= max);
             }
         }
     }

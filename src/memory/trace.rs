@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    confided::Confided,
-    locks::Locks,
+    locks::DisclosureLocks,
+    private_terms::PrivateTerms,
     progress::Progress,
     scenario::ScenarioScore,
     turn::{Intent, Usage},
@@ -133,7 +133,7 @@ pub struct TaskUsage {
 
 impl TaskUsage {
     /// Adds to the entry of `task`, or makes it. Saturating: an endpoint may report any number it likes.
-    pub fn add(sums: &mut Vec<Self>, task: &str, calls: u32, usage: Usage) {
+    pub fn add_usage(sums: &mut Vec<Self>, task: &str, calls: u32, usage: Usage) {
         let place = sums.iter().position(|sum| sum.task == task).unwrap_or_else(|| {
             sums.push(Self {
                 task: task.to_owned(),
@@ -188,10 +188,10 @@ pub struct Timings {
 pub struct LockedWords {
     /// 32-bit hashes of words.
     #[schema(value_type = Vec<u32>)]
-    pub words: Confided,
+    pub words: PrivateTerms,
     /// As those of a trace.
     #[schema(value_type = String)]
-    pub locks: Locks,
+    pub locks: DisclosureLocks,
 }
 
 /// The whole trace of one turn.
@@ -216,14 +216,14 @@ pub struct TurnTrace {
     /// What the dialogue has had in its prompts so far that not every player may hear of, as
     /// `scenario:<npc>/<scenario>;hearers:<player>+<player>`: what was learned from this turn, and is private to no player, is
     /// locked by it.
-    #[serde(default, skip_serializing_if = "Locks::is_empty")]
+    #[serde(default, skip_serializing_if = "DisclosureLocks::is_empty")]
     #[schema(value_type = String)]
-    pub locks: Locks,
+    pub locks: DisclosureLocks,
     /// Those of `locks` of which the dialogue may have told: what was learned from this turn in private is locked by them.
     /// Absent: by all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub told_locks: Option<Locks>,
+    pub told_locks: Option<DisclosureLocks>,
     /// Memories and summaries in the prompt that not every player may hear of, of which the turn has no word: what was learned
     /// from it in private with a word of theirs is locked as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -233,7 +233,7 @@ pub struct TurnTrace {
     /// and nothing is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<u32>>)]
-    pub confided: Option<Confided>,
+    pub confided: Option<PrivateTerms>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the assembled prompt, hexadecimal.

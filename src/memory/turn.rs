@@ -4,7 +4,7 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{confided::Confided, locks::Locks};
+use super::{locks::DisclosureLocks, private_terms::PrivateTerms};
 use crate::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
 
 /// How a turn's reply ended.
@@ -148,8 +148,8 @@ pub struct TurnSeqs {
 }
 
 /// For so many turns a scenario that was unlocked or told stays recently unlocked (ALGORITHMS §4).
-pub const RECENT_TURNS: usize = RECENT as usize;
-const RECENT: u32 = 5;
+pub const RECENT_TURNS: usize = RECENT_TURN_COUNT as usize;
+const RECENT_TURN_COUNT: u32 = 5;
 
 /// The dialogue's mutable state after a turn: ids and counters, not copies (DESIGN §6).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -172,15 +172,15 @@ pub struct Checkpoint {
     /// What the dialogue has had in its prompts so far that not every player may hear of; `None`: nobody knows, of what an
     /// older build wrote.
     #[serde(default)]
-    pub locks: Option<Locks>,
+    pub locks: Option<DisclosureLocks>,
     /// Those of them of which the dialogue may have told: what was learned and summed up in private rests on these alone. `None`:
     /// nobody knows, and it rests on all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told_locks: Option<Locks>,
+    pub told_locks: Option<DisclosureLocks>,
     /// What the turn had in its prompt that was private to its player, but for the player's own lines and for summaries that
     /// an earlier turn had as well; `None`: nobody knows. So all that the dialogue has had is in those of all its turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub confided: Option<Confided>,
+    pub confided: Option<PrivateTerms>,
     /// The NPC that spoke last brought the conversation to its end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
@@ -188,14 +188,14 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Turn `number` was committed at that moment, and these scenarios of `npc` were in its prompt.
-    pub fn told(
+    pub fn record_commit(
         &mut self,
         number: u32,
         at: DateTime<Utc>,
         npc: &NpcId,
         scenarios: impl IntoIterator<Item = ScenarioId>,
     ) {
-        let until = number.saturating_add(RECENT);
+        let until = number.saturating_add(RECENT_TURN_COUNT);
         self.recently_unlocked.retain(|(.., until)| *until > number);
         self.recently_unlocked
             .extend(scenarios.into_iter().map(|scenario| (npc.clone(), scenario, until)));
@@ -206,7 +206,7 @@ impl Checkpoint {
     }
     /// What was unlocked since then counts as recently unlocked; `began`: the dialogue did.
     #[must_use]
-    pub fn recent_since(&self, began: DateTime<Utc>) -> DateTime<Utc> {
+    pub fn recently_unlocked_since(&self, began: DateTime<Utc>) -> DateTime<Utc> {
         if self.commits.len() < RECENT_TURNS {
             began
         } else {
@@ -215,7 +215,7 @@ impl Checkpoint {
     }
     /// When `scenario` of `npc` was told last, if that was lately.
     #[must_use]
-    pub fn told_at(&self, npc: &NpcId, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
+    pub fn last_told_at(&self, npc: &NpcId, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
         let told = self.recently_unlocked.iter();
         let told = told.filter(|(of, told, _)| of == npc && told == scenario);
         let until = told.map(|(.., until)| *until).max()?;
@@ -226,9 +226,11 @@ impl Checkpoint {
     }
     /// The turns that told what was told lately, in order.
     #[must_use]
-    pub fn told_in(&self) -> Vec<u32> {
+    pub fn turns_told_in(&self) -> Vec<u32> {
         let numbers = self.recently_unlocked.iter();
-        let mut numbers: Vec<u32> = numbers.filter_map(|(.., until)| until.checked_sub(RECENT)).collect();
+        let mut numbers: Vec<u32> = numbers
+            .filter_map(|(.., until)| until.checked_sub(RECENT_TURN_COUNT))
+            .collect();
         numbers.dedup();
         numbers
     }
@@ -240,13 +242,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_is_recent_for_five_turns() {
+    fn scenario_is_recent_for_five_turns() {
         let (well, tower): (ScenarioId, ScenarioId) = ("well".parse().unwrap(), "tower".parse().unwrap());
         let at = |second| DateTime::from_timestamp(second, 1).unwrap();
         let whole = |second| DateTime::from_timestamp(second, 0).unwrap();
         let began = whole(0);
         let mut checkpoint = Checkpoint::default();
-        assert_eq!((checkpoint.told_in(), checkpoint.recent_since(began)), (vec![], began));
+        assert_eq!(
+            (checkpoint.turns_told_in(), checkpoint.recently_unlocked_since(began)),
+            (vec![], began)
+        );
         let (mira, ergen): (NpcId, NpcId) = ("mira".parse().unwrap(), "ergen".parse().unwrap());
         for number in 1..=9 {
             let told = match number {
@@ -254,15 +259,15 @@ mod tests {
                 3 => vec![well.clone(), tower.clone()],
                 _ => vec![],
             };
-            checkpoint.told(number, at(number.into()), &mira, told);
+            checkpoint.record_commit(number, at(number.into()), &mira, told);
             checkpoint.turn = number;
             let well_at = (2..=7)
                 .contains(&number)
                 .then(|| whole(if number == 2 { 2 } else { 3 }));
-            assert_eq!(checkpoint.told_at(&mira, &well), well_at, "after turn {number}");
-            assert_eq!(checkpoint.told_at(&ergen, &well), None, "it is another one's");
+            assert_eq!(checkpoint.last_told_at(&mira, &well), well_at, "after turn {number}");
+            assert_eq!(checkpoint.last_told_at(&ergen, &well), None, "it is another one's");
             assert_eq!(
-                checkpoint.told_at(&mira, &tower).is_some(),
+                checkpoint.last_told_at(&mira, &tower).is_some(),
                 (3..=7).contains(&number),
                 "after turn {number}"
             );
@@ -270,14 +275,14 @@ mod tests {
                 .into_iter()
                 .filter(|told| (*told..*told + 5).contains(&number))
                 .collect();
-            assert_eq!(checkpoint.told_in(), told_in, "after turn {number}");
+            assert_eq!(checkpoint.turns_told_in(), told_in, "after turn {number}");
             // Before the next turn, what was unlocked by the fifth turn back still is recent.
             let since = if number < 5 {
                 began
             } else {
                 whole(i64::from(number) - 4)
             };
-            assert_eq!(checkpoint.recent_since(began), since);
+            assert_eq!(checkpoint.recently_unlocked_since(began), since);
         }
         assert!(checkpoint.recently_unlocked.is_empty() && checkpoint.commits.len() == RECENT_TURNS);
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::{
     authored::{Language, WorldSettings},
-    keywords::normalise,
+    keywords::normalise_text,
 };
 
 /// Words of one list at most, and the longest of them in Unicode scalar values.
@@ -33,41 +33,43 @@ pub struct Vocabulary {
 
 impl Default for Vocabulary {
     fn default() -> Self {
-        Self::of(&WorldSettings::default())
+        Self::from_settings(&WorldSettings::default())
     }
 }
 
 impl Vocabulary {
     /// The lists that a world sets, or the defaults.
     #[must_use]
-    pub fn of(settings: &WorldSettings) -> Self {
-        let own = |list: &Option<Vec<String>>, default: &[words::Word]| match list {
-            Some(list) => list.iter().map(|word| normal(word)).collect(),
+    pub fn from_settings(settings: &WorldSettings) -> Self {
+        let own = |list: &Option<Vec<String>>, default: &[words::VocabularyWord]| match list {
+            Some(list) => list.iter().map(|word| normalise_word(word)).collect(),
             None => default.iter().map(|word| word.key.to_owned()).collect(),
         };
         let synonyms = settings.synonyms.iter().flatten();
         Self {
             moods: own(&settings.moods, words::MOODS),
             kinds: own(&settings.relationship_kinds, words::KINDS),
-            synonyms: synonyms.map(|(from, to)| (normal(from), normal(to))).collect(),
+            synonyms: synonyms
+                .map(|(from, to)| (normalise_word(from), normalise_word(to)))
+                .collect(),
         }
     }
 
     /// The first mood of the list that `text` names. Nothing else of `text` is in it.
     #[must_use]
-    pub fn mood(&self, text: &str) -> Option<&str> {
-        self.first_of(&self.moods, words::MOODS, text)
+    pub fn mood_named(&self, text: &str) -> Option<&str> {
+        self.first_named(&self.moods, words::MOODS, text)
     }
 
     /// The kind of relationship that `text` names.
     #[must_use]
-    pub fn kind(&self, text: &str) -> Option<&str> {
-        self.first_of(&self.kinds, words::KINDS, text)
+    pub fn kind_named(&self, text: &str) -> Option<&str> {
+        self.first_named(&self.kinds, words::KINDS, text)
     }
 
     /// The kind of a relationship about which no more was said.
     #[must_use]
-    pub fn plain_kind(&self) -> Option<&str> {
+    pub fn default_kind(&self) -> Option<&str> {
         let plain = self.kinds.iter().find(|kind| *kind == PLAIN_KIND);
         plain.or_else(|| self.kinds.first()).map(String::as_str)
     }
@@ -75,24 +77,29 @@ impl Vocabulary {
     /// The list of moods as a prompt in `language` shows it.
     #[must_use]
     pub fn moods_in(&self, language: Language) -> Vec<&str> {
-        self.moods.iter().map(|mood| label(mood, language)).collect()
+        self.moods.iter().map(|mood| display_label(mood, language)).collect()
     }
 
     /// The kinds of relationships: ASCII in every language, so that rules of a world mean all its NPCs.
     #[must_use]
-    pub fn kinds(&self) -> &[String] {
+    pub fn relationship_kinds(&self) -> &[String] {
         &self.kinds
     }
 
     /// Whether `word` is in one of the lists, as it is written there but for its case.
     #[must_use]
-    pub fn lists(&self, word: &str) -> bool {
-        let word = normal(word);
+    pub fn contains_word(&self, word: &str) -> bool {
+        let word = normalise_word(word);
         self.moods.contains(&word) || self.kinds.contains(&word)
     }
 
-    fn first_of<'a>(&'a self, list: &'a [String], built_in: &[words::Word], text: &str) -> Option<&'a str> {
-        let text = normal(text);
+    fn first_named<'a>(
+        &'a self,
+        list: &'a [String],
+        built_in: &[words::VocabularyWord],
+        text: &str,
+    ) -> Option<&'a str> {
+        let text = normalise_word(text);
         if let Some(whole) = list.iter().find(|word| **word == text) {
             return Some(whole);
         }
@@ -102,18 +109,23 @@ impl Vocabulary {
             .collect();
         (0..said.len())
             .filter(|at| !is_denied(&said, *at))
-            .find_map(|at| self.begins(list, built_in, &said[at..]))
+            .find_map(|at| self.listed_prefix(list, built_in, &said[at..]))
     }
 
     /// The listed word that these words begin with.
-    fn begins<'a>(&'a self, list: &'a [String], built_in: &[words::Word], said: &[&str]) -> Option<&'a str> {
+    fn listed_prefix<'a>(
+        &'a self,
+        list: &'a [String],
+        built_in: &[words::VocabularyWord],
+        said: &[&str],
+    ) -> Option<&'a str> {
         let listed = |key: &str| list.iter().find(|word| *word == key);
-        let own = self.synonyms.iter().filter(|(word, _)| starts(said, word));
+        let own = self.synonyms.iter().filter(|(word, _)| starts_with_word(said, word));
         // The longest says most of what was meant.
         let own = own.max_by_key(|(word, _)| word.len()).and_then(|(_, key)| listed(key));
         let plain = || {
             list.iter()
-                .filter(|word| starts(said, word))
+                .filter(|word| starts_with_word(said, word))
                 .max_by_key(|word| word.len())
         };
         let built_in = || {
@@ -129,8 +141,8 @@ impl Vocabulary {
 /// A kind of relationship as state keeps it, whoever wrote it: in lower case, and the common Korean words as the
 /// English ones that they mean. A word that is in no list stays: builds before this one wrote what models said.
 #[must_use]
-pub fn kept_kind(kind: &str) -> String {
-    let kind = normal(kind);
+pub fn stored_kind(kind: &str) -> String {
+    let kind = normalise_word(kind);
     if kind.is_ascii() {
         return kind;
     }
@@ -140,7 +152,7 @@ pub fn kept_kind(kind: &str) -> String {
 
 /// A built-in word as a prompt in `language` shows it; any other word is shown as it is.
 #[must_use]
-pub fn label(word: &str, language: Language) -> &str {
+pub fn display_label(word: &str, language: Language) -> &str {
     let known = || words::MOODS.iter().chain(words::KINDS).find(|known| known.key == word);
     match language {
         Language::En => word,
@@ -148,8 +160,8 @@ pub fn label(word: &str, language: Language) -> &str {
     }
 }
 
-fn normal(word: &str) -> String {
-    let word = normalise(word);
+fn normalise_word(word: &str) -> String {
+    let word = normalise_text(word);
     let words = word
         .split(|c: char| c.is_whitespace() || c == '_')
         .filter(|part| !part.is_empty());
@@ -157,7 +169,7 @@ fn normal(word: &str) -> String {
 }
 
 /// Whether `said` begins with the word or words of `word`. Korean joins endings to a word.
-fn starts(said: &[&str], word: &str) -> bool {
+fn starts_with_word(said: &[&str], word: &str) -> bool {
     let mut said = said.iter();
     let mut parts = word
         .split(|c: char| !c.is_alphanumeric())
@@ -189,11 +201,11 @@ mod tests {
     fn world(change: impl FnOnce(&mut WorldSettings)) -> Vocabulary {
         let mut settings = WorldSettings::default();
         change(&mut settings);
-        Vocabulary::of(&settings)
+        Vocabulary::from_settings(&settings)
     }
 
     #[test]
-    fn a_mood_is_a_word_of_the_list_and_nothing_else() {
+    fn mood_is_a_word_of_the_list() {
         let vocabulary = Vocabulary::default();
         for (said, mood) in [
             ("worried", Some("worried")),
@@ -214,12 +226,12 @@ mod tests {
             ("차분함", Some("calm")),
             ("", None),
         ] {
-            assert_eq!(vocabulary.mood(said), mood, "{said}");
+            assert_eq!(vocabulary.mood_named(said), mood, "{said}");
         }
     }
 
     #[test]
-    fn one_kind_however_it_is_written() {
+    fn kind_is_one_in_any_spelling() {
         let vocabulary = Vocabulary::default();
         for (said, kind) in [
             ("trust", Some("trust")),
@@ -235,32 +247,32 @@ mod tests {
             ("knows that alice is pregnant", None),
             ("앨리스의 비밀", None),
         ] {
-            assert_eq!(vocabulary.kind(said), kind, "{said}");
+            assert_eq!(vocabulary.kind_named(said), kind, "{said}");
         }
-        assert_eq!(vocabulary.plain_kind(), Some("affection"));
+        assert_eq!(vocabulary.default_kind(), Some("affection"));
     }
 
     #[test]
-    fn a_world_has_lists_and_synonyms_of_its_own() {
+    fn world_has_its_own_lists_and_synonyms() {
         let own = world(|settings| {
             settings.moods = Some(vec!["Deeply moved".to_owned(), "무덤덤".to_owned()]);
             settings.relationship_kinds = Some(vec!["Honor".to_owned(), "trust".to_owned()]);
             let synonyms = [("명예", "honor"), ("touched", "deeply moved"), ("신뢰", "honor")];
             settings.synonyms = Some(synonyms.map(|(from, to)| (from.to_owned(), to.to_owned())).into());
         });
-        assert_eq!(own.mood("so deeply moved by it"), Some("deeply moved"));
-        assert_eq!(own.mood("touched"), Some("deeply moved"));
-        assert_eq!(own.mood("무덤덤하다"), Some("무덤덤"));
-        assert_eq!(own.mood("happy"), None, "not in this world");
-        assert_eq!(own.kind("명예심"), Some("honor"));
-        assert_eq!(own.kind("신뢰"), Some("honor"), "the world's word comes first");
-        assert_eq!(own.kind("love"), None);
-        assert_eq!(own.plain_kind(), Some("honor"));
-        assert!(own.lists("HONOR") && !own.lists("fear"));
+        assert_eq!(own.mood_named("so deeply moved by it"), Some("deeply moved"));
+        assert_eq!(own.mood_named("touched"), Some("deeply moved"));
+        assert_eq!(own.mood_named("무덤덤하다"), Some("무덤덤"));
+        assert_eq!(own.mood_named("happy"), None, "not in this world");
+        assert_eq!(own.kind_named("명예심"), Some("honor"));
+        assert_eq!(own.kind_named("신뢰"), Some("honor"), "the world's word comes first");
+        assert_eq!(own.kind_named("love"), None);
+        assert_eq!(own.default_kind(), Some("honor"));
+        assert!(own.contains_word("HONOR") && !own.contains_word("fear"));
     }
 
     #[test]
-    fn what_is_kept_folds_case_and_korean_and_loses_nothing() {
+    fn stored_kind_folds_case_and_korean_without_loss() {
         for (written, kept) in [
             ("Trust", "trust"),
             ("trust ", "trust"),
@@ -269,23 +281,26 @@ mod tests {
             ("피의 맹세", "피의 맹세"),
             ("affinity", "affinity"),
         ] {
-            assert_eq!(kept_kind(written), kept);
-            assert_eq!(kept_kind(kept), kept, "again");
+            assert_eq!(stored_kind(written), kept);
+            assert_eq!(stored_kind(kept), kept, "again");
         }
     }
 
     #[test]
-    fn built_in_words_are_apart_and_are_found_again() {
+    fn builtin_words_are_distinct_and_round_trip() {
         let vocabulary = Vocabulary::default();
         for word in words::MOODS {
-            assert_eq!(vocabulary.mood(label(word.key, Language::Ko)), Some(word.key));
+            assert_eq!(
+                vocabulary.mood_named(display_label(word.key, Language::Ko)),
+                Some(word.key)
+            );
             for said in word.english.iter().chain(word.korean) {
-                assert_eq!(vocabulary.mood(said), Some(word.key), "{said}");
+                assert_eq!(vocabulary.mood_named(said), Some(word.key), "{said}");
             }
         }
         for word in words::KINDS {
             for said in word.english.iter().chain(word.korean) {
-                assert_eq!(vocabulary.kind(said), Some(word.key), "{said}");
+                assert_eq!(vocabulary.kind_named(said), Some(word.key), "{said}");
             }
         }
     }

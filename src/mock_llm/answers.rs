@@ -7,10 +7,10 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-use super::state::Settings;
+use super::state::MockSettings;
 use crate::ports::llm::Task;
 
-const WORDS: [&str; 12] = [
+const REPLY_WORDS: [&str; 12] = [
     "The ",
     "road ",
     "is ",
@@ -30,15 +30,15 @@ const NEXT_SPEAKER: &str = "next_speaker";
 
 /// The parts of a chat request that decide the answer.
 #[derive(Deserialize)]
-pub(super) struct ChatRequest<'a> {
+pub(super) struct MockChatRequest<'a> {
     #[serde(default, borrow)]
     messages: Vec<RawMessage<'a>>,
     #[serde(default)]
     pub stream: bool,
     #[serde(default)]
-    stream_options: Option<StreamOptions>,
+    stream_options: Option<MockStreamOptions>,
     #[serde(default, borrow)]
-    response_format: Option<ResponseFormat<'a>>,
+    response_format: Option<MockResponseFormat<'a>>,
     #[serde(default)]
     max_tokens: Option<u32>,
 }
@@ -51,42 +51,42 @@ struct RawMessage<'a> {
 }
 
 #[derive(Deserialize)]
-struct StreamOptions {
+struct MockStreamOptions {
     #[serde(default)]
     include_usage: bool,
 }
 
 #[derive(Deserialize)]
-struct ResponseFormat<'a> {
+struct MockResponseFormat<'a> {
     #[serde(default, borrow)]
-    json_schema: Option<NamedSchema<'a>>,
+    json_schema: Option<SchemaName<'a>>,
 }
 
 #[derive(Deserialize)]
-struct NamedSchema<'a> {
+struct SchemaName<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
 }
 
-impl ChatRequest<'_> {
+impl MockChatRequest<'_> {
     pub(super) fn wants_usage(&self) -> bool {
         self.stream_options
             .as_ref()
             .is_some_and(|options| options.include_usage)
     }
 
-    fn schema(&self) -> Option<&str> {
+    fn schema_name(&self) -> Option<&str> {
         let schema = self.response_format.as_ref()?.json_schema.as_ref()?;
         Some(&schema.name)
     }
 
     /// The task by its header, else by the schema's name, else by what the prompt asks for.
-    pub(super) fn task(&self, header: Option<&str>) -> Task {
+    pub(super) fn detect_task(&self, header: Option<&str>) -> Task {
         let named = header.and_then(|name| Task::ALL.into_iter().find(|task| task.as_str() == name));
         if let Some(task) = named {
             return task;
         }
-        match self.schema() {
+        match self.schema_name() {
             Some("facts" | "state") => return Task::Extraction,
             Some("verdicts") => return Task::Judge,
             Some("summary") => return Task::Summary,
@@ -111,7 +111,7 @@ impl ChatRequest<'_> {
     }
 
     fn asks_for_state(&self) -> bool {
-        match self.schema() {
+        match self.schema_name() {
             Some(name) => name == "state",
             None => self
                 .messages
@@ -121,25 +121,25 @@ impl ChatRequest<'_> {
     }
 
     /// The text of all messages, or of all their text parts.
-    fn text(&self) -> String {
+    fn all_text(&self) -> String {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Content {
+        enum RawContent {
             Text(String),
-            Parts(Vec<Part>),
+            Parts(Vec<TextPart>),
             Other(serde::de::IgnoredAny),
         }
         #[derive(Deserialize)]
-        struct Part {
+        struct TextPart {
             #[serde(default)]
             text: String,
         }
         let mut all = String::new();
         for message in &self.messages {
             match serde_json::from_str(message.content.get()) {
-                Ok(Content::Text(text)) => all.push_str(&text),
-                Ok(Content::Parts(parts)) => all.extend(parts.into_iter().map(|part| part.text)),
-                Ok(Content::Other(_)) | Err(_) => {}
+                Ok(RawContent::Text(text)) => all.push_str(&text),
+                Ok(RawContent::Parts(parts)) => all.extend(parts.into_iter().map(|part| part.text)),
+                Ok(RawContent::Other(_)) | Err(_) => {}
             }
             all.push('\n');
         }
@@ -148,7 +148,7 @@ impl ChatRequest<'_> {
 }
 
 /// What depends on the settings alone, made once per change of them.
-pub(super) struct Script {
+pub(super) struct ReplyScript {
     pub reply: String,
     /// One event per piece of the reply, and the one with the end mark.
     pub events: Vec<Bytes>,
@@ -156,15 +156,15 @@ pub(super) struct Script {
     pub whole: Bytes,
 }
 
-impl Script {
-    pub(super) fn new(settings: &Settings) -> Self {
+impl ReplyScript {
+    pub(super) fn new(settings: &MockSettings) -> Self {
         let deltas = usize::try_from(settings.deltas).unwrap_or(usize::MAX);
         let pieces: Vec<&str> = match settings.reply.as_str() {
-            "" => WORDS.into_iter().cycle().take(deltas).collect(),
+            "" => REPLY_WORDS.into_iter().cycle().take(deltas).collect(),
             told => told.split_inclusive(' ').collect(),
         };
-        let mut events: Vec<Bytes> = pieces.iter().map(|piece| delta(piece)).collect();
-        events.push(event(&json!({
+        let mut events: Vec<Bytes> = pieces.iter().map(|piece| delta_event(piece)).collect();
+        events.push(sse_event(&json!({
             "id": "mock", "object": "chat.completion.chunk", "created": 0, "model": MODEL,
             "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
         })));
@@ -179,20 +179,20 @@ impl Script {
 /// The model's name in every answer.
 pub(super) const MODEL: &str = "mock";
 
-fn event(value: &serde_json::Value) -> Bytes {
+fn sse_event(value: &serde_json::Value) -> Bytes {
     format!("data: {value}\n\n").into()
 }
 
 /// The event of one piece of text.
-pub(super) fn delta(text: &str) -> Bytes {
-    event(&json!({
+pub(super) fn delta_event(text: &str) -> Bytes {
+    sse_event(&json!({
         "id": "mock", "object": "chat.completion.chunk", "created": 0, "model": MODEL,
         "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": null}],
     }))
 }
 
 /// The last events of a stream.
-pub(super) fn tail(usage: Option<(usize, usize)>) -> Bytes {
+pub(super) fn end_events(usage: Option<(usize, usize)>) -> Bytes {
     match usage {
         Some((prompt, completion)) => format!(
             "data: {{\"id\":\"mock\",\"object\":\"chat.completion.chunk\",\"created\":0,\"model\":\"{MODEL}\",\"choices\":[],\
@@ -215,22 +215,22 @@ pub(super) fn usage_json(prompt: usize, completion: usize) -> String {
 }
 
 /// The text of an answer that is not streamed from the script. `number` counts the task's calls.
-pub(super) fn text<'a>(
+pub(super) fn answer_text<'a>(
     task: Task,
-    request: &ChatRequest<'_>,
+    request: &MockChatRequest<'_>,
     number: u64,
-    settings: &'a Settings,
-    script: &'a Script,
+    settings: &'a MockSettings,
+    script: &'a ReplyScript,
 ) -> Cow<'a, str> {
     match task {
         Task::Reply => script.reply.as_str().into(),
-        Task::Intent if request.schema() == Some(NEXT_SPEAKER) => {
+        Task::Intent if request.schema_name() == Some(NEXT_SPEAKER) => {
             json!({ "next": settings.next_speaker }).to_string().into()
         }
         Task::Intent => settings.intent.as_str().into(),
         Task::Extraction if request.asks_for_state() => "{}".into(),
-        Task::Extraction => facts(&request.text(), number, settings.facts_per_turn).into(),
-        Task::Judge => verdicts(&request.text(), &settings.verdict).into(),
+        Task::Extraction => facts_json(&request.all_text(), number, settings.facts_per_turn).into(),
+        Task::Judge => verdicts_json(&request.all_text(), &settings.verdict).into(),
         Task::Summary => {
             r#"{"summary":"The player and the character talked about the road and the lanterns.","importance":5}"#
                 .into()
@@ -240,7 +240,7 @@ pub(super) fn text<'a>(
 }
 
 /// The same verdict for every pair of a prompt.
-fn verdicts(prompt: &str, verdict: &str) -> String {
+fn verdicts_json(prompt: &str, verdict: &str) -> String {
     let pairs = prompt.matches("<newer>").count();
     let verdicts: Vec<_> = (1..=pairs)
         .map(|pair| json!({ "pair": pair, "verdict": verdict }))
@@ -260,17 +260,17 @@ static LIKES_OF: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// What stands between the last pair of these tags.
-fn tagged<'a>(prompt: &'a str, tag: &str) -> Option<&'a str> {
+fn tagged_text<'a>(prompt: &'a str, tag: &str) -> Option<&'a str> {
     let (_, rest) = prompt.rsplit_once(&format!("<{tag}>"))?;
     Some(rest.split_once(&format!("</{tag}>"))?.0)
 }
 
-fn facts(prompt: &str, number: u64, per_turn: f64) -> String {
-    let line = tagged(prompt, "player_line").unwrap_or(prompt);
+fn facts_json(prompt: &str, number: u64, per_turn: f64) -> String {
+    let line = tagged_text(prompt, "player_line").unwrap_or(prompt);
     let mut facts = Vec::new();
     for found in LIKES.captures_iter(&format!("{line}\n")) {
         let (verb, object) = (found[1].to_lowercase(), found[2].to_lowercase());
-        facts.push(fact(
+        facts.push(fact_json(
             &verb,
             &object,
             &format!("The player {verb}s {object}."),
@@ -281,17 +281,17 @@ fn facts(prompt: &str, number: u64, per_turn: f64) -> String {
         let object = &found[1];
         let negative = &found[2] == "싫어";
         let verb = if negative { "싫어한다" } else { "좋아한다" };
-        facts.push(fact(
+        facts.push(fact_json(
             verb,
             object,
             &format!("플레이어는 {object} 종류를 {verb}."),
             negative,
         ));
     }
-    let speaker = tagged(prompt, "npc_name").unwrap_or_default();
-    for found in LIKES_OF.captures_iter(tagged(prompt, "npc_reply").unwrap_or_default()) {
+    let speaker = tagged_text(prompt, "npc_name").unwrap_or_default();
+    for found in LIKES_OF.captures_iter(tagged_text(prompt, "npc_reply").unwrap_or_default()) {
         let (subject, verb, object) = (&found[1], &found[2], &found[3]);
-        let mut said = fact(verb, object, &format!("{subject} {verb}s {object}."), verb == "hate");
+        let mut said = fact_json(verb, object, &format!("{subject} {verb}s {object}."), verb == "hate");
         (said["subject"], said["speaker"]) = (subject.into(), speaker.into());
         facts.push(said);
     }
@@ -302,12 +302,12 @@ fn facts(prompt: &str, number: u64, per_turn: f64) -> String {
         made += 1.0;
         let object = format!("matter {made}");
         let content = format!("The player spoke of {object} at the crossroads.");
-        facts.push(fact("speak of", &object, &content, false));
+        facts.push(fact_json("speak of", &object, &content, false));
     }
     json!({ "facts": facts }).to_string()
 }
 
-fn fact(predicate: &str, object: &str, content: &str, negative: bool) -> serde_json::Value {
+fn fact_json(predicate: &str, object: &str, content: &str, negative: bool) -> serde_json::Value {
     json!({
         "subject": "player",
         "predicate": predicate,
@@ -335,10 +335,12 @@ mod tests {
     }
 
     #[test]
-    fn the_task_is_known_by_header_schema_or_prompt() {
+    fn task_is_recognised_by_header_schema_or_prompt() {
         let task = |prompt: &str, extra: &str, header| {
             let body = request(prompt, extra);
-            serde_json::from_str::<ChatRequest<'_>>(&body).unwrap().task(header)
+            serde_json::from_str::<MockChatRequest<'_>>(&body)
+                .unwrap()
+                .detect_task(header)
         };
         let schema =
             |name: &str| format!(r#","response_format":{{"type":"json_schema","json_schema":{{"name":"{name}"}}}}"#);
@@ -355,7 +357,7 @@ mod tests {
     }
 
     fn objects(prompt: &str, number: u64, per_turn: f64) -> Vec<String> {
-        let facts: serde_json::Value = serde_json::from_str(&facts(prompt, number, per_turn)).unwrap();
+        let facts: serde_json::Value = serde_json::from_str(&facts_json(prompt, number, per_turn)).unwrap();
         let facts = facts["facts"].as_array().unwrap();
         facts
             .iter()
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_come_from_the_line_and_by_number() {
+    fn facts_are_extracted_from_the_line_and_by_number() {
         let line = |text: &str| {
             format!("I like examples.\n<player_line>\n{text}\n</player_line>\n<npc_reply>I like tea.</npc_reply>")
         };
@@ -377,7 +379,7 @@ mod tests {
         assert_eq!(objects(&line("hello"), 1, 2.0), ["matter 1", "matter 2"]);
         let reply = "<npc_name>Mira</npc_name>\n<npc_reply>\nWell. Hanna hates cold rain. Bob likes tea\n</npc_reply>";
         assert_eq!(objects(reply, 1, 0.0), ["cold rain", "tea"]);
-        let facts: serde_json::Value = serde_json::from_str(&facts(reply, 1, 0.0)).unwrap();
+        let facts: serde_json::Value = serde_json::from_str(&facts_json(reply, 1, 0.0)).unwrap();
         let fact = &facts["facts"][0];
         assert_eq!(
             (&fact["subject"], &fact["speaker"], &fact["content"], &fact["polarity"]),
@@ -391,12 +393,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_was_told_is_said_word_by_word() {
+    fn scripted_reply_is_streamed_word_by_word() {
         let options = super::super::MockOptions {
             reply: "Hanna likes plums.".to_owned(),
             ..super::super::MockOptions::default()
         };
-        let script = Script::new(&Settings::from(&options));
+        let script = ReplyScript::new(&MockSettings::from(&options));
         // And the end.
         assert_eq!((script.reply.as_str(), script.events.len()), ("Hanna likes plums.", 4));
     }
@@ -404,7 +406,7 @@ mod tests {
     #[test]
     fn content_parts_are_read_like_plain_text() {
         let body = r#"{"messages":[{"role":"user","content":[{"type":"text","text":"I like plums."}]},{"role":"user","content":null}]}"#;
-        let request: ChatRequest<'_> = serde_json::from_str(body).unwrap();
-        assert!(request.text().contains("I like plums."));
+        let request: MockChatRequest<'_> = serde_json::from_str(body).unwrap();
+        assert!(request.all_text().contains("I like plums."));
     }
 }

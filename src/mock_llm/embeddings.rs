@@ -1,10 +1,10 @@
 //! Vectors for the mock server: lexical, so that texts that share words are near each other.
 
 /// A unit vector of `dimensions` from the words of `text` and their character trigrams.
-pub(super) fn vector(text: &str, dimensions: usize) -> Vec<f32> {
+pub(super) fn embed_words(text: &str, dimensions: usize) -> Vec<f32> {
     let mut vector = vec![0.0_f32; dimensions];
     let mut add = |piece: &str, weight: f32| {
-        let hash = fnv(piece.as_bytes());
+        let hash = fnv_hash(piece.as_bytes());
         let place = usize::try_from(hash >> 1).unwrap_or(usize::MAX) % dimensions;
         vector[place] += if hash & 1 == 0 { weight } else { -weight };
     };
@@ -32,7 +32,7 @@ pub(super) fn vector(text: &str, dimensions: usize) -> Vec<f32> {
 }
 
 /// FNV-1a, 64 bits: the same on every machine and in every version.
-fn fnv(bytes: &[u8]) -> u64 {
+fn fnv_hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     fn cosine(a: &str, b: &str) -> f32 {
-        let (a, b) = (vector(a, 256), vector(b, 256));
+        let (a, b) = (embed_words(a, 256), embed_words(b, 256));
         a.iter().zip(&b).map(|(x, y)| x * y).sum()
     }
 

@@ -12,7 +12,7 @@ mod server;
 mod state;
 
 pub use self::{
-    options::{Fault, FaultKind, MockOptions},
-    server::{MockHandle, run, start},
-    state::{Settings, Stats},
+    options::{FaultKind, MockFault, MockOptions},
+    server::{MockHandle, run, start_on_thread},
+    state::{MockSettings, MockStats},
 };

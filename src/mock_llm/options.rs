@@ -4,7 +4,7 @@ use std::{net::SocketAddr, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::state::Settings;
+use super::state::MockSettings;
 use crate::ports::llm::Task;
 
 /// Arguments of `colloquy mock-llm`. All but `listen` and `workers` can be changed while it runs,
@@ -58,7 +58,7 @@ pub struct MockOptions {
     /// invalid-json, invalid-body, refuse, echo, echo-body, hang, stall, hold. TASK: reply, intent, extraction, judge,
     /// summary, curation, embedding; all if left out. RATE: the share of calls, 1 if left out.
     #[arg(long = "fault")]
-    pub faults: Vec<Fault>,
+    pub faults: Vec<MockFault>,
 }
 
 impl Default for MockOptions {
@@ -84,7 +84,7 @@ impl Default for MockOptions {
     }
 }
 
-impl From<&MockOptions> for Settings {
+impl From<&MockOptions> for MockSettings {
     fn from(options: &MockOptions) -> Self {
         Self {
             latency_ms: options.latency_ms,
@@ -106,12 +106,12 @@ impl From<&MockOptions> for Settings {
 
 /// What the mock server is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Asked {
+pub(super) enum CallKind {
     Chat(Task),
     Embedding,
 }
 
-impl Asked {
+impl CallKind {
     pub(super) const ALL: [Self; 7] = [
         Self::Chat(Task::Reply),
         Self::Chat(Task::Intent),
@@ -131,7 +131,7 @@ impl Asked {
         Self::ALL.into_iter().find(|asked| asked.as_str() == name)
     }
     /// Its place in [`Self::ALL`].
-    pub(super) fn slot(self) -> usize {
+    pub(super) fn slot_index(self) -> usize {
         Self::ALL
             .into_iter()
             .position(|asked| asked == self)
@@ -192,36 +192,36 @@ impl FaultKind {
 
 /// A fault, for which task, and how often.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fault {
-    pub(super) asked: Option<Asked>,
+pub struct MockFault {
+    pub(super) asked: Option<CallKind>,
     pub kind: FaultKind,
     /// Share of the task's calls, in (0, 1].
     pub rate: f64,
 }
 
-impl Fault {
+impl MockFault {
     /// `kind` on every call of `task`, or of all if `None`.
     #[must_use]
-    pub fn always(task: Option<Task>, kind: FaultKind) -> Self {
+    pub fn on_every_call(task: Option<Task>, kind: FaultKind) -> Self {
         Self {
-            asked: task.map(Asked::Chat),
+            asked: task.map(CallKind::Chat),
             kind,
             rate: 1.0,
         }
     }
     /// Whether it keeps calls of `asked` waiting until it is taken away.
-    pub(super) fn holds(&self, asked: Asked) -> bool {
+    pub(super) fn holds_call(&self, asked: CallKind) -> bool {
         self.kind == FaultKind::Hold && self.asked.is_none_or(|task| task == asked)
     }
     /// Whether the `n`th call (from 1) of `asked` is hit.
-    pub(super) fn hits(&self, asked: Asked, n: u64) -> bool {
+    pub(super) fn hits_call(&self, asked: CallKind, n: u64) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "call counts stay far below 2^52")]
         let due = |n: u64| (n as f64 * self.rate).floor();
         self.asked.is_none_or(|task| task == asked) && due(n) > due(n - 1)
     }
 }
 
-impl FromStr for Fault {
+impl FromStr for MockFault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -234,7 +234,7 @@ impl FromStr for Fault {
             None => (fault, "1"),
         };
         let asked = task
-            .map(|name| Asked::parse(name).ok_or_else(|| format!("`{name}` is no task")))
+            .map(|name| CallKind::parse(name).ok_or_else(|| format!("`{name}` is no task")))
             .transpose()?;
         let kind = FaultKind::NAMES
             .into_iter()
@@ -249,7 +249,7 @@ impl FromStr for Fault {
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for MockFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(asked) = self.asked {
             write!(f, "{}=", asked.as_str())?;
@@ -262,13 +262,13 @@ impl std::fmt::Display for Fault {
     }
 }
 
-impl Serialize for Fault {
+impl Serialize for MockFault {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Fault {
+impl<'de> Deserialize<'de> for MockFault {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?
             .parse()
@@ -282,36 +282,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_read_as_they_are_written() {
+    fn faults_round_trip() {
         for text in [
             "500:1",
             "reply=429:0.5",
             "embedding=hang:1",
             "extraction=invalid-json:0.25",
         ] {
-            assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<MockFault>().unwrap().to_string(), text);
         }
         for bad in ["", "oops", "reply=", "chat=500", "500:0", "500:2", "500:x", "500:NaN"] {
-            assert!(bad.parse::<Fault>().is_err(), "{bad}");
+            assert!(bad.parse::<MockFault>().is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn a_rate_is_kept_exactly() {
-        let fault: Fault = "reply=500:0.25".parse().unwrap();
-        let hits: Vec<u64> = (1..=12).filter(|n| fault.hits(Asked::Chat(Task::Reply), *n)).collect();
+    fn fault_rate_is_exact() {
+        let fault: MockFault = "reply=500:0.25".parse().unwrap();
+        let hits: Vec<u64> = (1..=12)
+            .filter(|n| fault.hits_call(CallKind::Chat(Task::Reply), *n))
+            .collect();
         assert_eq!(hits, [4, 8, 12]);
-        assert!(!fault.hits(Asked::Embedding, 4));
+        assert!(!fault.hits_call(CallKind::Embedding, 4));
     }
 
     #[test]
-    fn the_command_line_and_the_tests_start_from_the_same_settings() {
+    fn command_line_and_tests_share_the_same_defaults() {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
             options: MockOptions,
         }
         let line = <Line as clap::Parser>::try_parse_from(["mock-llm"]).unwrap();
-        assert_eq!(Settings::from(&line.options), Settings::from(&MockOptions::default()));
+        assert_eq!(
+            MockSettings::from(&line.options),
+            MockSettings::from(&MockOptions::default())
+        );
     }
 }

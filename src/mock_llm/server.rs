@@ -16,10 +16,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    answers::{self, ChatRequest},
+    answers::{self, MockChatRequest},
     embeddings,
-    options::{Asked, FaultKind, MockOptions},
-    state::{Settings, State, Stats, Witness},
+    options::{CallKind, FaultKind, MockOptions},
+    state::{AnswerGuard, MockSettings, MockState, MockStats},
 };
 use crate::ports::llm::Task;
 
@@ -32,8 +32,8 @@ const TASK_HEADER: &str = "x-colloquy-task";
 
 /// Serves until the process is told to stop.
 pub async fn run(options: MockOptions) -> anyhow::Result<()> {
-    let state = Arc::new(State::new(&options).map_err(anyhow::Error::msg)?);
-    let (server, addr) = serve(&options, &state, true)?;
+    let state = Arc::new(MockState::new(&options).map_err(anyhow::Error::msg)?);
+    let (server, addr) = bind_server(&options, &state, true)?;
     tracing::info!(%addr, "mock model is listening");
     server.await.context("the mock server failed")
 }
@@ -42,13 +42,13 @@ pub async fn run(options: MockOptions) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the address cannot be bound or an option is out of range.
-pub fn start(options: MockOptions) -> anyhow::Result<MockHandle> {
-    let state = Arc::new(State::new(&options).map_err(anyhow::Error::msg)?);
+pub fn start_on_thread(options: MockOptions) -> anyhow::Result<MockHandle> {
+    let state = Arc::new(MockState::new(&options).map_err(anyhow::Error::msg)?);
     let (started, ready) = std::sync::mpsc::sync_channel(1);
     let serving = state.clone();
     let thread = thread::Builder::new().name("mock-llm".into()).spawn(move || {
         System::new().block_on(async move {
-            match serve(&options, &serving, false) {
+            match bind_server(&options, &serving, false) {
                 Ok((server, addr)) => {
                     // An error here means that nobody waits any more: there is nobody to serve.
                     if started.send(Ok((server.handle(), addr))).is_ok() {
@@ -70,10 +70,10 @@ pub fn start(options: MockOptions) -> anyhow::Result<MockHandle> {
     })
 }
 
-/// A server started by [`start`]. Stops when dropped.
+/// A server started by [`start_on_thread`]. Stops when dropped.
 pub struct MockHandle {
     addr: SocketAddr,
-    state: Arc<State>,
+    state: Arc<MockState>,
     server: ServerHandle,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -90,31 +90,31 @@ impl MockHandle {
     ///
     /// # Errors
     /// In words, for an unknown field or a value out of range.
-    pub fn control(&self, patch: &serde_json::Value) -> Result<(), String> {
-        self.state.patch(patch).map(drop)
+    pub fn apply_settings(&self, patch: &serde_json::Value) -> Result<(), String> {
+        self.state.apply_patch(patch).map(drop)
     }
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> MockStats {
         self.state.stats()
     }
     /// Calls of a task (`reply`, …, `embedding`) so far.
-    pub fn calls(&self, task: &str) -> u64 {
+    pub fn calls_of(&self, task: &str) -> u64 {
         self.stats().calls.get(task).copied().unwrap_or_default()
     }
     /// The last requests of a task, the newest last; at most 64 of all tasks are kept.
-    pub fn requests(&self, task: &str) -> Vec<serde_json::Value> {
-        Asked::parse(task).map_or_else(Vec::new, |asked| self.state.requests(asked))
+    pub fn requests_of(&self, task: &str) -> Vec<serde_json::Value> {
+        CallKind::parse(task).map_or_else(Vec::new, |asked| self.state.requests_of(asked))
     }
     /// Waits until at least `count` answers were abandoned by their client.
-    pub async fn aborted(&self, count: u64) {
-        let mut aborted = self.state.aborted();
+    pub async fn wait_for_aborted(&self, count: u64) {
+        let mut aborted = self.state.subscribe_aborted();
         // The sender lives in `self.state`.
         let _ = aborted.wait_for(|seen| *seen >= count).await;
     }
     /// Stops at once, cutting what is under way.
     pub fn stop(mut self) {
-        self.shut();
+        self.shut_down();
     }
-    fn shut(&mut self) {
+    fn shut_down(&mut self) {
         // The command is sent by the call; the future only waits for its end, as `join` does.
         drop(self.server.stop(false));
         if let Some(thread) = self.thread.take() {
@@ -125,22 +125,22 @@ impl MockHandle {
 
 impl Drop for MockHandle {
     fn drop(&mut self) {
-        self.shut();
+        self.shut_down();
     }
 }
 
-fn serve(options: &MockOptions, state: &Arc<State>, signals: bool) -> anyhow::Result<(Server, SocketAddr)> {
+fn bind_server(options: &MockOptions, state: &Arc<MockState>, signals: bool) -> anyhow::Result<(Server, SocketAddr)> {
     let state = Data::from(state.clone());
     let server = HttpServer::new(move || {
         App::new()
             .app_data(state.clone())
             .app_data(PayloadConfig::new(MAX_BODY))
-            .route("/v1/chat/completions", web::post().to(chat))
-            .route("/v1/embeddings", web::post().to(embed))
-            .route("/v1/models", web::get().to(models))
-            .route("/control", web::post().to(control))
-            .route("/control/stats", web::get().to(stats))
-            .route("/control/requests/{task}", web::get().to(requests))
+            .route("/v1/chat/completions", web::post().to(post_chat))
+            .route("/v1/embeddings", web::post().to(post_embeddings))
+            .route("/v1/models", web::get().to(list_models))
+            .route("/control", web::post().to(post_control))
+            .route("/control/stats", web::get().to(get_stats))
+            .route("/control/requests/{task}", web::get().to(get_requests))
     })
     .tcp_nodelay(true)
     .workers(options.workers.max(1))
@@ -155,17 +155,17 @@ fn serve(options: &MockOptions, state: &Arc<State>, signals: bool) -> anyhow::Re
     Ok((server.run(), addr))
 }
 
-fn problem(status: StatusCode, message: &str) -> HttpResponse {
+fn error_response(status: StatusCode, message: &str) -> HttpResponse {
     HttpResponse::build(status).json(json!({"error": {"message": message, "type": "mock", "code": null}}))
 }
 
 /// The faults that are the same for every kind of call; `None`: go on.
 async fn common_fault(
     fault: FaultKind,
-    asked: Asked,
-    settings: &Settings,
+    asked: CallKind,
+    settings: &MockSettings,
     body: &[u8],
-    witness: &mut Witness,
+    witness: &mut AnswerGuard,
 ) -> Option<HttpResponse> {
     let jitter = if settings.jitter_ms == 0 {
         0
@@ -178,25 +178,25 @@ async fn common_fault(
         sleep(Duration::from_millis(wait)).await;
     }
     if fault == FaultKind::Hold {
-        witness.let_go(asked).await;
+        witness.wait_until_released(asked).await;
     }
     let response = match fault {
-        FaultKind::ServerError => problem(StatusCode::INTERNAL_SERVER_ERROR, "the mock fails as it was told to"),
-        FaultKind::Refuse => problem(StatusCode::BAD_REQUEST, "the mock refuses as it was told to"),
-        FaultKind::Echo => problem(StatusCode::BAD_REQUEST, &echo(body)),
+        FaultKind::ServerError => error_response(StatusCode::INTERNAL_SERVER_ERROR, "the mock fails as it was told to"),
+        FaultKind::Refuse => error_response(StatusCode::BAD_REQUEST, "the mock refuses as it was told to"),
+        FaultKind::Echo => error_response(StatusCode::BAD_REQUEST, &echo_texts(body)),
         FaultKind::EchoBody => {
-            let text = echo(body);
+            let text = echo_texts(body);
             let answer = json!({"choices": text, "data": text}).to_string();
             match asked {
                 // Whoever asks for a stream looks for its events.
-                Asked::Chat(Task::Reply) => HttpResponse::Ok()
+                CallKind::Chat(Task::Reply) => HttpResponse::Ok()
                     .content_type("text/event-stream")
                     .body(format!("data: {answer}\n\n")),
                 _ => HttpResponse::Ok().content_type(ContentType::json()).body(answer),
             }
         }
         FaultKind::RateLimited => {
-            let mut limited = problem(StatusCode::TOO_MANY_REQUESTS, "the mock limits as it was told to");
+            let mut limited = error_response(StatusCode::TOO_MANY_REQUESTS, "the mock limits as it was told to");
             let ms = settings.retry_after_ms;
             for (name, value) in [("retry-after", ms.div_ceil(1_000)), ("retry-after-ms", ms)] {
                 limited
@@ -208,41 +208,41 @@ async fn common_fault(
         FaultKind::Hang => std::future::pending().await,
         _ => return None,
     };
-    witness.done();
+    witness.mark_done();
     Some(response)
 }
 
 /// All texts of a request, as an endpoint repeats them.
-fn echo(body: &[u8]) -> String {
-    fn texts(value: &serde_json::Value) -> String {
+fn echo_texts(body: &[u8]) -> String {
+    fn collect_texts(value: &serde_json::Value) -> String {
         match value {
             serde_json::Value::String(text) => format!("{text}\r\n"),
-            serde_json::Value::Array(values) => values.iter().rev().map(texts).collect(),
-            serde_json::Value::Object(fields) => fields.values().map(texts).collect(),
+            serde_json::Value::Array(values) => values.iter().rev().map(collect_texts).collect(),
+            serde_json::Value::Object(fields) => fields.values().map(collect_texts).collect(),
             _ => String::new(),
         }
     }
     let asked: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let (messages, input) = (texts(&asked["messages"]), texts(&asked["input"]));
+    let (messages, input) = (collect_texts(&asked["messages"]), collect_texts(&asked["input"]));
     format!("invalid \u{1b}[31mprompt\u{1b}[0m:\n{messages}{input}")
 }
 
-async fn chat(http: HttpRequest, body: Bytes, state: Data<State>) -> HttpResponse {
-    let request: ChatRequest<'_> = match serde_json::from_slice(&body) {
+async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> HttpResponse {
+    let request: MockChatRequest<'_> = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => {
-            return problem(
+            return error_response(
                 StatusCode::BAD_REQUEST,
                 &format!("the body is not a chat request: {error}"),
             );
         }
     };
     let header = http.headers().get(TASK_HEADER).and_then(|name| name.to_str().ok());
-    let task = request.task(header);
+    let task = request.detect_task(header);
     let (settings, script) = state.settings();
-    let (number, fault) = state.begin(Asked::Chat(task), &body, &settings);
-    let mut witness = Witness::new(state.clone().into_inner());
-    if let Some(failed) = common_fault(fault, Asked::Chat(task), &settings, &body, &mut witness).await {
+    let (number, fault) = state.record_call(CallKind::Chat(task), &body, &settings);
+    let mut witness = AnswerGuard::new(state.clone().into_inner());
+    if let Some(failed) = common_fault(fault, CallKind::Chat(task), &settings, &body, &mut witness).await {
         return failed;
     }
     let prompt_tokens = body.len() / 4;
@@ -253,7 +253,7 @@ async fn chat(http: HttpRequest, body: Bytes, state: Data<State>) -> HttpRespons
     };
     let text = match fault {
         FaultKind::InvalidJson => r#"{"facts": [{"subject": "#.into(),
-        _ => answers::text(task, &request, number, &settings, &script),
+        _ => answers::answer_text(task, &request, number, &settings, &script),
     };
     if request.stream {
         let usage = request
@@ -263,12 +263,12 @@ async fn chat(http: HttpRequest, body: Bytes, state: Data<State>) -> HttpRespons
             (script.events.clone(), script.whole.clone())
         } else {
             let end = script.events.last().cloned().unwrap_or_default();
-            let events = vec![answers::delta(&text), end];
+            let events = vec![answers::delta_event(&text), end];
             let whole = events.concat().into();
             (events, whole)
         };
         let pace = (settings.tokens_per_s > 0).then(|| Duration::from_secs(1) / settings.tokens_per_s);
-        return streamed(fault, events, &whole, usage, pace, witness);
+        return streamed_body(fault, events, &whole, usage, pace, witness);
     }
     let completion_tokens = text.len().div_ceil(4);
     let answer = format!(
@@ -282,7 +282,7 @@ async fn chat(http: HttpRequest, body: Bytes, state: Data<State>) -> HttpRespons
 }
 
 /// A JSON body, or what a fault makes of it.
-fn whole_body(fault: FaultKind, mut body: String, mut witness: Witness) -> HttpResponse {
+fn whole_body(fault: FaultKind, mut body: String, mut witness: AnswerGuard) -> HttpResponse {
     let cut = body.len() / 2;
     let cut = (0..=cut)
         .rev()
@@ -293,7 +293,7 @@ fn whole_body(fault: FaultKind, mut body: String, mut witness: Witness) -> HttpR
     match fault {
         FaultKind::BrokenStream | FaultKind::Stall => {
             body.truncate(cut);
-            paced(
+            paced_body(
                 &mut response,
                 vec![body.into()],
                 None,
@@ -303,24 +303,24 @@ fn whole_body(fault: FaultKind, mut body: String, mut witness: Witness) -> HttpR
         }
         FaultKind::NoEndMark | FaultKind::InvalidBody => {
             body.truncate(cut);
-            witness.done();
+            witness.mark_done();
             response.body(body)
         }
         _ => {
-            witness.done();
+            witness.mark_done();
             response.body(body)
         }
     }
 }
 
 /// A stream of events, in one piece where nothing asks for more.
-fn streamed(
+fn streamed_body(
     fault: FaultKind,
     mut events: Vec<Bytes>,
     whole: &Bytes,
     usage: Option<(usize, usize)>,
     pace: Option<Duration>,
-    mut witness: Witness,
+    mut witness: AnswerGuard,
 ) -> HttpResponse {
     let half = events.len() / 2;
     let mut response = HttpResponse::Ok();
@@ -328,33 +328,33 @@ fn streamed(
     match fault {
         FaultKind::BrokenStream | FaultKind::Stall => {
             events.truncate(half);
-            paced(&mut response, events, pace, fault == FaultKind::Stall, witness)
+            paced_body(&mut response, events, pace, fault == FaultKind::Stall, witness)
         }
         FaultKind::NoEndMark => {
-            witness.done();
+            witness.mark_done();
             response.body(events[..half].concat())
         }
         FaultKind::InvalidBody => {
-            witness.done();
+            witness.mark_done();
             response.body("data: {oops\n\n")
         }
         _ => {
-            let tail = answers::tail(usage);
+            let tail = answers::end_events(usage);
             if pace.is_none() {
-                witness.done();
+                witness.mark_done();
                 return response.body([whole.as_ref(), tail.as_ref()].concat());
             }
             // The end mark and what follows come at once.
             let end = [events.pop().unwrap_or_default(), tail].concat();
             events.push(end.into());
-            response.streaming(pieces(events, pace, After::End, witness))
+            response.streaming(event_stream(events, pace, StreamEnd::End, witness))
         }
     }
 }
 
 /// What comes after the last piece.
 #[derive(Clone, Copy, PartialEq)]
-enum After {
+enum StreamEnd {
     /// A proper end.
     End,
     /// A broken connection.
@@ -363,22 +363,22 @@ enum After {
     Silence,
 }
 
-fn paced(
+fn paced_body(
     response: &mut HttpResponseBuilder,
     events: Vec<Bytes>,
     pace: Option<Duration>,
     stall: bool,
-    witness: Witness,
+    witness: AnswerGuard,
 ) -> HttpResponse {
-    let after = if stall { After::Silence } else { After::Break };
-    response.streaming(pieces(events, pace, after, witness))
+    let after = if stall { StreamEnd::Silence } else { StreamEnd::Break };
+    response.streaming(event_stream(events, pace, after, witness))
 }
 
-fn pieces(
+fn event_stream(
     events: Vec<Bytes>,
     pace: Option<Duration>,
-    after: After,
-    witness: Witness,
+    after: StreamEnd,
+    witness: AnswerGuard,
 ) -> impl futures_util::Stream<Item = Result<Bytes, std::io::Error>> {
     stream::unfold(Some((events.into_iter(), witness)), move |state| async move {
         let (mut events, mut witness) = state?;
@@ -387,58 +387,58 @@ fn pieces(
                 sleep(pace).await;
             }
             // A client may leave as soon as it has seen the end mark.
-            if after == After::End && events.len() == 0 {
-                witness.done();
+            if after == StreamEnd::End && events.len() == 0 {
+                witness.mark_done();
             }
             return Some((Ok(event), Some((events, witness))));
         }
         match after {
-            After::End => None,
-            After::Break => {
+            StreamEnd::End => None,
+            StreamEnd::Break => {
                 // actix throws away what it has not yet written when a body fails.
                 sleep(FLUSH).await;
-                witness.done();
+                witness.mark_done();
                 let broken = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "as it was told to");
                 Some((Err(broken), None))
             }
-            After::Silence => std::future::pending().await,
+            StreamEnd::Silence => std::future::pending().await,
         }
     })
 }
 
 #[derive(Deserialize)]
-struct EmbeddingRequest {
-    input: Input,
+struct MockEmbeddingRequest {
+    input: EmbeddingInput,
     #[serde(default)]
     model: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Input {
+enum EmbeddingInput {
     One(String),
     Many(Vec<String>),
 }
 
-async fn embed(body: Bytes, state: Data<State>) -> HttpResponse {
-    let request: EmbeddingRequest = match serde_json::from_slice(&body) {
+async fn post_embeddings(body: Bytes, state: Data<MockState>) -> HttpResponse {
+    let request: MockEmbeddingRequest = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(error) => {
-            return problem(
+            return error_response(
                 StatusCode::BAD_REQUEST,
                 &format!("the body is not an embedding request: {error}"),
             );
         }
     };
     let (settings, _) = state.settings();
-    let (_, fault) = state.begin(Asked::Embedding, &body, &settings);
-    let mut witness = Witness::new(state.clone().into_inner());
-    if let Some(failed) = common_fault(fault, Asked::Embedding, &settings, &body, &mut witness).await {
+    let (_, fault) = state.record_call(CallKind::Embedding, &body, &settings);
+    let mut witness = AnswerGuard::new(state.clone().into_inner());
+    if let Some(failed) = common_fault(fault, CallKind::Embedding, &settings, &body, &mut witness).await {
         return failed;
     }
     let texts = match request.input {
-        Input::One(text) => vec![text],
-        Input::Many(texts) => texts,
+        EmbeddingInput::One(text) => vec![text],
+        EmbeddingInput::Many(texts) => texts,
     };
     let tokens = texts.iter().map(|text| text.len().div_ceil(4)).sum::<usize>();
     // Last first: the API promises an index, not an order, and clients should not rely on one.
@@ -447,7 +447,7 @@ async fn embed(body: Bytes, state: Data<State>) -> HttpResponse {
         .enumerate()
         .rev()
         .map(|(index, text)| {
-            json!({"object": "embedding", "index": index, "embedding": embeddings::vector(text, settings.dimensions)})
+            json!({"object": "embedding", "index": index, "embedding": embeddings::embed_words(text, settings.dimensions)})
         })
         .collect();
     let answer = json!({
@@ -464,27 +464,27 @@ async fn embed(body: Bytes, state: Data<State>) -> HttpResponse {
     whole_body(fault, answer.to_string(), witness)
 }
 
-async fn models() -> HttpResponse {
+async fn list_models() -> HttpResponse {
     HttpResponse::Ok().json(json!({
         "object": "list",
         "data": [{"id": answers::MODEL, "object": "model", "created": 0, "owned_by": "colloquy"}],
     }))
 }
 
-async fn control(patch: web::Json<serde_json::Value>, state: Data<State>) -> HttpResponse {
-    match state.patch(&patch) {
+async fn post_control(patch: web::Json<serde_json::Value>, state: Data<MockState>) -> HttpResponse {
+    match state.apply_patch(&patch) {
         Ok(settings) => HttpResponse::Ok().json(&*settings),
-        Err(reason) => problem(StatusCode::BAD_REQUEST, &reason),
+        Err(reason) => error_response(StatusCode::BAD_REQUEST, &reason),
     }
 }
 
-async fn stats(state: Data<State>) -> HttpResponse {
+async fn get_stats(state: Data<MockState>) -> HttpResponse {
     HttpResponse::Ok().json(state.stats())
 }
 
-async fn requests(task: web::Path<String>, state: Data<State>) -> HttpResponse {
-    match Asked::parse(&task) {
-        Some(asked) => HttpResponse::Ok().json(state.requests(asked)),
-        None => problem(StatusCode::NOT_FOUND, "there is no such task"),
+async fn get_requests(task: web::Path<String>, state: Data<MockState>) -> HttpResponse {
+    match CallKind::parse(&task) {
+        Some(asked) => HttpResponse::Ok().json(state.requests_of(asked)),
+        None => error_response(StatusCode::NOT_FOUND, "there is no such task"),
     }
 }

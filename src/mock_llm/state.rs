@@ -14,17 +14,17 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::{
-    answers::Script,
-    options::{Asked, Fault, FaultKind, MockOptions},
+    answers::ReplyScript,
+    options::{CallKind, FaultKind, MockFault, MockOptions},
 };
 
 /// Requests remembered, the newest last.
-const REMEMBERED: usize = 64;
+const MAX_REMEMBERED_REQUESTS: usize = 64;
 
 /// What can be changed while it runs: `POST /control` takes any subset of these as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct MockSettings {
     pub latency_ms: u64,
     pub jitter_ms: u64,
     pub tokens_per_s: u32,
@@ -37,15 +37,15 @@ pub struct Settings {
     pub dimensions: usize,
     pub slow_ms: u64,
     pub retry_after_ms: u64,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<MockFault>,
 }
 
-impl Settings {
+impl MockSettings {
     /// These settings with the fields of `patch` replaced.
     ///
     /// # Errors
     /// In words, for a field that does not exist or a value that does not fit.
-    pub(super) fn patched(&self, patch: &serde_json::Value) -> Result<Self, String> {
+    pub(super) fn with_patch(&self, patch: &serde_json::Value) -> Result<Self, String> {
         let mut all = serde_json::to_value(self).map_err(|error| error.to_string())?;
         let fields = patch.as_object().ok_or("the body must be a JSON object")?;
         for (name, value) in fields {
@@ -67,7 +67,7 @@ impl Settings {
 
 /// Counts since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
+pub struct MockStats {
     /// By task, `embedding` included.
     pub calls: BTreeMap<String, u64>,
     /// Calls that a fault hit.
@@ -76,19 +76,19 @@ pub struct Stats {
     pub aborted: u64,
 }
 
-pub(super) struct State {
-    settings: RwLock<(Arc<Settings>, Arc<Script>)>,
+pub(super) struct MockState {
+    settings: RwLock<(Arc<MockSettings>, Arc<ReplyScript>)>,
     patched: watch::Sender<()>,
-    calls: [AtomicU64; Asked::ALL.len()],
+    calls: [AtomicU64; CallKind::ALL.len()],
     faults: AtomicU64,
     aborted: watch::Sender<u64>,
-    requests: Mutex<VecDeque<(Asked, Bytes)>>,
+    requests: Mutex<VecDeque<(CallKind, Bytes)>>,
 }
 
-impl State {
+impl MockState {
     pub(super) fn new(options: &MockOptions) -> Result<Self, String> {
-        let settings = Settings::from(options).patched(&serde_json::json!({}))?;
-        let script = Script::new(&settings);
+        let settings = MockSettings::from(options).with_patch(&serde_json::json!({}))?;
+        let script = ReplyScript::new(&settings);
         Ok(Self {
             settings: RwLock::new((Arc::new(settings), Arc::new(script))),
             patched: watch::Sender::new(()),
@@ -98,30 +98,30 @@ impl State {
             requests: Mutex::default(),
         })
     }
-    pub(super) fn settings(&self) -> (Arc<Settings>, Arc<Script>) {
+    pub(super) fn settings(&self) -> (Arc<MockSettings>, Arc<ReplyScript>) {
         self.settings.read().clone()
     }
-    pub(super) fn patch(&self, patch: &serde_json::Value) -> Result<Arc<Settings>, String> {
+    pub(super) fn apply_patch(&self, patch: &serde_json::Value) -> Result<Arc<MockSettings>, String> {
         let mut settings = self.settings.write();
-        let patched = Arc::new(settings.0.patched(patch)?);
-        *settings = (patched.clone(), Arc::new(Script::new(&patched)));
+        let patched = Arc::new(settings.0.with_patch(patch)?);
+        *settings = (patched.clone(), Arc::new(ReplyScript::new(&patched)));
         self.patched.send_replace(());
         Ok(patched)
     }
     /// Waits until no fault holds calls of `asked` any more.
-    pub(super) async fn let_go(&self, asked: Asked) {
+    pub(super) async fn wait_until_released(&self, asked: CallKind) {
         let mut patched = self.patched.subscribe();
-        while self.settings().0.faults.iter().any(|fault| fault.holds(asked)) {
+        while self.settings().0.faults.iter().any(|fault| fault.holds_call(asked)) {
             // The sender lives as long as this does.
             let _ = patched.changed().await;
         }
     }
     /// Counts and remembers a call: its number among those of its task, and the fault it meets.
-    pub(super) fn begin(&self, asked: Asked, body: &Bytes, settings: &Settings) -> (u64, FaultKind) {
-        let number = self.calls[asked.slot()].fetch_add(1, Relaxed) + 1;
+    pub(super) fn record_call(&self, asked: CallKind, body: &Bytes, settings: &MockSettings) -> (u64, FaultKind) {
+        let number = self.calls[asked.slot_index()].fetch_add(1, Relaxed) + 1;
         {
             let mut requests = self.requests.lock();
-            if requests.len() == REMEMBERED {
+            if requests.len() == MAX_REMEMBERED_REQUESTS {
                 requests.pop_front();
             }
             requests.push_back((asked, body.clone()));
@@ -129,25 +129,25 @@ impl State {
         let fault = settings
             .faults
             .iter()
-            .find(|fault| fault.hits(asked, number))
+            .find(|fault| fault.hits_call(asked, number))
             .map_or(FaultKind::None, |fault| fault.kind);
         if fault != FaultKind::None {
             self.faults.fetch_add(1, Relaxed);
         }
         (number, fault)
     }
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
-            calls: Asked::ALL
+    pub(super) fn stats(&self) -> MockStats {
+        MockStats {
+            calls: CallKind::ALL
                 .into_iter()
-                .map(|asked| (asked.as_str().to_owned(), self.calls[asked.slot()].load(Relaxed)))
+                .map(|asked| (asked.as_str().to_owned(), self.calls[asked.slot_index()].load(Relaxed)))
                 .collect(),
             faults: self.faults.load(Relaxed),
             aborted: *self.aborted.borrow(),
         }
     }
     /// The last requests of a task, the newest last, as they came.
-    pub(super) fn requests(&self, asked: Asked) -> Vec<serde_json::Value> {
+    pub(super) fn requests_of(&self, asked: CallKind) -> Vec<serde_json::Value> {
         let requests = self.requests.lock();
         requests
             .iter()
@@ -155,31 +155,31 @@ impl State {
             .filter_map(|(_, body)| serde_json::from_slice(body).ok())
             .collect()
     }
-    pub(super) fn aborted(&self) -> watch::Receiver<u64> {
+    pub(super) fn subscribe_aborted(&self) -> watch::Receiver<u64> {
         self.aborted.subscribe()
     }
 }
 
 /// Watches one answer: dropped before `done`, it counts as aborted.
-pub(super) struct Witness {
-    state: Arc<State>,
+pub(super) struct AnswerGuard {
+    state: Arc<MockState>,
     done: bool,
 }
 
-impl Witness {
-    pub(super) fn new(state: Arc<State>) -> Self {
+impl AnswerGuard {
+    pub(super) fn new(state: Arc<MockState>) -> Self {
         Self { state, done: false }
     }
-    pub(super) fn done(&mut self) {
+    pub(super) fn mark_done(&mut self) {
         self.done = true;
     }
     /// Waits until no fault holds calls of `asked` any more.
-    pub(super) async fn let_go(&self, asked: Asked) {
-        self.state.let_go(asked).await;
+    pub(super) async fn wait_until_released(&self, asked: CallKind) {
+        self.state.wait_until_released(asked).await;
     }
 }
 
-impl Drop for Witness {
+impl Drop for AnswerGuard {
     fn drop(&mut self) {
         if !self.done {
             self.state.aborted.send_modify(|count| *count += 1);

@@ -31,14 +31,14 @@ impl From<&Turn> for BufferedTurn {
             number: turn.number,
             player_text: turn.player_text.clone(),
             npc: turn.npc.clone(),
-            reply_text: with_dash(turn.reply_text.clone(), turn.status),
+            reply_text: mark_if_interrupted(turn.reply_text.clone(), turn.status),
         }
     }
 }
 
 /// A reply as models are shown it: with a dash where it was cut.
 #[must_use]
-pub fn with_dash(mut reply: String, status: TurnStatus) -> String {
+pub fn mark_if_interrupted(mut reply: String, status: TurnStatus) -> String {
     if status == TurnStatus::Interrupted {
         reply.push('\u{2014}');
     }
@@ -66,12 +66,17 @@ pub struct BufferSnapshot {
 #[async_trait]
 pub trait BufferStore: Send + Sync {
     /// The buffer, if there is one.
-    async fn load(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>>;
+    async fn load_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>>;
     /// Replaces the buffer: after a rebuild or a takeover.
-    async fn replace(&self, scope: &TenantScope, dialogue: DialogueId, snapshot: &BufferSnapshot) -> StoreResult<()>;
+    async fn replace_buffer(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        snapshot: &BufferSnapshot,
+    ) -> StoreResult<()>;
     /// Appends a turn if the buffer's head is `expected`, and drops turns numbered below `keep_from`.
     /// `false`: the head was another, nothing changed (the caller replaces).
-    async fn append(
+    async fn append_turn(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
@@ -82,7 +87,7 @@ pub trait BufferStore: Send + Sync {
     /// Drops turns numbered above `last`, atomically, if the buffer's head is `expected`; it has `head` from
     /// then on. `false`: the head was another, or there is no buffer, and nothing changed. What a buffer has
     /// under a head that is not the expected one may be from before another move, and is never made to look new.
-    async fn truncate(
+    async fn truncate_buffer(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
@@ -91,7 +96,7 @@ pub trait BufferStore: Send + Sync {
         head: BufferHead,
     ) -> StoreResult<bool>;
     /// Forgets the buffer.
-    async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
+    async fn remove_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
     /// Asks for a sign of life.
     async fn ping(&self) -> StoreResult<()>;
 }

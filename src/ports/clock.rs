@@ -16,7 +16,7 @@ pub trait Clock: Send + Sync {
     /// Now, truncated to microseconds (what every ledger can keep).
     fn now(&self) -> DateTime<Utc>;
     /// A monotonic instant for measuring.
-    fn instant(&self) -> Instant;
+    fn monotonic_now(&self) -> Instant;
 }
 
 /// The machine's clock.
@@ -29,7 +29,7 @@ impl Clock for SystemClock {
         Utc::now().trunc_subsecs(6)
     }
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
-    fn instant(&self) -> Instant {
+    fn monotonic_now(&self) -> Instant {
         Instant::now()
     }
 }
@@ -43,7 +43,7 @@ pub struct ManualClock {
 impl ManualClock {
     /// Starts at `now`.
     #[must_use]
-    pub fn at(now: DateTime<Utc>) -> Arc<Self> {
+    pub fn starting_at(now: DateTime<Utc>) -> Arc<Self> {
         Arc::new(Self {
             now: Mutex::new(now.trunc_subsecs(6)),
         })
@@ -66,7 +66,7 @@ impl Clock for ManualClock {
         clippy::disallowed_methods,
         reason = "a stopwatch has nothing to do with the time of day"
     )]
-    fn instant(&self) -> Instant {
+    fn monotonic_now(&self) -> Instant {
         Instant::now()
     }
 }
@@ -96,11 +96,11 @@ impl IdSource {
     }
     /// Ids from `clock` and the thread's generator.
     #[must_use]
-    pub fn random(clock: Arc<dyn Clock>) -> Self {
+    pub fn from_thread_rng(clock: Arc<dyn Clock>) -> Self {
         Self::new(clock, Box::new(rand::random::<u128>))
     }
     /// A fresh ULID, above every one made before by this source.
-    pub fn ulid(&self) -> Ulid {
+    pub fn next_ulid(&self) -> Ulid {
         let millis = u64::try_from(self.clock.now().timestamp_millis()).unwrap_or_default();
         let mut state = self.state.lock();
         let random = (state.random)() & Self::RANDOM_BITS;
@@ -114,12 +114,12 @@ impl IdSource {
         next
     }
     /// A fresh generated id.
-    pub fn next<T: GeneratedId>(&self) -> T {
-        T::from_ulid(self.ulid())
+    pub fn next_id<T: GeneratedId>(&self) -> T {
+        T::from_ulid(self.next_ulid())
     }
     /// A fresh dialogue id.
-    pub fn dialogue(&self, kind: DialogueKind) -> DialogueId {
-        DialogueId::new(kind, self.ulid())
+    pub fn next_dialogue_id(&self, kind: DialogueKind) -> DialogueId {
+        DialogueId::new(kind, self.next_ulid())
     }
 
     const RANDOM_BITS: u128 = (1 << 80) - 1;

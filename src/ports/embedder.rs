@@ -32,7 +32,7 @@ pub trait Embedder: Send + Sync {
     ///
     /// # Errors
     /// As for a model call; a wrong number or length of vectors is [`LlmError::Broken`].
-    async fn embed(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError>;
+    async fn embed_texts(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError>;
     /// The model behind it.
     fn info(&self) -> &EmbedderInfo;
 }

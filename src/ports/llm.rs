@@ -155,9 +155,9 @@ impl LlmError {
 #[async_trait]
 pub trait Llm: Send + Sync {
     /// Asks for a whole answer. Cancelled by dropping the future.
-    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError>;
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError>;
     /// Asks for a streamed answer. Cancelled by dropping the stream; the endpoint sees the connection close.
-    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>;
+    async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>;
     /// The model's name as configured.
     fn model(&self) -> &str;
     /// Whether this is the scripted, offline model. Traces say so.

@@ -6,13 +6,13 @@
 
 pub mod buffer;
 pub mod clock;
-pub mod disabled;
+pub mod disabled_tenants;
 pub mod embedder;
 pub mod ledger;
 pub mod llm;
 pub mod owners;
 pub mod peers;
-pub mod said;
+pub mod redaction;
 pub mod vectors;
 
 /// Why a store could not do what it was asked.
@@ -36,7 +36,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the same may work later, without any change to what was asked.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::NotWritable(_))
     }
 }

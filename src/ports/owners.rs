@@ -13,7 +13,7 @@ use crate::{
 /// Owners of dialogues, forgotten after a while.
 #[async_trait]
 pub trait OwnerCache: Send + Sync {
-    async fn owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<NodeId>>;
-    async fn note(&self, scope: &TenantScope, dialogue: DialogueId, node: NodeId) -> StoreResult<()>;
-    async fn forget(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
+    async fn load_owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<NodeId>>;
+    async fn record_owner(&self, scope: &TenantScope, dialogue: DialogueId, node: NodeId) -> StoreResult<()>;
+    async fn forget_owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
 }

@@ -44,11 +44,11 @@ pub enum Notice {
 
 /// What this node itself holds of the index, as far as others tell it to look.
 #[async_trait]
-pub trait OwnIndex: Send + Sync {
+pub trait LocalIndex: Send + Sync {
     /// Has it hold of these facts what the ledger says of them now.
-    async fn refresh(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
+    async fn refresh_facts(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
     /// Forgets a tenant's; it is read from the ledger when it is used.
-    async fn forget(&self, scope: &TenantScope) -> StoreResult<()>;
+    async fn forget_tenant(&self, scope: &TenantScope) -> StoreResult<()>;
 }
 
 /// The other nodes.
@@ -58,5 +58,5 @@ pub trait Peers: Send + Sync {
     ///
     /// # Errors
     /// [`super::StoreError::Unavailable`]: at least one could not be told.
-    async fn tell(&self, notice: &Notice) -> StoreResult<()>;
+    async fn notify_peers(&self, notice: &Notice) -> StoreResult<()>;
 }

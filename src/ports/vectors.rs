@@ -45,7 +45,7 @@ impl IndexPoint {
         };
         part(&self.version.to_le_bytes());
         part(self.world.as_str().as_bytes());
-        part(self.audience.fingerprint().as_bytes());
+        part(self.audience.audience_key().as_bytes());
         part(self.subject.as_bytes());
         part(&[self.importance.get()]);
         part(&self.valid_at.timestamp_micros().to_le_bytes());
@@ -62,29 +62,29 @@ impl IndexPoint {
 
 /// What to propose.
 #[derive(Debug, Clone)]
-pub struct Proposal<'a> {
+pub struct CandidateQuery<'a> {
     pub viewpoint: &'a Viewpoint,
     /// A unit vector; `None`: the embedder failed and only the other legs run.
     pub embedding: Option<&'a [f32]>,
     /// Each as informative as it is in this memory ([`FactIndex::term_statistics`]).
     pub terms: &'a TermWeights,
-    pub limits: LegLimits,
+    pub limits: CandidateLimits,
 }
 
 /// Which memories a vector is looked for in.
 #[derive(Debug, Clone, Copy)]
-pub enum Memories<'a> {
+pub enum MemoryScope<'a> {
     /// Facts of exactly this audience.
     Of(&'a Audience),
-    /// Facts of every other audience that somebody of this one may be of too ([`Audience::overlaps`]).
+    /// Facts of every other audience that somebody of this one may be of too ([`Audience::overlaps_audience`]).
     Overlapping(&'a Audience),
 }
 
 /// What to compare with which facts.
 #[derive(Debug, Clone, Copy)]
-pub struct Comparison<'a> {
+pub struct SimilarFactsQuery<'a> {
     pub world: &'a WorldId,
-    pub memories: Memories<'a>,
+    pub memories: MemoryScope<'a>,
     /// Of facts about any of these, by their [keys](crate::memory::party::subject_key): one person may be told of by several
     /// names. `None`: about whatever.
     pub subjects: Option<&'a [String]>,
@@ -99,7 +99,7 @@ pub struct Comparison<'a> {
 
 /// How many candidates each leg may propose (ALGORITHMS §2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LegLimits {
+pub struct CandidateLimits {
     /// Nearest by cosine; default 30.
     pub dense: usize,
     /// Best by shared terms; default 30.
@@ -110,7 +110,7 @@ pub struct LegLimits {
     pub recent: usize,
 }
 
-impl Default for LegLimits {
+impl Default for CandidateLimits {
     fn default() -> Self {
         Self {
             dense: 30,
@@ -128,17 +128,17 @@ pub struct Candidate {
     /// Exact cosine with the query, in [-1, 1]; 0 without a query embedding.
     pub cosine: f32,
     /// What spares reading the fact to score it. `None`: the index keeps nothing of the kind.
-    pub hint: Option<Hint>,
+    pub hint: Option<ScoreHint>,
 }
 
 /// What a score is made of beside the cosine, as the index has it. It counts only if the ledger confirms
 /// the fact in the very version: an index that lags is asked for nothing but the fact's id.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hint {
+pub struct ScoreHint {
     pub version: u32,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
-    /// The [`bm25`](crate::memory::keywords::bm25) sum of the proposal's terms and the point's, to the bit.
+    /// The [`bm25`](crate::memory::keywords::bm25_score) sum of the proposal's terms and the point's, to the bit.
     pub keyword: f64,
 }
 
@@ -152,7 +152,7 @@ pub struct StoredPoint {
 
 /// One page of what an index keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StoredPoints {
+pub struct StoredPointPage {
     /// In no particular order.
     pub points: Vec<StoredPoint>,
     /// What to pass for the next page; `None` on the last.
@@ -172,23 +172,27 @@ pub enum IndexState {
 
 /// What an index needs before it can be searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prepared {
+pub enum PrepareOutcome {
     /// Nothing.
     Ready,
-    /// A comparison with the ledger, and then [`FactIndex::retire`]: whoever filled it did not come to it.
+    /// A comparison with the ledger, and then [`FactIndex::drop_replaced_index`]: whoever filled it did not come to it.
     Unfinished,
-    /// To be filled from the ledger, and then [`FactIndex::adopt`], the comparison and [`FactIndex::retire`].
+    /// To be filled from the ledger, and then [`FactIndex::adopt_index`], the comparison and [`FactIndex::drop_replaced_index`].
     Empty,
 }
 
 /// Nearest and otherwise promising facts of a viewpoint.
 ///
 /// Searches of an index that is not ready are [`StoreError::Unavailable`](super::StoreError::Unavailable).
-/// What follows [`Self::clear`] is only for an index that outlives this process or is shared with others.
+/// What follows [`Self::clear_tenant`] is only for an index that outlives this process or is shared with others.
 #[async_trait]
 pub trait FactIndex: Send + Sync {
     /// The union of the legs, each fact once, in no particular order.
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>>;
+    async fn propose_candidates(
+        &self,
+        scope: &TenantScope,
+        proposal: CandidateQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>>;
     /// How many facts a viewpoint has, and how many of them have each of these terms; a fact known in several ways counts once.
     /// The same for the same facts, whatever the index is made of. An index that counts nothing says so by none.
     async fn term_statistics(
@@ -201,36 +205,36 @@ pub trait FactIndex: Send + Sync {
         Ok(TermStatistics::default())
     }
     /// Facts that are near enough, nearest first. What dedupe and conflict look at.
-    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>>;
+    async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>>;
     /// Adds or replaces points. Idempotent.
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()>;
+    async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()>;
     /// Removes points; unknown ones are fine.
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
+    async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
     /// How many points a tenant has.
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64>;
+    async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64>;
     /// Forgets everything of a tenant, before a rebuild or for erasure.
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()>;
+    async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()>;
 
     /// Whether others write to it too, so that what was written may be overtaken.
     fn is_shared(&self) -> bool {
         false
     }
     /// As far as is known without asking.
-    fn state(&self) -> IndexState {
+    fn index_state(&self) -> IndexState {
         IndexState::Ready
     }
     /// Finds the place for vectors of the embedder in use, and says what it needs. If there is none and it
     /// may, makes it. Idempotent, and any number of nodes may do it at once.
-    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
+    async fn prepare_index(&self, may_make: bool) -> StoreResult<PrepareOutcome> {
         let _ = may_make;
-        Ok(Prepared::Ready)
+        Ok(PrepareOutcome::Ready)
     }
     /// Makes what was filled the one that counts, for every node.
-    async fn adopt(&self) -> StoreResult<()> {
+    async fn adopt_index(&self) -> StoreResult<()> {
         Ok(())
     }
     /// Drops what the one that counts has replaced.
-    async fn retire(&self) -> StoreResult<()> {
+    async fn drop_replaced_index(&self) -> StoreResult<()> {
         Ok(())
     }
     /// Asks whether what this node writes is still what counts. If not, what the outbox names must stay in it.
@@ -238,7 +242,12 @@ pub trait FactIndex: Send + Sync {
         Ok(true)
     }
     /// What it keeps of a tenant, a page at a time; `None`: nothing that could differ from the ledger.
-    async fn stored(&self, scope: &TenantScope, after: Option<&str>, limit: u32) -> StoreResult<Option<StoredPoints>> {
+    async fn list_stored_points(
+        &self,
+        scope: &TenantScope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> StoreResult<Option<StoredPointPage>> {
         let _ = (scope, after, limit);
         Ok(None)
     }

@@ -8,20 +8,20 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::TIMES_THE_FREE;
+use super::FREE_PLACES_FACTOR;
 
 /// A queue in which those who give work take turns, each in its own order. Bounded, and by the rule of
 /// [`super::Shares`] for each of them.
 #[derive(Debug)]
 pub struct FairQueue<K, T> {
     size: usize,
-    state: Mutex<State<K, T>>,
+    state: Mutex<QueueState<K, T>>,
     /// Something was queued, or the queue was closed.
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State<K, T> {
+struct QueueState<K, T> {
     waiting: HashMap<K, VecDeque<T>>,
     /// Whoever has something waiting, in the order of their turns.
     turns: VecDeque<K>,
@@ -39,10 +39,10 @@ pub enum NotQueued {
 impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
     /// At most `size` pieces of work wait, at least one.
     #[must_use]
-    pub fn of(size: usize) -> Self {
+    pub fn new(size: usize) -> Self {
         Self {
             size: size.max(1),
-            state: Mutex::new(State {
+            state: Mutex::new(QueueState {
                 waiting: HashMap::new(),
                 turns: VecDeque::new(),
                 count: 0,
@@ -63,7 +63,7 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
         }
         let free = self.size - state.count;
         let has = state.waiting.get(giver).map_or(0, VecDeque::len);
-        if free == 0 || (has > 0 && has >= TIMES_THE_FREE * (free - 1)) {
+        if free == 0 || (has > 0 && has >= FREE_PLACES_FACTOR * (free - 1)) {
             return Err(NotQueued::Full);
         }
         state.count += 1;
@@ -104,7 +104,7 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
     }
 }
 
-impl<K: Hash + Eq + Clone, T> State<K, T> {
+impl<K: Hash + Eq + Clone, T> QueueState<K, T> {
     fn pop(&mut self) -> Option<T> {
         let giver = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&giver)?;
@@ -127,8 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn givers_take_turns_and_each_keeps_its_order() {
-        let queue = FairQueue::of(100);
+    fn producers_alternate_and_each_keeps_its_order() {
+        let queue = FairQueue::new(100);
         for work in 0..5 {
             queue.push(&'a', work).unwrap();
         }
@@ -141,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gives_much_leaves_room_for_others() {
-        let queue = FairQueue::of(10);
+    fn heavy_producer_leaves_room_for_others() {
+        let queue = FairQueue::new(10);
         let queued = (0..100).filter(|work| queue.push(&'a', *work).is_ok()).count();
         assert_eq!(queued, 8);
         assert_eq!(queue.push(&'a', 0), Err(NotQueued::Full));
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_queued_before_the_end_is_given_out() {
-        let queue = FairQueue::of(4);
+    fn queued_items_are_delivered_before_the_end() {
+        let queue = FairQueue::new(4);
         let mut waiting = Box::pin(queue.pop());
         assert!(waiting.as_mut().now_or_never().is_none());
         queue.push(&'a', 1).unwrap();

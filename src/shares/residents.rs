@@ -13,7 +13,7 @@ use std::{
 use hashlink::LinkedHashMap;
 use parking_lot::Mutex;
 
-use super::{NoPlace, Share, Shares};
+use super::{NoCapacity, ShareGuard, Shares};
 
 /// Values in memory, each in a place of its holder's share. A holder that finds no place may be given that of a value
 /// which is not in use: that of whoever holds most, unused for longest.
@@ -29,16 +29,16 @@ pub struct Residents<K, V> {
 #[derive(Debug)]
 pub struct Resident<K: Hash + Eq, V> {
     residents: Arc<Residents<K, V>>,
-    share: Share<K>,
+    share: ShareGuard<K>,
     number: u64,
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
     /// `total` places of `what`, such as `"dialogues in memory"`.
     #[must_use]
-    pub fn of(what: &'static str, total: usize) -> Arc<Self> {
+    pub fn new(what: &'static str, total: usize) -> Arc<Self> {
         Arc::new(Self {
-            shares: Shares::of(what, total),
+            shares: Shares::new(what, total),
             used: Mutex::default(),
             numbers: AtomicU64::new(0),
         })
@@ -48,9 +48,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
     /// [`Self::count_refusal`].
     ///
     /// # Errors
-    /// [`NoPlace`], as [`Shares::take`].
-    pub fn take(self: &Arc<Self>, holder: &K, value: V) -> Result<Resident<K, V>, NoPlace> {
-        let share = self.shares.try_take(holder)?;
+    /// [`NoCapacity`], as [`Shares::acquire_place`].
+    pub fn acquire_place(self: &Arc<Self>, holder: &K, value: V) -> Result<Resident<K, V>, NoCapacity> {
+        let share = self.shares.try_acquire_share(holder)?;
         let number = self.numbers.fetch_add(1, Relaxed);
         self.insert(holder, number, value);
         Ok(Resident {
@@ -63,7 +63,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
     /// Whose values may make room for one of `holder`, and how many each has: of those who hold more than `holder`
     /// whoever holds most first, and in the end `holder` itself.
     #[must_use]
-    pub fn who_makes_room(&self, holder: &K) -> Vec<(K, usize)> {
+    pub fn eviction_candidates(&self, holder: &K) -> Vec<(K, usize)> {
         let used = self.used.lock();
         let count = |values: &LinkedHashMap<u64, V>| values.len();
         let own = used.get(holder).map_or(0, count);
@@ -92,8 +92,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
     }
     /// How many got none.
     #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.shares.refused()
+    pub fn refused_count(&self) -> u64 {
+        self.shares.refused_count()
     }
     /// Places in use.
     #[must_use]
@@ -123,7 +123,7 @@ impl<K: Hash + Eq, V> Residents<K, V> {
 
 impl<K: Hash + Eq + Clone, V: Clone> Resident<K, V> {
     /// It is used now.
-    pub fn touch(&self) {
+    pub fn mark_used(&self) {
         let mut used = self.residents.used.lock();
         if let Some(values) = used.get_mut(self.share.holder()) {
             values.to_back(&self.number);
@@ -153,44 +153,44 @@ mod tests {
 
     fn fill(residents: &Arc<Residents<char, u32>>, holder: char, count: u32) -> Vec<Resident<char, u32>> {
         (0..count)
-            .map(|value| residents.take(&holder, value).unwrap())
+            .map(|value| residents.acquire_place(&holder, value).unwrap())
             .collect()
     }
 
     #[test]
-    fn whoever_holds_most_makes_room_first_and_nobody_for_one_that_holds_more() {
-        let residents = Residents::of("values", 100);
+    fn largest_holder_makes_room_first_and_never_for_a_larger_one() {
+        let residents = Residents::new("values", 100);
         let (_a, mut b, _c) = (
             fill(&residents, 'a', 5),
             fill(&residents, 'b', 3),
             fill(&residents, 'c', 3),
         );
-        assert_eq!(residents.who_makes_room(&'b'), [('a', 5), ('b', 3)]);
-        assert_eq!(residents.who_makes_room(&'a'), [('a', 5)]);
-        let for_a_newcomer = residents.who_makes_room(&'d');
+        assert_eq!(residents.eviction_candidates(&'b'), [('a', 5), ('b', 3)]);
+        assert_eq!(residents.eviction_candidates(&'a'), [('a', 5)]);
+        let for_a_newcomer = residents.eviction_candidates(&'d');
         assert_eq!((for_a_newcomer.len(), for_a_newcomer[0]), (3, ('a', 5)));
         b.clear();
-        assert_eq!(residents.who_makes_room(&'b'), [('a', 5), ('c', 3)]);
+        assert_eq!(residents.eviction_candidates(&'b'), [('a', 5), ('c', 3)]);
     }
 
     #[test]
-    fn what_was_used_longest_ago_goes_first() {
-        let residents = Residents::of("values", 100);
+    fn least_recently_used_resident_is_evicted_first() {
+        let residents = Residents::new("values", 100);
         let held = fill(&residents, 'a', 3);
-        held[0].touch();
+        held[0].mark_used();
         let order: Vec<u32> = (0..4).filter_map(|_| residents.least_recently_used(&'a')).collect();
         assert_eq!(order, [1, 2, 0, 1]);
         assert_eq!(residents.least_recently_used(&'b'), None);
     }
 
     #[test]
-    fn a_place_that_is_passed_on_is_free_for_nobody_in_between() {
-        let residents = Residents::of("values", 10);
+    fn place_passed_on_is_never_free_in_between() {
+        let residents = Residents::new("values", 10);
         let mut held = fill(&residents, 'a', 8);
-        residents.take(&'a', 8).unwrap_err();
+        residents.acquire_place(&'a', 8).unwrap_err();
         let place = held.remove(0).pass_to(&'b', 20);
         assert_eq!((residents.in_use(), residents.least_recently_used(&'b')), (8, Some(20)));
-        assert_eq!(residents.who_makes_room(&'c')[0], ('a', 7));
+        assert_eq!(residents.eviction_candidates(&'c')[0], ('a', 7));
         drop(place);
         assert_eq!(residents.least_recently_used(&'b'), None);
         drop(held);

@@ -28,17 +28,17 @@ use tracing_subscriber::{Layer, filter::FilterFn, registry::LookupSpan};
 use super::TraceExport;
 
 /// How long one export may take, and the last one at the end of the process.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Answers of a collector are a few bytes; what is beyond this is not read.
-const ANSWER_BYTES: usize = 64 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Ends the export: what is left is sent when this is dropped.
 #[derive(Debug)]
-pub struct Exporting(SdkTracerProvider);
+pub struct TraceExportGuard(SdkTracerProvider);
 
-impl Drop for Exporting {
+impl Drop for TraceExportGuard {
     fn drop(&mut self) {
-        if let Err(error) = self.0.shutdown_with_timeout(PATIENCE) {
+        if let Err(error) = self.0.shutdown_with_timeout(EXPORT_TIMEOUT) {
             tracing::warn!(%error, "the last traces were not sent");
         }
     }
@@ -48,16 +48,16 @@ impl Drop for Exporting {
 ///
 /// # Errors
 /// In words, if `export` names no URL that can be used.
-pub(super) fn layer<S>(export: &TraceExport) -> Result<(impl Layer<S> + use<S>, Exporting), String>
+pub(super) fn trace_layer<S>(export: &TraceExport) -> Result<(impl Layer<S> + use<S>, TraceExportGuard), String>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     let exporter = SpanExporter::builder()
         .with_http()
-        .with_http_client(Sender::new(export)?)
+        .with_http_client(TraceSender::new(export)?)
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(&export.url)
-        .with_timeout(PATIENCE)
+        .with_timeout(EXPORT_TIMEOUT)
         .build()
         .map_err(|error| error.to_string())?;
     let resource = Resource::builder_empty()
@@ -81,14 +81,14 @@ where
             })
             .with_max_level_hint(Level::DEBUG),
         );
-    Ok((layer, Exporting(provider)))
+    Ok((layer, TraceExportGuard(provider)))
 }
 
 /// Makes `span`, which nobody has entered yet, a part of the caller's trace.
-pub(super) fn go_on(span: &Span, traceparent: &str, tracestate: Option<&str>) {
+pub(super) fn continue_trace(span: &Span, traceparent: &str, tracestate: Option<&str>) {
     let context = TraceContextPropagator::new().extract_with_context(
         &Context::new(),
-        &Incoming {
+        &IncomingTraceHeaders {
             traceparent,
             tracestate,
         },
@@ -100,8 +100,8 @@ pub(super) fn go_on(span: &Span, traceparent: &str, tracestate: Option<&str>) {
 }
 
 /// The headers by which whoever is called goes on with the trace of the current span.
-pub(super) fn outgoing() -> Vec<(String, String)> {
-    let mut headers = Outgoing(Vec::new());
+pub(super) fn outgoing_trace_headers() -> Vec<(String, String)> {
+    let mut headers = OutgoingTraceHeaders(Vec::new());
     let context = Span::current().context();
     if context.span().span_context().is_valid() {
         TraceContextPropagator::new().inject_context(&context, &mut headers);
@@ -110,12 +110,12 @@ pub(super) fn outgoing() -> Vec<(String, String)> {
     headers.0
 }
 
-struct Incoming<'a> {
+struct IncomingTraceHeaders<'a> {
     traceparent: &'a str,
     tracestate: Option<&'a str>,
 }
 
-impl Extractor for Incoming<'_> {
+impl Extractor for IncomingTraceHeaders<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         match key {
             "traceparent" => Some(self.traceparent),
@@ -128,9 +128,9 @@ impl Extractor for Incoming<'_> {
     }
 }
 
-struct Outgoing(Vec<(String, String)>);
+struct OutgoingTraceHeaders(Vec<(String, String)>);
 
-impl Injector for Outgoing {
+impl Injector for OutgoingTraceHeaders {
     fn set(&mut self, key: &str, value: String) {
         self.0.push((key.to_owned(), value));
     }
@@ -138,19 +138,19 @@ impl Injector for Outgoing {
 
 /// Sends batches. It is called on the exporter's own thread, which has no runtime, and may block there.
 #[derive(Debug)]
-struct Sender {
+struct TraceSender {
     client: reqwest::Client,
     authorization: Option<reqwest::header::HeaderValue>,
     /// Made on that thread, which is also where it must end.
     runtime: OnceLock<Arc<tokio::runtime::Runtime>>,
 }
 
-impl Sender {
+impl TraceSender {
     fn new(export: &TraceExport) -> Result<Self, String> {
         // See `adapters::openai::install_crypto`; whoever is first wins, and both are the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
-            .timeout(PATIENCE)
+            .timeout(EXPORT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| error.to_string())?;
@@ -178,7 +178,7 @@ impl Sender {
         Ok(self.runtime.get_or_init(|| Arc::new(made)).clone())
     }
 
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    async fn send_batch(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let (head, body) = request.into_parts();
         let mut outgoing = self.client.post(head.uri.to_string()).headers(head.headers).body(body);
         if let Some(authorization) = &self.authorization {
@@ -192,7 +192,7 @@ impl Sender {
         let mut read = Vec::new();
         while let Some(piece) = answer.chunk().await? {
             read.extend_from_slice(&piece);
-            if read.len() > ANSWER_BYTES {
+            if read.len() > MAX_ANSWER_BYTES {
                 return Err("the collector's answer is too long".into());
             }
         }
@@ -201,8 +201,8 @@ impl Sender {
 }
 
 #[async_trait::async_trait]
-impl HttpClient for Sender {
+impl HttpClient for TraceSender {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        self.runtime()?.block_on(self.send(request))
+        self.runtime()?.block_on(self.send_batch(request))
     }
 }

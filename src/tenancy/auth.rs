@@ -20,13 +20,13 @@ pub use self::{
     keys::KeyError,
     tickets::Tickets,
 };
-use super::{Issued, Principal, Role};
+use super::{Principal, Role, TokenIdentity};
 use crate::{
     ids::{PlayerId, TenantId, WorldId},
     ports::{
         StoreError, StoreResult,
         clock::Clock,
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         ledger::{
             revocations::{Revocation, RevocationStore},
             tenants::TenantStore,
@@ -83,11 +83,11 @@ const MAX_SUBJECT_CHARS: usize = 256;
 const MAX_REVOCATIONS: usize = 100_000;
 /// How long before the newest revocation known others may still come to light: as long as a transaction may take, and as the
 /// clock of a database that takes over may be behind.
-const OVERLAP: TimeDelta = TimeDelta::seconds(120);
+const CATCH_UP_OVERLAP: TimeDelta = TimeDelta::seconds(120);
 
 /// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claims {
+pub struct TokenClaims {
     /// Whom the token was given to, at most 256 characters; goes to the audit log.
     pub sub: String,
     /// The tenant.
@@ -103,9 +103,9 @@ pub struct Claims {
 
 /// Claims with what `mint` adds.
 #[derive(Serialize)]
-struct Minted<'a> {
+struct MintedClaims<'a> {
     #[serde(flatten)]
-    claims: &'a Claims,
+    claims: &'a TokenClaims,
     aud: &'a str,
     jti: String,
     /// To the millisecond: what is minted right after its subject's tokens were revoked is none of them.
@@ -115,9 +115,9 @@ struct Minted<'a> {
 
 /// Claims as a token carries them.
 #[derive(Deserialize)]
-struct Received {
+struct ReceivedClaims {
     #[serde(flatten)]
-    claims: Claims,
+    claims: TokenClaims,
     exp: i64,
     #[serde(default)]
     nbf: Option<i64>,
@@ -168,7 +168,7 @@ pub struct Token {
 /// Verifies and mints tokens, and keeps the tickets.
 pub struct Authenticator {
     settings: AuthSettings,
-    keys: keys::Keys,
+    keys: keys::VerificationKeys,
     clock: Arc<dyn Clock>,
     tenants: Arc<dyn TenantStore>,
     /// Whether a tenant may come in, for `tenant_cache_s`.
@@ -185,7 +185,7 @@ impl Authenticator {
     /// # Errors
     /// [`KeyError`] names the setting that cannot be used.
     pub fn new(settings: AuthSettings, clock: Arc<dyn Clock>, tenants: Arc<dyn TenantStore>) -> Result<Self, KeyError> {
-        let keys = keys::Keys::load(&settings)?;
+        let keys = keys::VerificationKeys::load_keys(&settings)?;
         Ok(Self {
             known: moka::future::Cache::builder()
                 .max_capacity(10_000)
@@ -217,10 +217,10 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`AuthError`] for anything but a current, well-signed token of a live tenant.
-    pub async fn verify(&self, token: &str) -> Result<Principal, AuthError> {
+    pub async fn verify_token(&self, token: &str) -> Result<Principal, AuthError> {
         let principal = self.check_token(token)?;
         self.check_tenant(&principal.tenant).await?;
-        self.check_standing(&principal)?;
+        self.check_not_refused(&principal)?;
         Ok(principal)
     }
 
@@ -228,38 +228,38 @@ impl Authenticator {
     ///
     /// # Errors
     /// The tenant is disabled, or the token was revoked.
-    pub fn check_standing(&self, principal: &Principal) -> Result<(), AuthError> {
-        self.refusals.check(principal)
+    pub fn check_not_refused(&self, principal: &Principal) -> Result<(), AuthError> {
+        self.refusals.check_principal(principal)
     }
 
     /// A tenant was disabled or enabled: known from now on.
-    pub async fn tenant_changed(&self, tenant: &TenantId, enabled: bool) {
+    pub async fn on_tenant_changed(&self, tenant: &TenantId, enabled: bool) {
         // Whoever catches up has read what was before.
         let _reading = self.caught_up.lock().await;
         self.known.insert(tenant.clone(), enabled).await;
-        self.refusals.disabled.set(tenant, !enabled);
+        self.refusals.disabled.set_disabled(tenant, !enabled);
     }
 
     /// Whether one more revocation of a tenant would be too many.
     #[must_use]
     pub fn has_room_to_revoke(&self, tenant: &TenantId) -> bool {
-        self.refusals.count(tenant) < MAX_REVOCATIONS
+        self.refusals.revocation_count(tenant) < MAX_REVOCATIONS
     }
 
     /// Tokens were revoked: refused from now on. Returns whether that is new.
-    pub fn was_revoked(&self, revocation: &Revocation) -> bool {
-        self.refusals.revoke(revocation)
+    pub fn on_revoked(&self, revocation: &Revocation) -> bool {
+        self.refusals.add_revocation(revocation)
     }
 
     /// Until when a token that expires at `at` is believed.
     #[must_use]
-    pub fn end_of(&self, at: DateTime<Utc>) -> DateTime<Utc> {
+    pub fn believed_until(&self, at: DateTime<Utc>) -> DateTime<Utc> {
         at.checked_add_signed(self.leeway()).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
     /// Until when a revocation matters, at most, that is made `now`.
     #[must_use]
-    pub fn last_end(&self, now: DateTime<Utc>) -> DateTime<Utc> {
+    pub fn max_revocation_end(&self, now: DateTime<Utc>) -> DateTime<Utc> {
         now + TimeDelta::days(i64::from(self.settings.max_age_d)) + self.leeway() * 2
     }
 
@@ -270,17 +270,20 @@ impl Authenticator {
     /// The ledger could not answer: what is known stays.
     pub async fn catch_up(&self, revocations: &dyn RevocationStore) -> StoreResult<bool> {
         let mut caught_up = self.caught_up.lock().await;
-        let disabled = self.tenants.disabled().await?.into_iter().collect();
+        let disabled = self.tenants.list_disabled().await?.into_iter().collect();
         let changed = self.refusals.disabled.set_exactly(disabled);
         for (tenant, disabled) in &changed {
             self.known.insert(tenant.clone(), !disabled).await;
         }
         let mut is_new = !changed.is_empty();
-        for revocation in revocations.since(*caught_up - OVERLAP).await? {
-            is_new |= self.refusals.revoke(&revocation);
+        for revocation in revocations
+            .list_revocations_since(*caught_up - CATCH_UP_OVERLAP)
+            .await?
+        {
+            is_new |= self.refusals.add_revocation(&revocation);
             *caught_up = revocation.at.max(*caught_up);
         }
-        self.refusals.drop_ended(self.clock.now());
+        self.refusals.drop_expired(self.clock.now());
         Ok(is_new)
     }
 
@@ -289,7 +292,7 @@ impl Authenticator {
         let expires = self.clock.now() + self.tickets.ttl();
         // A ticket must not outlive the token it was bought with.
         let expires = expires.min(principal.expires_at);
-        (self.tickets.issue(principal, expires), expires)
+        (self.tickets.issue_ticket(principal, expires), expires)
     }
 
     /// Takes a ticket. It is gone afterwards.
@@ -299,10 +302,10 @@ impl Authenticator {
     pub async fn redeem_ticket(&self, ticket: &str) -> Result<Principal, AuthError> {
         let principal = self
             .tickets
-            .redeem(ticket, self.clock.now())
+            .redeem_ticket(ticket, self.clock.now())
             .ok_or(AuthError::NoTicket)?;
         self.check_tenant(&principal.tenant).await?;
-        self.check_standing(&principal)?;
+        self.check_not_refused(&principal)?;
         Ok(principal)
     }
 
@@ -310,14 +313,14 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`MintError::NoSecret`] where tokens are verified with public keys only.
-    pub fn mint(&self, claims: &Claims, ttl: Duration) -> Result<Token, MintError> {
-        mint(&self.settings, claims, ttl, self.clock.now())
+    pub fn mint_token(&self, claims: &TokenClaims, ttl: Duration) -> Result<Token, MintError> {
+        mint_token(&self.settings, claims, ttl, self.clock.now())
     }
 
     fn check_token(&self, token: &str) -> Result<Principal, AuthError> {
-        let (received, issuer): (Received, _) = self.keys.verify(token)?;
+        let (received, issuer): (ReceivedClaims, _) = self.keys.verify_token(token)?;
         if let Some(issuer) = issuer {
-            issuer.check(&received.claims)?;
+            issuer.check_claims(&received.claims)?;
         }
         let moment = self.clock.now();
         let now = moment.timestamp();
@@ -328,19 +331,19 @@ impl Authenticator {
         if received.nbf.is_some_and(|from| from > now.saturating_add(leeway)) {
             return Err(AuthError::Invalid("it is not valid yet"));
         }
-        let Claims {
+        let TokenClaims {
             sub,
             tid,
             role,
             pid,
             wid,
         } = received.claims;
-        let mark = Issued {
+        let mark = TokenIdentity {
             id: received.jti,
             // One that is to come tells nothing.
             at: received
                 .iat
-                .and_then(moment_of)
+                .and_then(timestamp_of)
                 .filter(|at| *at <= moment + self.leeway()),
         };
         let oldest = TimeDelta::days(i64::from(self.settings.max_age_d));
@@ -354,12 +357,12 @@ impl Authenticator {
                 "it was issued longer ago than tokens are believed, or expires later without saying when it was issued",
             ));
         }
-        if mark.id.as_deref().is_some_and(|id| !is_label(id)) {
+        if mark.id.as_deref().is_some_and(|id| !is_claim_text(id)) {
             return Err(AuthError::Invalid(
                 "its id (jti) must be at most 256 characters, none of them a control character",
             ));
         }
-        if !is_label(&sub) {
+        if !is_claim_text(&sub) {
             return Err(AuthError::Invalid(
                 "its subject (sub) must be at most 256 characters, none of them a control character",
             ));
@@ -395,7 +398,11 @@ impl Authenticator {
         let live = if let Some(live) = self.known.get(tenant).await {
             live
         } else {
-            let live = self.tenants.get(tenant).await?.is_some_and(|found| found.enabled);
+            let live = self
+                .tenants
+                .load_tenant(tenant)
+                .await?
+                .is_some_and(|found| found.enabled);
             self.known.insert(tenant.clone(), live).await;
             live
         };
@@ -404,12 +411,12 @@ impl Authenticator {
 }
 
 /// Whether a text may be the `sub` or the `jti` of a token.
-fn is_label(text: &str) -> bool {
+fn is_claim_text(text: &str) -> bool {
     text.chars().count() <= MAX_SUBJECT_CHARS && !text.chars().any(char::is_control)
 }
 
 /// Seconds since 1970 with their fraction.
-fn moment_of(seconds: f64) -> Option<DateTime<Utc>> {
+fn timestamp_of(seconds: f64) -> Option<DateTime<Utc>> {
     const FAR: f64 = 8.0e12;
     #[expect(clippy::cast_possible_truncation, reason = "within a range that chrono has")]
     (seconds.abs() < FAR)
@@ -420,8 +427,13 @@ fn moment_of(seconds: f64) -> Option<DateTime<Utc>> {
 /// Signs a token with the shared secret, for `POST /v1/tokens` and for the command line.
 ///
 /// # Errors
-/// As [`Authenticator::mint`].
-pub fn mint(settings: &AuthSettings, claims: &Claims, ttl: Duration, now: DateTime<Utc>) -> Result<Token, MintError> {
+/// As [`Authenticator::mint_token`].
+pub fn mint_token(
+    settings: &AuthSettings,
+    claims: &TokenClaims,
+    ttl: Duration,
+    now: DateTime<Utc>,
+) -> Result<Token, MintError> {
     let secret = settings.hs256_secret.as_ref().ok_or(MintError::NoSecret)?;
     if (claims.role == Role::Player) != claims.pid.is_some() {
         return Err(MintError::PlayerMismatch);
@@ -431,7 +443,7 @@ pub fn mint(settings: &AuthSettings, claims: &Claims, ttl: Duration, now: DateTi
     let exp = now
         .timestamp()
         .saturating_add(i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX));
-    let minted = Minted {
+    let minted = MintedClaims {
         claims,
         aud: &settings.audience,
         jti: format!("{:032x}", rand::random::<u128>()),

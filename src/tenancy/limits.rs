@@ -24,7 +24,7 @@ use serde::Deserialize;
 
 use crate::{
     ids::{PlayerId, TenantId},
-    shares::{NoPlace, Share, Shares},
+    shares::{NoCapacity, ShareGuard, Shares},
 };
 
 /// Limits; 0 switches one off. Defaults are in `config/default.toml`, section `[limits]`.
@@ -71,57 +71,57 @@ pub struct TooManyAtOnce {
     pub max: usize,
 }
 
-pub type Player = (TenantId, PlayerId);
+pub type PlayerKey = (TenantId, PlayerId);
 
 /// The limiters of this node.
-pub struct Limits {
-    tenants: Option<Keyed<TenantId>>,
-    requests: Option<Keyed<Player>>,
-    lines: Option<Keyed<Player>>,
+pub struct RateLimits {
+    tenants: Option<KeyedLimiter<TenantId>>,
+    requests: Option<KeyedLimiter<PlayerKey>>,
+    lines: Option<KeyedLimiter<PlayerKey>>,
     /// Open sockets of each player.
-    sockets: Arc<AtOnce<Player>>,
+    sockets: Arc<ConcurrencyLimit<PlayerKey>>,
     /// Requests under way.
-    of_player: Arc<AtOnce<Player>>,
-    of_address: Arc<AtOnce<IpAddr>>,
+    of_player: Arc<ConcurrencyLimit<PlayerKey>>,
+    of_address: Arc<ConcurrencyLimit<IpAddr>>,
     of_tenant: Arc<Shares<TenantId>>,
     settings: LimitSettings,
 }
 
 /// A request that is under way. Over when it is dropped.
-pub struct UnderWay {
-    _tenant: Share<TenantId>,
-    _player: Option<Held<Player>>,
-    _address: Option<Held<IpAddr>>,
+pub struct RequestInFlight {
+    _tenant: ShareGuard<TenantId>,
+    _player: Option<ConcurrencySlot<PlayerKey>>,
+    _address: Option<ConcurrencySlot<IpAddr>>,
 }
 
 /// Why a request is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotNow {
+pub enum LimitExceeded {
     #[error(transparent)]
     TooMany(#[from] TooManyAtOnce),
     #[error(transparent)]
-    NoPlace(#[from] NoPlace),
+    NoPlace(#[from] NoCapacity),
 }
 
-impl Limits {
+impl RateLimits {
     /// Limiters as configured, on a node that may have so many requests under way.
     #[must_use]
     pub fn new(settings: LimitSettings, requests: usize) -> Arc<Self> {
         Arc::new(Self {
             tenants: NonZeroU32::new(settings.tenant_requests_per_s)
-                .map(|n| Keyed::new("tenant", Quota::per_second(n), settings.max_keys)),
+                .map(|n| KeyedLimiter::new("tenant", Quota::per_second(n), settings.max_keys)),
             requests: NonZeroU32::new(settings.player_requests_per_s)
-                .map(|n| Keyed::new("player", Quota::per_second(n), settings.max_keys)),
+                .map(|n| KeyedLimiter::new("player", Quota::per_second(n), settings.max_keys)),
             lines: NonZeroU32::new(settings.player_turns_per_min)
-                .map(|n| Keyed::new("player", Quota::per_minute(n), settings.max_keys)),
-            sockets: AtOnce::new("a player", "sockets open", settings.player_sockets),
-            of_player: AtOnce::new("a player", "requests under way", settings.player_in_flight),
-            of_address: AtOnce::new(
+                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
+            sockets: ConcurrencyLimit::new("a player", "sockets open", settings.player_sockets),
+            of_player: ConcurrencyLimit::new("a player", "requests under way", settings.player_in_flight),
+            of_address: ConcurrencyLimit::new(
                 "an address",
                 "requests of players under way",
                 settings.address_in_flight,
             ),
-            of_tenant: Shares::of("requests", requests),
+            of_tenant: Shares::new("requests", requests),
             settings,
         })
     }
@@ -131,17 +131,17 @@ impl Limits {
     /// # Errors
     /// [`RateLimited`] when the player or the tenant is over its limit. What a player sends beyond
     /// its own limit does not count for the tenant.
-    pub fn request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
-        self.forwarded_request(tenant, player)?;
-        self.tenants.as_ref().map_or(Ok(()), |keyed| keyed.check(tenant))
+    pub fn check_request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
+        self.check_forwarded_request(tenant, player)?;
+        self.tenants.as_ref().map_or(Ok(()), |keyed| keyed.check_key(tenant))
     }
-    /// As [`Self::request`], of one that another node has counted for the tenant. The player's own limit holds here as well.
+    /// As [`Self::check_request`], of one that another node has counted for the tenant. The player's own limit holds here as well.
     ///
     /// # Errors
     /// [`RateLimited`] when the player is over its limit.
-    pub fn forwarded_request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
+    pub fn check_forwarded_request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
         match (&self.requests, player) {
-            (Some(keyed), Some(player)) => keyed.check(&(tenant.clone(), player.clone())),
+            (Some(keyed), Some(player)) => keyed.check_key(&(tenant.clone(), player.clone())),
             _ => Ok(()),
         }
     }
@@ -149,44 +149,44 @@ impl Limits {
     ///
     /// # Errors
     /// [`TooManyAtOnce`] when all of them are open.
-    pub fn open_socket(&self, tenant: &TenantId, player: &PlayerId) -> Result<SocketSeat, TooManyAtOnce> {
-        self.sockets.hold((tenant.clone(), player.clone()))
+    pub fn acquire_socket_seat(&self, tenant: &TenantId, player: &PlayerId) -> Result<SocketSeat, TooManyAtOnce> {
+        self.sockets.acquire_slot((tenant.clone(), player.clone()))
     }
     /// A request of a caller is under way, until the value is dropped. Of a player, `address` is where it comes from.
     ///
     /// # Errors
-    /// [`NotNow`] when the player, its address or its tenant has as many as it may have.
-    pub fn begin(
+    /// [`LimitExceeded`] when the player, its address or its tenant has as many as it may have.
+    pub fn begin_request(
         &self,
         tenant: &TenantId,
         player: Option<&PlayerId>,
         address: Option<IpAddr>,
-    ) -> Result<UnderWay, NotNow> {
-        let of_player = player.map(|player| self.of_player.hold((tenant.clone(), player.clone())));
-        let of_address = player.and(address).map(|address| self.of_address.hold(address));
-        Ok(UnderWay {
+    ) -> Result<RequestInFlight, LimitExceeded> {
+        let of_player = player.map(|player| self.of_player.acquire_slot((tenant.clone(), player.clone())));
+        let of_address = player.and(address).map(|address| self.of_address.acquire_slot(address));
+        Ok(RequestInFlight {
             _player: of_player.transpose()?,
             _address: of_address.transpose()?,
-            _tenant: self.of_tenant.take(tenant)?,
+            _tenant: self.of_tenant.acquire_share(tenant)?,
         })
     }
     /// How many requests found that their tenant has as many under way as it may have.
     #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.of_tenant.refused()
+    pub fn refused_count(&self) -> u64 {
+        self.of_tenant.refused_count()
     }
     /// Counts a line of a player.
     ///
     /// # Errors
     /// [`RateLimited`] when the player is over its limit.
-    pub fn player(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
+    pub fn check_player_turn(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
         self.lines
             .as_ref()
-            .map_or(Ok(()), |keyed| keyed.check(&(tenant.clone(), player.clone())))
+            .map_or(Ok(()), |keyed| keyed.check_key(&(tenant.clone(), player.clone())))
     }
     /// A limiter for one new socket.
     #[must_use]
-    pub fn socket(&self) -> SocketLimit {
+    pub fn new_socket_limit(&self) -> SocketLimit {
         SocketLimit {
             limiter: NonZeroU32::new(self.settings.socket_messages_per_s)
                 .map(|n| RateLimiter::direct(Quota::per_second(n))),
@@ -197,10 +197,10 @@ impl Limits {
 }
 
 /// One of a player's open sockets; given back when dropped.
-pub type SocketSeat = Held<Player>;
+pub type SocketSeat = ConcurrencySlot<PlayerKey>;
 
 /// How many of something each of its holders has at once.
-struct AtOnce<K: Hash + Eq> {
+struct ConcurrencyLimit<K: Hash + Eq> {
     whose: &'static str,
     what: &'static str,
     /// 0: any number.
@@ -209,12 +209,12 @@ struct AtOnce<K: Hash + Eq> {
 }
 
 /// One of them; given back when dropped.
-pub struct Held<K: Hash + Eq> {
-    of: Arc<AtOnce<K>>,
+pub struct ConcurrencySlot<K: Hash + Eq> {
+    of: Arc<ConcurrencyLimit<K>>,
     holder: K,
 }
 
-impl<K: Hash + Eq + Clone> AtOnce<K> {
+impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
     fn new(whose: &'static str, what: &'static str, max: usize) -> Arc<Self> {
         Arc::new(Self {
             whose,
@@ -223,7 +223,7 @@ impl<K: Hash + Eq + Clone> AtOnce<K> {
             held: Mutex::default(),
         })
     }
-    fn hold(self: &Arc<Self>, holder: K) -> Result<Held<K>, TooManyAtOnce> {
+    fn acquire_slot(self: &Arc<Self>, holder: K) -> Result<ConcurrencySlot<K>, TooManyAtOnce> {
         let mut held = self.held.lock();
         let has = held.get(&holder).copied().unwrap_or_default();
         if self.max > 0 && has >= self.max {
@@ -235,14 +235,14 @@ impl<K: Hash + Eq + Clone> AtOnce<K> {
         }
         held.insert(holder.clone(), has + 1);
         drop(held);
-        Ok(Held {
+        Ok(ConcurrencySlot {
             of: Arc::clone(self),
             holder,
         })
     }
 }
 
-impl<K: Hash + Eq> Drop for Held<K> {
+impl<K: Hash + Eq> Drop for ConcurrencySlot<K> {
     fn drop(&mut self) {
         let mut held = self.of.held.lock();
         let Some(has) = held.get_mut(&self.holder) else { return };
@@ -274,7 +274,7 @@ impl SocketLimit {
     ///
     /// # Errors
     /// [`SocketRefusal`] when it is over the limit.
-    pub fn check(&mut self) -> Result<(), SocketRefusal> {
+    pub fn check_message(&mut self) -> Result<(), SocketRefusal> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         match limiter.check() {
             Ok(()) => {
@@ -299,14 +299,14 @@ impl SocketLimit {
 const SWEEP_EVERY: usize = 1_024;
 
 /// A limiter per key whose memory is bounded.
-struct Keyed<K: Hash + Eq + Clone> {
+struct KeyedLimiter<K: Hash + Eq + Clone> {
     what: &'static str,
     limiter: DefaultKeyedRateLimiter<K>,
     max_keys: usize,
     checks: AtomicUsize,
 }
 
-impl<K: Hash + Eq + Clone> Keyed<K> {
+impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
     fn new(what: &'static str, quota: Quota, max_keys: usize) -> Self {
         Self {
             what,
@@ -315,7 +315,7 @@ impl<K: Hash + Eq + Clone> Keyed<K> {
             checks: AtomicUsize::new(0),
         }
     }
-    fn check(&self, key: &K) -> Result<(), RateLimited> {
+    fn check_key(&self, key: &K) -> Result<(), RateLimited> {
         let outcome = self.limiter.check_key(key).map_err(|not_until| RateLimited {
             what: self.what,
             retry_after: not_until.wait_time_from(DefaultClock::default().now()),
@@ -352,66 +352,66 @@ mod tests {
     }
 
     #[test]
-    fn one_players_limit_is_not_anothers() {
-        let limits = Limits::new(settings(), 10);
+    fn player_limits_are_independent() {
+        let limits = RateLimits::new(settings(), 10);
         let tenant: TenantId = "t".parse().unwrap();
         let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
-        assert!(limits.player(&tenant, &a).is_ok());
-        assert!(limits.player(&tenant, &a).is_ok());
-        let refused = limits.player(&tenant, &a).unwrap_err();
+        assert!(limits.check_player_turn(&tenant, &a).is_ok());
+        assert!(limits.check_player_turn(&tenant, &a).is_ok());
+        let refused = limits.check_player_turn(&tenant, &a).unwrap_err();
         assert_eq!(refused.what, "player");
         assert!(refused.retry_after > Duration::from_secs(20) && refused.retry_after <= Duration::from_secs(30));
-        assert!(limits.player(&tenant, &b).is_ok());
-        assert!(limits.player(&"u".parse().unwrap(), &a).is_ok());
+        assert!(limits.check_player_turn(&tenant, &b).is_ok());
+        assert!(limits.check_player_turn(&"u".parse().unwrap(), &a).is_ok());
     }
 
     #[test]
-    fn one_player_cannot_use_up_what_its_tenant_has() {
-        let limits = Limits::new(settings(), 10);
+    fn player_cannot_use_up_its_tenant_limit() {
+        let limits = RateLimits::new(settings(), 10);
         let tenant: TenantId = "t".parse().unwrap();
         let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
         for _ in 0..3 {
-            limits.request(&tenant, Some(&a)).unwrap();
+            limits.check_request(&tenant, Some(&a)).unwrap();
         }
         for _ in 0..100 {
-            assert_eq!(limits.request(&tenant, Some(&a)).unwrap_err().what, "player");
+            assert_eq!(limits.check_request(&tenant, Some(&a)).unwrap_err().what, "player");
         }
         // Two of the tenant's five are left for the others.
-        limits.request(&tenant, Some(&b)).unwrap();
-        limits.request(&tenant, None).unwrap();
-        assert_eq!(limits.request(&tenant, None).unwrap_err().what, "tenant");
+        limits.check_request(&tenant, Some(&b)).unwrap();
+        limits.check_request(&tenant, None).unwrap();
+        assert_eq!(limits.check_request(&tenant, None).unwrap_err().what, "tenant");
     }
 
     #[test]
-    fn a_players_sockets_are_counted_until_they_close() {
-        let limits = Limits::new(settings(), 10);
+    fn player_sockets_are_counted_until_they_close() {
+        let limits = RateLimits::new(settings(), 10);
         let tenant: TenantId = "t".parse().unwrap();
         let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let first = limits.open_socket(&tenant, &a).unwrap();
-        let second = limits.open_socket(&tenant, &a).unwrap();
-        let refused = limits.open_socket(&tenant, &a).err().unwrap();
+        let first = limits.acquire_socket_seat(&tenant, &a).unwrap();
+        let second = limits.acquire_socket_seat(&tenant, &a).unwrap();
+        let refused = limits.acquire_socket_seat(&tenant, &a).err().unwrap();
         assert_eq!(refused.to_string(), "a player may have 2 sockets open at once");
-        assert!(limits.open_socket(&tenant, &b).is_ok());
+        assert!(limits.acquire_socket_seat(&tenant, &b).is_ok());
         drop(first);
-        let third = limits.open_socket(&tenant, &a).unwrap();
-        assert!(limits.open_socket(&tenant, &a).is_err());
+        let third = limits.acquire_socket_seat(&tenant, &a).unwrap();
+        assert!(limits.acquire_socket_seat(&tenant, &a).is_err());
         drop((second, third));
         assert!(limits.sockets.held.lock().is_empty());
     }
 
     #[test]
-    fn requests_under_way_are_counted_by_player_address_and_tenant() {
-        let limits = Limits::new(settings(), 10);
+    fn requests_in_flight_are_counted_by_player_address_and_tenant() {
+        let limits = RateLimits::new(settings(), 10);
         let tenant: TenantId = "t".parse().unwrap();
         let players: [PlayerId; 3] = ["a", "b", "c"].map(|name| name.parse().unwrap());
         let here = Some(IpAddr::from([192, 0, 2, 1]));
         let mut held = vec![
-            limits.begin(&tenant, Some(&players[0]), here).unwrap(),
-            limits.begin(&tenant, Some(&players[0]), here).unwrap(),
+            limits.begin_request(&tenant, Some(&players[0]), here).unwrap(),
+            limits.begin_request(&tenant, Some(&players[0]), here).unwrap(),
         ];
         let refused = |player, address| {
             limits
-                .begin(&tenant, player, address)
+                .begin_request(&tenant, player, address)
                 .err()
                 .map(|error| error.to_string())
         };
@@ -419,13 +419,13 @@ mod tests {
             refused(Some(&players[0]), None).unwrap(),
             "a player may have 2 requests under way at once"
         );
-        held.push(limits.begin(&tenant, Some(&players[1]), here).unwrap());
+        held.push(limits.begin_request(&tenant, Some(&players[1]), here).unwrap());
         assert_eq!(
             refused(Some(&players[2]), here).unwrap(),
             "an address may have 3 requests of players under way at once"
         );
         // A backend is counted for its tenant only, which leaves room for others.
-        while let Ok(more) = limits.begin(&tenant, None, here) {
+        while let Ok(more) = limits.begin_request(&tenant, None, here) {
             held.push(more);
         }
         assert_eq!(held.len(), 8);
@@ -434,17 +434,17 @@ mod tests {
             "this tenant uses its share of the server's requests"
         );
         let other: TenantId = "u".parse().unwrap();
-        let theirs = limits.begin(&other, Some(&players[0]), here).map(drop);
+        let theirs = limits.begin_request(&other, Some(&players[0]), here).map(drop);
         assert!(theirs.is_err(), "the address is full");
-        limits.begin(&other, Some(&players[0]), None).unwrap();
+        limits.begin_request(&other, Some(&players[0]), None).unwrap();
         held.clear();
         assert_eq!(limits.of_tenant.in_use(), 0);
         assert!(limits.of_player.held.lock().is_empty() && limits.of_address.held.lock().is_empty());
     }
 
     #[test]
-    fn zero_switches_a_limit_off() {
-        let limits = Limits::new(
+    fn zero_disables_a_limit() {
+        let limits = RateLimits::new(
             LimitSettings {
                 tenant_requests_per_s: 0,
                 player_requests_per_s: 0,
@@ -458,33 +458,33 @@ mod tests {
             100_000,
         );
         let tenant: TenantId = "t".parse().unwrap();
-        let mut socket = limits.socket();
+        let mut socket = limits.new_socket_limit();
         let mut seats = Vec::new();
         for _ in 0..1_000 {
             let player = "p".parse().unwrap();
-            assert!(limits.request(&tenant, Some(&player)).is_ok());
-            assert!(limits.player(&tenant, &player).is_ok());
-            seats.push(limits.open_socket(&tenant, &player).unwrap());
-            assert!(socket.check().is_ok());
+            assert!(limits.check_request(&tenant, Some(&player)).is_ok());
+            assert!(limits.check_player_turn(&tenant, &player).is_ok());
+            seats.push(limits.acquire_socket_seat(&tenant, &player).unwrap());
+            assert!(socket.check_message().is_ok());
         }
     }
 
     #[test]
-    fn a_socket_that_goes_on_is_closed() {
-        let mut socket = Limits::new(settings(), 10).socket();
+    fn socket_that_keeps_exceeding_its_limit_is_closed() {
+        let mut socket = RateLimits::new(settings(), 10).new_socket_limit();
         for _ in 0..3 {
-            assert!(socket.check().is_ok());
+            assert!(socket.check_message().is_ok());
         }
-        assert!(matches!(socket.check(), Err(SocketRefusal::Slow(_))));
-        assert!(matches!(socket.check(), Err(SocketRefusal::Slow(_))));
-        assert_eq!(socket.check(), Err(SocketRefusal::Abuse));
+        assert!(matches!(socket.check_message(), Err(SocketRefusal::Slow(_))));
+        assert!(matches!(socket.check_message(), Err(SocketRefusal::Slow(_))));
+        assert_eq!(socket.check_message(), Err(SocketRefusal::Abuse));
     }
 
     #[test]
     fn idle_keys_are_forgotten() {
-        let keyed = Keyed::new("player", Quota::with_period(Duration::from_nanos(1)).unwrap(), 10);
+        let keyed = KeyedLimiter::new("player", Quota::with_period(Duration::from_nanos(1)).unwrap(), 10);
         for n in 0..10_240u32 {
-            keyed.check(&n).unwrap();
+            keyed.check_key(&n).unwrap();
         }
         assert!(keyed.limiter.len() <= 10, "{} keys are kept", keyed.limiter.len());
     }

@@ -7,4 +7,4 @@ pub mod auth;
 pub mod limits;
 mod scope;
 
-pub use scope::{Issued, Principal, Role, TenantScope};
+pub use scope::{Principal, Role, TenantScope, TokenIdentity};

@@ -57,12 +57,12 @@ pub struct Principal {
     pub expires_at: chrono::DateTime<chrono::Utc>,
     /// By what the token can be revoked.
     #[serde(default)]
-    pub issued: Issued,
+    pub issued: TokenIdentity,
 }
 
 /// Which token it is, as far as it says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Issued {
+pub struct TokenIdentity {
     /// `jti`.
     pub id: Option<String>,
     /// `iat`. A token without it counts as older than any other.
@@ -77,7 +77,7 @@ impl Principal {
     }
     /// Whether the token is good for what is in `world`.
     #[must_use]
-    pub fn is_good_in(&self, world: &WorldId) -> bool {
+    pub fn can_access_world(&self, world: &WorldId) -> bool {
         self.world.as_ref().is_none_or(|own| own == world)
     }
 }

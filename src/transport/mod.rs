@@ -1,13 +1,13 @@
 //! The TCP connections of this node: how many there may be, how long one may keep its place without a request, and how
 //! one is cut from outside.
 //!
-//! The server that it starts hands each connection to actix-web as a [`stream::WatchedStream`]. That is how a connection
+//! The server that it starts hands each connection to actix-web as a [`watched_stream::WatchedStream`]. That is how a connection
 //! can be cut whose peer reads nothing, without a second descriptor, and how it is known what each of them is doing.
 
-mod serve;
-mod stream;
+mod server;
 #[cfg(test)]
 mod tests;
+mod watched_stream;
 
 use std::{
     cmp::Reverse,
@@ -24,7 +24,7 @@ use std::{
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
-pub use self::serve::{KEEP_ALIVE, serve};
+pub use self::server::{KEEP_ALIVE, start_server};
 use crate::ports::clock::Clock;
 
 /// How many connections there may be, and how long each step may take.
@@ -64,28 +64,28 @@ pub fn network_of(address: IpAddr) -> IpAddr {
 }
 
 /// How long a connection of the reserve may take for the head of its request.
-const RESERVE_HEAD: Duration = Duration::from_secs(1);
+const RESERVE_HEAD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two looks at all connections.
-const LOOK: Duration = Duration::from_millis(500);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// How many connections of the reserve one address may have without a request.
-const RESERVE_OF_ADDRESS: usize = 2;
+const MAX_RESERVE_PER_ADDRESS: usize = 2;
 /// How long nobody looks for room where there was none.
-const NO_ROOM_MS: u64 = 100;
+const NO_ROOM_BACKOFF_MS: u64 = 100;
 /// One in so many is cut when room is made, since that takes a look at all of them.
-const CUT_OF: usize = 32;
+const CUT_DIVISOR: usize = 32;
 
 /// Every connection of this node. Cheap to clone.
 #[derive(Clone)]
-pub struct Connections {
-    table: Arc<Table>,
+pub struct ConnectionRegistry {
+    table: Arc<ConnectionTable>,
 }
 
-struct Table {
+struct ConnectionTable {
     limits: ConnectionLimits,
     clock: Arc<dyn Clock>,
     started: Instant,
     next_id: AtomicU64,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     /// Until when there is no use in looking for room, in ms since the table began.
     no_room_until: AtomicU64,
     refused: AtomicU64,
@@ -94,17 +94,17 @@ struct Table {
 
 /// Without those that were cut by the table, whose descriptors are closed a moment later.
 #[derive(Default)]
-struct Open {
-    usual: HashMap<u64, Arc<Connection>>,
-    reserve: HashMap<u64, Arc<Connection>>,
+struct OpenConnections {
+    usual: HashMap<u64, Arc<TcpConnection>>,
+    reserve: HashMap<u64, Arc<TcpConnection>>,
 }
 
 /// What a connection is doing, for its handler and for whoever has to cut it.
-pub struct Connection {
+pub struct TcpConnection {
     id: u64,
     address: Option<IpAddr>,
     in_reserve: bool,
-    table: Weak<Table>,
+    table: Weak<ConnectionTable>,
     /// The task that serves it.
     task: AtomicWaker,
     is_cut: AtomicBool,
@@ -113,66 +113,66 @@ pub struct Connection {
     requests: AtomicUsize,
     /// Since when none is, in ms since the table began.
     idle_since: AtomicU64,
-    /// When the first byte came since then; [`NEVER`].
+    /// When the first byte came since then; [`NEVER_MS`].
     heard: AtomicU64,
-    /// Since when the peer takes nothing of what is written; [`NEVER`].
+    /// Since when the peer takes nothing of what is written; [`NEVER_MS`].
     blocked: AtomicU64,
 }
 
-const NEVER: u64 = u64::MAX;
+const NEVER_MS: u64 = u64::MAX;
 
 /// A request that is being answered. While there is one, its connection keeps its place.
-pub struct Answering(Arc<Connection>);
+pub struct RequestGuard(Arc<TcpConnection>);
 
-impl Drop for Answering {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let connection = &self.0;
-        connection.idle_since.store(connection.now(), Relaxed);
-        connection.heard.store(NEVER, Relaxed);
+        connection.idle_since.store(connection.now_ms(), Relaxed);
+        connection.heard.store(NEVER_MS, Relaxed);
         connection.requests.fetch_sub(1, Relaxed);
     }
 }
 
-impl Connection {
+impl TcpConnection {
     /// Whether it has its place from the reserve, since all others were taken.
     #[must_use]
     pub fn is_in_reserve(&self) -> bool {
         self.in_reserve
     }
     /// Ends the connection, whatever its peer does. The task that serves it finds out at once.
-    pub fn cut(&self) {
+    pub fn cut_off(&self) {
         if !self.is_cut.swap(true, Relaxed) {
             self.task.wake();
         }
     }
     /// A request of it is being answered, until the value is dropped.
     #[must_use]
-    pub fn answering(self: &Arc<Self>) -> Answering {
+    pub fn begin_request(self: &Arc<Self>) -> RequestGuard {
         self.requests.fetch_add(1, Relaxed);
-        Answering(Arc::clone(self))
+        RequestGuard(Arc::clone(self))
     }
     /// It is a WebSocket from now on: it has a heartbeat, which is not this module's.
-    pub fn becomes_socket(&self) {
+    pub fn mark_as_socket(&self) {
         self.is_socket.store(true, Relaxed);
     }
 
-    fn now(&self) -> u64 {
-        self.table.upgrade().map_or(0, |table| table.now())
+    fn now_ms(&self) -> u64 {
+        self.table.upgrade().map_or(0, |table| table.now_ms())
     }
-    fn hear(&self) {
-        if self.heard.load(Relaxed) == NEVER && self.requests.load(Relaxed) == 0 {
-            self.heard.store(self.now(), Relaxed);
+    fn on_bytes_read(&self) {
+        if self.heard.load(Relaxed) == NEVER_MS && self.requests.load(Relaxed) == 0 {
+            self.heard.store(self.now_ms(), Relaxed);
         }
     }
-    fn write_waits(&self) {
-        if self.blocked.load(Relaxed) == NEVER {
-            self.blocked.store(self.now(), Relaxed);
+    fn on_write_blocked(&self) {
+        if self.blocked.load(Relaxed) == NEVER_MS {
+            self.blocked.store(self.now_ms(), Relaxed);
         }
     }
-    fn written(&self) {
+    fn on_write_progress(&self) {
         // Mostly it is so already, and a load is cheaper than a store.
-        if self.blocked.load(Relaxed) != NEVER {
-            self.blocked.store(NEVER, Relaxed);
+        if self.blocked.load(Relaxed) != NEVER_MS {
+            self.blocked.store(NEVER_MS, Relaxed);
         }
     }
 
@@ -182,43 +182,48 @@ impl Connection {
         self.requests.load(Relaxed) == 0
             && !self.is_socket.load(Relaxed)
             && !self.is_cut.load(Relaxed)
-            && self.blocked.load(Relaxed) == NEVER
+            && self.blocked.load(Relaxed) == NEVER_MS
     }
     fn is_overdue(&self, now: u64, limits: &ConnectionLimits) -> bool {
         if self.is_socket.load(Relaxed) {
             return false;
         }
-        let passed =
-            |since: u64, limit: Duration| since != NEVER && u128::from(now.saturating_sub(since)) >= limit.as_millis();
+        let passed = |since: u64, limit: Duration| {
+            since != NEVER_MS && u128::from(now.saturating_sub(since)) >= limit.as_millis()
+        };
         if passed(self.blocked.load(Relaxed), limits.write) {
             return true;
         }
-        let head = if self.in_reserve { RESERVE_HEAD } else { limits.head };
+        let head = if self.in_reserve {
+            RESERVE_HEAD_TIMEOUT
+        } else {
+            limits.head
+        };
         // The second one is actix-web's to keep, but for a peer that began a request while it was answered.
         self.is_idle()
             && (passed(self.heard.load(Relaxed), head) || passed(self.idle_since.load(Relaxed), KEEP_ALIVE + head))
     }
 }
 
-impl Table {
-    fn now(&self) -> u64 {
-        let passed = self.clock.instant().saturating_duration_since(self.started);
-        u64::try_from(passed.as_millis()).unwrap_or(NEVER - 1)
+impl ConnectionTable {
+    fn now_ms(&self) -> u64 {
+        let passed = self.clock.monotonic_now().saturating_duration_since(self.started);
+        u64::try_from(passed.as_millis()).unwrap_or(NEVER_MS - 1)
     }
-    fn cut(&self, connections: impl Iterator<Item = Arc<Connection>>) {
+    fn cut_all(&self, connections: impl Iterator<Item = Arc<TcpConnection>>) {
         for connection in connections {
             self.cut.fetch_add(1, Relaxed);
-            connection.cut();
+            connection.cut_off();
         }
     }
     /// Cuts idle connections so that there is room for one at least. Those of the reserve stay: they have their own time.
-    fn make_room(&self, usual: &mut HashMap<u64, Arc<Connection>>) {
-        if self.now() < self.no_room_until.load(Relaxed) {
+    fn make_room(&self, usual: &mut HashMap<u64, Arc<TcpConnection>>) {
+        if self.now_ms() < self.no_room_until.load(Relaxed) {
             return;
         }
-        let mut idle: Vec<&Arc<Connection>> = usual.values().filter(|connection| connection.is_idle()).collect();
+        let mut idle: Vec<&Arc<TcpConnection>> = usual.values().filter(|connection| connection.is_idle()).collect();
         if idle.is_empty() {
-            self.no_room_until.store(self.now() + NO_ROOM_MS, Relaxed);
+            self.no_room_until.store(self.now_ms() + NO_ROOM_BACKOFF_MS, Relaxed);
             return;
         }
         let mut of_address: HashMap<Option<IpAddr>, usize> = HashMap::new();
@@ -231,26 +236,26 @@ impl Table {
         });
         let chosen: Vec<u64> = idle
             .iter()
-            .take(1 + usual.len() / CUT_OF)
+            .take(1 + usual.len() / CUT_DIVISOR)
             .map(|connection| connection.id)
             .collect();
-        self.cut(chosen.iter().filter_map(|id| usual.remove(id)));
+        self.cut_all(chosen.iter().filter_map(|id| usual.remove(id)));
     }
 }
 
-impl Connections {
+impl ConnectionRegistry {
     /// Begins to look after connections, on the current tokio runtime, until the last clone is dropped.
     #[must_use]
-    pub fn start(limits: ConnectionLimits, clock: Arc<dyn Clock>) -> Self {
+    pub fn start_watching(limits: ConnectionLimits, clock: Arc<dyn Clock>) -> Self {
         let connections = Self::new(limits, clock);
         let table = Arc::downgrade(&connections.table);
         tokio::spawn(async move {
-            let mut looks = tokio::time::interval(LOOK);
+            let mut looks = tokio::time::interval(SWEEP_INTERVAL);
             looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 looks.tick().await;
                 let Some(table) = table.upgrade() else { break };
-                Self { table }.look();
+                Self { table }.cut_overdue();
             }
         });
         connections
@@ -258,9 +263,9 @@ impl Connections {
 
     fn new(limits: ConnectionLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
-            table: Arc::new(Table {
+            table: Arc::new(ConnectionTable {
                 limits,
-                started: clock.instant(),
+                started: clock.monotonic_now(),
                 clock,
                 next_id: AtomicU64::new(1),
                 open: Mutex::default(),
@@ -273,7 +278,7 @@ impl Connections {
 
     /// Connections open now.
     #[must_use]
-    pub fn open(&self) -> usize {
+    pub fn open_count(&self) -> usize {
         let open = self.table.open.lock();
         open.usual.len() + open.reserve.len()
     }
@@ -284,12 +289,12 @@ impl Connections {
     }
     /// Connections that found no place, since the start.
     #[must_use]
-    pub fn refused(&self) -> u64 {
+    pub fn refused_count(&self) -> u64 {
         self.table.refused.load(Relaxed)
     }
     /// Connections that were ended for taking too long, or to make room, since the start.
     #[must_use]
-    pub fn cut(&self) -> u64 {
+    pub fn cut_count(&self) -> u64 {
         self.table.cut.load(Relaxed)
     }
 
@@ -299,7 +304,7 @@ impl Connections {
     ///
     /// # Errors
     /// There is no place.
-    fn admit(&self, address: Option<IpAddr>) -> io::Result<Arc<Connection>> {
+    fn admit_connection(&self, address: Option<IpAddr>) -> io::Result<Arc<TcpConnection>> {
         let table = &self.table;
         let limits = &table.limits;
         let mut open = table.open.lock();
@@ -309,15 +314,16 @@ impl Connections {
         let in_reserve = open.usual.len() >= limits.max_open;
         let reserve = &open.reserve;
         let is_its_own =
-            |connection: &&Arc<Connection>| connection.address == address && connection.requests.load(Relaxed) == 0;
+            |connection: &&Arc<TcpConnection>| connection.address == address && connection.requests.load(Relaxed) == 0;
         if in_reserve
-            && (reserve.len() >= limits.reserve || reserve.values().filter(is_its_own).count() >= RESERVE_OF_ADDRESS)
+            && (reserve.len() >= limits.reserve
+                || reserve.values().filter(is_its_own).count() >= MAX_RESERVE_PER_ADDRESS)
         {
             table.refused.fetch_add(1, Relaxed);
             return Err(io::Error::other("there are as many connections as there may be"));
         }
-        let now = table.now();
-        let connection = Arc::new(Connection {
+        let now = table.now_ms();
+        let connection = Arc::new(TcpConnection {
             id: table.next_id.fetch_add(1, Relaxed),
             address,
             in_reserve,
@@ -328,14 +334,14 @@ impl Connections {
             requests: AtomicUsize::new(0),
             idle_since: AtomicU64::new(now),
             heard: AtomicU64::new(now),
-            blocked: AtomicU64::new(NEVER),
+            blocked: AtomicU64::new(NEVER_MS),
         });
         let places = if in_reserve { &mut open.reserve } else { &mut open.usual };
         places.insert(connection.id, Arc::clone(&connection));
         Ok(connection)
     }
 
-    fn leave(&self, connection: &Connection) {
+    fn remove_connection(&self, connection: &TcpConnection) {
         let mut open = self.table.open.lock();
         let places = if connection.in_reserve {
             &mut open.reserve
@@ -346,14 +352,14 @@ impl Connections {
     }
 
     /// Cuts those that take too long.
-    fn look(&self) {
+    fn cut_overdue(&self) {
         let table = &self.table;
-        let now = table.now();
+        let now = table.now_ms();
         let mut open = table.open.lock();
-        let Open { usual, reserve } = &mut *open;
+        let OpenConnections { usual, reserve } = &mut *open;
         for places in [usual, reserve] {
             let overdue = places.extract_if(|_, connection| connection.is_overdue(now, &table.limits));
-            table.cut(overdue.map(|(_, connection)| connection));
+            table.cut_all(overdue.map(|(_, connection)| connection));
         }
     }
 }

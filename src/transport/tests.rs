@@ -3,29 +3,31 @@
 use super::*;
 use crate::ports::clock::SystemClock;
 
-fn connections(max_open: usize, reserve: usize) -> Connections {
+fn connections(max_open: usize, reserve: usize) -> ConnectionRegistry {
     let limits = ConnectionLimits {
         max_open,
         reserve,
         ..ConnectionLimits::default()
     };
-    Connections::new(limits, Arc::new(SystemClock))
+    ConnectionRegistry::new(limits, Arc::new(SystemClock))
 }
 
-fn from(connections: &Connections, last: u8) -> Arc<Connection> {
-    connections.admit(Some(IpAddr::from([192, 0, 2, last]))).unwrap()
+fn from(connections: &ConnectionRegistry, last: u8) -> Arc<TcpConnection> {
+    connections
+        .admit_connection(Some(IpAddr::from([192, 0, 2, last])))
+        .unwrap()
 }
 
-fn is_cut(connection: &Connection) -> bool {
+fn is_cut(connection: &TcpConnection) -> bool {
     connection.is_cut.load(Relaxed)
 }
 
 #[test]
-fn where_all_places_are_taken_the_address_with_most_idle_connections_makes_room() {
+fn address_with_most_idle_connections_makes_room_when_full() {
     let connections = connections(4, 2);
     let alone = from(&connections, 1);
     let many = [from(&connections, 2), from(&connections, 2), from(&connections, 2)];
-    let busy = many[0].answering();
+    let busy = many[0].begin_request();
     let new = from(&connections, 3);
     assert!(!new.is_in_reserve());
     assert_eq!(
@@ -34,79 +36,83 @@ fn where_all_places_are_taken_the_address_with_most_idle_connections_makes_room(
     );
     drop(busy);
     assert_eq!(
-        (connections.open(), connections.cut(), connections.refused()),
+        (
+            connections.open_count(),
+            connections.cut_count(),
+            connections.refused_count()
+        ),
         (4, 1, 0)
     );
 }
 
 #[test]
-fn where_none_is_idle_there_is_a_reserve_and_then_no_place() {
+fn connection_reserve_is_used_when_none_is_idle_and_then_refused() {
     let connections = connections(2, 2);
     let mut held = Vec::new();
     for (address, reserved) in [(1, false), (1, false), (1, true), (2, true)] {
         let connection = from(&connections, address);
         assert_eq!(connection.is_in_reserve(), reserved);
-        held.push((connection.answering(), connection));
+        held.push((connection.begin_request(), connection));
     }
-    assert!(connections.admit(None).is_err());
-    assert_eq!((connections.refused(), connections.cut()), (1, 0));
+    assert!(connections.admit_connection(None).is_err());
+    assert_eq!((connections.refused_count(), connections.cut_count()), (1, 0));
     let (answering, connection) = held.pop().unwrap();
     drop(answering);
-    connections.leave(&connection);
+    connections.remove_connection(&connection);
     assert!(from(&connections, 1).is_in_reserve());
 }
 
 #[test]
-fn newcomers_do_not_cut_each_other_out_of_the_reserve_and_one_address_does_not_fill_it() {
+fn newcomers_share_the_reserve_and_one_address_does_not_fill_it() {
     let connections = connections(1, 8);
     let busy = from(&connections, 1);
-    let _answering = busy.answering();
+    let _answering = busy.begin_request();
     let probe = from(&connections, 2);
-    let flood: Vec<_> = (0..20).map(|_| connections.admit(busy.address)).collect();
-    assert_eq!(flood.iter().flatten().count(), RESERVE_OF_ADDRESS);
+    let flood: Vec<_> = (0..20).map(|_| connections.admit_connection(busy.address)).collect();
+    assert_eq!(flood.iter().flatten().count(), MAX_RESERVE_PER_ADDRESS);
     let another = from(&connections, 3);
     assert!(probe.is_in_reserve() && another.is_in_reserve());
     assert!(!is_cut(&probe) && !is_cut(&another));
 }
 
 #[test]
-fn a_socket_is_never_idle() {
+fn socket_is_never_idle() {
     let connections = connections(1, 0);
     let socket = from(&connections, 1);
-    socket.becomes_socket();
-    assert!(connections.admit(None).is_err());
+    socket.mark_as_socket();
+    assert!(connections.admit_connection(None).is_err());
     assert!(!is_cut(&socket));
 }
 
 #[test]
-fn each_step_has_its_time() {
+fn connection_phases_have_their_own_timeouts() {
     let connections = connections(2, 1);
     let limits = connections.table.limits;
-    let late = |connection: &Connection, ms: u64| connection.is_overdue(ms, &limits);
+    let late = |connection: &TcpConnection, ms: u64| connection.is_overdue(ms, &limits);
     let fresh = from(&connections, 1);
     assert!(!late(&fresh, 4_000) && late(&fresh, 6_000), "it sent nothing");
-    let answering = fresh.answering();
+    let answering = fresh.begin_request();
     assert!(!late(&fresh, 1_000_000), "its request is being answered");
     drop(answering);
     assert!(
         !late(&fresh, 70_000) && late(&fresh, 81_000),
         "it waits for its next request"
     );
-    fresh.hear();
+    fresh.on_bytes_read();
     assert!(late(&fresh, 6_000), "it takes its time with the next one");
     let slow = from(&connections, 1);
-    let _answering = slow.answering();
-    slow.write_waits();
+    let _answering = slow.begin_request();
+    slow.on_write_blocked();
     assert!(!late(&slow, 29_000) && late(&slow, 31_000), "it takes nothing");
-    slow.written();
+    slow.on_write_progress();
     assert!(!late(&slow, 31_000));
-    let _busy = fresh.answering();
+    let _busy = fresh.begin_request();
     let reserved = from(&connections, 1);
     assert!(reserved.is_in_reserve() && late(&reserved, 2_000));
 }
 
 #[test]
-fn an_ipv6_address_stands_for_its_network_of_64_bits() {
+fn ipv6_address_counts_as_its_64_bit_network() {
     let network = |text: &str| network_of(text.parse().unwrap()).to_string();
     assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
     assert_eq!(network("2001:db8:1:2::9"), network("2001:db8:1:2:ffff::"));

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Per room, the rooms it may name (besides itself). A room that is missing here is a fault.
-const MAY_SEE: &[(&str, &[&str])] = &[
+const ALLOWED_IMPORTS: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("failpoint", &[]),
     ("shares", &[]),
@@ -67,7 +67,7 @@ const EVERYTHING: &[&str] = &["*"];
 
 /// Of `tenancy`, only the scope may be seen from below the rooms that authenticate.
 const SCOPE_ONLY: &[&str] = &["ports", "dialogue", "adapters"];
-const SCOPE_NAMES: &[&str] = &["TenantScope", "Principal", "Issued", "Role", "scope"];
+const SCOPE_NAMES: &[&str] = &["TenantScope", "Principal", "TokenIdentity", "Role", "scope"];
 
 /// Rooms that may name the `actix` crate.
 const ACTIX: &[&str] = &["actors", "lifecycle", "app"];
@@ -77,26 +77,26 @@ const SOCKET_FILE: &str = "actors/player_socket.rs";
 
 /// Longest file, in lines, and the files that may be longer, with the reason.
 const MAX_LINES: usize = 600;
-const LONGER: &[(&str, &str)] = &[];
+const LONGER_FILES: &[(&str, &str)] = &[];
 
-struct Source {
+struct SourceFile {
     /// Relative to `src/`, with `/`.
     path: String,
     text: String,
 }
 
-impl Source {
+impl SourceFile {
     fn room(&self) -> &str {
         let first = self.path.split('/').next().unwrap_or_default();
         first.strip_suffix(".rs").unwrap_or(first)
     }
 }
 
-fn sources() -> Vec<Source> {
+fn sources() -> Vec<SourceFile> {
     sources_in("src")
 }
 
-fn sources_in(folder: &str) -> Vec<Source> {
+fn sources_in(folder: &str) -> Vec<SourceFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = vec![root.clone()];
@@ -106,7 +106,7 @@ fn sources_in(folder: &str) -> Vec<Source> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") {
-                found.push(Source {
+                found.push(SourceFile {
                     path: path.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/"),
                     text: fs::read_to_string(&path).unwrap(),
                 });
@@ -172,13 +172,13 @@ fn paths(code: &str, root: &str) -> BTreeSet<String> {
         if code[..at].ends_with(|c: char| is_word(c) || c == ':') {
             continue;
         }
-        expand(&code[at + needle.len()..], "", &mut found);
+        expand_use_tree(&code[at + needle.len()..], "", &mut found);
     }
     found
 }
 
 /// Expands one path at the start of `text`; returns how much of it was read.
-fn expand(text: &str, prefix: &str, found: &mut BTreeSet<String>) -> usize {
+fn expand_use_tree(text: &str, prefix: &str, found: &mut BTreeSet<String>) -> usize {
     let trimmed = text.trim_start();
     let skipped = text.len() - trimmed.len();
     if let Some(group) = trimmed.strip_prefix('{') {
@@ -188,7 +188,7 @@ fn expand(text: &str, prefix: &str, found: &mut BTreeSet<String>) -> usize {
             if at >= group.len() || group[at..].starts_with('}') {
                 return skipped + 1 + at + 1;
             }
-            let read = expand(&group[at..], prefix, found);
+            let read = expand_use_tree(&group[at..], prefix, found);
             if read == 0 {
                 return skipped + 1 + at;
             }
@@ -205,7 +205,7 @@ fn expand(text: &str, prefix: &str, found: &mut BTreeSet<String>) -> usize {
     };
     let read = skipped + name.len();
     match trimmed[name.len()..].strip_prefix("::") {
-        Some(rest) if !name.is_empty() => read + 2 + expand(rest, &path, found),
+        Some(rest) if !name.is_empty() => read + 2 + expand_use_tree(rest, &path, found),
         _ => {
             found.insert(path);
             read
@@ -213,8 +213,8 @@ fn expand(text: &str, prefix: &str, found: &mut BTreeSet<String>) -> usize {
     }
 }
 
-fn faults_of(path: &str, text: &str) -> Vec<String> {
-    let source = Source {
+fn violations_in(path: &str, text: &str) -> Vec<String> {
+    let source = SourceFile {
         path: path.to_owned(),
         text: text.to_owned(),
     };
@@ -225,7 +225,7 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
     let code = if is_test { String::new() } else { code_of(text) };
     let mut faults = Vec::new();
 
-    let rules: BTreeMap<&str, &[&str]> = MAY_SEE.iter().copied().collect();
+    let rules: BTreeMap<&str, &[&str]> = ALLOWED_IMPORTS.iter().copied().collect();
     let Some(may_see) = rules.get(room.as_str()) else {
         return vec![format!("{path}: the room `{room}` is not in the import rule")];
     };
@@ -255,7 +255,7 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
         faults.push(format!("{path}: `actix_web_actors` belongs to {SOCKET_FILE}"));
     }
     let lines = source.text.lines().count();
-    if lines > MAX_LINES && !LONGER.iter().any(|(name, _)| *name == path) {
+    if lines > MAX_LINES && !LONGER_FILES.iter().any(|(name, _)| *name == path) {
         faults.push(format!("{path}: {lines} lines; split it, or list it with a reason"));
     }
     faults
@@ -274,14 +274,14 @@ fn names_crate(code: &str, name: &str) -> bool {
 }
 
 #[test]
-fn every_file_keeps_the_import_rule() {
-    let faults: Vec<String> = sources().iter().flat_map(|s| faults_of(&s.path, &s.text)).collect();
+fn source_files_obey_the_import_rule() {
+    let faults: Vec<String> = sources().iter().flat_map(|s| violations_in(&s.path, &s.text)).collect();
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
 #[test]
-fn only_app_cli_and_adapters_name_an_adapter() {
-    for (room, may_see) in MAY_SEE {
+fn adapters_are_named_only_by_app_cli_and_adapters() {
+    for (room, may_see) in ALLOWED_IMPORTS {
         let allowed = ["app", "cli", "main", "lib"].contains(room);
         assert_eq!(allowed, may_see.contains(&"*"), "{room}");
         assert!(!may_see.contains(&"adapters"), "{room}");
@@ -289,7 +289,7 @@ fn only_app_cli_and_adapters_name_an_adapter() {
 }
 
 #[test]
-fn the_checker_finds_what_it_should() {
+fn import_checker_finds_known_violations() {
     let bad = [
         ("ids.rs", "use crate::memory::Fact;"),
         ("memory/fact.rs", "fn f() { crate::ports::x(); }"),
@@ -307,7 +307,7 @@ fn the_checker_finds_what_it_should() {
         ("memory/long.rs", &"\n".repeat(MAX_LINES + 1)),
     ];
     for (path, text) in bad {
-        assert_eq!(faults_of(path, text).len(), 1, "{path}: {}", text.trim());
+        assert_eq!(violations_in(path, text).len(), 1, "{path}: {}", text.trim());
     }
     let good = [
         (
@@ -332,12 +332,12 @@ fn the_checker_finds_what_it_should() {
         ("dialogue/turn/tests.rs", "use crate::adapters::scripted;"),
     ];
     for (path, text) in good {
-        assert_eq!(faults_of(path, text), Vec::<String>::new(), "{path}: {text}");
+        assert_eq!(violations_in(path, text), Vec::<String>::new(), "{path}: {text}");
     }
 }
 
 #[test]
-fn every_test_that_the_documents_name_exists() {
+fn documented_tests_all_exist() {
     let code: String = ["src", "tests"]
         .map(sources_in)
         .into_iter()

@@ -53,7 +53,7 @@ fn assert_only_its_owner_reads(file: &Path) {
 }
 
 #[test]
-fn no_password_has_a_default() {
+fn passwords_have_no_defaults() {
     let default = Regex::new(r"\$\{\w*(PASSWORD|SECRET)\w*(:?-|\})").unwrap();
     for (path, text) in files("docker") {
         let yaml = path.extension().is_some_and(|extension| extension == "yaml");
@@ -64,7 +64,7 @@ fn no_password_has_a_default() {
 }
 
 #[test]
-fn secrets_are_made_once_and_for_their_owner_alone() {
+fn secrets_are_created_once_and_readable_by_their_owner_only() {
     let docker = copy_of_docker();
     let file = docker.path().join(".env");
     assert!(run(docker.path(), "secrets.sh", &[]).status.success());
@@ -109,7 +109,7 @@ fn secrets_are_made_once_and_for_their_owner_alone() {
 }
 
 #[test]
-fn every_image_may_be_pinned_to_a_digest() {
+fn images_can_be_pinned_to_a_digest() {
     let variable = Regex::new(r"\$\{([A-Z]+_IMAGE):-([^}]+)\}").unwrap();
     let dockerfile = fs::read_to_string(root().join("docker/Dockerfile")).unwrap();
     for line in dockerfile.lines().filter(|line| line.starts_with("FROM ")) {
@@ -155,7 +155,7 @@ fn every_image_may_be_pinned_to_a_digest() {
 
 /// Each rule of the network policy names somebody; there is none that lets all in or out.
 #[test]
-fn nodes_speak_to_those_who_are_named() {
+fn network_policy_names_every_peer() {
     let policy = fs::read_to_string(root().join("docker/kubernetes/network.yaml")).unwrap();
     assert!(policy.contains("policyTypes: [Ingress, Egress]"));
     let rules: Vec<&str> = policy.lines().filter(|line| line.starts_with("    - ")).collect();
@@ -169,7 +169,7 @@ fn nodes_speak_to_those_who_are_named() {
 }
 
 #[test]
-fn a_waiver_of_an_advisory_ends_at_its_day() {
+fn advisory_waiver_ends_at_its_date() {
     let waivers = |today: &str| {
         Command::new(root().join("scripts/advisories.sh"))
             .arg("waivers")

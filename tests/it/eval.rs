@@ -15,7 +15,7 @@ const PINS: &str = "tests/data/eval/offline.json";
 /// How far a figure may be from its pin: less than one question of the smaller half.
 const TOLERANCE: f64 = 0.005;
 
-type Figures = BTreeMap<String, [f64; 3]>;
+type PinnedFigures = BTreeMap<String, [f64; 3]>;
 
 fn eval(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_colloquy"));
@@ -36,11 +36,11 @@ fn report(arguments: &[&str]) -> (Value, String, String) {
     (serde_json::from_str(&json).unwrap(), svg, table)
 }
 
-fn figures(report: &Value) -> Figures {
+fn figures(report: &Value) -> PinnedFigures {
     let of = |averages: &Value| {
         ["recall", "hit", "mrr"].map(|name| (averages[name].as_f64().unwrap() * 10_000.0).round() / 10_000.0)
     };
-    let mut all = Figures::from([("overall".to_owned(), of(&report["overall"]))]);
+    let mut all = PinnedFigures::from([("overall".to_owned(), of(&report["overall"]))]);
     for group in ["factors", "languages"] {
         for (name, averages) in report[group].as_object().unwrap() {
             all.insert(format!("{group}.{name}"), of(averages));
@@ -50,7 +50,7 @@ fn figures(report: &Value) -> Figures {
 }
 
 #[test]
-fn figures_of_the_shipped_set_are_as_pinned() {
+fn eval_figures_of_the_shipped_set_are_pinned() {
     let (report, svg, table) = report(&["--misses", "2"]);
     assert_eq!(
         (report["facts"].as_u64(), report["questions"].as_u64()),
@@ -67,7 +67,7 @@ fn figures_of_the_shipped_set_are_as_pinned() {
         fs::write(&path, serde_json::to_string_pretty(&measured).unwrap() + "\n").unwrap();
         return;
     }
-    let pinned: Figures = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let pinned: PinnedFigures = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let near = |(name, is): (&String, &[f64; 3])| {
         let pin = pinned.get(name)?;
         is.iter()
@@ -85,7 +85,7 @@ fn figures_of_the_shipped_set_are_as_pinned() {
 }
 
 #[test]
-fn two_settings_are_compared_on_the_same_questions() {
+fn eval_compares_two_settings_on_the_same_questions() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -128,7 +128,7 @@ fn two_settings_are_compared_on_the_same_questions() {
 }
 
 #[test]
-fn a_set_or_a_setting_that_is_wrong_is_named() {
+fn eval_names_an_invalid_set_or_setting() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(
         folder.path().join("set.jsonl"),

@@ -8,22 +8,22 @@ use colloquy::tenancy::Role;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::{Data, Rest, run};
+use crate::support::{RestClient, ServerData, run};
 
 const SQLITE: &str = include_str!("../data/first_schema/sqlite.sql");
 const POSTGRES: &str = include_str!("../data/first_schema/postgres.sql");
 
 #[test]
-fn a_sqlite_database_of_the_first_schema_goes_on() {
-    run(goes_on(Data::with_sqlite_rows(SQLITE)));
+fn sqlite_database_of_the_first_schema_is_migrated_and_used() {
+    run(assert_database_is_usable(ServerData::with_sqlite_rows(SQLITE)));
 }
 
 #[test]
-fn a_postgres_database_of_the_first_schema_goes_on() {
-    run(goes_on(Data::with_postgres_rows(POSTGRES)));
+fn postgres_database_of_the_first_schema_is_migrated_and_used() {
+    run(assert_database_is_usable(ServerData::with_postgres_rows(POSTGRES)));
 }
 
-async fn goes_on(data: Data) {
+async fn assert_database_is_usable(data: ServerData) {
     let server = data.start();
     let backend = server.backend();
     let valid = valid_facts(&backend, "mira").await;
@@ -76,7 +76,7 @@ async fn goes_on(data: Data) {
     assert!(server.rest(Role::Admin).status("/v1/audit").await.is_success());
 }
 
-async fn valid_facts(backend: &Rest, npc: &str) -> Vec<String> {
+async fn valid_facts(backend: &RestClient, npc: &str) -> Vec<String> {
     let facts = backend.facts(npc).await;
     let valid = facts.iter().filter(|fact| fact["invalid_at"].is_null());
     valid.map(|fact| fact["content"].as_str().unwrap().to_owned()).collect()

@@ -9,36 +9,36 @@ use crate::{
     actors::registry::Node,
     dialogue::{
         jobs::{JobError, JobReport, retry_pause},
-        models::spent,
+        models::tallied_usage,
         settings::JobSettings,
     },
     ports::{
         StoreError,
-        ledger::jobs::{Job, JobFailure, LeasedAgain},
+        ledger::jobs::{Job, JobFailure, LeaseRenewal},
         llm::LlmError,
     },
     tenancy::TenantScope,
 };
 
 /// How soon the failure of a job is written down again that could not be.
-const FAILURE_AGAIN: Duration = Duration::from_secs(1);
+const FAILURE_WRITE_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How soon a job is tried again whose tenant had used up its budget.
-const BUDGET_AGAIN: Duration = Duration::from_secs(30);
+const BUDGET_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// A job with so many eighths of its lease left runs without a look at the ledger.
-const FRESH: u32 = 7;
+const FRESH_LEASE_EIGHTHS: u32 = 7;
 
 /// What came of running a job once.
 pub(super) enum Attempt {
     Ended(Result<JobReport, JobError>),
     /// Somebody else has it.
-    Elsewhere,
+    Remote,
     /// It was done before, or let go.
-    Over,
+    Obsolete,
 }
 
 /// Runs a job once, within its lease.
-pub(super) async fn attempt(node: &Arc<Node>, scope: &TenantScope, job: &Job) -> Attempt {
-    let left = match lease_left(node, scope, job).await {
+pub(super) async fn attempt_job(node: &Arc<Node>, scope: &TenantScope, job: &Job) -> Attempt {
+    let left = match remaining_lease(node, scope, job).await {
         Ok(left) => left,
         Err(not_run) => return not_run,
     };
@@ -61,24 +61,24 @@ pub(super) async fn attempt(node: &Arc<Node>, scope: &TenantScope, job: &Job) ->
 
 /// How long this node may run a job. What has waited here for a while is leased anew first, since its lease could
 /// run out on the way and another node would pay the model once more. `Err`: it does not run here.
-async fn lease_left(node: &Node, scope: &TenantScope, job: &Job) -> Result<Duration, Attempt> {
+async fn remaining_lease(node: &Node, scope: &TenantScope, job: &Job) -> Result<Duration, Attempt> {
     let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
     let now = node.ports.clock.now();
     let left = (job.leased_until - now).to_std().unwrap_or_default();
-    if left >= lease * FRESH / 8 {
+    if left >= lease * FRESH_LEASE_EIGHTHS / 8 {
         return Ok(left);
     }
     let jobs = &node.ports.ledger.jobs;
-    match jobs.lease_again(scope, job.id, node.id, now, now + lease).await {
-        Ok(LeasedAgain::Here) => Ok(lease),
-        Ok(LeasedAgain::Elsewhere) => Err(Attempt::Elsewhere),
-        Ok(LeasedAgain::Over) => Err(Attempt::Over),
+    match jobs.renew_lease(scope, job.id, node.id, now, now + lease).await {
+        Ok(LeaseRenewal::Renewed) => Ok(lease),
+        Ok(LeaseRenewal::NotHeld) => Err(Attempt::Remote),
+        Ok(LeaseRenewal::Finished) => Err(Attempt::Obsolete),
         Err(error) => Err(Attempt::Ended(Err(error.into()))),
     }
 }
 
 /// Writes down that a job failed. `Some`: it is tried again after so long.
-pub(super) async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
+pub(super) async fn record_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
     let jobs = &node.ports.settings.jobs;
     let now = node.ports.clock.now();
     let age = (now - job.since).to_std().unwrap_or_default();
@@ -87,8 +87,8 @@ pub(super) async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, er
     let doublings = if useless { 0 } else { job.attempts };
     let pause = match error {
         // It waits for the next day, or for a larger budget.
-        JobError::Model(LlmError::OverBudget(over)) => Some(over.retry_after.min(BUDGET_AGAIN)),
-        _ => is_worth_another_try(error, jobs, job, age)
+        JobError::Model(LlmError::OverBudget(over)) => Some(over.retry_after.min(BUDGET_RETRY_DELAY)),
+        _ => can_retry(error, jobs, job, age)
             .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random())),
     };
     let then = match pause {
@@ -107,23 +107,26 @@ pub(super) async fn note_failure(node: &Node, scope: &TenantScope, job: &Job, er
 /// Jobs mostly fail because the ledger is away, and then that cannot be written either. It is tried until it can:
 /// a job that stays leased to this node is run by nobody until the lease has run out.
 async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str, then: JobFailure) {
-    let (clock, calls) = (&node.ports.clock, spent());
-    let (begun, lease) = (clock.instant(), Duration::from_secs(node.ports.settings.jobs.lease_s));
+    let (clock, calls) = (&node.ports.clock, tallied_usage());
+    let (begun, lease) = (
+        clock.monotonic_now(),
+        Duration::from_secs(node.ports.settings.jobs.lease_s),
+    );
     loop {
         let written = node
             .ports
             .ledger
             .jobs
-            .fail(scope, job.id, node.id, error, then, &calls)
+            .fail_job(scope, job.id, node.id, error, then, &calls)
             .await;
         let Err(unwritten) = written else { return };
-        let held = clock.instant().saturating_duration_since(begun) < lease;
-        if !held || node.is_draining() || !unwritten.is_passing() {
+        let held = clock.monotonic_now().saturating_duration_since(begun) < lease;
+        if !held || node.is_draining() || !unwritten.is_transient() {
             // It stays leased and is found again when the lease runs out.
             tracing::warn!(job = %job.id, error = %unwritten, "a job's failure could not be written");
             return;
         }
-        tokio::time::sleep(FAILURE_AGAIN).await;
+        tokio::time::sleep(FAILURE_WRITE_RETRY_DELAY).await;
     }
 }
 
@@ -132,12 +135,12 @@ async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str,
 /// What cannot be reached comes back, however often it was asked meanwhile: only time ends that, and not for a job that was
 /// hardly tried, since it waited for its tenant's budget or for a server that stood still. An answer of no use, or a job that
 /// panics, will not be much better the hundredth time.
-fn is_worth_another_try(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
+fn can_retry(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
     let has_tries = job.attempts + 1 < jobs.max_attempts;
     let may_pass = age < Duration::from_secs(jobs.give_up_after_s) || has_tries;
     match error {
         JobError::Model(error) if error.is_transient() => may_pass,
-        JobError::Store(error) if error.is_passing() => may_pass,
+        JobError::Store(error) if error.is_transient() => may_pass,
         JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
         JobError::Store(_) => has_tries,
         JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,
@@ -152,7 +155,7 @@ mod tests {
         ports::ledger::jobs::JobKind,
     };
 
-    fn tried(attempts: u32, useless: u32) -> Job {
+    fn job_tried(attempts: u32, useless: u32) -> Job {
         let at = chrono::DateTime::UNIX_EPOCH;
         Job {
             id: JobId::from_u128(1),
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_time_ends_the_wait_for_what_cannot_be_reached() {
+    fn retries_for_unreachable_dependencies_are_limited_by_time_only() {
         let jobs = JobSettings {
             max_attempts: 3,
             max_useless: 2,
@@ -190,20 +193,17 @@ mod tests {
             JobError::Store(StoreError::Unavailable("locked".into())),
             JobError::Store(StoreError::NotWritable("full".into())),
         ] {
-            assert!(is_worth_another_try(&passing, &jobs, &tried(500, 1), soon), "{passing}");
-            assert!(is_worth_another_try(&passing, &jobs, &tried(0, 0), late), "{passing}");
-            assert!(!is_worth_another_try(&passing, &jobs, &tried(2, 0), late), "{passing}");
+            assert!(can_retry(&passing, &jobs, &job_tried(500, 1), soon), "{passing}");
+            assert!(can_retry(&passing, &jobs, &job_tried(0, 0), late), "{passing}");
+            assert!(!can_retry(&passing, &jobs, &job_tried(2, 0), late), "{passing}");
         }
         let useless = JobError::Unusable("prose".into());
-        assert!(
-            is_worth_another_try(&useless, &jobs, &tried(500, 0), late),
-            "after an outage"
-        );
-        assert!(!is_worth_another_try(&useless, &jobs, &tried(1, 1), soon));
+        assert!(can_retry(&useless, &jobs, &job_tried(500, 0), late), "after an outage");
+        assert!(!can_retry(&useless, &jobs, &job_tried(1, 1), soon));
         let defect = JobError::Store(StoreError::Rejected("syntax".into()));
-        assert!(is_worth_another_try(&defect, &jobs, &tried(1, 1), late));
-        assert!(!is_worth_another_try(&defect, &jobs, &tried(2, 0), soon));
+        assert!(can_retry(&defect, &jobs, &job_tried(1, 1), late));
+        assert!(!can_retry(&defect, &jobs, &job_tried(2, 0), soon));
         let refused = JobError::Model(LlmError::Refused("400".into()));
-        assert!(!is_worth_another_try(&refused, &jobs, &tried(0, 0), soon));
+        assert!(!can_retry(&refused, &jobs, &job_tried(0, 0), soon));
     }
 }

@@ -4,122 +4,125 @@
 
 use super::*;
 use crate::{
-    actors::tests::world::{Ear, settings},
+    actors::tests::world::{RecordingListener, test_actor_settings},
     dialogue::turn::{TurnError, event_error},
     ids::{DialogueKind, GeneratedId},
     ports::clock::SystemClock,
 };
 
-fn log() -> (Arc<EventLog>, Arc<Ear>) {
+fn new_log() -> (Arc<EventLog>, Arc<RecordingListener>) {
     let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
-    let log = Arc::new(EventLog::new(id, &settings(), Arc::new(SystemClock)));
-    log.loaded(start(1, 1), known(1, 0));
-    let ear = Ear::new();
-    let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
-    log.attach(listener, None, Vec::new()).unwrap();
+    let log = Arc::new(EventLog::new(id, &test_actor_settings(), Arc::new(SystemClock)));
+    log.on_loaded(ledger_position(1, 1), known_seq(1, 0));
+    let ear = RecordingListener::new();
+    let listener: Arc<dyn Listener> = Arc::<RecordingListener>::clone(&ear);
+    log.attach_listener(listener, None, Vec::new()).unwrap();
     (log, ear)
 }
 
 /// Turn 1 up to the reservation of its commit, with an event of an earlier turn coming in between.
-fn spoken(log: &Arc<EventLog>) -> u64 {
-    log.turn_started(1, "mira".parse().unwrap(), None);
+fn publish_spoken_turn(log: &Arc<EventLog>) -> u64 {
+    log.publish_turn_started(1, "mira".parse().unwrap(), None);
     let feed = TurnEvents {
         log: Arc::clone(log),
         re: None,
     };
-    let mut done = failed(1, "mira".parse().unwrap(), "", "");
+    let mut done = failed_reply(1, "mira".parse().unwrap(), "", "");
     done.status = TurnStatus::Completed;
-    feed.done(done);
+    feed.send_done(done);
     let reserved = feed.reserve_committed();
     let facts = Vec::new();
-    log.publish(EventBody::MemoryUpdated { turn: 0, facts }, None);
+    log.publish_event(EventBody::MemoryUpdated { turn: 0, facts }, None);
     reserved
 }
 
 #[test]
-fn what_comes_during_a_commit_goes_out_after_it() {
-    let (log, ear) = log();
-    let reserved = spoken(&log);
-    assert_eq!(ear.story(), ["started 1", "completed 1"]);
+fn events_during_commit_are_published_after_it() {
+    let (log, ear) = new_log();
+    let reserved = publish_spoken_turn(&log);
+    assert_eq!(ear.event_labels(), ["started 1", "completed 1"]);
     assert_eq!(
         log.head_seq(),
         reserved - 1,
         "a reserved number was not seen by anybody"
     );
-    log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
-    assert_eq!(ear.story(), ["started 1", "completed 1", "committed 1", "memory 0"]);
-    assert_eq!(ear.seqs(), [2, 3, reserved, reserved + 1]);
+    log.publish_committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
+    assert_eq!(
+        ear.event_labels(),
+        ["started 1", "completed 1", "committed 1", "memory 0"]
+    );
+    assert_eq!(ear.heard_seqs(), [2, 3, reserved, reserved + 1]);
 }
 
 #[test]
-fn what_comes_during_a_commit_that_fails_goes_out_too() {
-    let (log, ear) = log();
-    spoken(&log);
+fn events_during_failed_commit_are_published_too() {
+    let (log, ear) = new_log();
+    publish_spoken_turn(&log);
     let error = EventError {
         code: "store_unavailable",
         message: String::new(),
         retry_after_ms: None,
     };
-    log.not_committed(&error);
+    log.publish_not_committed(&error);
     assert_eq!(
-        ear.story(),
+        ear.event_labels(),
         ["started 1", "completed 1", "error store_unavailable", "memory 0"]
     );
-    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
-    log.not_committed(&error);
-    assert_eq!(ear.story().len(), 4, "it is told once");
+    assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
+    log.publish_not_committed(&error);
+    assert_eq!(ear.event_labels().len(), 4, "it is told once");
 }
 
 #[test]
-fn a_turn_cut_before_its_first_character_has_an_end() {
-    let (log, ear) = log();
-    log.turn_started(1, "mira".parse().unwrap(), None);
+fn turn_cut_before_first_character_publishes_its_end() {
+    let (log, ear) = new_log();
+    log.publish_turn_started(1, "mira".parse().unwrap(), None);
     let feed = TurnEvents {
         log: Arc::clone(&log),
         re: None,
     };
-    let mut done = failed(1, "mira".parse().unwrap(), "", "");
+    let mut done = failed_reply(1, "mira".parse().unwrap(), "", "");
     done.status = TurnStatus::Interrupted;
-    feed.done(done);
+    feed.send_done(done);
     let error = EventError {
         code: "turn_cut",
         message: String::new(),
         retry_after_ms: None,
     };
-    log.not_committed(&error);
-    assert_eq!(ear.story(), ["started 1", "interrupted 1", "error turn_cut"]);
+    log.publish_not_committed(&error);
+    assert_eq!(ear.event_labels(), ["started 1", "interrupted 1", "error turn_cut"]);
 }
 
 #[test]
-fn a_listener_that_may_not_see_optional_events_sees_a_jump() {
-    struct Plain(Arc<Ear>);
-    impl Listener for Plain {
-        fn deliver(&self, event: &Arc<Published>) -> Result<(), crate::actors::ListenerGone> {
-            self.0.deliver(event)
+fn listener_without_optional_events_sees_sequence_gap() {
+    struct WithoutOptional(Arc<RecordingListener>);
+    impl Listener for WithoutOptional {
+        fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), crate::actors::ListenerGone> {
+            self.0.deliver_event(event)
         }
         fn sees_optional(&self) -> bool {
             false
         }
     }
-    let (log, all) = log();
-    let heard = Ear::new();
-    log.attach(Arc::new(Plain(Arc::clone(&heard))), None, Vec::new())
+    let (log, all) = new_log();
+    let heard = RecordingListener::new();
+    log.attach_listener(Arc::new(WithoutOptional(Arc::clone(&heard))), None, Vec::new())
         .unwrap();
-    spoken(&log);
-    log.committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
-    log.turn_started(2, "mira".parse().unwrap(), None);
-    assert_eq!(all.seqs(), [2, 3, 4, 5, 6]);
-    assert_eq!(heard.seqs(), [2, 3, 4, 6]);
+    publish_spoken_turn(&log);
+    log.publish_committed(1, TurnId::from_ulid(ulid::Ulid(1)), "mira".parse().unwrap(), None);
+    log.publish_turn_started(2, "mira".parse().unwrap(), None);
+    assert_eq!(all.heard_seqs(), [2, 3, 4, 5, 6]);
+    assert_eq!(heard.heard_seqs(), [2, 3, 4, 6]);
     // A resume skips them as well.
-    let late = Ear::new();
+    let late = RecordingListener::new();
     let (_, replayed, _) = log
-        .attach(Arc::new(Plain(Arc::clone(&late))), Some(3), Vec::new())
+        .attach_listener(Arc::new(WithoutOptional(Arc::clone(&late))), Some(3), Vec::new())
         .unwrap();
-    assert_eq!((replayed, late.seqs()), (2, vec![4, 6]));
+    assert_eq!((replayed, late.heard_seqs()), (2, vec![4, 6]));
 }
 
 /// What a listener heard of replies, as `turn/offset text`.
-fn deltas(ear: &Ear) -> Vec<String> {
+fn delta_texts(ear: &RecordingListener) -> Vec<String> {
     let heard = ear.heard.lock();
     let texts = heard.iter().filter_map(|event| match &event.body {
         EventBody::ReplyDelta { turn, offset, text, .. } => Some(format!("{turn}/{offset} {text}")),
@@ -129,54 +132,58 @@ fn deltas(ear: &Ear) -> Vec<String> {
 }
 
 #[test]
-fn who_comes_in_mid_reply_hears_it_from_its_beginning() {
-    let (log, first) = log();
+fn listener_joining_mid_reply_hears_it_from_the_start() {
+    let (log, first) = new_log();
     let npc: NpcId = "mira".parse().unwrap();
-    log.turn_started(1, npc.clone(), None);
+    log.publish_turn_started(1, npc.clone(), None);
     let feed = TurnEvents {
         log: Arc::clone(&log),
         re: None,
     };
-    let early = Ear::new();
-    log.attach(Arc::<Ear>::clone(&early), Some(1), Vec::new()).unwrap();
-    assert!(deltas(&early).is_empty(), "nothing was said yet");
-    feed.delta(1, 0, &npc, "Well 😀, ");
-    feed.delta(1, 8, &npc, "hello ");
-    let late = Ear::new();
-    let (_, replayed, _) = log.attach(Arc::<Ear>::clone(&late), Some(1), Vec::new()).unwrap();
+    let early = RecordingListener::new();
+    log.attach_listener(Arc::<RecordingListener>::clone(&early), Some(1), Vec::new())
+        .unwrap();
+    assert!(delta_texts(&early).is_empty(), "nothing was said yet");
+    feed.send_delta(1, 0, &npc, "Well 😀, ");
+    feed.send_delta(1, 8, &npc, "hello ");
+    let late = RecordingListener::new();
+    let (_, replayed, _) = log
+        .attach_listener(Arc::<RecordingListener>::clone(&late), Some(1), Vec::new())
+        .unwrap();
     assert_eq!(replayed, 1, "only durable events are counted");
-    feed.delta(1, 14, &npc, "there.");
-    assert_eq!(deltas(&late), ["1/0 Well 😀, hello ", "1/14 there."]);
-    assert_eq!(deltas(&early), deltas(&first));
-    assert_eq!(log.scalars(Heard::Utf16(7)), 6);
-    let mut done = failed(1, npc, "", "");
+    feed.send_delta(1, 14, &npc, "there.");
+    assert_eq!(delta_texts(&late), ["1/0 Well 😀, hello ", "1/14 there."]);
+    assert_eq!(delta_texts(&early), delta_texts(&first));
+    assert_eq!(log.heard_scalar_count(HeardLength::Utf16(7)), 6);
+    let mut done = failed_reply(1, npc, "", "");
     done.status = TurnStatus::Completed;
-    feed.done(done);
-    let after = Ear::new();
-    log.attach(Arc::<Ear>::clone(&after), Some(1), Vec::new()).unwrap();
-    assert!(deltas(&after).is_empty(), "the whole text comes with reply.done");
-    assert_eq!(after.story(), ["started 1", "completed 1"]);
+    feed.send_done(done);
+    let after = RecordingListener::new();
+    log.attach_listener(Arc::<RecordingListener>::clone(&after), Some(1), Vec::new())
+        .unwrap();
+    assert!(delta_texts(&after).is_empty(), "the whole text comes with reply.done");
+    assert_eq!(after.event_labels(), ["started 1", "completed 1"]);
 }
 
 #[test]
-fn a_newer_owner_takes_the_place_of_the_one_before() {
+fn newer_owner_replaces_previous_owner() {
     #[derive(Default)]
-    struct Owner {
+    struct OwnerListener {
         replaced: std::sync::atomic::AtomicU32,
         heard: std::sync::atomic::AtomicU32,
     }
-    impl Listener for Owner {
-        fn deliver(&self, _: &Arc<Published>) -> Result<(), crate::actors::ListenerGone> {
+    impl Listener for OwnerListener {
+        fn deliver_event(&self, _: &Arc<PublishedEvent>) -> Result<(), crate::actors::ListenerGone> {
             self.heard.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Ok(())
         }
         fn sees_optional(&self) -> bool {
             false
         }
-        fn owns(&self) -> bool {
+        fn is_owner(&self) -> bool {
             true
         }
-        fn replaced(&self) {
+        fn on_replaced(&self) {
             self.replaced.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
     }
@@ -184,28 +191,32 @@ fn a_newer_owner_takes_the_place_of_the_one_before() {
     let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
     let few = ActorSettings {
         max_listeners: 2,
-        ..settings()
+        ..test_actor_settings()
     };
     let log = Arc::new(EventLog::new(id, &few, Arc::new(SystemClock)));
-    log.loaded(start(1, 1), known(1, 0));
-    let watcher = Ear::new();
-    log.attach(Arc::<Ear>::clone(&watcher), None, Vec::new()).unwrap();
-    let (old, new) = (Arc::new(Owner::default()), Arc::new(Owner::default()));
-    log.attach(Arc::<Owner>::clone(&old), None, Vec::new()).unwrap();
+    log.on_loaded(ledger_position(1, 1), known_seq(1, 0));
+    let watcher = RecordingListener::new();
+    log.attach_listener(Arc::<RecordingListener>::clone(&watcher), None, Vec::new())
+        .unwrap();
+    let (old, new) = (Arc::new(OwnerListener::default()), Arc::new(OwnerListener::default()));
+    log.attach_listener(Arc::<OwnerListener>::clone(&old), None, Vec::new())
+        .unwrap();
     // Every seat is taken, and the old one's is free for the new one.
-    log.attach(Arc::<Owner>::clone(&new), None, Vec::new()).unwrap();
+    log.attach_listener(Arc::<OwnerListener>::clone(&new), None, Vec::new())
+        .unwrap();
     assert!(
-        log.attach(Ear::new(), None, Vec::new()).is_none(),
+        log.attach_listener(RecordingListener::new(), None, Vec::new())
+            .is_none(),
         "no watcher takes its place"
     );
-    log.turn_started(1, "mira".parse().unwrap(), None);
+    log.publish_turn_started(1, "mira".parse().unwrap(), None);
     assert_eq!((of(&old.replaced), of(&old.heard)), (1, 0));
     assert_eq!((of(&new.replaced), of(&new.heard)), (0, 1));
-    assert_eq!(watcher.story(), ["started 1"]);
+    assert_eq!(watcher.event_labels(), ["started 1"]);
 }
 
-fn start(ledger_next: u64, epoch: u64) -> Start {
-    Start {
+fn ledger_position(ledger_next: u64, epoch: u64) -> LedgerPosition {
+    LedgerPosition {
         ledger_next,
         head_turn: 0,
         epoch,
@@ -215,65 +226,65 @@ fn start(ledger_next: u64, epoch: u64) -> Start {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "as it is looked up")]
-fn known(seq: u64, epoch: u64) -> Option<LastSeq> {
+fn known_seq(seq: u64, epoch: u64) -> Option<LastSeq> {
     Some(LastSeq { seq, epoch })
 }
 
 #[test]
-fn numbers_that_another_node_may_have_given_out_do_not_come_again() {
+fn sequence_numbers_of_another_node_are_not_reused() {
     let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
-    let fresh = || EventLog::new(id, &settings(), Arc::new(SystemClock));
+    let fresh = || EventLog::new(id, &test_actor_settings(), Arc::new(SystemClock));
     // Ours all the time: nothing is left out.
     let log = fresh();
-    log.loaded(start(9, 4), known(12, 3));
-    assert_eq!((log.head_seq(), log.missed(12)), (12, Missed::Kept));
+    log.on_loaded(ledger_position(9, 4), known_seq(12, 3));
+    assert_eq!((log.head_seq(), log.locate_missed(12)), (12, MissedEvents::InMemory));
     // In between it was another node's, which committed nothing but may have told of something.
     let log = fresh();
-    log.loaded(start(9, 5), known(12, 3));
-    assert_eq!(log.last(), LastSeq { seq: 508, epoch: 5 });
-    assert_eq!(log.missed(300), Missed::Lost);
+    log.on_loaded(ledger_position(9, 5), known_seq(12, 3));
+    assert_eq!(log.last_seq(), LastSeq { seq: 508, epoch: 5 });
+    assert_eq!(log.locate_missed(300), MissedEvents::Lost);
     // The same where the log outlived its actor.
     let log = fresh();
-    log.loaded(start(9, 4), known(12, 3));
-    log.holds(5);
-    log.loaded(start(9, 6), None);
+    log.on_loaded(ledger_position(9, 4), known_seq(12, 3));
+    log.set_epoch(5);
+    log.on_loaded(ledger_position(9, 6), None);
     assert_eq!(log.head_seq(), 12, "a move of its own");
-    log.loaded(start(9, 8), None);
+    log.on_loaded(ledger_position(9, 8), None);
     assert_eq!(log.head_seq(), 808);
 }
 
 #[test]
-fn numbers_are_handed_on_only_where_nothing_is_under_way() {
+fn sequence_numbers_are_handed_over_only_when_idle() {
     let log = EventLog::new(
         DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
-        &settings(),
+        &test_actor_settings(),
         Arc::new(SystemClock),
     );
-    log.loaded(start(9, 4), known(8, 3));
+    log.on_loaded(ledger_position(9, 4), known_seq(8, 3));
     let (mira, turn): (NpcId, _) = ("mira".parse().unwrap(), TurnId::from_u128(1));
-    log.turn_started(1, mira.clone(), None);
-    assert_eq!(log.settled_next(), 0, "a turn may come to nothing");
-    log.committed(1, turn, mira, None);
-    let committed = log.settled_next();
+    log.publish_turn_started(1, mira.clone(), None);
+    assert_eq!(log.next_seq_if_quiet(), 0, "a turn may come to nothing");
+    log.publish_committed(1, turn, mira, None);
+    let committed = log.next_seq_if_quiet();
     assert_eq!(committed, log.head_seq() + 1);
     // A line that was refused since is told, and counts.
-    log.publish(
+    log.publish_event(
         EventBody::Error {
             turn: None,
             error: event_error(&TurnError::Fenced),
         },
         None,
     );
-    assert_eq!(log.settled_next(), committed + 1);
+    assert_eq!(log.next_seq_if_quiet(), committed + 1);
     // Taken over from a node that may have died in a turn.
     let log = EventLog::new(
         DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
-        &settings(),
+        &test_actor_settings(),
         Arc::new(SystemClock),
     );
-    log.loaded(start(9, 4), None);
+    log.on_loaded(ledger_position(9, 4), None);
     assert_eq!(
-        log.settled_next(),
+        log.next_seq_if_quiet(),
         0,
         "clients may still have to hear of the turn that was lost"
     );

@@ -13,7 +13,7 @@ use super::Sessions;
 use crate::{
     actors::{
         curator,
-        mailbox::{Mailbox, Posted, send},
+        mailbox::{Mailbox, QueuedMessage, send_message},
         registry::Node,
         session,
     },
@@ -22,7 +22,7 @@ use crate::{
 
 /// What a drain came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainReport {
     /// Turns that ended by themselves.
     pub finished: usize,
     /// Turns that were cut at the deadline (committed as interrupted).
@@ -37,41 +37,41 @@ pub struct Drained {
 const CUT_GRACE: Duration = Duration::from_secs(2);
 
 impl Sessions {
-    /// Stops for good: refuses new lines at once (`SessionError::Draining`), lets running turns end
+    /// Stops for good: refuses new lines at once (`DialogueError::Draining`), lets running turns end
     /// by themselves, cuts those that have not shortly before the deadline, stops the actors and
     /// writes what is buffered. Listeners stay attached until their turn has ended.
-    pub async fn drain(&self, deadline: Duration) -> Drained {
-        self.drain_within(deadline.saturating_sub(CUT_GRACE.min(deadline / 4)), deadline)
+    pub async fn drain_node(&self, deadline: Duration) -> DrainReport {
+        self.drain_node_within(deadline.saturating_sub(CUT_GRACE.min(deadline / 4)), deadline)
             .await
     }
 
-    /// As [`Self::drain`], which says when turns are cut: `patience` from now, at most `deadline`.
-    pub(in crate::actors) async fn drain_within(&self, patience: Duration, deadline: Duration) -> Drained {
+    /// As [`Self::drain_node`], which says when turns are cut: `patience` from now, at most `deadline`.
+    pub(in crate::actors) async fn drain_node_within(&self, patience: Duration, deadline: Duration) -> DrainReport {
         self.node.draining.store(true, Relaxed);
-        let now = self.node.ports.clock.instant();
+        let now = self.node.ports.clock.monotonic_now();
         let (cut_at, end) = (now + patience, now + deadline);
-        let mut drained = Drained::default();
+        let mut drained = DrainReport::default();
         let mut waiting = FuturesUnordered::new();
-        let (sessions, conversations) = (self.node.sessions.addrs(), self.node.conversations.addrs());
+        let (sessions, conversations) = (self.node.sessions.live_addrs(), self.node.conversations.live_addrs());
         // Among others a dialogue is theirs as soon as nothing runs in it; alone it may be listened to till
         // the end.
         let leaves = self.node.membership.is_some();
         for addr in sessions {
-            waiting.push(drained_one(Arc::clone(&self.node), addr, leaves).boxed());
+            waiting.push(drain_dialogue(Arc::clone(&self.node), addr, leaves).boxed());
         }
         for addr in conversations {
-            waiting.push(drained_one(Arc::clone(&self.node), addr, leaves).boxed());
+            waiting.push(drain_dialogue(Arc::clone(&self.node), addr, leaves).boxed());
         }
         while let Ok(Some(had_turn)) = timeout_at(cut_at, waiting.next()).await {
             drained.finished += usize::from(had_turn);
         }
         if !waiting.is_empty() {
             // Best effort: a full mailbox is a dialogue that answers by itself.
-            for addr in self.node.sessions.addrs() {
-                let _ = addr.try_send(session::CutNow);
+            for addr in self.node.sessions.live_addrs() {
+                let _ = addr.try_send(session::CutRunningTurn);
             }
-            for addr in self.node.conversations.addrs() {
-                let _ = addr.try_send(session::CutNow);
+            for addr in self.node.conversations.live_addrs() {
+                let _ = addr.try_send(session::CutRunningTurn);
             }
             while let Ok(Some(had_turn)) = timeout_at(end, waiting.next()).await {
                 drained.cut += usize::from(had_turn);
@@ -83,45 +83,50 @@ impl Sessions {
         let task = self.chores.task.lock().take();
         if let Some(task) = task {
             // Writing usage is worth a moment even after the deadline.
-            let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
+            let last = self.node.ports.clock.monotonic_now().max(end) + Duration::from_secs(1);
             let _ = timeout_at(last, task).await;
         }
-        for addr in self.node.sessions.addrs() {
-            let _ = addr.try_send(session::Stop);
+        for addr in self.node.sessions.live_addrs() {
+            let _ = addr.try_send(session::StopDialogue);
         }
-        for addr in self.node.conversations.addrs() {
-            let _ = addr.try_send(session::Stop);
+        for addr in self.node.conversations.live_addrs() {
+            let _ = addr.try_send(session::StopDialogue);
         }
-        let last = self.node.ports.clock.instant().max(end) + Duration::from_secs(1);
-        if !matches!(timeout_at(last, self.give_up_everything()).await, Ok(Ok(()))) {
+        let last = self.node.ports.clock.monotonic_now().max(end) + Duration::from_secs(1);
+        if !matches!(timeout_at(last, self.release_all_dialogues()).await, Ok(Ok(()))) {
             tracing::warn!("the dialogues of this node could not be given up; their ownership runs out by itself");
         }
         drained
     }
 
-    async fn give_up_everything(&self) -> Result<(), StoreError> {
+    async fn release_all_dialogues(&self) -> Result<(), StoreError> {
         let (node, ledger) = (&self.node, &self.node.ports.ledger);
         if node.membership.is_some() {
             // Whatever is still its own is taken over from a node that is no more.
-            return ledger.nodes.leave(node.id, node.ports.clock.now()).await;
+            return ledger.nodes.deregister_node(node.id, node.ports.clock.now()).await;
         }
-        ledger.dialogues.release_all(node.id).await
+        ledger.dialogues.release_all_ownership(node.id).await
     }
 
     async fn drain_curators(&self, end: Instant) -> usize {
         let mut curators = Vec::new();
-        self.node.curators.each(|_, entry| curators.push(entry.addr.clone()));
+        self.node
+            .curators
+            .for_each_entry(|_, entry| curators.push(entry.addr.clone()));
         let mut left = 0;
         for addr in curators {
             let (reply, answer) = oneshot::channel();
-            if send(&self.node, &addr, curator::Drain { reply }).await.is_err() {
+            if send_message(&self.node, &addr, curator::DrainCurator { reply })
+                .await
+                .is_err()
+            {
                 continue;
             }
             left += match timeout_at(end, answer).await {
                 Ok(answer) => answer.unwrap_or(0),
                 Err(_elapsed) => 1,
             };
-            let _ = addr.try_send(curator::Stop);
+            let _ = addr.try_send(curator::StopCurator);
         }
         left
     }
@@ -129,15 +134,18 @@ impl Sessions {
 
 /// Whether a dialogue had a turn running when it was told to take no more, once none does. Then, if it
 /// `leaves`, it is given up.
-async fn drained_one<A>(node: Arc<Node>, addr: Addr<A>, leaves: bool) -> bool
+async fn drain_dialogue<A>(node: Arc<Node>, addr: Addr<A>, leaves: bool) -> bool
 where
-    A: Mailbox + Handler<Posted<session::Drain>> + Handler<Posted<session::Stop>>,
+    A: Mailbox + Handler<QueuedMessage<session::DrainDialogue>> + Handler<QueuedMessage<session::StopDialogue>>,
 {
     let (reply, answer) = oneshot::channel();
     // An actor that is gone has no turn.
-    let had_turn = send(&node, &addr, session::Drain { reply }).await.is_ok() && answer.await.unwrap_or(false);
+    let had_turn = send_message(&node, &addr, session::DrainDialogue { reply })
+        .await
+        .is_ok()
+        && answer.await.unwrap_or(false);
     if leaves {
-        let _ = send(&node, &addr, session::Stop).await;
+        let _ = send_message(&node, &addr, session::StopDialogue).await;
     }
     had_turn
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use ulid::Ulid;
 
-use super::Request;
+use super::ConversationRequest;
 use crate::{
     actors::{
-        Interrupted, Listener, NewConversation, NewSession, SessionError, TakeBack,
-        handle::{Ask, Attached, CREATED_SEQ, CreatedSession, Sessions, ask},
+        DialogueError, InterruptCommand, InterruptOutcome, Listener, NewConversation, NewSession,
+        handle::{Sessions, ask_actor},
+        messages::{AttachedListener, CREATED_SEQ, CreatedSession, ReplyHandle},
         registry::LastSeq,
-        rewinding::MOMENT,
-        running::Outcome,
+        rewinding::REWIND_RETRY_AFTER,
+        running_turn::TurnOutcome,
     },
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId, WorldId},
     memory::fact::Cause,
@@ -21,11 +22,11 @@ use crate::{
 };
 
 /// How often a player comes in at another place, when each is taken back before it has.
-const MOST_JOIN_POINTS: usize = 4;
+const MAX_JOIN_ATTEMPTS: usize = 4;
 
 /// How a conversation stands.
 #[derive(Debug, Clone)]
-pub struct ConversationView {
+pub struct ConversationSnapshot {
     pub dialogue: Arc<Dialogue>,
     pub head_seq: u64,
     pub running_turn: Option<u32>,
@@ -42,7 +43,7 @@ pub struct JoinPoint {
 /// The id of the session in which a player joins a conversation with `key`: always the same one, so that a
 /// repeated request finds what the first one made, whenever that died. It sorts with the conversation.
 #[must_use]
-pub fn joined_id(conversation: DialogueId, player: &PlayerId, key: &str) -> DialogueId {
+pub fn joined_session_id(conversation: DialogueId, player: &PlayerId, key: &str) -> DialogueId {
     const RANDOM: u128 = (1 << 80) - 1;
     let digest: [u8; 32] = Sha256::new()
         .chain_update(conversation.to_string())
@@ -66,18 +67,26 @@ pub struct NpcConversations(pub(in crate::actors) Sessions);
 
 impl NpcConversations {
     /// Makes a conversation and, if it paces itself, begins it.
-    pub async fn create(&self, scope: &TenantScope, new: NewConversation) -> Result<Dialogue, SessionError> {
+    pub async fn create_conversation(
+        &self,
+        scope: &TenantScope,
+        new: NewConversation,
+    ) -> Result<Dialogue, DialogueError> {
         let node = self.0.node();
         if node.is_draining() {
-            return Err(SessionError::Draining);
+            return Err(DialogueError::Draining);
         }
         for npc in new.npcs.iter().chain(&new.witnesses) {
-            node.authored(scope, &new.world, npc).await?;
+            node.read_authored(scope, &new.world, npc).await?;
         }
-        let place = node.ports.budgets.dialogue(&node.ports.ledger, scope, None).await?;
+        let place = node
+            .ports
+            .budgets
+            .reserve_dialogue(&node.ports.ledger, scope, None)
+            .await?;
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
-            id: node.ports.ids.dialogue(DialogueKind::NpcConversation),
+            id: node.ports.ids.next_dialogue_id(DialogueKind::NpcConversation),
             world: new.world,
             npcs: new.npcs,
             player: None,
@@ -101,8 +110,8 @@ impl NpcConversations {
             updated_at: now,
             head_turn: 0,
         };
-        node.ports.ledger.dialogues.create(scope, &dialogue).await?;
-        place.keep();
+        node.ports.ledger.dialogues.create_dialogue(scope, &dialogue).await?;
+        place.mark_stored();
         // No other process gave out numbers of this one.
         let first = LastSeq {
             seq: CREATED_SEQ,
@@ -110,67 +119,69 @@ impl NpcConversations {
         };
         node.last_seqs.insert((scope.clone(), dialogue.id), first);
         if new.auto {
-            self.wake(scope, dialogue.id).await;
+            self.wake_conversation(scope, dialogue.id).await;
         }
         Ok(dialogue)
     }
 
     /// Has one that paces itself go on, should it not be in memory. It is there already if this fails
     /// for want of room, and goes on the next time.
-    pub async fn wake(&self, scope: &TenantScope, id: DialogueId) {
-        if let Err(error) = self.view(scope, id).await {
+    pub async fn wake_conversation(&self, scope: &TenantScope, id: DialogueId) {
+        if let Err(error) = self.snapshot(scope, id).await {
             tracing::info!(dialogue = %id, %error, "a conversation could not go on now");
         }
     }
 
     /// How it stands.
-    pub async fn view(&self, scope: &TenantScope, id: DialogueId) -> Result<ConversationView, SessionError> {
-        self.ask(scope, id, |ask| Request::View { ask }).await
+    pub async fn snapshot(&self, scope: &TenantScope, id: DialogueId) -> Result<ConversationSnapshot, DialogueError> {
+        self.send_request(scope, id, |ask| ConversationRequest::Snapshot { ask })
+            .await
     }
 
     /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. One that paces itself and is not in
     /// memory goes on if the listener `wakes` it; or else it sleeps until somebody does.
-    pub async fn attach(
+    pub async fn attach_listener(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
         wakes: bool,
-    ) -> Result<Attached, SessionError> {
-        let request = |ask| Request::Attach {
+    ) -> Result<AttachedListener, DialogueError> {
+        let request = |ask| ConversationRequest::Attach {
             listener: Arc::clone(&listener),
             last_seq,
             wakes,
             ask,
         };
-        self.ask_one(scope, id, !wakes, request).await
+        self.send_request_as(scope, id, !wakes, request).await
     }
 
     /// Takes a listener off. Unknown ones are fine.
-    pub fn detach(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
-        self.0.detach(scope, id, listener);
+    pub fn detach_listener(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
+        self.0.detach_listener(scope, id, listener);
     }
 
     /// Has one line said, paused or not. The receiver gets it, and fails when the conversation ended
     /// or the server drained first.
-    pub async fn step(
+    pub async fn say_next_line(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-    ) -> Result<tokio::sync::oneshot::Receiver<Outcome>, SessionError> {
-        self.ask(scope, id, |ask| Request::Step { ask }).await
+    ) -> Result<tokio::sync::oneshot::Receiver<TurnOutcome>, DialogueError> {
+        self.send_request(scope, id, |ask| ConversationRequest::Step { ask })
+            .await
     }
 
     /// Cuts the line that is being said, or goes back to an earlier one, and pauses; answers once that is
     /// durable. `wish.turn` unset: whichever is being said.
-    pub async fn interrupt(
+    pub async fn interrupt_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        wish: TakeBack,
-    ) -> Result<Interrupted, SessionError> {
-        self.ask(scope, id, |ask| Request::Interrupt {
+        wish: InterruptCommand,
+    ) -> Result<InterruptOutcome, DialogueError> {
+        self.send_request(scope, id, |ask| ConversationRequest::Interrupt {
             wish: wish.clone(),
             ask,
         })
@@ -179,55 +190,59 @@ impl NpcConversations {
 
     /// Goes on after a pause; a line that was cut a moment ago is taken up again, if nothing was said
     /// since. Harmless when there was no pause.
-    pub async fn resume(
+    pub async fn resume_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         who: &Principal,
-    ) -> Result<ConversationView, SessionError> {
-        self.ask(scope, id, |ask| Request::Resume { who: who.clone(), ask })
+    ) -> Result<ConversationSnapshot, DialogueError> {
+        self.send_request(scope, id, |ask| ConversationRequest::Resume { who: who.clone(), ask })
             .await
     }
 
     /// Opens a session of a player with everybody who takes part. The conversation pauses (`joined`);
-    /// a line that is being said is cut. With a `key` it is the session [`Self::joined`] finds from then on.
-    pub async fn join(
+    /// a line that is being said is cut. With a `key` it is the session [`Self::find_joined_session`] finds from then on.
+    pub async fn join_conversation(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         player: PlayerId,
         key: Option<&str>,
-    ) -> Result<CreatedSession, SessionError> {
+    ) -> Result<CreatedSession, DialogueError> {
         let session = match key {
-            Some(key) => joined_id(id, &player, key),
-            None => self.0.node().ports.ids.dialogue(DialogueKind::Session),
+            Some(key) => joined_session_id(id, &player, key),
+            None => self.0.node().ports.ids.next_dialogue_id(DialogueKind::Session),
         };
         if key.is_some()
-            && let Some(joined) = self.read_joined(scope, session).await?
+            && let Some(joined) = self.read_joined_session(scope, session).await?
         {
             return Ok(joined);
         }
-        for _ in 0..MOST_JOIN_POINTS {
-            if let Some(joined) = self.join_here(scope, id, session, player.clone()).await? {
+        for _ in 0..MAX_JOIN_ATTEMPTS {
+            if let Some(joined) = self.join_at_current_line(scope, id, session, player.clone()).await? {
                 return Ok(joined);
             }
         }
-        Err(SessionError::Overloaded { retry_after: MOMENT })
+        Err(DialogueError::Overloaded {
+            retry_after: REWIND_RETRY_AFTER,
+        })
     }
 
     /// Opens `session` where the conversation is now. `None`: the line it was to go on from was taken back
     /// meanwhile.
-    async fn join_here(
+    async fn join_at_current_line(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         session: DialogueId,
         player: PlayerId,
-    ) -> Result<Option<CreatedSession>, SessionError> {
-        let point = self.ask(scope, id, |ask| Request::Join { ask }).await?;
+    ) -> Result<Option<CreatedSession>, DialogueError> {
+        let point = self
+            .send_request(scope, id, |ask| ConversationRequest::Join { ask })
+            .await?;
         failpoint!("join.placed");
         let mut witnesses = point.dialogue.witnesses.clone();
-        self.leave_out_deleted(scope, &point.dialogue.world, &mut witnesses)
+        self.remove_deleted_npcs(scope, &point.dialogue.world, &mut witnesses)
             .await?;
         let new = NewSession {
             world: point.dialogue.world.clone(),
@@ -238,9 +253,9 @@ impl NpcConversations {
             playback: point.dialogue.options.playback,
             cause: point.head.map(Cause::Turn),
         };
-        match self.0.create_as(scope, session, new).await {
+        match self.0.create_session_with_id(scope, session, new).await {
             // The same request may have been handled meanwhile.
-            Err(error @ SessionError::Store(_)) => match self.read_joined(scope, session).await? {
+            Err(error @ DialogueError::Store(_)) => match self.read_joined_session(scope, session).await? {
                 Some(joined) => Ok(Some(joined)),
                 None => Err(error),
             },
@@ -255,12 +270,12 @@ impl NpcConversations {
     ///
     /// # Errors
     /// The conversation has ended, or who of them is gone.
-    pub async fn may_join(&self, scope: &TenantScope, dialogue: &Dialogue) -> Result<(), SessionError> {
+    pub async fn check_joinable(&self, scope: &TenantScope, dialogue: &Dialogue) -> Result<(), DialogueError> {
         if dialogue.status == DialogueStatus::Closed {
-            return Err(SessionError::Ended);
+            return Err(DialogueError::Ended);
         }
         for npc in &dialogue.npcs {
-            self.0.node().authored(scope, &dialogue.world, npc).await?;
+            self.0.node().read_authored(scope, &dialogue.world, npc).await?;
         }
         Ok(())
     }
@@ -270,52 +285,52 @@ impl NpcConversations {
     ///
     /// # Errors
     /// The session is closed, or what was said in it with this key is unsaid or another line.
-    pub async fn joined(
+    pub async fn find_joined_session(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         player: &PlayerId,
         key: &str,
         text: &str,
-    ) -> Result<Option<CreatedSession>, SessionError> {
-        let session = joined_id(id, player, key);
+    ) -> Result<Option<CreatedSession>, DialogueError> {
+        let session = joined_session_id(id, player, key);
         let dialogues = &self.0.node().ports.ledger.dialogues;
-        match dialogues.turn_by_key(scope, session, key).await? {
-            Some(said) if said.turn.player_text != text => return Err(SessionError::KeyReused),
-            Some(said) if !said.stands => return Err(SessionError::TurnUnsaid),
+        match dialogues.load_turn_by_key(scope, session, key).await? {
+            Some(said) if said.turn.player_text != text => return Err(DialogueError::KeyReused),
+            Some(said) if !said.stands => return Err(DialogueError::TurnUnsaid),
             Some(_) | None => {}
         }
-        self.read_joined(scope, session).await
+        self.read_joined_session(scope, session).await
     }
 
-    async fn read_joined(
+    async fn read_joined_session(
         &self,
         scope: &TenantScope,
         session: DialogueId,
-    ) -> Result<Option<CreatedSession>, SessionError> {
+    ) -> Result<Option<CreatedSession>, DialogueError> {
         let dialogues = &self.0.node().ports.ledger.dialogues;
-        let Some(dialogue) = dialogues.get(scope, session).await? else {
+        let Some(dialogue) = dialogues.load_dialogue(scope, session).await? else {
             return Ok(None);
         };
         if dialogue.status == DialogueStatus::Closed {
-            return Err(SessionError::Closed);
+            return Err(DialogueError::Closed);
         }
         let token = self.0.renew_resume_token(scope, session).await?;
         Ok(token.map(|resume_token| CreatedSession { dialogue, resume_token }))
     }
 
     /// Whoever overhears a conversation may have been deleted since; the others go on.
-    async fn leave_out_deleted(
+    async fn remove_deleted_npcs(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npcs: &mut Vec<NpcId>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), DialogueError> {
         let mut there = Vec::with_capacity(npcs.len());
         for npc in npcs.drain(..) {
-            match self.0.node().authored(scope, world, &npc).await {
+            match self.0.node().read_authored(scope, world, &npc).await {
                 Ok(_) => there.push(npc),
-                Err(SessionError::NoNpc(_)) => {}
+                Err(DialogueError::NoNpc(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -324,42 +339,48 @@ impl NpcConversations {
     }
 
     /// Ends it. A line that is being said is cut and committed first.
-    pub async fn end(&self, scope: &TenantScope, id: DialogueId, reason: &'static str) -> Result<(), SessionError> {
-        self.ask(scope, id, |ask| Request::End { reason, ask }).await
-    }
-
-    async fn ask<T>(
+    pub async fn close_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        request: impl Fn(Ask<T>) -> Request,
-    ) -> Result<T, SessionError> {
-        self.ask_one(scope, id, false, request).await
+        reason: &'static str,
+    ) -> Result<(), DialogueError> {
+        self.send_request(scope, id, |ask| ConversationRequest::End { reason, ask })
+            .await
     }
 
-    /// As [`Self::ask`]; one that is not in memory comes into it `asleep`.
-    async fn ask_one<T>(
+    async fn send_request<T>(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        request: impl Fn(ReplyHandle<T>) -> ConversationRequest,
+    ) -> Result<T, DialogueError> {
+        self.send_request_as(scope, id, false, request).await
+    }
+
+    /// As [`Self::send_request`]; one that is not in memory comes into it `asleep`.
+    async fn send_request_as<T>(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         asleep: bool,
-        request: impl Fn(Ask<T>) -> Request,
-    ) -> Result<T, SessionError> {
+        request: impl Fn(ReplyHandle<T>) -> ConversationRequest,
+    ) -> Result<T, DialogueError> {
         if id.kind() != DialogueKind::NpcConversation {
-            return Err(SessionError::NotFound);
+            return Err(DialogueError::NotFound);
         }
         let (node, key) = (self.0.node(), (scope.clone(), id));
-        let is_here = node.conversations.live(&key).is_some();
-        if let Some(node) = node.owned_elsewhere(&key, is_here).await {
-            return Err(SessionError::Elsewhere { node });
+        let is_here = node.conversations.find_live(&key).is_some();
+        if let Some(node) = node.remote_owner(&key, is_here).await {
+            return Err(DialogueError::NotOwner { node });
         }
         let actor = async || {
             if asleep {
-                node.sleeping_conversation(&key).await
+                node.get_or_spawn_asleep(&key).await
             } else {
-                node.conversation(&key).await
+                node.get_or_spawn_conversation(&key).await
             }
         };
-        ask(node, scope.tenant(), actor, request).await
+        ask_actor(node, scope.tenant(), actor, request).await
     }
 }

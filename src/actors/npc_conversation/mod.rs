@@ -9,14 +9,15 @@
 //! An open conversation that paces itself goes on after a restart as soon as anybody looks at it. One
 //! whose actor panicked is taken up again by the node's chores.
 
-mod choosing;
 pub mod handle;
 mod lines;
-mod moves;
-mod owed;
-mod pausing;
-mod restored;
-mod watching;
+mod listeners;
+mod pauses;
+mod pending_cuts;
+mod pending_replacement;
+mod restore;
+mod rewinds;
+mod speaker_choice;
 
 use std::{
     collections::VecDeque,
@@ -28,82 +29,82 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use tokio::sync::oneshot;
 
 use self::{
-    choosing::Choosing,
-    handle::{ConversationView, JoinPoint},
-    moves::{BeginMove, Moving},
-    pausing::Cutting,
+    handle::{ConversationSnapshot, JoinPoint},
+    pauses::CutWaiter,
+    rewinds::{BeginConversationRewind, ConversationRewindState},
+    speaker_choice::SpeakerQuery,
 };
 use super::{
-    Interrupted, Listener, SessionError, TakeBack,
+    DialogueError, InterruptCommand, InterruptOutcome, Listener,
     event_log::EventLog,
     eviction::LeaveIfIdle,
-    handle::{Ask, Attached},
     memory_wait::MemoryWait,
-    registry::{Live, Node, SessionKey},
-    running::{Outcome, Running},
+    messages::{AttachedListener, ReplyHandle},
+    registry::{DialogueKey, Node, ResidencyPermit},
+    running_turn::{RunningTurn, TurnOutcome},
     session::{
-        CutNow, Drain, JobEnded, Stop,
-        load::{self, Loaded},
-        lost_turn,
+        CutRunningTurn, DrainDialogue, JobEnded, StopDialogue,
+        load::{self, LoadedDialogue},
+        lost_turn_error,
     },
 };
 use crate::{
     dialogue::{
         events::EventBody,
-        turn::{CommittedTurn, TurnError, Unfinished, event_error},
+        turn::{CommittedTurn, PartialReply, TurnError, event_error},
     },
     ids::TurnId,
-    ports::{StoreError, ledger::dialogues::OwnerWrite},
+    ports::{StoreError, ledger::dialogues::OwnerWriteOutcome},
     tenancy::Principal,
 };
 
 /// What a conversation can be asked.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) enum Request {
-    View {
-        ask: Ask<ConversationView>,
+pub(super) enum ConversationRequest {
+    Snapshot {
+        ask: ReplyHandle<ConversationSnapshot>,
     },
     Attach {
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
         /// Whether a conversation that sleeps goes on for it.
         wakes: bool,
-        ask: Ask<Attached>,
+        ask: ReplyHandle<AttachedListener>,
     },
     /// Says one line now.
     Step {
-        ask: Ask<oneshot::Receiver<Outcome>>,
+        ask: ReplyHandle<oneshot::Receiver<TurnOutcome>>,
     },
     /// Cuts the running line, or goes back to an earlier one, and pauses.
     Interrupt {
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
+        wish: InterruptCommand,
+        ask: ReplyHandle<InterruptOutcome>,
     },
     /// Goes on after a pause.
     Resume {
         who: Principal,
-        ask: Ask<ConversationView>,
+        ask: ReplyHandle<ConversationSnapshot>,
     },
     /// Pauses for a player, and says where.
     Join {
-        ask: Ask<JoinPoint>,
+        ask: ReplyHandle<JoinPoint>,
     },
     End {
         reason: &'static str,
-        ask: Ask<()>,
+        ask: ReplyHandle<()>,
     },
 }
 
 /// Lines may be said again: the tenant is no longer disabled, or it is asleep no longer.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct GoOn;
+pub(super) struct ContinueTalking;
 
-impl Request {
-    fn refuse(self, error: SessionError) {
+impl ConversationRequest {
+    fn reject_with(self, error: DialogueError) {
         match self {
-            Self::View { ask } | Self::Resume { ask, .. } => ask.answer(Err(error)),
+            Self::Snapshot { ask } | Self::Resume { ask, .. } => ask.answer(Err(error)),
             Self::Attach { ask, .. } => ask.answer(Err(error)),
             Self::Step { ask } => ask.answer(Err(error)),
             Self::Interrupt { ask, .. } => ask.answer(Err(error)),
@@ -115,226 +116,229 @@ impl Request {
 
 pub(super) struct NpcConversation {
     node: Arc<Node>,
-    key: SessionKey,
+    key: DialogueKey,
     generation: u64,
     log: Arc<EventLog>,
-    phase: Phase,
+    phase: ConversationPhase,
     /// Requests that came while the dialogue was being loaded.
-    early: VecDeque<Request>,
-    running: Option<Running>,
+    early: VecDeque<ConversationRequest>,
+    running: Option<RunningTurn>,
     /// Who waits for the line that is to be said next.
-    stepping: Vec<oneshot::Sender<Outcome>>,
+    stepping: Vec<oneshot::Sender<TurnOutcome>>,
     /// Who is to be told once no line runs.
-    cutting: Vec<Cutting>,
-    moving: Moving,
+    pending_cuts: Vec<CutWaiter>,
+    rewinds: ConversationRewindState,
     memory: MemoryWait,
     /// How the running line ended while the head was being moved.
-    ended_meanwhile: Option<Result<CommittedTurn, TurnError>>,
+    deferred_outcome: Option<Result<CommittedTurn, TurnError>>,
     /// The line that was cut and taken back, for its speaker to go on with.
-    unfinished: Option<Unfinished>,
+    unfinished: Option<PartialReply>,
     /// The line that is being put back, or could not be.
-    putting_back: Option<TurnId>,
+    reinstating: Option<TurnId>,
     /// The pause before the next line.
-    rest: Option<SpawnHandle>,
+    line_timer: Option<SpawnHandle>,
     /// Lines that failed one after another.
     failures: u32,
-    reading_cast: bool,
-    choosing: Choosing,
-    ending: Option<Ending>,
+    reading_participants: bool,
+    speaker_query: SpeakerQuery,
+    closing: Option<ConversationClosing>,
     drained: Option<oneshot::Sender<bool>>,
-    drain_saw_line: bool,
+    drain_saw_turn: bool,
     /// It is in memory for those who only watch, and says nothing by itself until somebody else comes.
     asleep: bool,
     used: Instant,
     /// How long the last line took, for `retry_after`.
-    last_line: Duration,
+    last_turn_took: Duration,
     /// Until it is handed over.
-    live: Option<Live>,
+    residency: Option<ResidencyPermit>,
 }
 
-enum Phase {
+enum ConversationPhase {
     Loading,
-    Ready(Box<Loaded>),
+    Ready(Box<LoadedDialogue>),
 }
 
-struct Ending {
+struct ConversationClosing {
     reason: &'static str,
-    asks: Vec<Ask<()>>,
+    asks: Vec<ReplyHandle<()>>,
     begun: bool,
 }
 
 impl NpcConversation {
     pub fn new(
         node: Arc<Node>,
-        key: SessionKey,
+        key: DialogueKey,
         generation: u64,
         log: Arc<EventLog>,
-        live: Live,
+        live: ResidencyPermit,
         asleep: bool,
     ) -> Self {
-        let used = node.ports.clock.instant();
+        let used = node.ports.clock.monotonic_now();
         Self {
             node,
             key,
             generation,
             log,
-            phase: Phase::Loading,
+            phase: ConversationPhase::Loading,
             early: VecDeque::new(),
             running: None,
             stepping: Vec::new(),
-            cutting: Vec::new(),
-            moving: Moving::default(),
+            pending_cuts: Vec::new(),
+            rewinds: ConversationRewindState::default(),
             memory: MemoryWait::default(),
-            ended_meanwhile: None,
+            deferred_outcome: None,
             unfinished: None,
-            putting_back: None,
-            rest: None,
+            reinstating: None,
+            line_timer: None,
             failures: 0,
-            reading_cast: false,
-            choosing: Choosing::default(),
-            ending: None,
+            reading_participants: false,
+            speaker_query: SpeakerQuery::default(),
+            closing: None,
             drained: None,
-            drain_saw_line: false,
+            drain_saw_turn: false,
             asleep,
             used,
-            last_line: Duration::from_millis(800),
-            live: Some(live),
+            last_turn_took: Duration::from_millis(800),
+            residency: Some(live),
         }
     }
 
     fn now(&self) -> Instant {
-        self.node.ports.clock.instant()
+        self.node.ports.clock.monotonic_now()
     }
 
-    fn busy(&self) -> SessionError {
-        SessionError::Overloaded {
-            retry_after: self.last_line,
+    fn overloaded_error(&self) -> DialogueError {
+        DialogueError::Overloaded {
+            retry_after: self.last_turn_took,
         }
     }
 
     // --- loading ---
 
-    fn load(&mut self, ctx: &mut Context<Self>) {
-        if self.moving.is_under_way() {
+    fn start_loading(&mut self, ctx: &mut Context<Self>) {
+        if self.rewinds.is_under_way() {
             // It is written with the epoch that a load would take from it, and ends in this phase.
-            self.moving.load_after = true;
+            self.rewinds.load_after = true;
             return;
         }
-        self.moving.is_read();
-        self.moving.in_doubt = false;
-        self.phase = Phase::Loading;
-        let load = load::load(Arc::clone(&self.node), self.key.clone(), self.log.told());
+        self.rewinds.clear_outcome();
+        self.rewinds.in_doubt = false;
+        self.phase = ConversationPhase::Loading;
+        let load = load::load_dialogue(Arc::clone(&self.node), self.key.clone(), self.log.last_notified_seq());
         ctx.spawn(load.into_actor(self).map(|loaded, talk, ctx| match loaded {
-            Ok(loaded) => talk.loaded(loaded, ctx),
-            Err(error) => talk.not_loaded(&error, ctx),
+            Ok(loaded) => talk.on_loaded(loaded, ctx),
+            Err(error) => talk.on_load_failed(&error, ctx),
         }));
     }
 
-    fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
-        let ended = loaded.ended_by_restore();
-        self.log.moved_meanwhile(std::mem::take(&mut loaded.moved_meanwhile));
-        self.node.loaded(&self.key, &self.log, &loaded);
-        self.log.not_committed(&lost_turn());
-        self.memory = MemoryWait::of(loaded.awaited);
+    fn on_loaded(&mut self, mut loaded: LoadedDialogue, ctx: &mut Context<Self>) {
+        let ended = loaded.is_closed_by_restore();
+        self.log
+            .publish_missed_rewinds(std::mem::take(&mut loaded.missed_rewinds));
+        self.node.sync_event_log(&self.key, &self.log, &loaded);
+        self.log.publish_not_committed(&lost_turn_error());
+        self.memory = MemoryWait::for_turn(loaded.awaited);
         if loaded.replacing.is_none() {
-            self.putting_back = None;
+            self.reinstating = None;
         }
         let head_turn = loaded.dialogue.head_turn;
-        self.phase = Phase::Ready(Box::new(loaded));
+        self.phase = ConversationPhase::Ready(Box::new(loaded));
         if ended {
-            return self.ended_by_restore(head_turn, ctx);
+            return self.on_closed_by_restore(head_turn, ctx);
         }
-        self.ready(ctx);
+        self.on_ready(ctx);
     }
 
     /// Everything is read: what waited for it goes on.
-    fn ready(&mut self, ctx: &mut Context<Self>) {
-        if !self.moving.is_busy() && self.put_back(ctx) {
+    fn on_ready(&mut self, ctx: &mut Context<Self>) {
+        if !self.rewinds.is_busy() && self.reinstate_turn(ctx) {
             return;
         }
-        for ended in std::mem::take(&mut self.moving.jobs) {
-            self.job_ended(ended, ctx);
+        for ended in std::mem::take(&mut self.rewinds.deferred_jobs) {
+            self.on_job_ended(ended, ctx);
         }
         for request in std::mem::take(&mut self.early) {
-            self.dispatch(request, ctx);
+            self.dispatch_request(request, ctx);
         }
-        if self.moving.is_busy() {
+        if self.rewinds.is_busy() {
             // Asked before it was read.
-            ctx.notify(BeginMove);
+            ctx.notify(BeginConversationRewind);
         }
-        self.advance(ctx);
+        self.start_next_if_idle(ctx);
     }
 
-    fn not_loaded(&mut self, error: &SessionError, ctx: &mut Context<Self>) {
+    fn on_load_failed(&mut self, error: &DialogueError, ctx: &mut Context<Self>) {
         for request in self.early.drain(..) {
-            request.refuse(error.clone());
+            request.reject_with(error.clone());
         }
-        self.give_up_moves(error);
-        self.log.not_moved(false);
+        self.cancel_rewinds(error);
+        self.log.release_rewind_hold(false);
         let told = match error {
-            SessionError::Elsewhere { .. } => {
+            DialogueError::NotOwner { .. } => {
                 let body = EventBody::ConversationEnded {
                     turn: 0,
                     reason: "moved",
                 };
-                self.log.publish(body, None);
+                self.log.publish_event(body, None);
                 event_error(&TurnError::Fenced)
             }
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
-        self.log.not_committed(&told);
+        self.log.publish_not_committed(&told);
         // What the store could not tell now, the chores ask again; nobody else would.
         let conversations = &self.node.conversations;
-        if matches!(error, SessionError::Store(_)) && !self.asleep {
-            conversations.not_loaded(&self.key, self.generation);
+        if matches!(error, DialogueError::Store(_)) && !self.asleep {
+            conversations.clear_crashes(&self.key, self.generation);
         } else {
-            self.node.dialogue_ends(conversations, &self.key, self.generation);
+            self.node.remove_dialogue(conversations, &self.key, self.generation);
         }
         ctx.stop();
     }
 
     // --- requests ---
 
-    fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
-        self.touch();
-        if self.asleep && !matches!(request, Request::Attach { wakes: false, .. }) {
+    fn dispatch_request(&mut self, request: ConversationRequest, ctx: &mut Context<Self>) {
+        self.mark_used();
+        if self.asleep && !matches!(request, ConversationRequest::Attach { wakes: false, .. }) {
             self.asleep = false;
-            ctx.notify(GoOn);
+            ctx.notify(ContinueTalking);
         }
-        let interrupts = matches!(request, Request::Interrupt { .. });
+        let interrupts = matches!(request, ConversationRequest::Interrupt { .. });
         let loaded = match &self.phase {
-            Phase::Ready(loaded) if interrupts || !self.moving.is_busy() => loaded,
+            ConversationPhase::Ready(loaded) if interrupts || !self.rewinds.is_busy() => loaded,
             _ => return self.early.push_back(request),
         };
-        let over = loaded.closed || self.ending.is_some();
+        let over = loaded.closed || self.closing.is_some();
         match request {
-            Request::View { ask } => ask.answer(self.view()),
-            Request::End { reason, ask } => {
+            ConversationRequest::Snapshot { ask } => ask.answer(self.snapshot()),
+            ConversationRequest::End { reason, ask } => {
                 if loaded.closed {
-                    return ask.answer(Err(SessionError::Ended));
+                    return ask.answer(Err(DialogueError::Ended));
                 }
-                self.end(reason, Some(ask), ctx);
+                self.begin_closing(reason, Some(ask), ctx);
             }
-            refused if over => refused.refuse(SessionError::Ended),
-            Request::Attach {
+            refused if over => refused.reject_with(DialogueError::Ended),
+            ConversationRequest::Attach {
                 listener,
                 last_seq,
                 wakes: _,
                 ask,
-            } => self.attach(listener, last_seq, ask, ctx),
-            refused if self.drained.is_some() || self.node.is_draining() => refused.refuse(SessionError::Draining),
-            Request::Step { ask } => self.step(ask, ctx),
-            Request::Interrupt { wish, ask } => self.interrupt(wish, ask, ctx),
-            Request::Resume { who, ask } => self.resume(who, ask, ctx),
-            Request::Join { ask } => self.join(ask, ctx),
+            } => self.on_attach(listener, last_seq, ask, ctx),
+            refused if self.drained.is_some() || self.node.is_draining() => {
+                refused.reject_with(DialogueError::Draining);
+            }
+            ConversationRequest::Step { ask } => self.on_step(ask, ctx),
+            ConversationRequest::Interrupt { wish, ask } => self.on_interrupt(wish, ask, ctx),
+            ConversationRequest::Resume { who, ask } => self.on_resume(who, ask, ctx),
+            ConversationRequest::Join { ask } => self.on_join(ask, ctx),
         }
     }
 
-    fn view(&self) -> Result<ConversationView, SessionError> {
-        let Phase::Ready(loaded) = &self.phase else {
-            return Err(self.busy());
+    fn snapshot(&self) -> Result<ConversationSnapshot, DialogueError> {
+        let ConversationPhase::Ready(loaded) = &self.phase else {
+            return Err(self.overloaded_error());
         };
-        Ok(ConversationView {
+        Ok(ConversationSnapshot {
             dialogue: Arc::clone(&loaded.dialogue),
             head_seq: self.log.head_seq(),
             running_turn: self.running.as_ref().map(|running| running.number),
@@ -344,45 +348,48 @@ impl NpcConversation {
     // --- ending ---
 
     /// Ends it: the running line is cut and still committed.
-    fn end(&mut self, reason: &'static str, ask: Option<Ask<()>>, ctx: &mut Context<Self>) {
-        let ending = self.ending.get_or_insert(Ending {
+    fn begin_closing(&mut self, reason: &'static str, ask: Option<ReplyHandle<()>>, ctx: &mut Context<Self>) {
+        let ending = self.closing.get_or_insert(ConversationClosing {
             reason,
             asks: Vec::new(),
             begun: false,
         });
         ending.asks.extend(ask);
-        self.cut(None, None);
-        self.advance(ctx);
+        self.cut_running_turn(None, None);
+        self.start_next_if_idle(ctx);
     }
 
     /// Nothing is being said and it is to end.
-    fn finish_ending(&mut self, ctx: &mut Context<Self>) {
-        let Phase::Ready(loaded) = &self.phase else { return };
-        let Some(ending) = self.ending.as_mut().filter(|ending| !ending.begun) else {
+    fn finish_closing(&mut self, ctx: &mut Context<Self>) {
+        let ConversationPhase::Ready(loaded) = &self.phase else {
+            return;
+        };
+        let Some(ending) = self.closing.as_mut().filter(|ending| !ending.begun) else {
             return;
         };
         ending.begun = true;
-        let write = load::close(Arc::clone(&self.node), self.key.clone(), loaded.epoch);
+        let write = load::close_dialogue(Arc::clone(&self.node), self.key.clone(), loaded.epoch);
         ctx.spawn(write.into_actor(self).map(|written, talk, ctx| {
-            let Some(mut ending) = talk.ending.take() else { return };
+            let Some(mut ending) = talk.closing.take() else { return };
             match written {
-                Ok(OwnerWrite::Fenced) => {
+                Ok(OwnerWriteOutcome::Fenced) => {
                     // It ends as what it is by now; whoever asked is sent on if it is another node's.
                     ending.begun = false;
-                    talk.ending = Some(ending);
-                    talk.load(ctx);
+                    talk.closing = Some(ending);
+                    talk.start_loading(ctx);
                 }
-                Ok(OwnerWrite::Done | OwnerWrite::NotOpen) => {
+                Ok(OwnerWriteOutcome::Done | OwnerWriteOutcome::NotOpen) => {
                     let turn = match &talk.phase {
-                        Phase::Ready(loaded) => loaded.dialogue.head_turn,
-                        Phase::Loading => 0,
+                        ConversationPhase::Ready(loaded) => loaded.dialogue.head_turn,
+                        ConversationPhase::Loading => 0,
                     };
                     let reason = ending.reason;
-                    talk.log.publish(EventBody::ConversationEnded { turn, reason }, None);
+                    talk.log
+                        .publish_event(EventBody::ConversationEnded { turn, reason }, None);
                     for ask in ending.asks {
                         ask.answer(Ok(()));
                     }
-                    talk.leave(ctx);
+                    talk.release_and_stop(ctx);
                 }
                 Err(error) => {
                     tracing::warn!(dialogue = %talk.key.1, %error, "a conversation could not be ended");
@@ -391,7 +398,7 @@ impl NpcConversation {
                     }
                     // Nobody asked for a natural end, so nobody asks again.
                     talk.failures += 1;
-                    talk.rest_for(lines::retry_pause(talk.failures), ctx);
+                    talk.schedule_next_line(lines::retry_pause(talk.failures), ctx);
                 }
             }
         }));
@@ -401,13 +408,13 @@ impl NpcConversation {
 
     /// Goes out of memory, and leaves the dialogue to whoever wants it next; one that goes on by itself to
     /// the node that takes up what this one leaves behind.
-    fn leave(&mut self, ctx: &mut Context<Self>) {
-        if let Phase::Ready(loaded) = &self.phase
+    fn release_and_stop(&mut self, ctx: &mut Context<Self>) {
+        if let ConversationPhase::Ready(loaded) = &self.phase
             && !(self.paces_itself() && self.node.membership.is_some())
         {
             // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
-            let next_seq = self.log.settled_next();
-            actix::spawn(load::release(
+            let next_seq = self.log.next_seq_if_quiet();
+            actix::spawn(load::release_ownership(
                 Arc::clone(&self.node),
                 self.key.clone(),
                 loaded.epoch,
@@ -415,68 +422,68 @@ impl NpcConversation {
             ));
         }
         self.node
-            .dialogue_ends(&self.node.conversations, &self.key, self.generation);
+            .remove_dialogue(&self.node.conversations, &self.key, self.generation);
         ctx.stop();
     }
 
     /// Whether it says lines without being asked.
     fn paces_itself(&self) -> bool {
         match &self.phase {
-            Phase::Ready(loaded) => {
+            ConversationPhase::Ready(loaded) => {
                 let options = &loaded.dialogue.options;
                 options.auto && !options.paused && !loaded.closed && !self.asleep
             }
-            Phase::Loading => true,
+            ConversationPhase::Loading => true,
         }
     }
 
-    fn touch(&mut self) {
+    fn mark_used(&mut self) {
         self.used = self.now();
-        self.live.iter().for_each(Live::touch);
+        self.residency.iter().for_each(ResidencyPermit::mark_used);
     }
 
     /// Whether nothing goes on, and nobody listens.
     fn is_idle(&self) -> bool {
         let busy = self.running.is_some()
             || self.paces_itself()
-            || self.goes_on()
+            || self.has_continuation()
             || !self.early.is_empty()
             || !self.stepping.is_empty()
-            || !self.cutting.is_empty()
-            || self.moving.is_busy()
-            || self.ending.is_some();
+            || !self.pending_cuts.is_empty()
+            || self.rewinds.is_busy()
+            || self.closing.is_some();
         !busy && !self.log.has_listeners()
     }
 
     /// Renews ownership when it is due, and stops when nothing goes on and nobody listens.
-    fn tick(&mut self, ctx: &mut Context<Self>) {
+    fn on_tick(&mut self, ctx: &mut Context<Self>) {
         let now = self.now();
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let half = Duration::from_secs(self.node.settings.ownership_s) / 2;
         if now.saturating_duration_since(self.used) >= idle && self.is_idle() {
-            return self.leave(ctx);
+            return self.release_and_stop(ctx);
         }
-        if let Phase::Ready(loaded) = &mut self.phase
+        if let ConversationPhase::Ready(loaded) = &mut self.phase
             && now.saturating_duration_since(loaded.renewed) >= half
             && !loaded.closed
         {
             loaded.renewed = now;
             let epoch = loaded.epoch;
-            let renew = load::renew(Arc::clone(&self.node), self.key.clone(), epoch);
+            let renew = load::renew_ownership(Arc::clone(&self.node), self.key.clone(), epoch);
             ctx.spawn(renew.into_actor(self).map(move |renewed, talk, ctx| match renewed {
                 Ok(true) => {}
-                Ok(false) => talk.lost(epoch, ctx),
+                Ok(false) => talk.on_ownership_lost(epoch, ctx),
                 Err(error) => tracing::warn!(dialogue = %talk.key.1, %error, "ownership could not be renewed"),
             }));
         }
-        ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::tick);
+        ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::on_tick);
     }
 
     /// Another node owns the dialogue. A running line learns it at its commit.
-    fn lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
-        let ours = matches!(&self.phase, Phase::Ready(loaded) if loaded.epoch == epoch);
-        if ours && self.running.is_none() && !self.moving.is_busy() {
-            self.load(ctx);
+    fn on_ownership_lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
+        let ours = matches!(&self.phase, ConversationPhase::Ready(loaded) if loaded.epoch == epoch);
+        if ours && self.running.is_none() && !self.rewinds.is_busy() {
+            self.start_loading(ctx);
         }
     }
 }
@@ -485,8 +492,8 @@ impl Actor for NpcConversation {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.load(ctx);
-        self.tick(ctx);
+        self.start_loading(ctx);
+        self.on_tick(ctx);
     }
 }
 
@@ -494,16 +501,16 @@ impl Drop for NpcConversation {
     /// Also runs while a panic unwinds: whoever watches must learn that the line will not come.
     fn drop(&mut self) {
         if self.running.is_some() {
-            self.log.not_committed(&lost_turn());
+            self.log.publish_not_committed(&lost_turn_error());
         }
     }
 }
 
-impl Handler<Request> for NpcConversation {
+impl Handler<ConversationRequest> for NpcConversation {
     type Result = ();
 
-    fn handle(&mut self, request: Request, ctx: &mut Self::Context) {
-        self.dispatch(request, ctx);
+    fn handle(&mut self, request: ConversationRequest, ctx: &mut Self::Context) {
+        self.dispatch_request(request, ctx);
     }
 }
 
@@ -511,39 +518,39 @@ impl Handler<JobEnded> for NpcConversation {
     type Result = ();
 
     fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
-        if self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
+        if self.rewinds.is_busy() || matches!(self.phase, ConversationPhase::Loading) {
             // Whether its line stands is known when the head is.
-            self.moving.jobs.push(ended);
+            self.rewinds.deferred_jobs.push(ended);
         } else {
-            self.job_ended(ended, ctx);
-            self.advance(ctx);
+            self.on_job_ended(ended, ctx);
+            self.start_next_if_idle(ctx);
         }
     }
 }
 
-impl Handler<GoOn> for NpcConversation {
+impl Handler<ContinueTalking> for NpcConversation {
     type Result = ();
 
-    fn handle(&mut self, GoOn: GoOn, ctx: &mut Self::Context) {
-        self.advance(ctx);
+    fn handle(&mut self, ContinueTalking: ContinueTalking, ctx: &mut Self::Context) {
+        self.start_next_if_idle(ctx);
     }
 }
 
-impl Handler<Drain> for NpcConversation {
+impl Handler<DrainDialogue> for NpcConversation {
     type Result = ();
 
-    fn handle(&mut self, Drain { reply }: Drain, ctx: &mut Self::Context) {
-        self.drain_saw_line = self.running.is_some();
+    fn handle(&mut self, DrainDialogue { reply }: DrainDialogue, ctx: &mut Self::Context) {
+        self.drain_saw_turn = self.running.is_some();
         self.drained = Some(reply);
-        self.advance(ctx);
+        self.start_next_if_idle(ctx);
     }
 }
 
-impl Handler<CutNow> for NpcConversation {
+impl Handler<CutRunningTurn> for NpcConversation {
     type Result = ();
 
-    fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
-        self.cut(None, None);
+    fn handle(&mut self, CutRunningTurn: CutRunningTurn, _: &mut Self::Context) {
+        self.cut_running_turn(None, None);
     }
 }
 
@@ -552,28 +559,28 @@ impl Handler<LeaveIfIdle> for NpcConversation {
 
     fn handle(&mut self, LeaveIfIdle { reply }: LeaveIfIdle, ctx: &mut Self::Context) {
         if self.is_idle()
-            && let Some(live) = self.live.take()
+            && let Some(live) = self.residency.take()
         {
-            self.leave(ctx);
+            self.release_and_stop(ctx);
             // Whoever asked may have lost patience: then the place is free.
             let _ = reply.send(live);
         }
     }
 }
 
-impl Handler<Stop> for NpcConversation {
+impl Handler<StopDialogue> for NpcConversation {
     type Result = ();
 
-    fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
-        self.leave(ctx);
+    fn handle(&mut self, StopDialogue: StopDialogue, ctx: &mut Self::Context) {
+        self.release_and_stop(ctx);
     }
 }
 
 #[cfg(test)]
-impl Handler<super::session::Panic> for NpcConversation {
+impl Handler<super::session::PanicForTest> for NpcConversation {
     type Result = ();
 
-    fn handle(&mut self, _: super::session::Panic, _: &mut Self::Context) {
+    fn handle(&mut self, _: super::session::PanicForTest, _: &mut Self::Context) {
         panic!("a test asked for it");
     }
 }

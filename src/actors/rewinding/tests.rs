@@ -4,9 +4,9 @@
 use super::*;
 use crate::memory::turn::Turn;
 
-fn wish(number: u32, heard_chars: Option<usize>, caller: u32) -> Wish<u32> {
-    Wish {
-        target: Target::Turn { number, heard_chars },
+fn rewind_intent(number: u32, heard_chars: Option<usize>, caller: u32) -> RewindIntent<u32> {
+    RewindIntent {
+        target: RewindTarget::Turn { number, heard_chars },
         key: Some(format!("k{caller}")),
         who: Principal {
             subject: "s".into(),
@@ -14,7 +14,7 @@ fn wish(number: u32, heard_chars: Option<usize>, caller: u32) -> Wish<u32> {
             role: Role::Backend,
             player: None,
             world: None,
-            issued: crate::tenancy::Issued::default(),
+            issued: crate::tenancy::TokenIdentity::default(),
             expires_at: DateTime::<Utc>::MAX_UTC,
         },
         action: "session.rewind",
@@ -23,47 +23,47 @@ fn wish(number: u32, heard_chars: Option<usize>, caller: u32) -> Wish<u32> {
 }
 
 #[test]
-fn the_lowest_turn_wins_and_everybody_is_told() {
-    let mut moves = Moves::default();
+fn lowest_rewind_wins_and_all_callers_are_answered() {
+    let mut moves = RewindQueue::default();
     for (number, heard, caller) in [(7, None, 1), (3, Some(9), 2), (3, Some(4), 3), (5, None, 4)] {
-        moves.add(wish(number, heard, caller));
+        moves.push_intent(rewind_intent(number, heard, caller));
     }
-    let goal = moves.begin().unwrap();
+    let goal = moves.begin_next().unwrap();
     assert_eq!(
         (goal.target, goal.key.as_deref()),
         (
-            Target::Turn {
+            RewindTarget::Turn {
                 number: 3,
                 heard_chars: Some(4)
             },
             Some("k3")
         )
     );
-    assert!(moves.begin().is_none(), "one at a time");
-    assert_eq!(moves.ended(3), [1, 2, 3, 4]);
+    assert!(moves.begin_next().is_none(), "one at a time");
+    assert_eq!(moves.finish_at_head(3), [1, 2, 3, 4]);
     assert!(!moves.is_busy());
 }
 
 #[test]
-fn keys_of_those_who_are_told_of_a_later_move_come_with_it() {
-    let mut moves = Moves::default();
-    moves.add(wish(5, None, 1));
-    moves.add(wish(6, None, 2));
-    assert_eq!(moves.begin().unwrap().also, ["k2"]);
-    moves.add(wish(3, None, 3));
-    assert!(moves.ended(5).is_empty(), "something lower is asked");
-    let goal = moves.begin().unwrap();
+fn keys_of_coalesced_callers_go_with_the_later_rewind() {
+    let mut moves = RewindQueue::default();
+    moves.push_intent(rewind_intent(5, None, 1));
+    moves.push_intent(rewind_intent(6, None, 2));
+    assert_eq!(moves.begin_next().unwrap().also, ["k2"]);
+    moves.push_intent(rewind_intent(3, None, 3));
+    assert!(moves.finish_at_head(5).is_empty(), "something lower is asked");
+    let goal = moves.begin_next().unwrap();
     assert_eq!(
         (goal.key.as_deref(), goal.also.as_slice()),
         (Some("k3"), ["k1".to_owned(), "k2".to_owned()].as_slice())
     );
-    assert_eq!(moves.ended(3), [1, 2, 3]);
-    moves.add(wish(1, None, 4));
-    assert!(moves.begin().unwrap().also.is_empty(), "they have been told");
+    assert_eq!(moves.finish_at_head(3), [1, 2, 3]);
+    moves.push_intent(rewind_intent(1, None, 4));
+    assert!(moves.begin_next().unwrap().also.is_empty(), "they have been told");
 }
 
 #[test]
-fn whoever_asks_too_late_is_told_of_the_last_of_the_moves_that_took_it_back() {
+fn late_caller_is_answered_with_the_last_rewind_of_its_turn() {
     let id = |n: u128| Some(TurnId::from_u128(n));
     let moved = |to: u32, removed: &[u32]| {
         let turn = Turn {
@@ -82,94 +82,98 @@ fn whoever_asks_too_late_is_told_of_the_last_of_the_moves_that_took_it_back() {
             committed_at: DateTime::UNIX_EPOCH,
             seqs: crate::memory::turn::TurnSeqs::default(),
         };
-        Arc::new(Rewound {
+        Arc::new(RewindRecord {
             removed: removed.to_vec(),
             seq: 9,
-            ..Rewound::live_cut(crate::ids::RewindId::from_u128(1), "vale".parse().unwrap(), 1, &turn)
+            ..RewindRecord::for_live_cut(crate::ids::RewindId::from_u128(1), "vale".parse().unwrap(), 1, &turn)
         })
     };
-    let mut gone = Gone::default();
-    gone.note(id(6), &moved(4, &[5, 6]), Some(7));
+    let mut gone = RecentRewinds::default();
+    gone.record_rewind(id(6), &moved(4, &[5, 6]), Some(7));
     let last = moved(2, &[3, 4]);
-    gone.note(id(4), &last, None);
+    gone.record_rewind(id(4), &last, None);
     for turn in 3..=7 {
-        assert_eq!(gone.with(turn, id(2)), Some(Arc::clone(&last)), "{turn}");
+        assert_eq!(gone.last_removing(turn, id(2)), Some(Arc::clone(&last)), "{turn}");
     }
-    assert_eq!(gone.with(2, id(2)), None);
-    assert_eq!(gone.with(8, id(2)), None);
-    assert_eq!(gone.with(3, id(30)), None, "something was said since");
+    assert_eq!(gone.last_removing(2, id(2)), None);
+    assert_eq!(gone.last_removing(8, id(2)), None);
+    assert_eq!(gone.last_removing(3, id(30)), None, "something was said since");
     let other = moved(20, &[30]);
-    gone.note(id(30), &other, None);
-    assert_eq!(gone.with(5, id(20)), None);
+    gone.record_rewind(id(30), &other, None);
+    assert_eq!(gone.last_removing(5, id(20)), None);
 }
 
 #[test]
-fn what_is_put_back_is_still_asked_when_a_lower_move_comes_to_nothing() {
-    let again = || Wish {
-        target: Target::Again {
+fn reinstatement_is_still_pending_after_a_failed_lower_rewind() {
+    let again = || RewindIntent {
+        target: RewindTarget::Reinstate {
             turn: TurnId::from_u128(1),
         },
-        ..wish(0, None, 1)
+        ..rewind_intent(0, None, 1)
     };
-    let mut moves = Moves::default();
-    moves.add(again());
-    moves.add(wish(4, None, 2));
-    assert_eq!(moves.begin().unwrap().key.as_deref(), Some("k2"));
-    assert_eq!(moves.failed(), [2]);
-    let goal = moves.begin().unwrap();
+    let mut moves = RewindQueue::default();
+    moves.push_intent(again());
+    moves.push_intent(rewind_intent(4, None, 2));
+    assert_eq!(moves.begin_next().unwrap().key.as_deref(), Some("k2"));
+    assert_eq!(moves.take_failed_callers(), [2]);
+    let goal = moves.begin_next().unwrap();
     assert_eq!(goal.target, again().target);
-    assert_eq!(moves.ended(5), [1]);
+    assert_eq!(moves.finish_at_head(5), [1]);
     // Whoever takes its turn back for good has decided.
-    moves.add(again());
-    moves.add(wish(4, None, 2));
-    moves.begin().unwrap();
-    assert_eq!(moves.ended(4), [2, 1]);
+    moves.push_intent(again());
+    moves.push_intent(rewind_intent(4, None, 2));
+    moves.begin_next().unwrap();
+    assert_eq!(moves.finish_at_head(4), [2, 1]);
     assert!(!moves.is_busy());
 }
 
 #[test]
-fn every_key_goes_with_the_move_that_serves_it() {
-    let mut moves = Moves::default();
-    moves.add(wish(7, None, 1));
-    moves.add(wish(3, None, 2));
-    moves.add(wish(5, None, 3));
-    let goal = moves.begin().unwrap();
+fn idempotency_keys_go_with_the_rewind_that_serves_them() {
+    let mut moves = RewindQueue::default();
+    moves.push_intent(rewind_intent(7, None, 1));
+    moves.push_intent(rewind_intent(3, None, 2));
+    moves.push_intent(rewind_intent(5, None, 3));
+    let goal = moves.begin_next().unwrap();
     assert_eq!(goal.key.as_deref(), Some("k2"));
     assert_eq!(goal.also, ["k1", "k3"]);
-    moves.add(wish(4, None, 4));
-    assert_eq!(moves.ended(3), [1, 2, 3, 4]);
-    assert_eq!(moves.take_late().keys, ["k4"], "it came when the move was written");
+    moves.push_intent(rewind_intent(4, None, 4));
+    assert_eq!(moves.finish_at_head(3), [1, 2, 3, 4]);
+    assert_eq!(
+        moves.take_late_callers().keys,
+        ["k4"],
+        "it came when the move was written"
+    );
     // The lowest has none.
-    moves.add(Wish {
+    moves.push_intent(RewindIntent {
         key: None,
-        ..wish(1, None, 5)
+        ..rewind_intent(1, None, 5)
     });
-    moves.add(wish(2, None, 6));
-    let goal = moves.begin().unwrap();
+    moves.push_intent(rewind_intent(2, None, 6));
+    let goal = moves.begin_next().unwrap();
     assert_eq!((goal.key.as_deref(), goal.also.len()), (Some("k6"), 0));
 }
 
 #[test]
-fn answers_are_held_until_nothing_lower_is_asked() {
-    let mut moves = Moves::default();
-    moves.add(wish(7, None, 1));
-    moves.begin().unwrap();
-    moves.add(wish(9, None, 2));
-    moves.add(wish(4, None, 3));
-    assert_eq!(moves.ended(7), [0; 0]);
-    let goal = moves.begin().unwrap();
+fn answers_are_held_while_a_lower_rewind_is_pending() {
+    let mut moves = RewindQueue::default();
+    moves.push_intent(rewind_intent(7, None, 1));
+    moves.begin_next().unwrap();
+    moves.push_intent(rewind_intent(9, None, 2));
+    moves.push_intent(rewind_intent(4, None, 3));
+    assert_eq!(moves.finish_at_head(7), [0; 0]);
+    let goal = moves.begin_next().unwrap();
     assert_eq!(goal.key.as_deref(), Some("k3"));
-    assert_eq!(moves.ended(4), [1, 2, 3]);
+    assert_eq!(moves.finish_at_head(4), [1, 2, 3]);
 }
 
 #[test]
-fn what_failed_is_told_to_those_it_was_made_for() {
-    let mut moves = Moves::default();
-    moves.add(wish(7, None, 1));
-    moves.begin().unwrap();
-    moves.add(wish(4, None, 2));
-    assert_eq!(moves.failed(), [1]);
+fn failed_rewind_is_reported_to_its_callers() {
+    let mut moves = RewindQueue::default();
+    moves.push_intent(rewind_intent(7, None, 1));
+    moves.begin_next().unwrap();
+    moves.push_intent(rewind_intent(4, None, 2));
+    assert_eq!(moves.take_failed_callers(), [1]);
     assert!(moves.is_busy());
-    assert_eq!(moves.give_up(), [2]);
+    assert_eq!(moves.cancel_all(), [2]);
     assert!(!moves.is_busy());
 }

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration, time::Instant};
 
 use crate::{
     actors::{
-        SessionError,
-        cast::Cast,
-        meters::FencedWrite,
-        registry::{Node, SessionKey},
+        DialogueError,
+        metrics::FencedWrite,
+        participants::Participants,
+        registry::{DialogueKey, Node},
     },
     ids::{DialogueId, NpcId, PlayerId, TurnId},
     memory::{
@@ -19,18 +19,18 @@ use crate::{
         StoreError, StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::{
-            dialogues::{Claim, Dialogue, DialogueStatus, OpenDialogue, OwnerWrite},
-            rewinds::Rewound,
+            dialogues::{Dialogue, DialogueStatus, OpenDialogue, OwnerWriteOutcome, OwnershipClaim},
+            rewinds::RewindRecord,
         },
     },
     tenancy::TenantScope,
 };
 
 /// Moves of the head told when a dialogue is read anew; of more, only the first.
-const MOVES_TOLD: u32 = 64;
+const MAX_MISSED_REWINDS: u32 = 64;
 
 /// A dialogue as its owner holds it.
-pub(in crate::actors) struct Loaded {
+pub(in crate::actors) struct LoadedDialogue {
     pub dialogue: Arc<Dialogue>,
     /// `None` in an NPC conversation.
     pub player: Option<PlayerId>,
@@ -48,15 +48,15 @@ pub(in crate::actors) struct Loaded {
     /// The last turn, if its facts are being extracted or about to be.
     pub awaited: Option<TurnId>,
     /// Moves of the head that those who listen have not been told of, in order.
-    pub moved_meanwhile: Vec<Rewound>,
-    pub cast: Cast,
+    pub missed_rewinds: Vec<RewindRecord>,
+    pub participants: Participants,
     /// When ownership was taken or renewed.
     pub renewed: Instant,
 }
 
-impl Loaded {
+impl LoadedDialogue {
     /// A turn that ran while a summary landed knows nothing of it: what was summarised only grows.
-    pub fn keep_summarised(&mut self, other: &Checkpoint) {
+    pub fn merge_summary_progress(&mut self, other: &Checkpoint) {
         let ours = &mut self.checkpoint;
         if other.summarised_through > ours.summarised_through {
             ours.summarised_through = other.summarised_through;
@@ -66,13 +66,13 @@ impl Loaded {
     }
 
     /// Whether the last of the moves that nobody was told of made it closed, as only a restore can.
-    pub fn ended_by_restore(&self) -> bool {
-        let last = self.moved_meanwhile.last();
+    pub fn is_closed_by_restore(&self) -> bool {
+        let last = self.missed_rewinds.last();
         self.closed && self.replacing.is_none() && last.is_some_and(|rewound| rewound.at == self.dialogue.updated_at)
     }
 
     /// Drops what is no longer in the buffer.
-    pub fn trim(&mut self) {
+    pub fn trim_history(&mut self) {
         let from = self.checkpoint.buffer_from;
         if self.history.first().is_some_and(|turn| turn.number < from) {
             Arc::make_mut(&mut self.history).retain(|turn| turn.number >= from);
@@ -82,61 +82,72 @@ impl Loaded {
 
 /// Takes ownership and reads everything a session goes on from. Those who listen have seen the events up to
 /// number `told`, if anybody has seen any.
-pub(in crate::actors) async fn load(
+pub(in crate::actors) async fn load_dialogue(
     node: Arc<Node>,
-    key: SessionKey,
+    key: DialogueKey,
     told: Option<u64>,
-) -> Result<Loaded, SessionError> {
+) -> Result<LoadedDialogue, DialogueError> {
     let (scope, id) = &key;
     let ports = &node.ports;
-    let renewed = ports.clock.instant();
+    let renewed = ports.clock.monotonic_now();
     let now = ports.clock.now();
     let until = now + Duration::from_secs(node.settings.ownership_s);
     let run_out = match &node.membership {
-        Some(several) => several.neighbours.dead_by(now),
+        Some(several) => several.neighbours.dead_cutoff(now),
         None => now,
     };
-    let claim = ports.ledger.dialogues.claim(scope, *id, node.id, run_out, until);
+    let claim = ports
+        .ledger
+        .dialogues
+        .claim_ownership(scope, *id, node.id, run_out, until);
     let open = match claim.await? {
-        Claim::Owned(open) => *open,
-        Claim::OwnedBy { node: owner, .. } => {
-            node.note_owner(&key, owner).await;
-            return Err(SessionError::Elsewhere { node: owner });
+        OwnershipClaim::Owned(open) => *open,
+        OwnershipClaim::OwnedBy { node: owner, .. } => {
+            node.cache_owner(&key, owner).await;
+            return Err(DialogueError::NotOwner { node: owner });
         }
-        Claim::NotFound => return Err(SessionError::NotFound),
+        OwnershipClaim::NotFound => return Err(DialogueError::NotFound),
     };
     if let Some(before) = open.taken_from {
-        node.meters.took_over();
+        node.metrics.count_takeover();
         tracing::debug!(dialogue = %id, %before, "took a dialogue over");
     }
-    let first = open.dialogue.npcs.first().cloned().ok_or(SessionError::NotFound)?;
+    let first = open.dialogue.npcs.first().cloned().ok_or(DialogueError::NotFound)?;
     let (history, rest, meanwhile, cast) = tokio::join!(
-        history(&node, &key, &open),
+        load_history(&node, &key, &open),
         async {
             let Some(head) = open.head else {
                 return Ok((Vec::new(), false));
             };
             tokio::try_join!(
-                ports.ledger.summaries.kept(scope, *id),
-                ports.ledger.jobs.extracting(scope, *id, head, now)
+                ports.ledger.summaries.load_summaries(scope, *id),
+                ports.ledger.jobs.is_extraction_pending(scope, *id, head, now)
             )
         },
         async {
             match told {
-                Some(told) => ports.ledger.rewinds.since(scope, *id, told, MOVES_TOLD).await,
+                Some(told) => {
+                    ports
+                        .ledger
+                        .rewinds
+                        .list_rewinds_since(scope, *id, told, MAX_MISSED_REWINDS)
+                        .await
+                }
                 None => Ok(Vec::new()),
             }
         },
         // Read now so that the first turn need not; what is wrong with it shows when a turn needs it.
-        Cast::read(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
+        Participants::read_all(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
     );
     let (summaries, extracting) = rest?;
     let mut history = history?;
-    let npc = speaker(&node, scope, &open.dialogue, &history).await?.unwrap_or(first);
+    let npc = last_speaker(&node, scope, &open.dialogue, &history)
+        .await?
+        .unwrap_or(first);
     let mut checkpoint = open.checkpoint;
-    checkpoint.catch_up(&summaries, ports.settings.summaries.buffer_min_turns);
+    checkpoint.apply_summaries(&summaries, ports.settings.summaries.buffer_min_turns);
     history.retain(|turn| turn.number >= checkpoint.buffer_from);
-    Ok(Loaded {
+    Ok(LoadedDialogue {
         closed: open.dialogue.status == DialogueStatus::Closed,
         player: open.dialogue.player.clone(),
         npc,
@@ -149,12 +160,12 @@ pub(in crate::actors) async fn load(
         replacing: open.replacing,
         awaited: open.head.filter(|_| extracting),
         // One that was made since ownership was taken is told by whoever made it.
-        moved_meanwhile: meanwhile?
+        missed_rewinds: meanwhile?
             .into_iter()
             .filter(|rewound| rewound.epoch < open.epoch)
             .collect(),
         // Not read: the first turn tries again.
-        cast: cast.unwrap_or_else(|_| Cast::unread(&open.dialogue.npcs)),
+        participants: cast.unwrap_or_else(|_| Participants::new_unread(&open.dialogue.npcs)),
         renewed,
         dialogue: Arc::new(open.dialogue),
     })
@@ -162,7 +173,7 @@ pub(in crate::actors) async fn load(
 
 /// Who speaks when nobody else is meant: the one who spoke last, here or where the dialogue was joined, or
 /// the first. `None`: nobody is there.
-async fn speaker(
+async fn last_speaker(
     node: &Node,
     scope: &TenantScope,
     dialogue: &Dialogue,
@@ -170,7 +181,7 @@ async fn speaker(
 ) -> StoreResult<Option<NpcId>> {
     let joined = match (history.last(), dialogue.cause) {
         (Some(last), _) => return Ok(Some(last.npc.clone())),
-        (None, Some(Cause::Turn(turn))) => node.ports.ledger.dialogues.turn(scope, turn).await?,
+        (None, Some(Cause::Turn(turn))) => node.ports.ledger.dialogues.load_turn(scope, turn).await?,
         (None, _) => None,
     };
     let joined = joined.map(|found| found.turn.npc);
@@ -179,22 +190,22 @@ async fn speaker(
 }
 
 /// Reads again what a move of the head changed; ownership stays.
-pub(in crate::actors) async fn moved(
+pub(in crate::actors) async fn reread_after_rewind(
     node: Arc<Node>,
-    (scope, id): SessionKey,
+    (scope, id): DialogueKey,
     epoch: u64,
     head: Option<TurnId>,
-) -> StoreResult<Reread> {
+) -> StoreResult<RereadDialogue> {
     let ledger = &node.ports.ledger;
     let key = (scope.clone(), id);
     let (dialogue, checkpoint, summaries) = tokio::try_join!(
-        ledger.dialogues.get(&scope, id),
-        ledger.dialogues.checkpoint(&scope, id),
-        ledger.summaries.kept(&scope, id),
+        ledger.dialogues.load_dialogue(&scope, id),
+        ledger.dialogues.load_checkpoint(&scope, id),
+        ledger.summaries.load_summaries(&scope, id),
     )?;
     let dialogue = dialogue.ok_or_else(|| StoreError::Corrupt("a dialogue is gone".to_owned()))?;
     let mut checkpoint = checkpoint.unwrap_or_default();
-    checkpoint.catch_up(&summaries, node.ports.settings.summaries.buffer_min_turns);
+    checkpoint.apply_summaries(&summaries, node.ports.settings.summaries.buffer_min_turns);
     let open = OpenDialogue {
         dialogue,
         epoch,
@@ -204,17 +215,17 @@ pub(in crate::actors) async fn moved(
         next_seq: 0,
         taken_from: None,
     };
-    let history = history(&node, &key, &open).await?;
+    let history = load_history(&node, &key, &open).await?;
     let awaited = match head {
         Some(turn) => {
             let now = node.ports.clock.now();
-            let extracting = ledger.jobs.extracting(&scope, id, turn, now).await?;
+            let extracting = ledger.jobs.is_extraction_pending(&scope, id, turn, now).await?;
             head.filter(|_| extracting)
         }
         None => None,
     };
-    let npc = speaker(&node, &scope, &open.dialogue, &history).await?;
-    Ok(Reread {
+    let npc = last_speaker(&node, &scope, &open.dialogue, &history).await?;
+    Ok(RereadDialogue {
         npc,
         dialogue: open.dialogue,
         checkpoint: open.checkpoint,
@@ -224,8 +235,8 @@ pub(in crate::actors) async fn moved(
     })
 }
 
-/// What [`moved`] read.
-pub(in crate::actors) struct Reread {
+/// What [`reread_after_rewind`] read.
+pub(in crate::actors) struct RereadDialogue {
     pub dialogue: Dialogue,
     pub npc: Option<NpcId>,
     pub checkpoint: Checkpoint,
@@ -235,7 +246,7 @@ pub(in crate::actors) struct Reread {
 }
 
 /// The buffer, if it is the one the ledger describes, or else built anew from the ledger.
-async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> StoreResult<Vec<BufferedTurn>> {
+async fn load_history(node: &Node, (scope, id): &DialogueKey, open: &OpenDialogue) -> StoreResult<Vec<BufferedTurn>> {
     if open.head.is_none() {
         return Ok(Vec::new());
     }
@@ -244,7 +255,7 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
         epoch: open.epoch,
         turn: open.head,
     };
-    match kept(node, (scope, *id), open, head).await {
+    match load_buffered_history(node, (scope, *id), open, head).await {
         Ok(Some(mut turns)) => {
             turns.retain(|turn| turn.number >= open.checkpoint.buffer_from);
             return Ok(turns);
@@ -258,20 +269,20 @@ async fn history(node: &Node, (scope, id): &SessionKey, open: &OpenDialogue) -> 
         .ports
         .ledger
         .dialogues
-        .turns(scope, *id, from, open.dialogue.head_turn)
+        .load_turns(scope, *id, from, open.dialogue.head_turn)
         .await?;
     let snapshot = BufferSnapshot {
         head,
-        turns: turns.iter().map(buffered).collect(),
+        turns: turns.iter().map(to_buffered).collect(),
     };
-    if let Err(error) = buffers.replace(scope, *id, &snapshot).await {
+    if let Err(error) = buffers.replace_buffer(scope, *id, &snapshot).await {
         tracing::warn!(dialogue = %id, %error, "the buffer could not be written");
     }
     Ok(snapshot.turns)
 }
 
 /// What the buffer has, if it may be believed.
-async fn kept(
+async fn load_buffered_history(
     node: &Node,
     (scope, id): (&TenantScope, DialogueId),
     open: &OpenDialogue,
@@ -280,9 +291,9 @@ async fn kept(
     let buffers = &node.ports.buffers;
     // After a rewind it may begin too late: a summary that had taken turns out of it is gone.
     let Some(kept) = buffers
-        .load(scope, id)
+        .load_buffer(scope, id)
         .await?
-        .filter(|kept| begins_by(&kept.turns, open))
+        .filter(|kept| has_full_history(&kept.turns, open))
     else {
         return Ok(None);
     };
@@ -290,11 +301,11 @@ async fn kept(
     // is this one's from now on, unless somebody has just written another.
     let is_handed_over = kept.head.turn == head.turn && kept.head.epoch + 1 == head.epoch;
     let is_ours =
-        kept.head == head || (is_handed_over && buffers.truncate(scope, id, kept.head, u32::MAX, head).await?);
+        kept.head == head || (is_handed_over && buffers.truncate_buffer(scope, id, kept.head, u32::MAX, head).await?);
     Ok(is_ours.then_some(kept.turns))
 }
 
-fn begins_by(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
+fn has_full_history(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
     let from = open.checkpoint.buffer_from.max(1);
     turns
         .first()
@@ -302,39 +313,63 @@ fn begins_by(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
 }
 
 /// A turn as the buffer keeps it.
-pub(in crate::actors) fn buffered(turn: &Turn) -> BufferedTurn {
+pub(in crate::actors) fn to_buffered(turn: &Turn) -> BufferedTurn {
     turn.into()
 }
 
 /// Prolongs ownership. `false`: it was lost.
-pub(in crate::actors) async fn renew(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<bool> {
+pub(in crate::actors) async fn renew_ownership(
+    node: Arc<Node>,
+    (scope, id): DialogueKey,
+    epoch: u64,
+) -> StoreResult<bool> {
     let until = node.ports.clock.now() + Duration::from_secs(node.settings.ownership_s);
-    let renewed = node.ports.ledger.dialogues.renew(&scope, id, epoch, until).await;
+    let renewed = node
+        .ports
+        .ledger
+        .dialogues
+        .renew_ownership(&scope, id, epoch, until)
+        .await;
     if let Ok(false) = renewed {
-        node.meters.fenced(FencedWrite::Renew);
+        node.metrics.count_fenced_write(FencedWrite::Renew);
     }
     renewed
 }
 
 /// Marks the dialogue closed.
-pub(in crate::actors) async fn close(node: Arc<Node>, (scope, id): SessionKey, epoch: u64) -> StoreResult<OwnerWrite> {
+pub(in crate::actors) async fn close_dialogue(
+    node: Arc<Node>,
+    (scope, id): DialogueKey,
+    epoch: u64,
+) -> StoreResult<OwnerWriteOutcome> {
     let dialogues = &node.ports.ledger.dialogues;
-    let closed = dialogues.close(&scope, id, epoch, node.ports.clock.now()).await;
-    if let Ok(OwnerWrite::Fenced) = closed {
-        node.meters.fenced(FencedWrite::Close);
+    let closed = dialogues
+        .close_dialogue(&scope, id, epoch, node.ports.clock.now())
+        .await;
+    if let Ok(OwnerWriteOutcome::Fenced) = closed {
+        node.metrics.count_fenced_write(FencedWrite::Close);
     }
     closed
 }
 
 /// Gives ownership up. If that fails it stays this node's, which is asked for the dialogue as before.
-/// `next_seq`: see [`settled_next`](crate::actors::event_log::EventLog::settled_next).
-pub(in crate::actors) async fn release(node: Arc<Node>, (scope, id): SessionKey, epoch: u64, next_seq: u64) {
-    if let Err(error) = node.ports.ledger.dialogues.release(&scope, id, epoch, next_seq).await {
+/// `next_seq`: see [`next_seq_if_quiet`](crate::actors::event_log::EventLog::next_seq_if_quiet).
+pub(in crate::actors) async fn release_ownership(node: Arc<Node>, (scope, id): DialogueKey, epoch: u64, next_seq: u64) {
+    if let Err(error) = node
+        .ports
+        .ledger
+        .dialogues
+        .release_ownership(&scope, id, epoch, next_seq)
+        .await
+    {
         tracing::warn!(dialogue = %id, %error, "ownership could not be given up");
     }
 }
 
 /// What summarising changed, read again.
-pub(in crate::actors) async fn summarised(node: Arc<Node>, (scope, id): SessionKey) -> StoreResult<Vec<Summary>> {
-    node.ports.ledger.summaries.kept(&scope, id).await
+pub(in crate::actors) async fn reload_summaries(
+    node: Arc<Node>,
+    (scope, id): DialogueKey,
+) -> StoreResult<Vec<Summary>> {
+    node.ports.ledger.summaries.load_summaries(&scope, id).await
 }

@@ -3,18 +3,18 @@
 //! The actor is a state machine; the mailbox stays open whatever it waits for. What a turn does is
 //! `dialogue::turn`. This file has the actor and its life; `request` what it can be told, `waiting` the lines,
 //! `turns` their queue and the turns, `moves` taking the dialogue back, `restored` what a loaded save makes of it,
-//! `load` what is read from the stores, `staying` how long it is in memory.
+//! `load` what is read from the stores, `residency` how long it is in memory.
 
-mod after;
-mod keys;
+mod after_turn;
 pub(super) mod load;
-mod moves;
-mod next;
 mod request;
-mod restored;
-mod staying;
+mod residency;
+mod restore;
+mod rewinds;
+mod turn_input;
+mod turn_keys;
 mod turns;
-mod waiting;
+mod waiting_line;
 
 use std::{
     collections::VecDeque,
@@ -26,254 +26,259 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use tokio::sync::oneshot;
 
 use super::{
-    Listener, SessionError,
-    event_log::{EventLog, Missed, event_of, events_of},
-    handle::{Ask, Attached, SessionView},
+    DialogueError, Listener,
+    event_log::{EventLog, MissedEvents, event_of_rewind, events_of_turn},
     memory_wait::MemoryWait,
-    registry::{Live, Node, SessionKey},
-    running::Running,
+    messages::{AttachedListener, ReplyHandle, SessionSnapshot},
+    registry::{DialogueKey, Node, ResidencyPermit},
+    running_turn::RunningTurn,
 };
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody, EventError},
         turn::{TurnError, event_error},
     },
-    ports::{StoreError, ledger::dialogues::OwnerWrite},
+    ports::{StoreError, ledger::dialogues::OwnerWriteOutcome},
 };
-use keys::Keys;
-use load::Loaded;
-use moves::Moving;
-pub(super) use next::next_turn;
-use request::BeginMove;
+use load::LoadedDialogue;
+use request::BeginRewind;
 #[cfg(test)]
-pub(super) use request::Panic;
-pub(super) use request::{CutNow, Disowned, Drain, JobEnded, Request, Stop, WasClosed, WorldRestored};
-use waiting::Waiting;
+pub(super) use request::PanicForTest;
+pub(super) use request::{
+    ClosedInLedger, CutRunningTurn, DrainDialogue, JobEnded, OwnershipLost, SessionRequest, StopDialogue, WorldRestored,
+};
+use rewinds::RewindState;
+pub(super) use turn_input::next_turn_input;
+use turn_keys::TurnKeys;
+use waiting_line::WaitingLine;
 
 pub(super) struct Session {
     node: Arc<Node>,
-    key: SessionKey,
+    key: DialogueKey,
     generation: u64,
     log: Arc<EventLog>,
-    phase: Phase,
+    phase: SessionPhase,
     /// Requests that came while the dialogue was being loaded.
-    early: VecDeque<Request>,
+    early: VecDeque<SessionRequest>,
     /// Lines that are not turns yet, in the order they were spoken.
-    queue: VecDeque<Waiting>,
-    running: Option<Running>,
-    moving: Moving,
+    queue: VecDeque<WaitingLine>,
+    running: Option<RunningTurn>,
+    rewinds: RewindState,
     /// Saves that were loaded while this actor could not follow.
-    restored_meanwhile: Vec<WorldRestored>,
+    late_restores: Vec<WorldRestored>,
     /// The last turn has jobs that wait until it was heard.
-    unheard: bool,
+    awaits_playback: bool,
     /// Ends the wait for that.
-    hearing: Option<SpawnHandle>,
-    keys: Keys,
+    playback_timer: Option<SpawnHandle>,
+    keys: TurnKeys,
     memory: MemoryWait,
-    reading_authored: bool,
-    closing: Option<Closing>,
+    reading_participants: bool,
+    closing: Option<SessionClosing>,
     drained: Option<oneshot::Sender<bool>>,
     drain_saw_turn: bool,
     used: Instant,
     /// How long the last turn took, for `retry_after`.
-    last_turn: Duration,
+    last_turn_took: Duration,
     next_line: u64,
     /// Until it is handed over.
-    live: Option<Live>,
+    residency: Option<ResidencyPermit>,
 }
 
-enum Phase {
+enum SessionPhase {
     Loading,
-    Ready(Box<Loaded>),
+    Ready(Box<LoadedDialogue>),
 }
 
-struct Closing {
+struct SessionClosing {
     reason: &'static str,
-    asks: Vec<Ask<()>>,
+    asks: Vec<ReplyHandle<()>>,
     begun: bool,
 }
 
 impl Session {
-    pub fn new(node: Arc<Node>, key: SessionKey, generation: u64, log: Arc<EventLog>, live: Live) -> Self {
-        let used = node.ports.clock.instant();
+    pub fn new(node: Arc<Node>, key: DialogueKey, generation: u64, log: Arc<EventLog>, live: ResidencyPermit) -> Self {
+        let used = node.ports.clock.monotonic_now();
         Self {
             node,
             key,
             generation,
             log,
-            phase: Phase::Loading,
+            phase: SessionPhase::Loading,
             early: VecDeque::new(),
             queue: VecDeque::new(),
             running: None,
-            moving: Moving::default(),
-            restored_meanwhile: Vec::new(),
-            unheard: false,
-            hearing: None,
-            keys: Keys::default(),
+            rewinds: RewindState::default(),
+            late_restores: Vec::new(),
+            awaits_playback: false,
+            playback_timer: None,
+            keys: TurnKeys::default(),
             memory: MemoryWait::default(),
-            reading_authored: false,
+            reading_participants: false,
             closing: None,
             drained: None,
             drain_saw_turn: false,
             used,
-            last_turn: Duration::from_millis(800),
+            last_turn_took: Duration::from_millis(800),
             next_line: 0,
-            live: Some(live),
+            residency: Some(live),
         }
     }
 
     fn now(&self) -> Instant {
-        self.node.ports.clock.instant()
+        self.node.ports.clock.monotonic_now()
     }
 
     // --- loading ---
 
     /// Reads everything from the stores, at the start and whenever what is held may be wrong.
-    fn load(&mut self, ctx: &mut Context<Self>) {
-        if self.moving.is_under_way() {
+    fn start_loading(&mut self, ctx: &mut Context<Self>) {
+        if self.rewinds.is_under_way() {
             // It is written with the epoch that a load would take from it, and ends in this phase.
-            self.moving.load_after = true;
+            self.rewinds.load_after = true;
             return;
         }
-        self.moving.outcome = None;
-        self.moving.in_doubt = false;
-        self.phase = Phase::Loading;
-        let load = load::load(Arc::clone(&self.node), self.key.clone(), self.log.told());
+        self.rewinds.outcome = None;
+        self.rewinds.in_doubt = false;
+        self.phase = SessionPhase::Loading;
+        let load = load::load_dialogue(Arc::clone(&self.node), self.key.clone(), self.log.last_notified_seq());
         ctx.spawn(load.into_actor(self).map(|loaded, session, ctx| match loaded {
-            Ok(loaded) => session.loaded(loaded, ctx),
-            Err(error) => session.not_loaded(&error, ctx),
+            Ok(loaded) => session.on_loaded(loaded, ctx),
+            Err(error) => session.on_load_failed(&error, ctx),
         }));
     }
 
-    fn loaded(&mut self, mut loaded: Loaded, ctx: &mut Context<Self>) {
-        let ended = loaded.ended_by_restore();
-        self.moved_meanwhile(std::mem::take(&mut loaded.moved_meanwhile));
-        self.node.loaded(&self.key, &self.log, &loaded);
+    fn on_loaded(&mut self, mut loaded: LoadedDialogue, ctx: &mut Context<Self>) {
+        let ended = loaded.is_closed_by_restore();
+        self.apply_missed_rewinds(std::mem::take(&mut loaded.missed_rewinds));
+        self.node.sync_event_log(&self.key, &self.log, &loaded);
         // A turn that ran when an earlier actor panicked, if nobody has said so yet.
-        self.log.not_committed(&lost_turn());
-        self.keys.begin_anew(loaded.next_seq > 1);
-        self.memory = MemoryWait::of(loaded.awaited);
+        self.log.publish_not_committed(&lost_turn_error());
+        self.keys.reset_known(loaded.next_seq > 1);
+        self.memory = MemoryWait::for_turn(loaded.awaited);
         let (unreplaced, head) = (loaded.replacing.take(), loaded.head);
         if unreplaced.is_none() {
-            self.moving.is_put_back();
+            self.rewinds.clear_reinstating();
         }
         // What is put back is not said anew as well.
         self.drop_replacements(|theirs| unreplaced.is_none() && theirs == head);
-        self.phase = Phase::Ready(Box::new(loaded));
-        self.head_is_new(false, ctx);
+        self.phase = SessionPhase::Ready(Box::new(loaded));
+        self.track_head_playback(false, ctx);
         if ended {
-            return self.ended_by_restore(ctx);
+            return self.on_closed_by_restore(ctx);
         }
         if let Some(turn) = unreplaced
-            && !self.put_back(turn, ctx)
+            && !self.reinstate_turn(turn, ctx)
         {
             // With the next line said on top of what stands it would be lost for good.
-            self.phase = Phase::Loading;
+            self.phase = SessionPhase::Loading;
             let error = StoreError::Unavailable("a turn could not be put back".to_owned());
-            return self.not_loaded(&error.into(), ctx);
+            return self.on_load_failed(&error.into(), ctx);
         }
-        self.ready(ctx);
+        self.on_ready(ctx);
     }
 
     /// Everything is read: what waited for it goes on.
-    fn ready(&mut self, ctx: &mut Context<Self>) {
-        if self.restored_late(ctx) {
+    fn on_ready(&mut self, ctx: &mut Context<Self>) {
+        if self.apply_late_restores(ctx) {
             return;
         }
-        self.turn_ended(ctx);
+        self.resolve_pending_cuts(ctx);
         for request in std::mem::take(&mut self.early) {
-            self.dispatch(request, ctx);
+            self.dispatch_request(request, ctx);
         }
-        for ended in std::mem::take(&mut self.moving.jobs) {
-            self.job_ended(ended, ctx);
+        for ended in std::mem::take(&mut self.rewinds.deferred_jobs) {
+            self.on_job_ended(ended, ctx);
         }
-        if self.moving.is_busy() {
+        if self.rewinds.is_busy() {
             // Asked before it was read.
-            ctx.notify(BeginMove);
+            ctx.notify(BeginRewind);
         }
-        self.advance(ctx);
+        self.start_next_if_idle(ctx);
     }
 
-    fn not_loaded(&mut self, error: &SessionError, ctx: &mut Context<Self>) {
+    fn on_load_failed(&mut self, error: &DialogueError, ctx: &mut Context<Self>) {
         for request in self.early.drain(..) {
-            request.refuse(error.clone());
+            request.reject_with(error.clone());
         }
         let told = match error {
-            SessionError::Elsewhere { .. } => {
-                self.log.publish(EventBody::SessionClosed { reason: "moved" }, None);
+            DialogueError::NotOwner { .. } => {
+                self.log
+                    .publish_event(EventBody::SessionClosed { reason: "moved" }, None);
                 event_error(&TurnError::Fenced)
             }
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
-        self.log.not_moved(false);
-        self.log.not_committed(&told);
-        self.give_up_moves(error);
-        self.drop_lines(&told, error);
+        self.log.release_rewind_hold(false);
+        self.log.publish_not_committed(&told);
+        self.cancel_rewinds(error);
+        self.reject_queued_lines(&told, error);
         // With listeners the entry stays, and with it the log; the next message tries again.
-        if matches!(error, SessionError::Store(_)) && self.log.has_listeners() {
-            self.node.sessions.not_loaded(&self.key, self.generation);
+        if matches!(error, DialogueError::Store(_)) && self.log.has_listeners() {
+            self.node.sessions.clear_crashes(&self.key, self.generation);
         } else {
-            self.node.session_ends(&self.key, self.generation);
+            self.node.remove_session(&self.key, self.generation);
         }
         ctx.stop();
     }
 
     // --- requests ---
 
-    fn dispatch(&mut self, request: Request, ctx: &mut Context<Self>) {
-        self.touch();
-        if matches!(self.phase, Phase::Loading) || (self.moving.is_busy() && !request.takes_back()) {
+    fn dispatch_request(&mut self, request: SessionRequest, ctx: &mut Context<Self>) {
+        self.mark_used();
+        if matches!(self.phase, SessionPhase::Loading) || (self.rewinds.is_busy() && !request.is_rewind_request()) {
             return self.early.push_back(request);
         }
         match request {
-            Request::Say { line, accepted_at, ask } => self.say(line, accepted_at, ask, ctx),
-            Request::Interrupt { wish, ask } => self.interrupt(wish, ask, ctx),
-            Request::Rewind { wish, ask } => self.rewind(wish, ask, ctx),
-            Request::Regenerate {
+            SessionRequest::Say { line, accepted_at, ask } => self.on_say(line, accepted_at, ask, ctx),
+            SessionRequest::Interrupt { wish, ask } => self.on_interrupt(wish, ask, ctx),
+            SessionRequest::Rewind { wish, ask } => self.on_rewind(wish, ask, ctx),
+            SessionRequest::Regenerate {
                 key,
                 if_head,
                 re,
                 who,
                 ask,
-            } => self.regenerate(key, if_head, re, who, ask, ctx),
-            Request::Resume { wish, ask } => self.resume(wish, ask, ctx),
-            Request::Played { turn, ask } => self.played(turn, ask, ctx),
-            Request::Attach {
+            } => self.on_regenerate(key, if_head, re, who, ask, ctx),
+            SessionRequest::Resume { wish, ask } => self.on_resume(wish, ask, ctx),
+            SessionRequest::Played { turn, ask } => self.on_played(turn, ask, ctx),
+            SessionRequest::Attach {
                 listener,
                 last_seq,
                 ask,
-            } => self.attach(listener, last_seq, ask, ctx),
-            Request::View { ask } => match self.view() {
+            } => self.on_attach(listener, last_seq, ask, ctx),
+            SessionRequest::Snapshot { ask } => match self.snapshot() {
                 Some(view) => ask.answer(Ok(view)),
-                None => ask.answer(Err(SessionError::Closed)),
+                None => ask.answer(Err(DialogueError::Closed)),
             },
-            Request::Prepare { text, ask } => self.prepare(text, ask, ctx),
-            Request::Close { reason, ask } => self.close(reason, ask, ctx),
+            SessionRequest::Prepare { text, ask } => self.on_prepare(text, ask, ctx),
+            SessionRequest::Close { reason, ask } => self.on_close(reason, ask, ctx),
         }
     }
 
-    fn attach(
+    fn on_attach(
         &mut self,
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
-        ask: Ask<Attached>,
+        ask: ReplyHandle<AttachedListener>,
         ctx: &mut Context<Self>,
     ) {
-        let Phase::Ready(loaded) = &self.phase else { return };
+        let SessionPhase::Ready(loaded) = &self.phase else {
+            return;
+        };
         if loaded.closed || self.closing.is_some() {
-            return ask.answer(Err(SessionError::Closed));
+            return ask.answer(Err(DialogueError::Closed));
         }
         let Some(seen) = last_seq else {
-            return ask.answer(self.seat(listener, None, Vec::new()));
+            return ask.answer(self.seat_listener(listener, None, Vec::new()));
         };
-        match self.log.missed(seen) {
-            Missed::Kept => {}
-            Missed::Expired => return ask.answer(Err(SessionError::ResumeExpired { last_seq: seen })),
-            Missed::Lost => {
-                let failed = self.log.turn_lost(loaded.npc.clone());
-                return ask.answer(self.seat(listener, Some(seen), failed.into_iter().collect()));
+        match self.log.locate_missed(seen) {
+            MissedEvents::InMemory => {}
+            MissedEvents::Expired => return ask.answer(Err(DialogueError::ResumeExpired { last_seq: seen })),
+            MissedEvents::Lost => {
+                let failed = self.log.lost_turn_event(loaded.npc.clone());
+                return ask.answer(self.seat_listener(listener, Some(seen), failed.into_iter().collect()));
             }
-            Missed::InLedger => {
+            MissedEvents::InLedger => {
                 let limit = u32::try_from(self.node.settings.replay_events / 3).unwrap_or(u32::MAX);
                 let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
                 let head = loaded.dialogue.head_turn;
@@ -284,9 +289,9 @@ impl Session {
                         if head == 0 {
                             return Ok(Vec::new());
                         }
-                        ports.ledger.dialogues.turns(&scope, id, from, head).await
+                        ports.ledger.dialogues.load_turns(&scope, id, from, head).await
                     };
-                    tokio::try_join!(turns, ports.ledger.rewinds.since(&scope, id, seen, most))
+                    tokio::try_join!(turns, ports.ledger.rewinds.list_rewinds_since(&scope, id, seen, most))
                 };
                 ctx.spawn(read.into_actor(self).map(move |read, session, _| {
                     let (turns, moves) = match read {
@@ -295,39 +300,39 @@ impl Session {
                     };
                     let complete = from == 1 || turns.first().is_some_and(|turn| turn.seqs.started <= seen + 1);
                     if complete && moves.len() < most as usize {
-                        let told = moves.iter().map(|rewound| event_of(session.key.1, rewound));
-                        let said = turns.iter().flat_map(|turn| events_of(turn, None));
+                        let told = moves.iter().map(|rewound| event_of_rewind(session.key.1, rewound));
+                        let said = turns.iter().flat_map(|turn| events_of_turn(turn, None));
                         let mut earlier: Vec<DialogueEvent> = said.chain(told).collect();
                         earlier.sort_by_key(|event| event.seq);
-                        ask.answer(session.seat(listener, Some(seen), earlier));
+                        ask.answer(session.seat_listener(listener, Some(seen), earlier));
                     } else {
-                        ask.answer(Err(SessionError::ResumeExpired { last_seq: seen }));
+                        ask.answer(Err(DialogueError::ResumeExpired { last_seq: seen }));
                     }
                 }));
                 return;
             }
         }
-        ask.answer(self.seat(listener, Some(seen), Vec::new()));
+        ask.answer(self.seat_listener(listener, Some(seen), Vec::new()));
     }
 
-    fn seat(
+    fn seat_listener(
         &self,
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
         earlier: Vec<DialogueEvent>,
-    ) -> Result<Attached, SessionError> {
-        let Phase::Ready(loaded) = &self.phase else {
-            return Err(SessionError::Overloaded {
-                retry_after: self.last_turn,
+    ) -> Result<AttachedListener, DialogueError> {
+        let SessionPhase::Ready(loaded) = &self.phase else {
+            return Err(DialogueError::Overloaded {
+                retry_after: self.last_turn_took,
             });
         };
         let (id, replayed, head_seq) =
             self.log
-                .attach(listener, last_seq, earlier)
-                .ok_or(SessionError::Overloaded {
+                .attach_listener(listener, last_seq, earlier)
+                .ok_or(DialogueError::Overloaded {
                     retry_after: Duration::from_secs(1),
                 })?;
-        Ok(Attached {
+        Ok(AttachedListener {
             head_seq,
             head_turn: loaded.dialogue.head_turn,
             replayed,
@@ -335,9 +340,11 @@ impl Session {
         })
     }
 
-    fn view(&self) -> Option<SessionView> {
-        let Phase::Ready(loaded) = &self.phase else { return None };
-        Some(SessionView {
+    fn snapshot(&self) -> Option<SessionSnapshot> {
+        let SessionPhase::Ready(loaded) = &self.phase else {
+            return None;
+        };
+        Some(SessionSnapshot {
             dialogue: Arc::clone(&loaded.dialogue),
             history: Arc::clone(&loaded.history),
             summaries: Arc::clone(&loaded.summaries),
@@ -351,53 +358,55 @@ impl Session {
 
     // --- closing ---
 
-    fn close(&mut self, reason: &'static str, ask: Ask<()>, ctx: &mut Context<Self>) {
-        if let Phase::Ready(loaded) = &self.phase
+    fn on_close(&mut self, reason: &'static str, ask: ReplyHandle<()>, ctx: &mut Context<Self>) {
+        if let SessionPhase::Ready(loaded) = &self.phase
             && loaded.closed
         {
-            return ask.answer(Err(SessionError::Closed));
+            return ask.answer(Err(DialogueError::Closed));
         }
-        self.end(reason, Some(ask), ctx);
+        self.begin_closing(reason, Some(ask), ctx);
     }
 
     /// Ends the dialogue: lines that wait are let go, the running reply is cut and still committed.
-    fn end(&mut self, reason: &'static str, ask: Option<Ask<()>>, ctx: &mut Context<Self>) {
-        let closing = self.closing.get_or_insert(Closing {
+    fn begin_closing(&mut self, reason: &'static str, ask: Option<ReplyHandle<()>>, ctx: &mut Context<Self>) {
+        let closing = self.closing.get_or_insert(SessionClosing {
             reason,
             asks: Vec::new(),
             begun: false,
         });
         closing.asks.extend(ask);
-        self.cut(None, None);
-        self.advance(ctx);
+        self.cut_running_turn(None, None);
+        self.start_next_if_idle(ctx);
     }
 
     /// Nothing runs and the dialogue is to end.
     fn finish_closing(&mut self, ctx: &mut Context<Self>) {
-        let Phase::Ready(loaded) = &self.phase else { return };
+        let SessionPhase::Ready(loaded) = &self.phase else {
+            return;
+        };
         let Some(closing) = self.closing.as_mut().filter(|closing| !closing.begun) else {
             return;
         };
         closing.begun = true;
-        let write = load::close(Arc::clone(&self.node), self.key.clone(), loaded.epoch);
+        let write = load::close_dialogue(Arc::clone(&self.node), self.key.clone(), loaded.epoch);
         ctx.spawn(write.into_actor(self).map(|written, session, ctx| {
             let Some(mut closing) = session.closing.take() else {
                 return;
             };
             match written {
-                Ok(OwnerWrite::Fenced) => {
+                Ok(OwnerWriteOutcome::Fenced) => {
                     // It ends as what it is by now; whoever asked is sent on if it is another node's.
                     closing.begun = false;
                     session.closing = Some(closing);
-                    session.load(ctx);
+                    session.start_loading(ctx);
                 }
-                Ok(OwnerWrite::Done | OwnerWrite::NotOpen) => {
+                Ok(OwnerWriteOutcome::Done | OwnerWriteOutcome::NotOpen) => {
                     let reason = closing.reason;
-                    session.log.publish(EventBody::SessionClosed { reason }, None);
+                    session.log.publish_event(EventBody::SessionClosed { reason }, None);
                     for ask in closing.asks {
                         ask.answer(Ok(()));
                     }
-                    session.leave(ctx);
+                    session.release_and_stop(ctx);
                 }
                 Err(error) => {
                     for ask in closing.asks {
@@ -410,7 +419,7 @@ impl Session {
 }
 
 /// What listeners hear of a turn that died with its actor.
-pub(super) fn lost_turn() -> EventError {
+pub(super) fn lost_turn_error() -> EventError {
     event_error(&TurnError::Store(StoreError::Rejected(String::new())))
 }
 
@@ -418,8 +427,8 @@ impl Actor for Session {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.load(ctx);
-        self.tick(ctx);
+        self.start_loading(ctx);
+        self.on_tick(ctx);
     }
 }
 
@@ -427,52 +436,52 @@ impl Drop for Session {
     /// Also runs while a panic unwinds: whoever waits for the reply must not wait for ever.
     fn drop(&mut self) {
         if self.running.is_some() {
-            self.log.not_committed(&lost_turn());
+            self.log.publish_not_committed(&lost_turn_error());
         }
         // Lines that were not accepted yet are asked again of the next actor.
-        for waiting in self.queue.drain(..).filter(Waiting::is_accepted) {
+        for waiting in self.queue.drain(..).filter(WaitingLine::is_accepted) {
             let body = EventBody::Error {
                 turn: None,
-                error: lost_turn(),
+                error: lost_turn_error(),
             };
-            self.log.publish(body, waiting.re());
+            self.log.publish_event(body, waiting.re());
         }
     }
 }
 
-impl Handler<Request> for Session {
+impl Handler<SessionRequest> for Session {
     type Result = ();
 
-    fn handle(&mut self, request: Request, ctx: &mut Self::Context) {
-        self.dispatch(request, ctx);
+    fn handle(&mut self, request: SessionRequest, ctx: &mut Self::Context) {
+        self.dispatch_request(request, ctx);
     }
 }
 
-impl Handler<BeginMove> for Session {
+impl Handler<BeginRewind> for Session {
     type Result = ();
 
-    fn handle(&mut self, BeginMove: BeginMove, ctx: &mut Self::Context) {
-        self.begin_move(ctx);
+    fn handle(&mut self, BeginRewind: BeginRewind, ctx: &mut Self::Context) {
+        self.begin_rewind(ctx);
     }
 }
 
-impl Handler<WasClosed> for Session {
+impl Handler<ClosedInLedger> for Session {
     type Result = ();
 
-    fn handle(&mut self, WasClosed(reason): WasClosed, ctx: &mut Self::Context) {
-        self.end(reason, None, ctx);
+    fn handle(&mut self, ClosedInLedger(reason): ClosedInLedger, ctx: &mut Self::Context) {
+        self.begin_closing(reason, None, ctx);
     }
 }
 
-impl Handler<Disowned> for Session {
+impl Handler<OwnershipLost> for Session {
     type Result = ();
 
-    fn handle(&mut self, Disowned: Disowned, ctx: &mut Self::Context) {
+    fn handle(&mut self, OwnershipLost: OwnershipLost, ctx: &mut Self::Context) {
         // What runs is fenced; its commit finds that out, and so who owns the dialogue now.
-        self.cut(None, None);
-        if let Phase::Ready(loaded) = &self.phase {
+        self.cut_running_turn(None, None);
+        if let SessionPhase::Ready(loaded) = &self.phase {
             let epoch = loaded.epoch;
-            self.lost(epoch, ctx);
+            self.on_ownership_lost(epoch, ctx);
         }
     }
 }
@@ -481,7 +490,7 @@ impl Handler<WorldRestored> for Session {
     type Result = ();
 
     fn handle(&mut self, told: WorldRestored, ctx: &mut Self::Context) {
-        self.restored(told, ctx);
+        self.on_world_restored(told, ctx);
     }
 }
 
@@ -489,46 +498,46 @@ impl Handler<JobEnded> for Session {
     type Result = ();
 
     fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
-        if self.moving.is_busy() || matches!(self.phase, Phase::Loading) {
+        if self.rewinds.is_busy() || matches!(self.phase, SessionPhase::Loading) {
             // Whether its turn stands is known when the head is.
-            self.moving.jobs.push(ended);
+            self.rewinds.deferred_jobs.push(ended);
         } else {
-            self.job_ended(ended, ctx);
+            self.on_job_ended(ended, ctx);
         }
     }
 }
 
-impl Handler<Drain> for Session {
+impl Handler<DrainDialogue> for Session {
     type Result = ();
 
-    fn handle(&mut self, Drain { reply }: Drain, ctx: &mut Self::Context) {
+    fn handle(&mut self, DrainDialogue { reply }: DrainDialogue, ctx: &mut Self::Context) {
         self.drain_saw_turn = self.running.is_some();
         self.drained = Some(reply);
-        self.advance(ctx);
+        self.start_next_if_idle(ctx);
     }
 }
 
-impl Handler<CutNow> for Session {
+impl Handler<CutRunningTurn> for Session {
     type Result = ();
 
-    fn handle(&mut self, CutNow: CutNow, _: &mut Self::Context) {
-        self.cut(None, None);
+    fn handle(&mut self, CutRunningTurn: CutRunningTurn, _: &mut Self::Context) {
+        self.cut_running_turn(None, None);
     }
 }
 
-impl Handler<Stop> for Session {
+impl Handler<StopDialogue> for Session {
     type Result = ();
 
-    fn handle(&mut self, Stop: Stop, ctx: &mut Self::Context) {
-        self.leave(ctx);
+    fn handle(&mut self, StopDialogue: StopDialogue, ctx: &mut Self::Context) {
+        self.release_and_stop(ctx);
     }
 }
 
 #[cfg(test)]
-impl Handler<Panic> for Session {
+impl Handler<PanicForTest> for Session {
     type Result = ();
 
-    fn handle(&mut self, Panic: Panic, _: &mut Self::Context) {
+    fn handle(&mut self, PanicForTest: PanicForTest, _: &mut Self::Context) {
         panic!("a test asked for it");
     }
 }

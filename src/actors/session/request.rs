@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, Listener, SessionError, TakeBack, TakeUp,
-        handle::{Ask, Attached, SessionView},
+        AcceptedLine, DialogueError, InterruptCommand, InterruptOutcome, Listener, PlayerLine, ResumeCommand,
+        messages::{AttachedListener, ReplyHandle, SessionSnapshot},
     },
     dialogue::{jobs::JobReport, turn::TurnInput},
     ids::TurnId,
@@ -19,19 +19,19 @@ use crate::{
 /// What a session can be asked.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) enum Request {
+pub(in crate::actors) enum SessionRequest {
     Say {
-        line: Line,
+        line: PlayerLine,
         accepted_at: Instant,
-        ask: Ask<Accepted>,
+        ask: ReplyHandle<AcceptedLine>,
     },
     Interrupt {
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
+        wish: InterruptCommand,
+        ask: ReplyHandle<InterruptOutcome>,
     },
     Rewind {
-        wish: TakeBack,
-        ask: Ask<Interrupted>,
+        wish: InterruptCommand,
+        ask: ReplyHandle<InterruptOutcome>,
     },
     /// Takes the last turn back and says its line anew.
     Regenerate {
@@ -39,52 +39,52 @@ pub(in crate::actors) enum Request {
         if_head: Option<u32>,
         re: Option<Arc<str>>,
         who: Principal,
-        ask: Ask<Accepted>,
+        ask: ReplyHandle<AcceptedLine>,
     },
     /// The client has played a reply to its end.
     Played {
         turn: u32,
-        ask: Ask<()>,
+        ask: ReplyHandle<()>,
     },
     /// Takes a reply that was cut a moment ago up again.
     Resume {
-        wish: TakeUp,
-        ask: Ask<Interrupted>,
+        wish: ResumeCommand,
+        ask: ReplyHandle<InterruptOutcome>,
     },
     Attach {
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
-        ask: Ask<Attached>,
+        ask: ReplyHandle<AttachedListener>,
     },
-    View {
-        ask: Ask<SessionView>,
+    Snapshot {
+        ask: ReplyHandle<SessionSnapshot>,
     },
     /// What a turn with this line would start from.
     Prepare {
         text: String,
-        ask: Ask<TurnInput>,
+        ask: ReplyHandle<TurnInput>,
     },
     Close {
         reason: &'static str,
-        ask: Ask<()>,
+        ask: ReplyHandle<()>,
     },
 }
 
-impl Request {
+impl SessionRequest {
     /// Whether it takes the dialogue back; then it does not wait for another that does.
-    pub fn takes_back(&self) -> bool {
+    pub fn is_rewind_request(&self) -> bool {
         matches!(
             self,
             Self::Interrupt { .. } | Self::Rewind { .. } | Self::Regenerate { .. } | Self::Resume { .. }
         )
     }
 
-    pub fn refuse(self, error: SessionError) {
+    pub fn reject_with(self, error: DialogueError) {
         match self {
             Self::Say { ask, .. } | Self::Regenerate { ask, .. } => ask.answer(Err(error)),
             Self::Interrupt { ask, .. } | Self::Rewind { ask, .. } | Self::Resume { ask, .. } => ask.answer(Err(error)),
             Self::Attach { ask, .. } => ask.answer(Err(error)),
-            Self::View { ask } => ask.answer(Err(error)),
+            Self::Snapshot { ask } => ask.answer(Err(error)),
             Self::Prepare { ask, .. } => ask.answer(Err(error)),
             Self::Close { ask, .. } | Self::Played { ask, .. } => ask.answer(Err(error)),
         }
@@ -104,24 +104,24 @@ pub(in crate::actors) struct JobEnded {
 /// Takes no more lines, lets those that wait go, and answers once no turn runs: whether one did.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct Drain {
+pub(in crate::actors) struct DrainDialogue {
     pub reply: oneshot::Sender<bool>,
 }
 
 /// Cuts the running turn.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct CutNow;
+pub(in crate::actors) struct CutRunningTurn;
 
 /// The dialogue was closed in the ledger, by what happened elsewhere.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct WasClosed(pub &'static str);
+pub(in crate::actors) struct ClosedInLedger(pub &'static str);
 
 /// The dialogue is no longer this node's.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct Disowned;
+pub(in crate::actors) struct OwnershipLost;
 
 /// A save of the world was loaded, and this is what became of this dialogue.
 #[derive(Message)]
@@ -131,15 +131,15 @@ pub(in crate::actors) struct WorldRestored(pub Arc<RestoredDialogue>);
 /// What was asked to be taken back so far is begun.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct BeginMove;
+pub(super) struct BeginRewind;
 
 /// Stops at once.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct Stop;
+pub(in crate::actors) struct StopDialogue;
 
 /// Makes the actor panic, to see what becomes of it.
 #[cfg(test)]
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct Panic;
+pub(in crate::actors) struct PanicForTest;

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
-use super::world::{PATIENCE, World, dialogue_settings, outcome, settings, until};
+use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until};
 use crate::{
     dialogue::settings::DialogueSettings,
     memory::turn::Usage,
@@ -13,80 +13,80 @@ use crate::{
 };
 
 #[actix::test]
-async fn the_next_turn_waits_for_what_the_last_one_taught() {
-    let world = World::new().await;
+async fn next_turn_waits_for_memory_of_the_last_turn() {
+    let world = TestWorld::new().await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
-    let id = world.session().await;
-    let ear = world.listen(id).await;
-    world.turn(id, "1").await;
-    let second = world.say(id, "2").await;
-    until("the first job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    let id = world.new_session().await;
+    let ear = world.attach_recorder(id).await;
+    world.say_and_wait(id, "1").await;
+    let second = world.say_line(id, "2").await;
+    wait_until("the first job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
     assert_eq!(world.fake.spoken.lock().len(), 1, "the second turn waits");
     world.fake.job_go.add_permits(1);
-    assert_eq!(outcome(second).await.unwrap().number, 2);
-    let story = ear.story();
+    assert_eq!(wait_for_turn(second).await.unwrap().number, 2);
+    let story = ear.event_labels();
     let at = |what: &str| story.iter().position(|event| event == what).unwrap();
     assert!(at("memory 1") < at("started 2"), "{story:?}");
     let waits = world.fake.memory_waits.lock().clone();
     assert!(waits[0] == 0.0 && waits[1] > 0.0 && waits[1] < 5_000.0, "{waits:?}");
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn what_a_turn_unlocked_is_told_once_it_is_read_and_nobody_waits_for_it() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let ear = world.listen(id).await;
+async fn unlocked_scenario_is_published_after_reading_without_delaying_the_turn() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let ear = world.attach_recorder(id).await;
     // Each of them is committed, and followed, while nothing has been read yet.
-    world.turn(id, "unlock").await;
-    world.turn(id, "unlock").await;
-    world.turn(id, "3").await;
-    assert!(!ear.story().iter().any(|event| event.starts_with("unlocked")));
-    world.back(id, 1).await.unwrap();
+    world.say_and_wait(id, "unlock").await;
+    world.say_and_wait(id, "unlock").await;
+    world.say_and_wait(id, "3").await;
+    assert!(!ear.event_labels().iter().any(|event| event.starts_with("unlocked")));
+    world.rewind_to(id, 1).await.unwrap();
     world.fake.go.add_permits(2);
-    ear.hears("unlocked 1 well").await;
-    until("both were read", || world.fake.go.available_permits() == 0).await;
-    world.turn(id, "2").await;
+    ear.wait_for_event("unlocked 1 well").await;
+    wait_until("both were read", || world.fake.go.available_permits() == 0).await;
+    world.say_and_wait(id, "2").await;
     assert!(
-        !ear.story().contains(&"unlocked 2 well".to_owned()),
+        !ear.event_labels().contains(&"unlocked 2 well".to_owned()),
         "it was taken back"
     );
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn the_wait_for_memory_is_bounded() {
-    let mut short = dialogue_settings();
+async fn memory_wait_is_bounded() {
+    let mut short = test_dialogue_settings();
     short.turn.wait_for_memory_ms = 30;
-    let world = World::with(settings(), short).await;
+    let world = TestWorld::with_settings(test_actor_settings(), short).await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
-    let id = world.session().await;
-    world.turn(id, "1").await;
-    world.turn(id, "2").await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "1").await;
+    world.say_and_wait(id, "2").await;
     let waits = world.fake.memory_waits.lock().clone();
     assert!(waits[1] >= 29.0, "{waits:?}");
     assert!(world.fake.jobs.lock().is_empty());
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn extraction_follows_the_turns_of_a_dialogue_and_waits_for_no_other_dialogue_of_the_npc() {
-    let world = World::with(settings(), no_wait()).await;
+async fn extraction_keeps_turn_order_and_ignores_other_dialogues_of_the_npc() {
+    let world = TestWorld::with_settings(test_actor_settings(), no_wait()).await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
-    let (a, b) = (world.session().await, world.session().await);
+    let (a, b) = (world.new_session().await, world.new_session().await);
     for line in ["1", "2", "3"] {
-        world.turn(a, line).await;
-        world.turn(b, line).await;
+        world.say_and_wait(a, line).await;
+        world.say_and_wait(b, line).await;
     }
-    until("both dialogues' first jobs run", || {
+    wait_until("both dialogues' first jobs run", || {
         world.fake.running_jobs.load(Relaxed) == 2
     })
     .await;
     world.fake.job_go.add_permits(6);
-    until("all ran", || world.fake.jobs.lock().len() == 6).await;
+    wait_until("all ran", || world.fake.jobs.lock().len() == 6).await;
     let jobs = world.fake.jobs.lock().clone();
     for dialogue in [a, b] {
         let ids: Vec<_> = jobs
@@ -101,18 +101,18 @@ async fn extraction_follows_the_turns_of_a_dialogue_and_waits_for_no_other_dialo
         2,
         "one at a time in a dialogue"
     );
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_failed_job_is_tried_again_before_later_ones_and_dies_at_last() {
-    let world = World::with(settings(), no_wait()).await;
+async fn failed_job_is_retried_before_later_jobs_and_finally_dies() {
+    let world = TestWorld::with_settings(test_actor_settings(), no_wait()).await;
     *world.fake.with_jobs.lock() = true;
-    let id = world.session().await;
+    let id = world.new_session().await;
     world.fake.failures.lock().insert(id, 2);
-    let first = world.turn(id, "1").await;
-    let second = world.turn(id, "2").await;
-    until("both ran", || world.fake.jobs.lock().len() == 2).await;
+    let first = world.say_and_wait(id, "1").await;
+    let second = world.say_and_wait(id, "2").await;
+    wait_until("both ran", || world.fake.jobs.lock().len() == 2).await;
     let order: Vec<_> = world
         .fake
         .jobs
@@ -122,9 +122,9 @@ async fn a_failed_job_is_tried_again_before_later_ones_and_dies_at_last() {
         .collect();
     assert_eq!(order, [(first.id, 2), (second.id, 0)]);
 
-    let hopeless = world.session().await;
+    let hopeless = world.new_session().await;
     world.fake.failures.lock().insert(hopeless, u32::MAX);
-    world.turn(hopeless, "1").await;
+    world.say_and_wait(hopeless, "1").await;
     let page = PageRequest { limit: 10, after: None };
     let mut dead = 0;
     for _ in 0..1_000 {
@@ -132,7 +132,7 @@ async fn a_failed_job_is_tried_again_before_later_ones_and_dies_at_last() {
             .ports
             .ledger
             .jobs
-            .list(&world.scope, Some(JobStatus::Dead), &page)
+            .list_jobs(&world.scope, Some(JobStatus::Dead), &page)
             .await
             .unwrap();
         dead = jobs.items.len();
@@ -143,90 +143,96 @@ async fn a_failed_job_is_tried_again_before_later_ones_and_dies_at_last() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(dead, 1);
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn jobs_of_a_killed_process_run_after_the_next_start() {
-    let world = World::with(settings(), no_wait()).await;
+async fn jobs_of_a_killed_process_run_after_restart() {
+    let world = TestWorld::with_settings(test_actor_settings(), no_wait()).await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
-    let id = world.session().await;
-    let turns = [world.turn(id, "1").await, world.turn(id, "2").await];
-    until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    let id = world.new_session().await;
+    let turns = [world.say_and_wait(id, "1").await, world.say_and_wait(id, "2").await];
+    wait_until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
     let killed = world;
-    let world = killed.restarted();
-    until("they run", || world.fake.jobs.lock().len() == 2).await;
+    let world = killed.restart_process();
+    wait_until("they run", || world.fake.jobs.lock().len() == 2).await;
     let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
     assert_eq!(ran, turns.map(|turn| turn.id));
     assert!(killed.fake.jobs.lock().is_empty());
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_job_that_waited_too_long_is_left_to_whoever_has_it_by_then() {
+async fn job_that_waited_too_long_is_left_to_its_new_owner() {
     let mut dialogue = no_wait();
     dialogue.jobs.concurrency = 1;
-    let world = World::with(settings(), dialogue).await;
+    let world = TestWorld::with_settings(test_actor_settings(), dialogue).await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
     // Not fresh: each asks for its lease again before it runs.
     *world.fake.leased_for.lock() = Duration::from_mins(1);
-    let first = world.session().await;
-    world.turn(first, "1").await;
-    until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
-    let second = world.session().await;
-    world.turn(second, "1").await;
-    until("another waits", || world.sessions.meters().jobs_held.get() == 2).await;
-    let (jobs, rival) = (&world.ports.ledger.jobs, world.ports.ids.next());
+    let first = world.new_session().await;
+    world.say_and_wait(first, "1").await;
+    wait_until("a job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    let second = world.new_session().await;
+    world.say_and_wait(second, "1").await;
+    wait_until("another waits", || world.sessions.metrics().jobs_held.get() == 2).await;
+    let (jobs, rival) = (&world.ports.ledger.jobs, world.ports.ids.next_id());
     let later = world.ports.clock.now() + Duration::from_hours(1);
     let until_then = later + Duration::from_hours(1);
-    let taken = jobs.lease(&world.scope, rival, later, until_then, 9).await.unwrap();
+    let taken = jobs
+        .lease_due_jobs(&world.scope, rival, later, until_then, 9)
+        .await
+        .unwrap();
     assert_eq!(taken.len(), 2);
     *world.fake.hold_jobs.lock() = false;
     world.fake.job_go.add_permits(1);
     let ran = || world.fake.jobs.lock().iter().map(|(of, _)| *of).collect::<Vec<_>>();
-    until("the first has run", || ran() == [first]).await;
+    wait_until("the first has run", || ran() == [first]).await;
     // Looked at every 50 ms.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(ran(), [first], "the model is paid once");
-    jobs.release_all(rival).await.unwrap();
-    until("it runs once it is anybody's", || ran() == [first, second]).await;
-    world.end().await;
+    jobs.release_all_leases(rival).await.unwrap();
+    wait_until("it runs once it is anybody's", || ran() == [first, second]).await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn what_follows_a_job_of_another_node_waits_until_that_is_done() {
-    let world = World::with(settings(), no_wait()).await;
+async fn job_waits_for_its_predecessor_at_another_node() {
+    let world = TestWorld::with_settings(test_actor_settings(), no_wait()).await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
     *world.fake.leased_for.lock() = Duration::from_mins(1);
-    let id = world.session().await;
+    let id = world.new_session().await;
     for line in ["1", "2", "3"] {
-        world.turn(id, line).await;
+        world.say_and_wait(id, line).await;
     }
-    until("the first job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
-    until("two wait", || world.sessions.meters().jobs_held.get() == 3).await;
-    let (jobs, rival) = (&world.ports.ledger.jobs, world.ports.ids.next());
+    wait_until("the first job runs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    wait_until("two wait", || world.sessions.metrics().jobs_held.get() == 3).await;
+    let (jobs, rival) = (&world.ports.ledger.jobs, world.ports.ids.next_id());
     let later = world.ports.clock.now() + Duration::from_hours(1);
     let until_then = later + Duration::from_hours(1);
-    let taken = jobs.lease(&world.scope, rival, later, until_then, 2).await.unwrap();
+    let taken = jobs
+        .lease_due_jobs(&world.scope, rival, later, until_then, 2)
+        .await
+        .unwrap();
     *world.fake.hold_jobs.lock() = false;
     world.fake.job_go.add_permits(1);
     let ran = || world.fake.jobs.lock().iter().map(|(_, job)| job.id).collect::<Vec<_>>();
-    until("the first has run", || ran() == [taken[0].id]).await;
+    wait_until("the first has run", || ran() == [taken[0].id]).await;
     // Looked at every 50 ms.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(ran(), [taken[0].id], "the third waits for the second");
-    jobs.finish(&world.scope, taken[1].id, &[]).await.unwrap();
-    until("the third runs", || ran().len() == 2).await;
+    jobs.finish_job(&world.scope, taken[1].id, &[]).await.unwrap();
+    wait_until("the third runs", || ran().len() == 2).await;
     assert!(!ran().contains(&taken[1].id), "the model is paid once");
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn usage_is_written_every_now_and_then_and_at_the_end() {
-    let world = World::new().await;
+async fn usage_is_written_periodically_and_at_shutdown() {
+    let world = TestWorld::new().await;
     let day = world.ports.clock.now().date_naive();
     let spend = || {
         let usage = Usage {
@@ -243,16 +249,22 @@ async fn usage_is_written_every_now_and_then_and_at_the_end() {
         world.fake.usage.lock().push((world.scope.clone(), delta));
     };
     spend();
-    until("it is taken", || world.fake.usage.lock().is_empty()).await;
+    wait_until("it is taken", || world.fake.usage.lock().is_empty()).await;
     spend();
-    world.sessions.drain(PATIENCE).await;
-    let rows = world.ports.ledger.usage.between(&world.scope, day, day).await.unwrap();
+    world.sessions.drain_node(PATIENCE).await;
+    let rows = world
+        .ports
+        .ledger
+        .usage
+        .list_usage_between(&world.scope, day, day)
+        .await
+        .unwrap();
     assert_eq!((rows[0].calls, rows[0].prompt_tokens), (2, 20));
-    world.end().await;
+    world.shut_down().await;
 }
 
 fn no_wait() -> DialogueSettings {
-    let mut settings = dialogue_settings();
+    let mut settings = test_dialogue_settings();
     settings.turn.wait_for_memory_ms = 0;
     settings
 }

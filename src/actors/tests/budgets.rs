@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::world::{World, until};
+use super::world::{TestWorld, wait_until};
 use crate::{
     memory::turn::Usage,
     ports::{
@@ -16,23 +16,34 @@ use crate::{
     },
 };
 
-impl World {
+impl TestWorld {
     /// Another process gave the tenant this budget.
-    async fn give(&self, budget: TenantBudget) {
+    async fn set_budget(&self, budget: TenantBudget) {
         let (ports, tenant) = (&self.ports, self.scope.tenant());
         let change = TenantChange {
             budget: Some(budget),
             ..TenantChange::default()
         };
-        let edit = Edit::by(&self.who(), &ports.ids, ports.clock.now(), "tenant.edit", tenant);
-        ports.ledger.tenants.change(tenant, &change, None, &edit).await.unwrap();
-        ports.budgets.refresh(&ports.ledger).await.unwrap();
+        let edit = Edit::made_by(
+            &self.test_principal(),
+            &ports.ids,
+            ports.clock.now(),
+            "tenant.edit",
+            tenant,
+        );
+        ports
+            .ledger
+            .tenants
+            .change_tenant(tenant, &change, None, &edit)
+            .await
+            .unwrap();
+        ports.budgets.refresh_from_ledger(&ports.ledger).await.unwrap();
     }
 }
 
 #[actix::test]
-async fn jobs_wait_while_the_tenant_may_call_no_model() {
-    let world = World::new().await;
+async fn jobs_wait_while_the_tenant_budget_is_exhausted() {
+    let world = TestWorld::new().await;
     *world.fake.with_jobs.lock() = true;
     let (ports, tenant) = (&world.ports, world.scope.tenant());
     let elsewhere = UsageDelta {
@@ -45,42 +56,45 @@ async fn jobs_wait_while_the_tenant_may_call_no_model() {
             ..Usage::default()
         },
     };
-    ports.ledger.usage.add(&world.scope, &[elsewhere]).await.unwrap();
+    ports.ledger.usage.add_usage(&world.scope, &[elsewhere]).await.unwrap();
     world
-        .give(TenantBudget {
+        .set_budget(TenantBudget {
             tokens_per_day: Some(100),
             ..TenantBudget::default()
         })
         .await;
-    assert!(!ports.budgets.may_do_jobs(tenant), "what others used counts");
-    let id = world.session().await;
-    world.turn(id, "1").await;
+    assert!(!ports.budgets.can_run_jobs(tenant), "what others used counts");
+    let id = world.new_session().await;
+    world.say_and_wait(id, "1").await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(world.fake.jobs.lock().is_empty(), "no job is begun");
     let page = PageRequest { limit: 10, after: None };
     let jobs = &ports.ledger.jobs;
-    let dead = jobs.list(&world.scope, Some(JobStatus::Dead), &page).await.unwrap();
+    let dead = jobs
+        .list_jobs(&world.scope, Some(JobStatus::Dead), &page)
+        .await
+        .unwrap();
     assert!(dead.items.is_empty());
-    world.give(TenantBudget::default()).await;
-    until("the job ran", || !world.fake.jobs.lock().is_empty()).await;
-    world.end().await;
+    world.set_budget(TenantBudget::default()).await;
+    wait_until("the job ran", || !world.fake.jobs.lock().is_empty()).await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_conversation_that_paces_itself_goes_on_once_its_tenant_may() {
-    let world = World::new().await;
+async fn self_paced_conversation_resumes_when_the_tenant_budget_allows() {
+    let world = TestWorld::new().await;
     *world.fake.fail_turns.lock() = true;
     *world.fake.over_budget.lock() = Some(OverBudget {
         whose: "tenant",
         of: Budgeted::TokensPerDay,
         retry_after: Duration::from_millis(5),
     });
-    let id = world.talk("x", 2, true).await;
-    let ear = world.watch(id, Some(1)).await;
+    let id = world.new_conversation("x", 2, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
     // More tries than a model has that fails.
-    until("it tried often", || world.fake.spoken.lock().len() > 8).await;
-    assert!(!ear.story().iter().any(|event| event.starts_with("paused")));
+    wait_until("it tried often", || world.fake.spoken.lock().len() > 8).await;
+    assert!(!ear.event_labels().iter().any(|event| event.starts_with("paused")));
     *world.fake.fail_turns.lock() = false;
-    ear.hears("ended 2 max_turns").await;
-    world.end().await;
+    ear.wait_for_event("ended 2 max_turns").await;
+    world.shut_down().await;
 }

@@ -16,12 +16,12 @@ use crate::{
     dialogue::{
         events::{MemoryChange, MemoryOp, ReplyDone},
         jobs::{JobError, JobReport},
-        npc_conversation::{Member, next_speaker},
+        npc_conversation::{SceneMember, next_speaker},
         prompt::Preview,
-        rewind::{Move, Moved, RewindError, RewindRequest, Target},
+        rewind::{AppliedRewind, RewindError, RewindRequest, RewindResponse, RewindTarget},
         saves::RestoreRequest,
-        scenarios::{NewlyUnlocked, Unlocking},
-        turn::{CommittedTurn, Cut, CutBy, TurnError, TurnFeed, TurnInput, Unfinished},
+        scenarios::{ScenarioUnlock, UnlockTrigger},
+        turn::{CommittedTurn, Cut, CutRequester, PartialReply, TurnError, TurnFeed, TurnInput},
     },
     ids::{DialogueId, NpcId, TurnId},
     memory::{
@@ -36,8 +36,8 @@ use crate::{
             audit::Edit,
             dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
             jobs::{Job, JobKind, NewJob},
-            rewinds::{LiveCut, Replacement, Rewind, RewindOutcome, Rewound},
-            saves::{Restore, RestoreOutcome},
+            rewinds::{LiveCut, Replacement, RewindCommit, RewindOutcome, RewindRecord},
+            saves::{RestoreCommit, RestoreOutcome},
             usage::{OverBudget, UsageDelta},
         },
         llm::LlmError,
@@ -47,7 +47,7 @@ use crate::{
 
 /// Turns and jobs as the tests want them. A turn whose line begins with `hold` waits for `go` (or a
 /// cut) after its first delta, `hold on` for both; `panic` panics there; `fail` fails as a model would.
-pub struct Fake {
+pub struct FakeUseCases {
     pub ports: Ports,
     pub go: Semaphore,
     /// Jobs wait for a permit of this when `hold_jobs` is set.
@@ -85,7 +85,7 @@ pub struct Fake {
     pub speakers_asked: AtomicUsize,
 }
 
-fn a_trace(at: DateTime<Utc>) -> TurnTrace {
+fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
     TurnTrace {
         at,
         intent: Intent::Chat,
@@ -96,7 +96,7 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
         progress: None,
         told_in: vec![],
         confided: None,
-        locks: crate::memory::locks::Locks::default(),
+        locks: crate::memory::locks::DisclosureLocks::default(),
         told_locks: None,
         locked: Vec::new(),
         sections: Vec::new(),
@@ -109,23 +109,23 @@ fn a_trace(at: DateTime<Utc>) -> TurnTrace {
     }
 }
 
-impl Fake {
+impl FakeUseCases {
     /// The last turn as it was before somebody said how much of it was heard.
-    async fn whole(&self, request: &RewindRequest) -> Result<Option<TurnId>, RewindError> {
+    async fn uncut_turn(&self, request: &RewindRequest) -> Result<Option<TurnId>, RewindError> {
         let head = request.head.ok_or(RewindError::NothingToResume)?;
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
-        let sealed = ledger.rewinds.sealed(&request.scope, head, now).await?;
+        let sealed = ledger.rewinds.load_sealed_reply(&request.scope, head, now).await?;
         Ok(sealed.and_then(|sealed| sealed.whole))
     }
 
     /// The last line, if it was cut while it was being said.
-    async fn unfinished(&self, request: &RewindRequest) -> Result<Unfinished, RewindError> {
+    async fn sealed_reply(&self, request: &RewindRequest) -> Result<PartialReply, RewindError> {
         let head = request.head.ok_or(RewindError::NothingToResume)?;
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
-        let sealed = ledger.rewinds.sealed(&request.scope, head, now).await?;
+        let sealed = ledger.rewinds.load_sealed_reply(&request.scope, head, now).await?;
         let sealed = sealed.ok_or(RewindError::NothingToResume)?;
-        let of = ledger.dialogues.turn(&request.scope, head).await?;
-        Ok(Unfinished {
+        let of = ledger.dialogues.load_turn(&request.scope, head).await?;
+        Ok(PartialReply {
             of: of.ok_or(RewindError::NothingToResume)?.turn,
             key: sealed.key,
             text: sealed.text,
@@ -137,19 +137,21 @@ impl Fake {
     }
 
     /// The turn `number`, of which as much was heard, if that was not all of it.
-    async fn replacement(
+    async fn cut_replacement(
         &self,
         request: &RewindRequest,
         number: u32,
         heard: usize,
     ) -> Result<Option<Replacement>, RewindError> {
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
-        let turns = ledger.dialogues.turns(&request.scope, request.dialogue, number, number);
+        let turns = ledger
+            .dialogues
+            .load_turns(&request.scope, request.dialogue, number, number);
         let Some(of) = turns.await?.pop().filter(|of| of.reply_text.len() > heard) else {
             return Ok(None);
         };
         let turn = Turn {
-            id: self.ports.ids.next(),
+            id: self.ports.ids.next_id(),
             status: TurnStatus::Interrupted,
             reply_text: of.reply_text[..heard].to_owned(),
             ..of.clone()
@@ -158,7 +160,7 @@ impl Fake {
         Ok(Some(Replacement {
             of: of.id,
             jobs: vec![NewJob {
-                id: self.ports.ids.next(),
+                id: self.ports.ids.next_id(),
                 kind: JobKind::ExtractFacts,
                 dialogue: turn.dialogue,
                 turn: turn.id,
@@ -168,16 +170,16 @@ impl Fake {
                 leased_until: now,
                 held_until: None,
             }],
-            uncut: Some((of.reply_text, now + seal)),
+            sealed_reply: Some((of.reply_text, now + seal)),
             turn,
         }))
     }
 
     fn cuts_of(&self, input: &TurnInput, turn: &Turn, cut: Option<Cut>) -> Vec<LiveCut> {
         let (ids, at) = (&self.ports.ids, turn.committed_at);
-        let cut_by = |by: CutBy| LiveCut {
-            rewound: Rewound::live_cut(ids.next(), input.world.id.clone(), input.epoch, turn),
-            edit: Edit::by(&by.who, ids, at, by.action, turn.dialogue),
+        let cut_by = |by: CutRequester| LiveCut {
+            rewound: RewindRecord::for_live_cut(ids.next_id(), input.world.id.clone(), input.epoch, turn),
+            edit: Edit::made_by(&by.who, ids, at, by.action, turn.dialogue),
             key: by.key,
         };
         cut.unwrap_or_default().by.into_iter().map(cut_by).collect()
@@ -191,7 +193,7 @@ impl Fake {
         // One that was cut is what was heard.
         let is_held = input.dialogue.options.playback == Playback::Ack && status != TurnStatus::Interrupted;
         vec![NewJob {
-            id: self.ports.ids.next(),
+            id: self.ports.ids.next_id(),
             kind: JobKind::ExtractFacts,
             dialogue: input.dialogue.id,
             turn: input.id,
@@ -203,7 +205,7 @@ impl Fake {
         }]
     }
 
-    async fn commit(
+    async fn commit_turn(
         &self,
         input: TurnInput,
         feed: &dyn TurnFeed,
@@ -213,18 +215,8 @@ impl Fake {
             Some(_) => TurnStatus::Interrupted,
             None => TurnStatus::Completed,
         };
-        let said = match input.player {
-            Some(_) => format!("You said {}", input.line),
-            None => format!("{} says {}", input.npc.name, input.number),
-        };
-        let mut reply_text = match &input.goes_on {
-            Some(unfinished) => format!("{} And on.", unfinished.text),
-            None => said,
-        };
-        if let Some(heard) = cut.as_ref().and_then(|cut| cut.heard_chars) {
-            reply_text = reply_text.chars().take(heard).collect();
-        }
-        let done = feed.done(ReplyDone {
+        let reply_text = fake_reply(&input, cut.as_ref());
+        let done = feed.send_done(ReplyDone {
             turn: input.number,
             npc_id: input.npc.id.clone(),
             text: reply_text.clone(),
@@ -271,15 +263,15 @@ impl Fake {
             replacing: input.replacing,
             turn: turn.clone(),
             key: input.key.clone(),
-            key_of: input.goes_on.as_ref().map(|unfinished| unfinished.of.id),
-            uncut: cut.as_ref().map(|_| {
+            key_of: input.continuation.as_ref().map(|unfinished| unfinished.of.id),
+            sealed_reply: cut.as_ref().map(|_| {
                 let seal = self.ports.settings.turn.seal_s;
                 let until = now + Duration::from_secs(seal.into());
                 (format!("{} and more.", turn.reply_text), until)
             }),
             cuts: self.cuts_of(&input, &turn, cut),
             checkpoint: checkpoint.clone(),
-            trace: a_trace(now),
+            trace: empty_trace(now),
             state: Vec::new(),
             jobs: jobs.clone(),
             next_seq: committed + 1,
@@ -288,13 +280,16 @@ impl Fake {
             CommitOutcome::Committed => Ok(CommittedTurn {
                 turn,
                 checkpoint,
-                unlocking: input.player.filter(|_| input.line == "unlock").map(|player| Unlocking {
-                    scope: input.scope,
-                    world: input.world,
-                    npc: input.npc,
-                    player,
-                    at: now,
-                }),
+                unlocking: input
+                    .player
+                    .filter(|_| input.line == "unlock")
+                    .map(|player| UnlockTrigger {
+                        scope: input.scope,
+                        world: input.world,
+                        npc: input.npc,
+                        player,
+                        at: now,
+                    }),
                 state: Vec::new(),
                 jobs: jobs
                     .iter()
@@ -310,8 +305,21 @@ impl Fake {
     }
 }
 
+/// What the NPC says to a line, up to where it is cut.
+fn fake_reply(input: &TurnInput, cut: Option<&Cut>) -> String {
+    let reply_text = match (&input.continuation, &input.player) {
+        (Some(unfinished), _) => format!("{} And on.", unfinished.text),
+        (None, Some(_)) => format!("You said {}", input.line),
+        (None, None) => format!("{} says {}", input.npc.name, input.number),
+    };
+    match cut.and_then(|cut| cut.heard_chars) {
+        Some(heard) => reply_text.chars().take(heard).collect(),
+        None => reply_text,
+    }
+}
+
 #[async_trait]
-impl UseCases for Fake {
+impl UseCases for FakeUseCases {
     async fn run_turn(
         &self,
         input: TurnInput,
@@ -324,7 +332,7 @@ impl UseCases for Fake {
             .filter(|_| input.player.is_none())
             .unwrap_or_else(|| input.line.clone());
         if !line.starts_with("hold back") {
-            feed.delta(input.number, 0, &input.npc.id, "You ");
+            feed.send_delta(input.number, 0, &input.npc.id, "You ");
         }
         *self.cut.lock() = Some(cut.clone());
         self.spoken.lock().push(line.clone());
@@ -344,7 +352,7 @@ impl UseCases for Fake {
         }
         assert!(!line.starts_with("panic"), "a test asked for it");
         if line.starts_with("fail") || *self.fail_turns.lock() {
-            feed.done(ReplyDone {
+            feed.send_done(ReplyDone {
                 turn: input.number,
                 npc_id: input.npc.id.clone(),
                 text: String::new(),
@@ -358,7 +366,7 @@ impl UseCases for Fake {
                 None => TurnError::Model(LlmError::Timeout),
             });
         }
-        self.commit(input, feed, was_cut).await
+        self.commit_turn(input, feed, was_cut).await
     }
 
     async fn next_speaker(
@@ -366,7 +374,7 @@ impl UseCases for Fake {
         _: &TenantScope,
         _: &Dialogue,
         _: Language,
-        cast: &[Member],
+        cast: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId> {
         self.speakers_asked.fetch_add(1, Relaxed);
@@ -377,7 +385,7 @@ impl UseCases for Fake {
         let named = self.next_speakers.lock().pop();
         named.or_else(|| next_speaker(cast, history))
     }
-    async fn preview(&self, input: &TurnInput) -> Result<Preview, TurnError> {
+    async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError> {
         Ok(Preview {
             scenarios: vec![],
             messages: Vec::new(),
@@ -400,13 +408,13 @@ impl UseCases for Fake {
             *left -= 1;
             return Err(JobError::Unusable("nonsense".into()));
         }
-        let turn = self.ports.ledger.dialogues.turn(scope, job.turn).await?;
-        self.ports.ledger.jobs.finish(scope, job.id, &[]).await?;
+        let turn = self.ports.ledger.dialogues.load_turn(scope, job.turn).await?;
+        self.ports.ledger.jobs.finish_job(scope, job.id, &[]).await?;
         self.jobs.lock().push((job.dialogue, job.clone()));
         Ok(JobReport {
             turn: turn.map_or(0, |found| found.turn.number),
             memory: vec![MemoryChange {
-                id: self.ports.ids.next(),
+                id: self.ports.ids.next_id(),
                 content: "a fact".into(),
                 op: MemoryOp::Added,
             }],
@@ -414,30 +422,32 @@ impl UseCases for Fake {
         })
     }
 
-    async fn rewind(&self, request: RewindRequest) -> Result<Moved, RewindError> {
+    async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError> {
         self.rewinds.lock().push(request.clone());
         if *self.hold_rewinds.lock() {
             self.rewind_go.acquire().await.unwrap().forget();
         }
         let ledger = &self.ports.ledger;
         let at = async |number| -> Result<Option<TurnId>, RewindError> {
-            let turns = ledger.dialogues.turns(&request.scope, request.dialogue, number, number);
+            let turns = ledger
+                .dialogues
+                .load_turns(&request.scope, request.dialogue, number, number);
             Ok(turns.await?.first().map(|turn| turn.id))
         };
         let (mut unfinished, mut replacement) = (None, None);
         let to = match request.target {
-            Target::Turn { number, heard_chars } => {
+            RewindTarget::Turn { number, heard_chars } => {
                 if let Some(heard) = heard_chars {
-                    replacement = self.replacement(&request, number, heard).await?;
+                    replacement = self.cut_replacement(&request, number, heard).await?;
                 }
                 at(number - u32::from(replacement.is_some())).await?
             }
-            Target::Anew { number } => at(number).await?,
-            Target::Again { turn } => Some(turn),
-            Target::Uncut => {
-                let whole = self.whole(&request).await?;
+            RewindTarget::Regenerate { number } => at(number).await?,
+            RewindTarget::Reinstate { turn } => Some(turn),
+            RewindTarget::Resume => {
+                let whole = self.uncut_turn(&request).await?;
                 if whole.is_none() {
-                    unfinished = Some(self.unfinished(&request).await?);
+                    unfinished = Some(self.sealed_reply(&request).await?);
                 }
                 match whole {
                     Some(whole) => Some(whole),
@@ -445,70 +455,70 @@ impl UseCases for Fake {
                 }
             }
         };
-        let comes_again = matches!(request.target, Target::Anew { .. }) || unfinished.is_some();
+        let comes_again = matches!(request.target, RewindTarget::Regenerate { .. }) || unfinished.is_some();
         let now = self.ports.clock.now();
-        let rewind = Rewind {
-            id: self.ports.ids.next(),
+        let rewind = RewindCommit {
+            id: self.ports.ids.next_id(),
             dialogue: request.dialogue,
             world: request.world.clone(),
             epoch: request.epoch,
-            closed_too: matches!(request.target, Target::Again { .. }),
+            include_closed: matches!(request.target, RewindTarget::Reinstate { .. }),
             to,
             replacement,
             replacing: request.head.filter(|_| comes_again),
             paused: request.paused,
             key: request.key.clone(),
-            also: request
+            other_keys: request
                 .also
                 .iter()
-                .map(|key| (self.ports.ids.next(), key.clone()))
+                .map(|key| (self.ports.ids.next_id(), key.clone()))
                 .collect(),
-            unless_joined: request.head.filter(|_| request.target == Target::Uncut),
+            unless_joined: request.head.filter(|_| request.target == RewindTarget::Resume),
             seq: request.seq,
-            edit: Edit::by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
-            others: request
+            edit: Edit::made_by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
+            other_edits: request
                 .others
                 .iter()
-                .map(|(who, action)| Edit::by(who, &self.ports.ids, now, action, request.dialogue))
+                .map(|(who, action)| Edit::made_by(who, &self.ports.ids, now, action, request.dialogue))
                 .collect(),
         };
-        match ledger.rewinds.rewind(&request.scope, &rewind).await? {
-            RewindOutcome::Done(rewound) => Ok(Moved::Done(Box::new(Move {
+        match ledger.rewinds.commit_rewind(&request.scope, &rewind).await? {
+            RewindOutcome::Done(rewound) => Ok(RewindResponse::Done(Box::new(AppliedRewind {
                 rewound: *rewound,
                 replacement: rewind.replacement.map(|replacement| replacement.turn),
                 unfinished,
             }))),
-            RewindOutcome::Repeated(rewound) => Ok(Moved::Repeated(rewound)),
+            RewindOutcome::Repeated(rewound) => Ok(RewindResponse::Repeated(rewound)),
             RewindOutcome::Fenced => Err(RewindError::Fenced),
             RewindOutcome::Closed => Err(RewindError::Closed),
             RewindOutcome::NoSuchTurn | RewindOutcome::Joined => Err(RewindError::NothingToResume),
         }
     }
 
-    async fn restore(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
+    async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError> {
         let (ids, now) = (&self.ports.ids, self.ports.clock.now());
-        let restore = Restore {
-            edit: Edit::by(&request.who, ids, now, "save.restore", request.save),
+        let restore = RestoreCommit {
+            edit: Edit::made_by(&request.who, ids, now, "save.restore", request.save),
             world: request.world,
             save: request.save,
             key: request.key,
             seq_gap: request.seq_gap,
         };
-        self.ports.ledger.saves.restore(&request.scope, &restore).await
+        self.ports.ledger.saves.restore_save(&request.scope, &restore).await
     }
 
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
         Ok(0)
     }
 
-    async fn settle(&self, _: &TenantScope) -> Result<usize, JobError> {
+    async fn reconcile_dirty(&self, _: &TenantScope) -> Result<usize, JobError> {
         self.settled.fetch_add(1, Relaxed);
         Ok(0)
     }
 
-    async fn newly_unlocked(&self, unlocking: &Unlocking) -> Vec<NewlyUnlocked> {
+    async fn find_newly_unlocked(&self, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock> {
         self.go.acquire().await.unwrap().forget();
-        vec![NewlyUnlocked {
+        vec![ScenarioUnlock {
             scenario: "well".parse().unwrap(),
             title: "The well".to_owned(),
             npc: unlocking.npc.id.clone(),

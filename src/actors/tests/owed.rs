@@ -2,104 +2,111 @@
 
 use std::time::Duration;
 
-use super::world::{World, dialogue_settings, outcome, settings, until};
+use super::world::{TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until};
 use crate::{
-    actors::{Heard, Interrupted, OnBusy, SessionError, TakeBack},
+    actors::{DialogueError, HeardLength, InterruptCommand, InterruptOutcome, OnBusy},
     dialogue::turn::TurnError,
     ids::DialogueId,
     memory::turn::TurnStatus,
 };
 
 /// Every line waits a second for what the last one taught, which is never known.
-async fn waiting() -> World {
-    let mut dialogue = dialogue_settings();
+async fn world_with_memory_wait() -> TestWorld {
+    let mut dialogue = test_dialogue_settings();
     dialogue.turn.wait_for_memory_ms = 1_000;
-    let world = World::with(settings(), dialogue).await;
+    let world = TestWorld::with_settings(test_actor_settings(), dialogue).await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
     world
 }
 
 /// Longer than a line that nobody took away would wait.
-async fn wait() {
+async fn outwait_memory() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
 }
 
-fn head_turn(told: &Interrupted) -> u32 {
+fn head_turn(told: &InterruptOutcome) -> u32 {
     match told {
-        Interrupted::Rewound(rewound) => rewound.head_turn,
-        Interrupted::Idle { head_turn } => *head_turn,
-        Interrupted::Cut { turn } => *turn,
+        InterruptOutcome::Rewound(rewound) => rewound.head_turn,
+        InterruptOutcome::Idle { head_turn } => *head_turn,
+        InterruptOutcome::Cut { turn } => *turn,
     }
 }
 
-impl World {
-    async fn owes(&self, id: DialogueId) -> bool {
-        let owing = self.ports.ledger.rewinds.replacing(&self.scope, 9).await;
+impl TestWorld {
+    async fn has_pending_replacement(&self, id: DialogueId) -> bool {
+        let owing = self
+            .ports
+            .ledger
+            .rewinds
+            .list_pending_replacements(&self.scope, 9)
+            .await;
         owing.unwrap().contains(&id)
     }
 }
 
 #[actix::test]
-async fn who_goes_back_before_a_reply_is_said_anew_takes_the_turn_away_for_good() {
-    let world = waiting().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    world.turn(id, "two").await;
+async fn rewind_before_a_regeneration_removes_the_turn_for_good() {
+    let world = world_with_memory_wait().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    world.say_and_wait(id, "two").await;
     let anew = world
         .sessions
-        .regenerate(&world.scope, id, &world.who(), None, None, None)
+        .regenerate_reply(&world.scope, id, &world.test_principal(), None, None, None)
         .await;
-    assert!(world.owes(id).await);
-    let told = world.back(id, 1).await.unwrap();
+    assert!(world.has_pending_replacement(id).await);
+    let told = world.rewind_to(id, 1).await.unwrap();
     assert_eq!(head_turn(&told), 1);
-    assert!(!world.owes(id).await, "nothing comes back");
-    assert!(matches!(*outcome(anew).await.unwrap_err(), TurnError::Unsaid));
-    wait().await;
+    assert!(!world.has_pending_replacement(id).await, "nothing comes back");
+    assert!(matches!(*wait_for_turn(anew).await.unwrap_err(), TurnError::Unsaid));
+    outwait_memory().await;
     assert_eq!(world.fake.spoken.lock().len(), 2);
-    assert_eq!(world.said(id).await.len(), 1);
-    world.end().await;
+    assert_eq!(world.said_turns(id).await.len(), 1);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn who_goes_back_while_a_reply_is_taken_out_to_be_said_anew_is_served_after_that() {
-    let world = waiting().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    world.turn(id, "two").await;
+async fn rewind_during_a_pending_regeneration_is_served_after_it() {
+    let world = world_with_memory_wait().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    world.say_and_wait(id, "two").await;
     *world.fake.hold_rewinds.lock() = true;
-    let who = world.who();
-    let anew = world.sessions.regenerate(&world.scope, id, &who, None, None, None);
+    let who = world.test_principal();
+    let anew = world
+        .sessions
+        .regenerate_reply(&world.scope, id, &who, None, None, None);
     let back = async {
-        until("it is taken out", || world.fake.rewinds.lock().len() == 1).await;
-        let back = world.back(id, 1);
+        wait_until("it is taken out", || world.fake.rewinds.lock().len() == 1).await;
+        let back = world.rewind_to(id, 1);
         world.fake.rewind_go.add_permits(2);
         back.await
     };
     let (anew, told) = tokio::join!(anew, back);
     assert_eq!(head_turn(&told.unwrap()), 1);
-    assert!(matches!(*outcome(anew).await.unwrap_err(), TurnError::Unsaid));
-    assert!(!world.owes(id).await);
-    assert_eq!(world.said(id).await.len(), 1);
-    world.end().await;
+    assert!(matches!(*wait_for_turn(anew).await.unwrap_err(), TurnError::Unsaid));
+    assert!(!world.has_pending_replacement(id).await);
+    assert_eq!(world.said_turns(id).await.len(), 1);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_reply_that_is_cut_before_it_is_gone_on_with_stands_as_it_was_cut() {
-    let world = waiting().await;
-    let id = world.cut_session().await;
-    let before = world.said(id).await;
-    let ear = world.listen(id).await;
+async fn reply_cut_before_its_continuation_stands_as_cut() {
+    let world = world_with_memory_wait().await;
+    let id = world.new_session_with_cut_reply().await;
+    let before = world.said_turns(id).await;
+    let ear = world.attach_recorder(id).await;
     for during_the_move in [false, true] {
         *world.fake.hold_rewinds.lock() = during_the_move;
         let moves = world.fake.rewinds.lock().len();
-        let up = world.take_up(id, None);
+        let up = world.resume_reply(id, None);
         let cut = async {
-            until("it is taken out", || world.fake.rewinds.lock().len() > moves).await;
+            wait_until("it is taken out", || world.fake.rewinds.lock().len() > moves).await;
             world.fake.rewind_go.add_permits(4);
             if !during_the_move {
-                until("it is told", || {
-                    ear.story().last().is_some_and(|told| told == "rewound 1")
+                wait_until("it is told", || {
+                    ear.event_labels().last().is_some_and(|told| told == "rewound 1")
                 })
                 .await;
             }
@@ -108,165 +115,173 @@ async fn a_reply_that_is_cut_before_it_is_gone_on_with_stands_as_it_was_cut() {
         let (up, cut) = tokio::join!(up, cut);
         assert_eq!(head_turn(&up.unwrap()), 1);
         assert_eq!(head_turn(&cut.unwrap()), 2);
-        assert_eq!(world.said(id).await, before, "during the move: {during_the_move}");
+        assert_eq!(world.said_turns(id).await, before, "during the move: {during_the_move}");
     }
-    wait().await;
+    outwait_memory().await;
     assert_eq!(world.fake.spoken.lock().len(), 2, "nobody goes on");
-    let shorter = world.take_up(id, None).await.unwrap();
+    let shorter = world.resume_reply(id, None).await.unwrap();
     assert_eq!(head_turn(&shorter), 1);
-    let heard = Some(Heard::Chars(3));
+    let heard = Some(HeardLength::Chars(3));
     let told = world.interrupt(id, Some(2), heard).await.unwrap();
     assert_eq!(head_turn(&told), 2);
-    assert_eq!(world.said(id).await[1].reply_text, before[1].reply_text[..3]);
-    world.end().await;
+    assert_eq!(world.said_turns(id).await[1].reply_text, before[1].reply_text[..3]);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_line_between_npcs_that_is_cut_before_it_is_gone_on_with_stands_and_they_pause() {
-    let world = waiting().await;
-    let id = world.talk("hold", 9, true).await;
-    let ear = world.watch(id, Some(1)).await;
-    world.begun(1).await;
+async fn npc_line_cut_before_its_continuation_stands_and_the_conversation_pauses() {
+    let world = world_with_memory_wait().await;
+    let id = world.new_conversation("hold", 9, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
+    world.wait_for_begun(1).await;
     world.fake.go.add_permits(1);
-    world.begun(2).await;
+    world.wait_for_begun(2).await;
     let cut = world
-        .talks()
-        .interrupt(&world.scope, id, world.back_to(None))
+        .npc_conversations()
+        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
         .await
         .unwrap();
-    assert_eq!(cut, Interrupted::Cut { turn: 2 });
-    let before = world.said(id).await;
+    assert_eq!(cut, InterruptOutcome::Cut { turn: 2 });
+    let before = world.said_turns(id).await;
     for during_the_move in [false, true] {
         *world.fake.hold_rewinds.lock() = during_the_move;
         let moves = world.fake.rewinds.lock().len();
-        let (talks, who) = (world.talks(), world.who());
-        let up = talks.resume(&world.scope, id, &who);
+        let (talks, who) = (world.npc_conversations(), world.test_principal());
+        let up = talks.resume_dialogue(&world.scope, id, &who);
         let cut = async {
-            until("it is taken out", || world.fake.rewinds.lock().len() > moves).await;
+            wait_until("it is taken out", || world.fake.rewinds.lock().len() > moves).await;
             world.fake.rewind_go.add_permits(4);
             if !during_the_move {
-                until("it is told", || {
-                    ear.story().last().is_some_and(|told| told == "resumed 1")
+                wait_until("it is told", || {
+                    ear.event_labels().last().is_some_and(|told| told == "resumed 1")
                 })
                 .await;
             }
-            world.talks().interrupt(&world.scope, id, world.back_to(Some(2))).await
+            world
+                .npc_conversations()
+                .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(Some(2)))
+                .await
         };
         let (up, cut) = tokio::join!(up, cut);
         up.unwrap();
         assert_eq!(head_turn(&cut.unwrap()), 2);
-        assert_eq!(world.said(id).await, before, "during the move: {during_the_move}");
-        assert!(!world.owes(id).await);
+        assert_eq!(world.said_turns(id).await, before, "during the move: {during_the_move}");
+        assert!(!world.has_pending_replacement(id).await);
         let stored = world
             .ports
             .ledger
             .dialogues
-            .get(&world.scope, id)
+            .load_dialogue(&world.scope, id)
             .await
             .unwrap()
             .unwrap();
         assert!(stored.options.paused, "during the move: {during_the_move}");
     }
-    wait().await;
+    outwait_memory().await;
     assert_eq!(world.fake.spoken.lock().len(), 2, "nobody goes on");
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_cut_before_the_first_character_is_told_as_a_cut_and_audited() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let running = world.say(id, "hold back").await;
-    world.begun(1).await;
-    let wish = world.keyed(None, "cut");
+async fn cut_before_the_first_character_is_published_and_audited() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let running = world.say_line(id, "hold back").await;
+    world.wait_for_begun(1).await;
+    let wish = world.keyed_interrupt(None, "cut");
     for again in [false, true] {
-        let told = world.sessions.interrupt(&world.scope, id, wish.clone()).await;
-        assert_eq!(told.unwrap(), Interrupted::Cut { turn: 1 }, "again: {again}");
+        let told = world.sessions.interrupt_dialogue(&world.scope, id, wish.clone()).await;
+        assert_eq!(told.unwrap(), InterruptOutcome::Cut { turn: 1 }, "again: {again}");
     }
     assert!(matches!(
-        *outcome(running).await.unwrap_err(),
+        *wait_for_turn(running).await.unwrap_err(),
         TurnError::CutBeforeReply
     ));
-    assert_eq!(world.audited("session.interrupt").await.len(), 1);
-    assert!(world.said(id).await.is_empty());
+    assert_eq!(world.audit_rows("session.interrupt").await.len(), 1);
+    assert!(world.said_turns(id).await.is_empty());
 
-    let id = world.talk("hold back", 9, true).await;
-    world.begun(2).await;
-    let told = world.talks().interrupt(&world.scope, id, world.back_to(None)).await;
-    assert_eq!(told.unwrap(), Interrupted::Cut { turn: 1 });
-    assert_eq!(world.audited("conversation.interrupt").await.len(), 1);
-    world.end().await;
+    let id = world.new_conversation("hold back", 9, true).await;
+    world.wait_for_begun(2).await;
+    let told = world
+        .npc_conversations()
+        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
+        .await;
+    assert_eq!(told.unwrap(), InterruptOutcome::Cut { turn: 1 });
+    assert_eq!(world.audit_rows("conversation.interrupt").await.len(), 1);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_line_that_cuts_before_the_first_character_is_audited() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let running = world.say(id, "hold back").await;
-    world.begun(1).await;
-    let next = world.say_with(id, "next", None, OnBusy::Interrupt).await;
+async fn player_line_that_cuts_before_the_first_character_is_audited() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let running = world.say_line(id, "hold back").await;
+    world.wait_for_begun(1).await;
+    let next = world.say_line_with(id, "next", None, OnBusy::Interrupt).await;
     assert!(matches!(
-        *outcome(running).await.unwrap_err(),
+        *wait_for_turn(running).await.unwrap_err(),
         TurnError::CutBeforeReply
     ));
-    assert_eq!(outcome(next).await.unwrap().number, 1);
+    assert_eq!(wait_for_turn(next).await.unwrap().number, 1);
     // Nobody waits for that, so it may be a moment later.
     for _ in 0..600 {
-        if !world.audited("session.interrupt").await.is_empty() {
+        if !world.audit_rows("session.interrupt").await.is_empty() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(world.audited("session.interrupt").await.len(), 1);
-    world.end().await;
+    assert_eq!(world.audit_rows("session.interrupt").await.len(), 1);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_keyed_cut_finds_the_reply_as_it_was_before_another_is_said_in_its_place() {
-    let world = World::new().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    let whole = world.turn(id, "two").await;
+async fn keyed_cut_finds_the_reply_as_it_was_before_its_replacement() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    let whole = world.say_and_wait(id, "two").await;
     *world.fake.hold_rewinds.lock() = true;
-    let who = world.who();
-    let anew = world.sessions.regenerate(&world.scope, id, &who, None, None, None);
+    let who = world.test_principal();
+    let anew = world
+        .sessions
+        .regenerate_reply(&world.scope, id, &who, None, None, None);
     let cut = async {
-        until("it is taken out", || world.fake.rewinds.lock().len() == 1).await;
-        let wish = TakeBack {
-            heard: Some(Heard::Chars(3)),
-            ..world.keyed(Some(2), "cut")
+        wait_until("it is taken out", || world.fake.rewinds.lock().len() == 1).await;
+        let wish = InterruptCommand {
+            heard: Some(HeardLength::Chars(3)),
+            ..world.keyed_interrupt(Some(2), "cut")
         };
-        let cut = world.sessions.interrupt(&world.scope, id, wish);
+        let cut = world.sessions.interrupt_dialogue(&world.scope, id, wish);
         world.fake.rewind_go.add_permits(9);
         cut.await
     };
     let (anew, cut) = tokio::join!(anew, cut);
-    assert!(matches!(*outcome(anew).await.unwrap_err(), TurnError::Unsaid));
+    assert!(matches!(*wait_for_turn(anew).await.unwrap_err(), TurnError::Unsaid));
     assert_eq!(head_turn(&cut.unwrap()), 2);
-    assert_eq!(world.said(id).await[1].reply_text, whole.reply_text[..3]);
-    world.end().await;
+    assert_eq!(world.said_turns(id).await[1].reply_text, whole.reply_text[..3]);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_reply_may_be_acknowledged_before_it_is_committed() {
-    let world = World::new().await;
+async fn reply_may_be_acknowledged_before_its_commit() {
+    let world = TestWorld::new().await;
     *world.fake.with_jobs.lock() = true;
-    let id = world.acknowledging_session().await;
-    let ear = world.listen(id).await;
-    let said = world.say(id, "commit later").await;
-    ear.hears("completed 1").await;
-    world.sessions.played(&world.scope, id, 1).await.unwrap();
+    let id = world.new_acknowledging_session().await;
+    let ear = world.attach_recorder(id).await;
+    let said = world.say_line(id, "commit later").await;
+    ear.wait_for_event("completed 1").await;
+    world.sessions.mark_played(&world.scope, id, 1).await.unwrap();
     assert!(world.fake.jobs.lock().is_empty());
     world.fake.go.add_permits(1);
-    assert_eq!(outcome(said).await.unwrap().status, TurnStatus::Completed);
-    until("it is learned", || world.fake.jobs.lock().len() == 1).await;
+    assert_eq!(wait_for_turn(said).await.unwrap().status, TurnStatus::Completed);
+    wait_until("it is learned", || world.fake.jobs.lock().len() == 1).await;
 
-    world.say(id, "hold").await.unwrap();
-    world.begun(2).await;
-    let early = world.sessions.played(&world.scope, id, 2).await;
+    world.say_line(id, "hold").await.unwrap();
+    world.wait_for_begun(2).await;
+    let early = world.sessions.mark_played(&world.scope, id, 2).await;
     assert!(
-        matches!(early, Err(SessionError::NoSuchTurn { turn: 2, .. })),
+        matches!(early, Err(DialogueError::NoSuchTurn { turn: 2, .. })),
         "{early:?}"
     );
-    world.end().await;
+    world.shut_down().await;
 }

@@ -4,20 +4,27 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    saves::{load, save},
-    world::{PATIENCE, World, until},
+    saves::{create_save, load_save},
+    world::{PATIENCE, TestWorld, wait_until},
 };
 use crate::{
-    actors::SessionError,
+    actors::DialogueError,
     ids::DialogueId,
     ports::ledger::dialogues::{DialogueStatus, NextSpeaker},
 };
 
-impl World {
+impl TestWorld {
     /// How a conversation stands for its actor and in the ledger: its last turn, and whether it is paused.
-    async fn talk_stands(&self, id: DialogueId) -> (u32, bool) {
-        let view = self.talks().view(&self.scope, id).await.unwrap();
-        let stored = self.ports.ledger.dialogues.get(&self.scope, id).await.unwrap().unwrap();
+    async fn conversation_state(&self, id: DialogueId) -> (u32, bool) {
+        let view = self.npc_conversations().snapshot(&self.scope, id).await.unwrap();
+        let stored = self
+            .ports
+            .ledger
+            .dialogues
+            .load_dialogue(&self.scope, id)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(view.dialogue.head_turn, stored.head_turn);
         assert_eq!(view.dialogue.options, stored.options);
         (stored.head_turn, stored.options.paused)
@@ -25,187 +32,212 @@ impl World {
 }
 
 #[actix::test]
-async fn a_conversation_goes_back_to_where_the_save_has_it_and_its_speakers_with_it() {
-    let world = World::new().await;
-    let id = world.talk("the mill", 20, false).await;
-    world.step(id).await;
-    let taken = save(&world).await;
+async fn conversation_and_its_speakers_return_to_the_save() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("the mill", 20, false).await;
+    world.say_next_line(id).await;
+    let taken = create_save(&world).await;
     for _ in 0..2 {
-        world.step(id).await;
+        world.say_next_line(id).await;
     }
-    let ear = world.watch(id, None).await;
-    let restored = load(&world, taken).await;
+    let ear = world.attach_watcher(id, None).await;
+    let restored = load_save(&world, taken).await;
     assert_eq!((restored.changed, restored.removed_turns), (1, 2));
-    ear.hears("rewound 1").await;
-    assert_eq!(ear.story(), ["rewound 1"]);
-    assert_eq!(world.lines(id).await, ["Mira says 1"]);
-    assert_eq!(world.talk_stands(id).await.0, 1);
-    let next = world.step(id).await;
+    ear.wait_for_event("rewound 1").await;
+    assert_eq!(ear.event_labels(), ["rewound 1"]);
+    assert_eq!(world.line_texts(id).await, ["Mira says 1"]);
+    assert_eq!(world.conversation_state(id).await.0, 1);
+    let next = world.say_next_line(id).await;
     assert_eq!((next.number, next.npc.as_str()), (2, "ergen"), "mira spoke last");
-    assert_eq!(ear.story()[1..], ["ergen started 2", "completed 2", "committed 2"]);
-    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    assert_eq!(
+        ear.event_labels()[1..],
+        ["ergen started 2", "completed 2", "committed 2"]
+    );
+    assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
 
     // Who was away is told the same by another process.
-    let seqs = ear.seqs();
-    let world = world.restarted();
-    let late = world.watch(id, Some(seqs[0] - 1)).await;
-    assert_eq!(late.story(), ear.story());
-    assert_eq!(late.seqs(), seqs);
-    assert_eq!(world.step(id).await.npc.as_str(), "mira");
-    world.end().await;
+    let seqs = ear.heard_seqs();
+    let world = world.restart_process();
+    let late = world.attach_watcher(id, Some(seqs[0] - 1)).await;
+    assert_eq!(late.event_labels(), ear.event_labels());
+    assert_eq!(late.heard_seqs(), seqs);
+    assert_eq!(world.say_next_line(id).await.npc.as_str(), "mira");
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn the_line_that_is_said_when_a_save_is_loaded_never_happened() {
-    let world = World::new().await;
-    let id = world.talk("hold", 20, false).await;
+async fn line_running_during_a_restore_never_happened() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("hold", 20, false).await;
     world.fake.go.add_permits(1);
-    world.step(id).await;
-    let taken = save(&world).await;
-    let ear = world.watch(id, None).await;
-    let stepped = world.talks().step(&world.scope, id).await.unwrap();
-    world.begun(2).await;
+    world.say_next_line(id).await;
+    let taken = create_save(&world).await;
+    let ear = world.attach_watcher(id, None).await;
+    let stepped = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+    world.wait_for_begun(2).await;
     // Nobody lets the model go: it is not waited for.
-    load(&world, taken).await;
+    load_save(&world, taken).await;
     let unsaid = tokio::time::timeout(PATIENCE, stepped).await.unwrap().unwrap();
     assert!(unsaid.is_err());
-    ear.hears("failed 2").await;
-    assert_eq!(world.talk_stands(id).await.0, 1);
+    ear.wait_for_event("failed 2").await;
+    assert_eq!(world.conversation_state(id).await.0, 1);
     world.fake.go.add_permits(1);
-    let next = world.step(id).await;
+    let next = world.say_next_line(id).await;
     assert_eq!((next.number, next.npc.as_str()), (2, "ergen"));
-    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
-    world.end().await;
+    assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn one_that_paces_itself_goes_on_from_the_save_by_itself() {
-    let world = World::new().await;
-    let id = world.talk("hold", 4, true).await;
-    let ear = world.watch(id, Some(1)).await;
+async fn self_paced_conversation_continues_from_the_save() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("hold", 4, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
     world.fake.go.add_permits(1);
-    ear.hears("committed 1").await;
-    world.begun(2).await;
-    let taken = save(&world).await;
+    ear.wait_for_event("committed 1").await;
+    world.wait_for_begun(2).await;
+    let taken = create_save(&world).await;
     world.fake.go.add_permits(1);
-    ear.hears("committed 2").await;
-    world.begun(3).await;
-    load(&world, taken).await;
-    ear.hears("rewound 1").await;
+    ear.wait_for_event("committed 2").await;
+    world.wait_for_begun(3).await;
+    load_save(&world, taken).await;
+    ear.wait_for_event("rewound 1").await;
     // Nobody asks for anything.
     world.fake.go.add_permits(10);
-    ear.hears("ended 4 max_turns").await;
-    let story = ear.story();
+    ear.wait_for_event("ended 4 max_turns").await;
+    let story = ear.event_labels();
     let at = story.iter().position(|event| event == "rewound 1").unwrap();
     assert_eq!(story[at + 1], "ergen started 2", "{story:?}");
     assert_eq!(
-        world.lines(id).await,
+        world.line_texts(id).await,
         ["Mira says 1", "Ergen says 2", "Mira says 3", "Ergen says 4"]
     );
-    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
+    assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
 
     // It had ended, and is open again.
-    load(&world, taken).await;
-    assert_eq!(world.lines(id).await, ["Mira says 1"]);
-    let again = world.watch(id, None).await;
-    again.hears("ended 4 max_turns").await;
-    world.end().await;
+    load_save(&world, taken).await;
+    assert_eq!(world.line_texts(id).await, ["Mira says 1"]);
+    let again = world.attach_watcher(id, None).await;
+    again.wait_for_event("ended 4 max_turns").await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn one_that_was_paused_stays_so_and_another_process_finds_it_so() {
-    let world = World::new().await;
-    let id = world.talk("hold", 20, true).await;
-    let ear = world.watch(id, Some(1)).await;
-    world.begun(1).await;
-    let wish = world.back_to(None);
-    world.talks().interrupt(&world.scope, id, wish).await.unwrap();
-    ear.hears("committed 1").await;
-    let taken = save(&world).await;
+async fn paused_conversation_stays_paused_after_a_restore_and_a_restart() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("hold", 20, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
+    world.wait_for_begun(1).await;
+    let wish = world.conversation_interrupt(None);
+    world
+        .npc_conversations()
+        .interrupt_dialogue(&world.scope, id, wish)
+        .await
+        .unwrap();
+    ear.wait_for_event("committed 1").await;
+    let taken = create_save(&world).await;
     world.fake.go.add_permits(2);
-    world.step(id).await;
-    world.step(id).await;
+    world.say_next_line(id).await;
+    world.say_next_line(id).await;
     let spoken = world.fake.spoken.lock().len();
-    load(&world, taken).await;
-    ear.hears("rewound 1").await;
-    assert_eq!(world.talk_stands(id).await, (1, true));
-    let world = world.restarted();
-    assert_eq!(world.talk_stands(id).await, (1, true));
+    load_save(&world, taken).await;
+    ear.wait_for_event("rewound 1").await;
+    assert_eq!(world.conversation_state(id).await, (1, true));
+    let world = world.restart_process();
+    assert_eq!(world.conversation_state(id).await, (1, true));
     assert_eq!(world.fake.spoken.lock().len(), 0, "nobody spoke after {spoken} lines");
     world.fake.go.add_permits(1);
-    assert_eq!(world.step(id).await.number, 2);
-    world.end().await;
+    assert_eq!(world.say_next_line(id).await.number, 2);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn one_that_was_begun_since_is_over() {
-    let world = World::new().await;
-    let taken = save(&world).await;
-    let id = world.talk("hold", 20, true).await;
-    let ear = world.watch(id, Some(1)).await;
-    world.begun(1).await;
-    load(&world, taken).await;
-    ear.hears("ended 0 restored").await;
+async fn conversation_begun_after_the_save_is_over() {
+    let world = TestWorld::new().await;
+    let taken = create_save(&world).await;
+    let id = world.new_conversation("hold", 20, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
+    world.wait_for_begun(1).await;
+    load_save(&world, taken).await;
+    ear.wait_for_event("ended 0 restored").await;
     let stored = world
         .ports
         .ledger
         .dialogues
-        .get(&world.scope, id)
+        .load_dialogue(&world.scope, id)
         .await
         .unwrap()
         .unwrap();
     assert_eq!((stored.status, stored.head_turn), (DialogueStatus::Closed, 0));
-    let refused = world.talks().step(&world.scope, id).await.unwrap_err();
-    assert!(matches!(refused, SessionError::Ended), "{refused:?}");
-    until("its actor is gone", || world.sessions.live() <= 1).await;
+    let refused = world
+        .npc_conversations()
+        .say_next_line(&world.scope, id)
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, DialogueError::Ended), "{refused:?}");
+    wait_until("its actor is gone", || world.sessions.live_count() <= 1).await;
     assert_eq!(world.fake.spoken.lock().len(), 1, "and nobody speaks");
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn whether_it_was_paused_is_part_of_a_save() {
-    let world = World::new().await;
-    let id = world.talk("hold", 20, true).await;
-    let ear = world.watch(id, Some(1)).await;
-    world.begun(1).await;
-    let going_on = save(&world).await;
-    let wish = world.back_to(None);
-    world.talks().interrupt(&world.scope, id, wish).await.unwrap();
-    ear.hears("committed 1").await;
-    let paused = save(&world).await;
-    world.talks().resume(&world.scope, id, &world.who()).await.unwrap();
-    world.begun(2).await;
+async fn paused_state_is_part_of_a_save() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("hold", 20, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
+    world.wait_for_begun(1).await;
+    let going_on = create_save(&world).await;
+    let wish = world.conversation_interrupt(None);
+    world
+        .npc_conversations()
+        .interrupt_dialogue(&world.scope, id, wish)
+        .await
+        .unwrap();
+    ear.wait_for_event("committed 1").await;
+    let paused = create_save(&world).await;
+    world
+        .npc_conversations()
+        .resume_dialogue(&world.scope, id, &world.test_principal())
+        .await
+        .unwrap();
+    world.wait_for_begun(2).await;
 
     // Nobody goes on behind a player who had cut in.
-    load(&world, paused).await;
-    assert_eq!(world.talk_stands(id).await, (1, true));
+    load_save(&world, paused).await;
+    assert_eq!(world.conversation_state(id).await, (1, true));
     // And where they were talking they talk on.
-    load(&world, going_on).await;
-    assert_eq!(world.talk_stands(id).await, (0, false));
-    world.begun(3).await;
+    load_save(&world, going_on).await;
+    assert_eq!(world.conversation_state(id).await, (0, false));
+    world.wait_for_begun(3).await;
     // Only that is another.
-    let wish = world.back_to(Some(0));
-    world.talks().interrupt(&world.scope, id, wish).await.unwrap();
-    assert_eq!(world.talk_stands(id).await, (0, true));
-    load(&world, going_on).await;
-    assert_eq!(world.talk_stands(id).await, (0, false));
-    world.begun(4).await;
-    world.end().await;
+    let wish = world.conversation_interrupt(Some(0));
+    world
+        .npc_conversations()
+        .interrupt_dialogue(&world.scope, id, wish)
+        .await
+        .unwrap();
+    assert_eq!(world.conversation_state(id).await, (0, true));
+    load_save(&world, going_on).await;
+    assert_eq!(world.conversation_state(id).await, (0, false));
+    world.wait_for_begun(4).await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn whoever_was_asked_who_speaks_after_a_line_that_is_gone_holds_up_nobody() {
-    let world = World::new().await;
-    let id = world.talk_of(NextSpeaker::Model, "the mill", 20, false).await;
-    world.step(id).await;
-    let taken = save(&world).await;
-    world.step(id).await;
+async fn speaker_choice_for_an_unsaid_line_blocks_nothing() {
+    let world = TestWorld::new().await;
+    let id = world
+        .new_conversation_with(NextSpeaker::Model, "the mill", 20, false)
+        .await;
+    world.say_next_line(id).await;
+    let taken = create_save(&world).await;
+    world.say_next_line(id).await;
     *world.fake.hold_speakers.lock() = true;
-    let stepped = world.talks().step(&world.scope, id).await.unwrap();
-    until("a model is asked", || world.fake.speakers_asked.load(Relaxed) == 3).await;
+    let stepped = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
+    wait_until("a model is asked", || world.fake.speakers_asked.load(Relaxed) == 3).await;
     *world.fake.hold_speakers.lock() = false;
-    load(&world, taken).await;
+    load_save(&world, taken).await;
     assert!(stepped.await.is_err(), "its line is not to be had");
-    assert_eq!(world.step(id).await.number, 2);
-    world.end().await;
+    assert_eq!(world.say_next_line(id).await.number, 2);
+    world.shut_down().await;
 }

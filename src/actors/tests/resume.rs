@@ -2,52 +2,56 @@
 
 use std::sync::Arc;
 
-use super::world::{Ear, World, dialogue_settings, settings};
+use super::world::{RecordingListener, TestWorld, test_actor_settings, test_dialogue_settings};
 use crate::{
-    actors::{ActorSettings, Listener, SessionError, handle::Attached},
+    actors::{ActorSettings, DialogueError, Listener, handle::AttachedListener},
     ids::DialogueId,
 };
 
-async fn resume(world: &World, id: DialogueId, last_seq: u64) -> Result<(Arc<Ear>, Attached), SessionError> {
-    let ear = Ear::new();
-    let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
+async fn attach_after_seq(
+    world: &TestWorld,
+    id: DialogueId,
+    last_seq: u64,
+) -> Result<(Arc<RecordingListener>, AttachedListener), DialogueError> {
+    let ear = RecordingListener::new();
+    let listener: Arc<dyn Listener> = Arc::<RecordingListener>::clone(&ear);
     let attached = world
         .sessions
-        .attach(&world.scope, id, listener, Some(last_seq))
+        .attach_listener(&world.scope, id, listener, Some(last_seq))
         .await?;
     Ok((ear, attached))
 }
 
 #[actix::test]
-async fn missed_events_come_again_from_memory() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let ear = world.listen(id).await;
-    world.turn(id, "1").await;
-    world.turn(id, "2").await;
-    let (late, attached) = resume(&world, id, ear.seqs()[1]).await.unwrap();
-    assert_eq!(late.seqs(), ear.seqs()[2..]);
-    assert_eq!(attached.replayed, late.seqs().len());
-    assert_eq!(attached.head_seq, *ear.seqs().last().unwrap());
+async fn missed_events_are_replayed_from_memory() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let ear = world.attach_recorder(id).await;
+    world.say_and_wait(id, "1").await;
+    world.say_and_wait(id, "2").await;
+    let (late, attached) = attach_after_seq(&world, id, ear.heard_seqs()[1]).await.unwrap();
+    assert_eq!(late.heard_seqs(), ear.heard_seqs()[2..]);
+    assert_eq!(attached.replayed, late.heard_seqs().len());
+    assert_eq!(attached.head_seq, *ear.heard_seqs().last().unwrap());
     assert_eq!(attached.head_turn, 2);
-    let (nothing, attached) = resume(&world, id, attached.head_seq).await.unwrap();
-    assert_eq!((nothing.seqs().len(), attached.replayed), (0, 0));
-    world.end().await;
+    let (nothing, attached) = attach_after_seq(&world, id, attached.head_seq).await.unwrap();
+    assert_eq!((nothing.heard_seqs().len(), attached.replayed), (0, 0));
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn missed_events_come_again_from_the_ledger_after_a_restart() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let ear = world.listen(id).await;
-    world.turn(id, "1").await;
-    world.turn(id, "2").await;
-    let world = world.restarted();
-    let (late, attached) = resume(&world, id, ear.seqs()[0]).await.unwrap();
-    assert_eq!(late.story(), ear.story()[1..]);
-    assert_eq!(late.seqs(), ear.seqs()[1..]);
+async fn missed_events_are_replayed_from_the_ledger_after_a_restart() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let ear = world.attach_recorder(id).await;
+    world.say_and_wait(id, "1").await;
+    world.say_and_wait(id, "2").await;
+    let world = world.restart_process();
+    let (late, attached) = attach_after_seq(&world, id, ear.heard_seqs()[0]).await.unwrap();
+    assert_eq!(late.event_labels(), ear.event_labels()[1..]);
+    assert_eq!(late.heard_seqs(), ear.heard_seqs()[1..]);
     assert_eq!(attached.replayed, 5);
-    let texts = |ear: &Ear| {
+    let texts = |ear: &RecordingListener| {
         ear.heard
             .lock()
             .iter()
@@ -63,104 +67,114 @@ async fn missed_events_come_again_from_the_ledger_after_a_restart() {
     for (rebuilt, first) in texts(&late).iter().zip(&texts(&ear)[1..]) {
         assert_eq!(strip(rebuilt), strip(first));
     }
-    world.turn(id, "3").await;
-    assert!(late.seqs().is_sorted_by(|a, b| a < b));
-    world.end().await;
+    world.say_and_wait(id, "3").await;
+    assert!(late.heard_seqs().is_sorted_by(|a, b| a < b));
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_turn_that_a_crash_took_is_told_as_failed() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let ear = world.listen(id).await;
-    world.turn(id, "1").await;
-    world.say(id, "hold").await.unwrap();
-    world.begun(2).await;
-    let seen = *ear.seqs().last().unwrap();
+async fn turn_lost_in_a_crash_is_reported_as_failed() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let ear = world.attach_recorder(id).await;
+    world.say_and_wait(id, "1").await;
+    world.say_line(id, "hold").await.unwrap();
+    world.wait_for_begun(2).await;
+    let seen = *ear.heard_seqs().last().unwrap();
     let killed = world;
-    let world = killed.restarted();
-    let (late, attached) = resume(&world, id, seen).await.unwrap();
-    assert_eq!(late.story(), ["failed 2"]);
-    assert!(late.seqs()[0] > seen && attached.head_seq == late.seqs()[0]);
-    world.turn(id, "again").await;
-    assert_eq!(late.story()[1..], ["started 2", "completed 2", "committed 2"]);
-    assert!(late.seqs().is_sorted_by(|a, b| a < b));
+    let world = killed.restart_process();
+    let (late, attached) = attach_after_seq(&world, id, seen).await.unwrap();
+    assert_eq!(late.event_labels(), ["failed 2"]);
+    assert!(late.heard_seqs()[0] > seen && attached.head_seq == late.heard_seqs()[0]);
+    world.say_and_wait(id, "again").await;
+    assert_eq!(late.event_labels()[1..], ["started 2", "completed 2", "committed 2"]);
+    assert!(late.heard_seqs().is_sorted_by(|a, b| a < b));
     // Told once: who says that it heard so hears it no more, and nobody else heard it at all.
-    let (_, attached) = resume(&world, id, late.seqs()[0]).await.unwrap();
+    let (_, attached) = attach_after_seq(&world, id, late.heard_seqs()[0]).await.unwrap();
     assert_eq!(attached.replayed, 3);
     // A number that was never sent is no reason to jump there.
-    let refused = resume(&world, id, u64::MAX).await.err().unwrap();
-    assert!(matches!(refused, SessionError::ResumeExpired { .. }));
-    world.end().await;
+    let refused = attach_after_seq(&world, id, u64::MAX).await.err().unwrap();
+    assert!(matches!(refused, DialogueError::ResumeExpired { .. }));
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn numbers_that_a_crash_took_do_not_come_again() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let ear = world.listen(id).await;
-    world.turn(id, "1").await;
-    world.say(id, "hold").await.unwrap();
-    world.begun(2).await;
-    let seen = *ear.seqs().last().unwrap();
+async fn sequence_numbers_lost_in_a_crash_are_not_reused() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let ear = world.attach_recorder(id).await;
+    world.say_and_wait(id, "1").await;
+    world.say_line(id, "hold").await.unwrap();
+    world.wait_for_begun(2).await;
+    let seen = *ear.heard_seqs().last().unwrap();
     // Somebody else speaks before the one who saw the lost turn is back.
-    let world = world.restarted();
-    let other = world.listen(id).await;
-    world.turn(id, "other").await;
-    let (late, attached) = resume(&world, id, seen).await.unwrap();
-    assert_eq!(late.story(), ["started 2", "completed 2", "committed 2"]);
+    let world = world.restart_process();
+    let other = world.attach_recorder(id).await;
+    world.say_and_wait(id, "other").await;
+    let (late, attached) = attach_after_seq(&world, id, seen).await.unwrap();
+    assert_eq!(late.event_labels(), ["started 2", "completed 2", "committed 2"]);
     assert_eq!(attached.replayed, 3);
-    assert!(late.seqs()[0] > seen, "the lost turn's numbers are not used again");
-    assert_eq!(other.story(), late.story());
+    assert!(
+        late.heard_seqs()[0] > seen,
+        "the lost turn's numbers are not used again"
+    );
+    assert_eq!(other.event_labels(), late.event_labels());
     // Killed again before anything more was committed: those numbers do not come again either.
-    world.say(id, "hold").await.unwrap();
-    world.begun(2).await;
-    let seen = *other.seqs().last().unwrap();
-    let world = world.restarted();
-    let bystander = world.listen(id).await;
+    world.say_line(id, "hold").await.unwrap();
+    world.wait_for_begun(2).await;
+    let seen = *other.heard_seqs().last().unwrap();
+    let world = world.restart_process();
+    let bystander = world.attach_recorder(id).await;
     for _ in 0..3 {
-        let (again, _) = resume(&world, id, seen).await.unwrap();
-        assert_eq!(again.story(), ["failed 3"]);
-        assert!(again.seqs()[0] > seen);
+        let (again, _) = attach_after_seq(&world, id, seen).await.unwrap();
+        assert_eq!(again.event_labels(), ["failed 3"]);
+        assert!(again.heard_seqs()[0] > seen);
     }
-    assert!(bystander.story().is_empty(), "only the one who asked is told");
-    world.turn(id, "3").await;
-    assert!(bystander.seqs()[0] > seen);
-    world.end().await;
+    assert!(bystander.event_labels().is_empty(), "only the one who asked is told");
+    world.say_and_wait(id, "3").await;
+    assert!(bystander.heard_seqs()[0] > seen);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn what_is_too_old_is_said_to_be() {
+async fn resume_from_an_expired_position_is_rejected() {
     let few = ActorSettings {
         replay_events: 4,
-        ..settings()
+        ..test_actor_settings()
     };
-    let world = World::with(few, dialogue_settings()).await;
-    let id = world.session().await;
-    let ear = world.listen(id).await;
+    let world = TestWorld::with_settings(few, test_dialogue_settings()).await;
+    let id = world.new_session().await;
+    let ear = world.attach_recorder(id).await;
     for line in ["1", "2", "3"] {
-        world.turn(id, line).await;
+        world.say_and_wait(id, line).await;
     }
-    let refused = resume(&world, id, ear.seqs()[1]).await.err().unwrap();
-    assert!(matches!(refused, SessionError::ResumeExpired { .. }), "{refused:?}");
-    assert_eq!(resume(&world, id, ear.seqs()[4]).await.unwrap().1.replayed, 4);
-    let world = world.restarted();
-    let refused = resume(&world, id, ear.seqs()[1]).await.err().unwrap();
-    assert!(matches!(refused, SessionError::ResumeExpired { .. }), "{refused:?}");
-    world.end().await;
+    let refused = attach_after_seq(&world, id, ear.heard_seqs()[1]).await.err().unwrap();
+    assert!(matches!(refused, DialogueError::ResumeExpired { .. }), "{refused:?}");
+    assert_eq!(
+        attach_after_seq(&world, id, ear.heard_seqs()[4])
+            .await
+            .unwrap()
+            .1
+            .replayed,
+        4
+    );
+    let world = world.restart_process();
+    let refused = attach_after_seq(&world, id, ear.heard_seqs()[1]).await.err().unwrap();
+    assert!(matches!(refused, DialogueError::ResumeExpired { .. }), "{refused:?}");
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_listener_that_does_not_keep_up_costs_the_others_nothing() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let (slow, quick) = (world.listen(id).await, world.listen(id).await);
-    world.turn(id, "1").await;
+async fn slow_listener_costs_other_listeners_nothing() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let (slow, quick) = (world.attach_recorder(id).await, world.attach_recorder(id).await);
+    world.say_and_wait(id, "1").await;
     *slow.deaf.lock() = true;
-    world.turn(id, "2").await;
+    world.say_and_wait(id, "2").await;
     *slow.deaf.lock() = false;
-    world.turn(id, "3").await;
-    assert_eq!(slow.story().len(), 3, "it was dropped, not resumed with a gap");
-    assert_eq!(quick.story().len(), 9);
-    world.end().await;
+    world.say_and_wait(id, "3").await;
+    assert_eq!(slow.event_labels().len(), 3, "it was dropped, not resumed with a gap");
+    assert_eq!(quick.event_labels().len(), 9);
+    world.shut_down().await;
 }

@@ -2,214 +2,236 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use super::world::{Ear, World, dialogue_settings, outcome, until};
+use super::world::{RecordingListener, TestWorld, test_dialogue_settings, wait_for_turn, wait_until};
 use crate::{
-    actors::{Listener, OnBusy, SessionError, use_cases::UseCases as _},
+    actors::{DialogueError, Listener, OnBusy, use_cases::UseCases as _},
     dialogue::{saves::RestoreRequest, turn::TurnError},
     ids::{DialogueId, SaveId},
     ports::ledger::{
         audit::Edit,
-        saves::{NewSave, RestoreOutcome, Restored, RestoredDialogue},
+        saves::{NewSave, RestoreOutcome, RestoreReport, RestoredDialogue},
     },
 };
 
-pub(super) async fn save(world: &World) -> SaveId {
-    let (id, now) = (world.ports.ids.next(), world.ports.clock.now());
+pub(super) async fn create_save(world: &TestWorld) -> SaveId {
+    let (id, now) = (world.ports.ids.next_id(), world.ports.clock.now());
     let save = NewSave {
         id,
         world: "vale".parse().unwrap(),
         name: String::new(),
         max: 9,
-        edit: Edit::by(&world.who(), &world.ports.ids, now, "save.create", id),
+        edit: Edit::made_by(&world.test_principal(), &world.ports.ids, now, "save.create", id),
     };
-    world.ports.ledger.saves.create(&world.scope, &save).await.unwrap();
+    world.ports.ledger.saves.create_save(&world.scope, &save).await.unwrap();
     id
 }
 
-pub(super) async fn load(world: &World, save: SaveId) -> Restored {
+pub(super) async fn load_save(world: &TestWorld, save: SaveId) -> RestoreReport {
     let vale = "vale".parse().unwrap();
-    match world.sessions.restore(&world.who(), &vale, save, None).await.unwrap() {
+    match world
+        .sessions
+        .restore_world(&world.test_principal(), &vale, save, None)
+        .await
+        .unwrap()
+    {
         RestoreOutcome::Done { restored, .. } => restored,
         other => panic!("not restored: {other:?}"),
     }
 }
 
 /// Another node loads it, and its notice is on the way.
-pub(super) async fn loaded_elsewhere(world: &World, save: SaveId) -> Vec<RestoredDialogue> {
+pub(super) async fn load_save_remotely(world: &TestWorld, save: SaveId) -> Vec<RestoredDialogue> {
     let request = RestoreRequest {
         scope: world.scope.clone(),
         world: "vale".parse().unwrap(),
         save,
         key: None,
         seq_gap: 10,
-        who: world.who(),
+        who: world.test_principal(),
     };
-    match world.fake.restore(request).await.unwrap() {
+    match world.fake.restore_world(request).await.unwrap() {
         RestoreOutcome::Done { dialogues, .. } => dialogues,
         other => panic!("not restored: {other:?}"),
     }
 }
 
-async fn head(world: &World, id: DialogueId) -> (u32, usize) {
-    let view = world.sessions.view(&world.scope, id).await.unwrap();
+async fn head_and_history_len(world: &TestWorld, id: DialogueId) -> (u32, usize) {
+    let view = world.sessions.snapshot(&world.scope, id).await.unwrap();
     (view.dialogue.head_turn, view.history.len())
 }
 
 #[actix::test]
-async fn what_runs_when_a_save_is_loaded_never_happened_and_all_are_told() {
-    let world = World::new().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    let older = save(&world).await;
-    world.turn(id, "two").await;
-    let begun = world.session().await;
-    world.turn(begun, "begun since").await;
-    let newer = save(&world).await;
-    let (ear, other) = (world.listen(id).await, world.listen(begun).await);
-    let held = world.say(id, "hold").await;
-    world.begun(4).await;
+async fn running_turns_are_discarded_on_a_restore_and_all_are_notified() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    let older = create_save(&world).await;
+    world.say_and_wait(id, "two").await;
+    let begun = world.new_session().await;
+    world.say_and_wait(begun, "begun since").await;
+    let newer = create_save(&world).await;
+    let (ear, other) = (world.attach_recorder(id).await, world.attach_recorder(begun).await);
+    let held = world.say_line(id, "hold").await;
+    world.wait_for_begun(4).await;
 
     // Nobody lets the model go: it is not waited for.
-    let restored = load(&world, older).await;
+    let restored = load_save(&world, older).await;
     assert_eq!((restored.changed, restored.ended, restored.removed_turns), (2, 1, 2));
-    assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Unsaid));
-    ear.hears("rewound 1").await;
+    assert!(matches!(*wait_for_turn(held).await.unwrap_err(), TurnError::Unsaid));
+    ear.wait_for_event("rewound 1").await;
     assert_eq!(
-        ear.story(),
+        ear.event_labels(),
         ["started 3", "interrupted 3", "error turn_unsaid", "rewound 1"]
     );
-    other.hears("closed restored").await;
-    assert_eq!(other.story(), ["rewound 0", "closed restored"]);
-    assert_eq!(head(&world, id).await, (1, 1));
-    assert!(matches!(world.say(begun, "more").await, Err(SessionError::Closed)));
-    let next = world.turn(id, "two, otherwise").await;
+    other.wait_for_event("closed restored").await;
+    assert_eq!(other.event_labels(), ["rewound 0", "closed restored"]);
+    assert_eq!(head_and_history_len(&world, id).await, (1, 1));
+    assert!(matches!(
+        world.say_line(begun, "more").await,
+        Err(DialogueError::Closed)
+    ));
+    let next = world.say_and_wait(id, "two, otherwise").await;
     assert_eq!(next.number, 2);
-    assert_eq!(ear.story()[4..], ["started 2", "completed 2", "committed 2"]);
-    until("memories are settled", || world.fake.settled.load(Relaxed) > 0).await;
+    assert_eq!(ear.event_labels()[4..], ["started 2", "completed 2", "committed 2"]);
+    wait_until("memories are settled", || world.fake.settled.load(Relaxed) > 0).await;
 
-    load(&world, newer).await;
-    assert_eq!((head(&world, id).await, head(&world, begun).await), ((2, 2), (1, 1)));
-    assert_eq!(ear.story()[7..], ["rewound 2"]);
-    assert_eq!(world.turn(begun, "more").await.number, 2);
-    assert_eq!(world.turn(id, "three").await.number, 3);
-    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
-    world.end().await;
+    load_save(&world, newer).await;
+    assert_eq!(
+        (
+            head_and_history_len(&world, id).await,
+            head_and_history_len(&world, begun).await
+        ),
+        ((2, 2), (1, 1))
+    );
+    assert_eq!(ear.event_labels()[7..], ["rewound 2"]);
+    assert_eq!(world.say_and_wait(begun, "more").await.number, 2);
+    assert_eq!(world.say_and_wait(id, "three").await.number, 3);
+    assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_conversation_that_a_save_ends_tells_where_it_stands() {
-    let world = World::new().await;
-    let id = world.talk("the mill", 20, false).await;
-    world.step(id).await;
-    let older = save(&world).await;
-    world.step(id).await;
-    world.talks().end(&world.scope, id, "closed by request").await.unwrap();
-    let newer = save(&world).await;
-    load(&world, older).await;
-    let ear = world.watch(id, None).await;
-    load(&world, newer).await;
-    ear.hears("ended 2 restored").await;
-    world.end().await;
+async fn conversation_ended_by_a_restore_publishes_its_head() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("the mill", 20, false).await;
+    world.say_next_line(id).await;
+    let older = create_save(&world).await;
+    world.say_next_line(id).await;
+    world
+        .npc_conversations()
+        .close_dialogue(&world.scope, id, "closed by request")
+        .await
+        .unwrap();
+    let newer = create_save(&world).await;
+    load_save(&world, older).await;
+    let ear = world.attach_watcher(id, None).await;
+    load_save(&world, newer).await;
+    ear.wait_for_event("ended 2 restored").await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_job_that_hangs_for_what_a_save_unsaid_holds_up_no_other() {
-    let mut settings = dialogue_settings();
+async fn hung_job_unsaid_by_a_restore_blocks_no_other_job() {
+    let mut settings = test_dialogue_settings();
     settings.turn.wait_for_memory_ms = 0;
-    let world = World::with(super::world::settings(), settings).await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    let taken = save(&world).await;
+    let world = TestWorld::with_settings(super::world::test_actor_settings(), settings).await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    let taken = create_save(&world).await;
     (*world.fake.with_jobs.lock(), *world.fake.hold_jobs.lock()) = (true, true);
-    world.turn(id, "taken back").await;
-    until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
-    load(&world, taken).await;
-    let stands = world.turn(id, "stands").await;
+    world.say_and_wait(id, "taken back").await;
+    wait_until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
+    load_save(&world, taken).await;
+    let stands = world.say_and_wait(id, "stands").await;
     // One that hangs would take it first.
-    until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
+    wait_until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
     world.fake.job_go.add_permits(1);
-    until("it ends", || !world.fake.jobs.lock().is_empty()).await;
+    wait_until("it ends", || !world.fake.jobs.lock().is_empty()).await;
     let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
     assert_eq!(ran, [stands.id]);
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_turn_is_let_go_though_nothing_else_is_taken_back() {
-    let world = World::new().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    let taken = save(&world).await;
-    let ear = world.listen(id).await;
-    let held = world.say(id, "hold").await;
-    world.begun(2).await;
-    let restored = load(&world, taken).await;
+async fn running_turn_is_cancelled_by_a_restore_that_removes_nothing_else() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    let taken = create_save(&world).await;
+    let ear = world.attach_recorder(id).await;
+    let held = world.say_line(id, "hold").await;
+    world.wait_for_begun(2).await;
+    let restored = load_save(&world, taken).await;
     assert_eq!(restored.changed, 0);
-    assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Unsaid));
-    ear.hears("failed 2").await;
-    assert_eq!(world.turn(id, "two").await.number, 2);
+    assert!(matches!(*wait_for_turn(held).await.unwrap_err(), TurnError::Unsaid));
+    ear.wait_for_event("failed 2").await;
+    assert_eq!(world.say_and_wait(id, "two").await.number, 2);
     assert_eq!(
-        ear.story(),
+        ear.event_labels(),
         ["started 2", "failed 2", "started 2", "completed 2", "committed 2"]
     );
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn lines_that_waited_when_a_save_was_loaded_go_with_what_they_followed() {
-    let world = World::new().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    let older = save(&world).await;
-    world.turn(id, "two").await;
-    let newer = save(&world).await;
-    let ear = world.listen(id).await;
+async fn queued_lines_are_cancelled_with_the_turns_a_restore_removes() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    let older = create_save(&world).await;
+    world.say_and_wait(id, "two").await;
+    let newer = create_save(&world).await;
+    let ear = world.attach_recorder(id).await;
     // Back, and to where it stands, where only what runs is let go.
     for (save, next) in [(newer, 3), (older, 2)] {
-        let told = ear.story().len();
-        let held = world.say(id, "hold").await;
-        until("it is said", || {
+        let told = ear.event_labels().len();
+        let held = world.say_line(id, "hold").await;
+        wait_until("it is said", || {
             world.fake.spoken.lock().last().is_some_and(|line| line == "hold")
         })
         .await;
         let key = format!("waits for {next}");
-        let waits = world.say_with(id, "after that", Some(&key), OnBusy::Queue).await;
-        load(&world, save).await;
+        let waits = world.say_line_with(id, "after that", Some(&key), OnBusy::Queue).await;
+        load_save(&world, save).await;
         for unsaid in [held, waits] {
-            let unsaid = outcome(unsaid).await.unwrap_err();
+            let unsaid = wait_for_turn(unsaid).await.unwrap_err();
             assert!(matches!(*unsaid, TurnError::Unsaid), "{unsaid:?}");
         }
-        let again = world.say_with(id, "after that", Some(&key), OnBusy::Queue).await;
-        assert!(matches!(again, Err(SessionError::TurnUnsaid)));
-        assert!(ear.story()[told..].contains(&"error turn_unsaid".to_owned()));
-        assert_eq!(world.turn(id, "and now?").await.number, next);
+        let again = world.say_line_with(id, "after that", Some(&key), OnBusy::Queue).await;
+        assert!(matches!(again, Err(DialogueError::TurnUnsaid)));
+        assert!(ear.event_labels()[told..].contains(&"error turn_unsaid".to_owned()));
+        assert_eq!(world.say_and_wait(id, "and now?").await.number, next);
     }
     let spoken = world.fake.spoken.lock().clone();
     assert_eq!(spoken, ["one", "two", "hold", "and now?", "hold", "and now?"]);
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn lines_behind_a_turn_that_was_fenced_end_as_it_did_and_may_be_said_again() {
-    let world = World::new().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    let taken = save(&world).await;
-    let ear = world.listen(id).await;
-    let held = world.say(id, "hold").await;
-    world.begun(2).await;
-    let waits = world.say_with(id, "after that", Some("waits"), OnBusy::Queue).await;
+async fn lines_queued_behind_a_fenced_turn_fail_with_it_and_may_be_retried() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    let taken = create_save(&world).await;
+    let ear = world.attach_recorder(id).await;
+    let held = world.say_line(id, "hold").await;
+    world.wait_for_begun(2).await;
+    let waits = world
+        .say_line_with(id, "after that", Some("waits"), OnBusy::Queue)
+        .await;
     // It has the dialogue where it stands, so that nothing is moved, and what runs is fenced.
-    loaded_elsewhere(&world, taken).await;
+    load_save_remotely(&world, taken).await;
     world.fake.go.add_permits(1);
     for fenced in [held, waits] {
-        let fenced = outcome(fenced).await.unwrap_err();
+        let fenced = wait_for_turn(fenced).await.unwrap_err();
         assert!(matches!(*fenced, TurnError::Fenced), "{fenced:?}");
     }
-    let again = world.say_with(id, "after that", Some("waits"), OnBusy::Queue).await;
-    assert_eq!(outcome(again).await.unwrap().number, 2);
+    let again = world
+        .say_line_with(id, "after that", Some("waits"), OnBusy::Queue)
+        .await;
+    assert_eq!(wait_for_turn(again).await.unwrap().number, 2);
     assert_eq!(
-        ear.story(),
+        ear.event_labels(),
         [
             "started 2",
             "completed 2",
@@ -221,32 +243,32 @@ async fn lines_behind_a_turn_that_was_fenced_end_as_it_did_and_may_be_said_again
         ]
     );
     assert_eq!(*world.fake.spoken.lock(), ["one", "hold", "after that"]);
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn what_a_save_ended_says_so_before_its_notice_comes() {
-    let world = World::new().await;
-    let taken = save(&world).await;
-    let id = world.session().await;
-    world.turn(id, "begun since").await;
-    let ear = world.listen(id).await;
-    let held = world.say(id, "hold").await;
-    world.begun(2).await;
-    let waits = world.say(id, "after that").await;
-    let talk = world.talk("hold", 20, true).await;
-    let watcher = world.watch(talk, Some(1)).await;
-    world.begun(3).await;
-    let dialogues = loaded_elsewhere(&world, taken).await;
+async fn dialogue_ended_by_a_restore_reports_it_before_the_notice_arrives() {
+    let world = TestWorld::new().await;
+    let taken = create_save(&world).await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "begun since").await;
+    let ear = world.attach_recorder(id).await;
+    let held = world.say_line(id, "hold").await;
+    world.wait_for_begun(2).await;
+    let waits = world.say_line(id, "after that").await;
+    let talk = world.new_conversation("hold", 20, true).await;
+    let watcher = world.attach_watcher(talk, Some(1)).await;
+    world.wait_for_begun(3).await;
+    let dialogues = load_save_remotely(&world, taken).await;
     world.fake.go.add_permits(2);
-    ear.hears("closed restored").await;
-    watcher.hears("ended 0 restored").await;
-    assert!(matches!(*outcome(held).await.unwrap_err(), TurnError::Fenced));
-    assert!(matches!(*outcome(waits).await.unwrap_err(), TurnError::Unsaid));
+    ear.wait_for_event("closed restored").await;
+    watcher.wait_for_event("ended 0 restored").await;
+    assert!(matches!(*wait_for_turn(held).await.unwrap_err(), TurnError::Fenced));
+    assert!(matches!(*wait_for_turn(waits).await.unwrap_err(), TurnError::Unsaid));
     assert_eq!(world.fake.spoken.lock().len(), 3, "what waited is not said");
-    world.sessions.was_restored(&world.scope, dialogues).await;
-    assert!(matches!(world.say(id, "more").await, Err(SessionError::Closed)));
-    let (told, watched) = (ear.story(), watcher.story());
+    world.sessions.on_world_restored(&world.scope, dialogues).await;
+    assert!(matches!(world.say_line(id, "more").await, Err(DialogueError::Closed)));
+    let (told, watched) = (ear.event_labels(), watcher.event_labels());
     let ends = |story: &[String], end: &str| story.iter().filter(|event| *event == end).count();
     assert_eq!(
         (ends(&told, "rewound 0"), ends(&told, "closed restored")),
@@ -254,88 +276,94 @@ async fn what_a_save_ended_says_so_before_its_notice_comes() {
         "{told:?}"
     );
     assert_eq!(ends(&watched, "ended 0 restored"), 1, "{watched:?}");
-    world.end().await;
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn a_move_that_a_save_overtook_is_refused_and_the_save_stands() {
-    let world = World::new().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    world.turn(id, "two").await;
-    let taken = save(&world).await;
-    world.turn(id, "three").await;
-    let ear = world.listen(id).await;
+async fn rewind_overtaken_by_a_restore_is_rejected_and_the_restore_stands() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    world.say_and_wait(id, "two").await;
+    let taken = create_save(&world).await;
+    world.say_and_wait(id, "three").await;
+    let ear = world.attach_recorder(id).await;
     *world.fake.hold_rewinds.lock() = true;
     let meanwhile = async {
-        until("the move begins", || !world.fake.rewinds.lock().is_empty()).await;
-        load(&world, taken).await;
+        wait_until("the move begins", || !world.fake.rewinds.lock().is_empty()).await;
+        load_save(&world, taken).await;
         world.fake.rewind_go.add_permits(1);
     };
-    let (moved, ()) = tokio::join!(world.back(id, 1), meanwhile);
-    assert!(matches!(moved, Err(SessionError::Overloaded { .. })), "{moved:?}");
-    assert_eq!(head(&world, id).await, (2, 2));
-    assert_eq!(ear.story(), ["rewound 2"]);
-    assert_eq!(world.turn(id, "three, otherwise").await.number, 3);
-    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
-    world.end().await;
+    let (moved, ()) = tokio::join!(world.rewind_to(id, 1), meanwhile);
+    assert!(matches!(moved, Err(DialogueError::Overloaded { .. })), "{moved:?}");
+    assert_eq!(head_and_history_len(&world, id).await, (2, 2));
+    assert_eq!(ear.event_labels(), ["rewound 2"]);
+    assert_eq!(world.say_and_wait(id, "three, otherwise").await.number, 3);
+    assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn whoever_was_away_hears_of_it_after_a_restart() {
-    let world = World::new().await;
-    let id = world.session().await;
-    let ear = world.listen(id).await;
-    world.turn(id, "one").await;
-    let taken = save(&world).await;
-    world.turn(id, "two").await;
-    let seen = *ear.seqs().last().unwrap();
-    load(&world, taken).await;
-    world.turn(id, "two, otherwise").await;
-    let world = world.restarted();
-    let late = Ear::new();
-    let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&late);
+async fn absent_listener_is_notified_of_a_restore_after_a_restart() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    let ear = world.attach_recorder(id).await;
+    world.say_and_wait(id, "one").await;
+    let taken = create_save(&world).await;
+    world.say_and_wait(id, "two").await;
+    let seen = *ear.heard_seqs().last().unwrap();
+    load_save(&world, taken).await;
+    world.say_and_wait(id, "two, otherwise").await;
+    let world = world.restart_process();
+    let late = RecordingListener::new();
+    let listener: Arc<dyn Listener> = Arc::<RecordingListener>::clone(&late);
     world
         .sessions
-        .attach(&world.scope, id, listener, Some(seen))
+        .attach_listener(&world.scope, id, listener, Some(seen))
         .await
         .unwrap();
-    assert_eq!(late.story(), ["rewound 1", "started 2", "completed 2", "committed 2"]);
-    assert_eq!(late.seqs(), ear.seqs()[6..]);
-    world.end().await;
+    assert_eq!(
+        late.event_labels(),
+        ["rewound 1", "started 2", "completed 2", "committed 2"]
+    );
+    assert_eq!(late.heard_seqs(), ear.heard_seqs()[6..]);
+    world.shut_down().await;
 }
 
 #[actix::test]
-async fn what_is_told_late_of_a_save_unsays_nothing_that_was_said_since() {
-    let world = World::new().await;
-    let id = world.session().await;
-    world.turn(id, "one").await;
-    let taken = save(&world).await;
-    world.turn(id, "two").await;
-    let ear = world.listen(id).await;
-    let held = world.say(id, "hold").await;
-    world.begun(3).await;
-    let waits = world.say(id, "after that").await;
-    let dialogues = loaded_elsewhere(&world, taken).await;
+async fn late_notice_of_a_restore_unsays_no_newer_turn() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "one").await;
+    let taken = create_save(&world).await;
+    world.say_and_wait(id, "two").await;
+    let ear = world.attach_recorder(id).await;
+    let held = world.say_line(id, "hold").await;
+    world.wait_for_begun(3).await;
+    let waits = world.say_line(id, "after that").await;
+    let dialogues = load_save_remotely(&world, taken).await;
     world.fake.go.add_permits(1);
-    let fenced = outcome(held).await.unwrap_err();
+    let fenced = wait_for_turn(held).await.unwrap_err();
     assert!(matches!(*fenced, TurnError::Fenced), "{fenced:?}");
-    assert!(matches!(*outcome(waits).await.unwrap_err(), TurnError::Unsaid));
+    assert!(matches!(*wait_for_turn(waits).await.unwrap_err(), TurnError::Unsaid));
     // What was moved is told before anything that is said on top of it.
-    assert_eq!(world.turn(id, "two, otherwise").await.number, 2);
-    let before = ear.story();
+    assert_eq!(world.say_and_wait(id, "two, otherwise").await.number, 2);
+    let before = ear.event_labels();
     let at = before.iter().position(|event| event == "rewound 1").unwrap();
     assert_eq!(
         before[at + 1..],
         ["error turn_unsaid", "started 2", "completed 2", "committed 2"],
         "{before:?}"
     );
-    let held = world.say(id, "hold").await;
-    world.begun(5).await;
-    world.sessions.was_restored(&world.scope, dialogues).await;
+    let held = world.say_line(id, "hold").await;
+    world.wait_for_begun(5).await;
+    world.sessions.on_world_restored(&world.scope, dialogues).await;
     world.fake.go.add_permits(1);
-    assert_eq!(outcome(held).await.unwrap().number, 3);
-    assert_eq!(ear.story()[before.len()..], ["started 3", "completed 3", "committed 3"]);
-    assert!(ear.seqs().is_sorted_by(|a, b| a < b));
-    world.end().await;
+    assert_eq!(wait_for_turn(held).await.unwrap().number, 3);
+    assert_eq!(
+        ear.event_labels()[before.len()..],
+        ["started 3", "completed 3", "committed 3"]
+    );
+    assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
+    world.shut_down().await;
 }

@@ -18,59 +18,59 @@ use tokio_tungstenite::{
     },
 };
 
-use super::world::{PATIENCE, until};
+use super::world::{PATIENCE, wait_until};
 use crate::{
     actors::{
-        Published,
-        player_socket::{Connection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close},
+        PublishedEvent,
+        player_socket::{SocketConnection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close_code},
     },
     dialogue::events::{DialogueEvent, EventBody},
     ids::{DialogueId, DialogueKind},
     ports::clock::SystemClock,
-    transport::{self, ConnectionLimits, Connections},
+    transport::{self, ConnectionLimits, ConnectionRegistry},
 };
 
-type Client = WebSocketStream<MaybeTlsStream<TcpStream>>;
+type SocketClient = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Echoes text; `bye` closes with an error before.
 #[derive(Default)]
-struct Echo {
-    open: Mutex<Vec<Arc<Connection>>>,
+struct EchoProtocol {
+    open: Mutex<Vec<Arc<SocketConnection>>>,
     closed: Mutex<Vec<u64>>,
 }
 
-impl SocketProtocol for Echo {
-    fn on_open(&self, connection: &Arc<Connection>) {
+impl SocketProtocol for EchoProtocol {
+    fn on_open(&self, connection: &Arc<SocketConnection>) {
         self.open.lock().push(Arc::clone(connection));
     }
-    fn on_text(&self, connection: &Arc<Connection>, text: ByteString) {
+    fn on_text(&self, connection: &Arc<SocketConnection>, text: ByteString) {
         // An echo that cannot go out is no loss.
-        let _ = connection.send(text.clone());
+        let _ = connection.send_text(text.clone());
         if text == "bye" {
-            connection.close(close::FORBIDDEN, "forbidden");
+            connection.close_after_flush(close_code::FORBIDDEN, "forbidden");
         }
     }
-    fn on_close(&self, connection: &Arc<Connection>) {
+    fn on_close(&self, connection: &Arc<SocketConnection>) {
         self.closed.lock().push(connection.id());
     }
 }
 
-struct Server {
+struct SocketTestServer {
     hub: SocketHub,
-    echo: Arc<Echo>,
+    echo: Arc<EchoProtocol>,
     addr: SocketAddr,
     handle: ServerHandle,
 }
 
-impl Server {
-    fn start(settings: SocketSettings, coalesce: Duration) -> Self {
+impl SocketTestServer {
+    fn start_server(settings: SocketSettings, coalesce: Duration) -> Self {
         let hub = SocketHub::start(settings, Arc::new(SystemClock));
-        let echo = Arc::new(Echo::default());
+        let echo = Arc::new(EchoProtocol::default());
         let (their_hub, their_echo) = (hub.clone(), Arc::clone(&echo));
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let addr = listener.local_addr().unwrap();
-        let connections = Connections::start(ConnectionLimits::default(), Arc::new(SystemClock));
-        let server = transport::serve(listener, 1, &connections, move |app| {
+        let connections = ConnectionRegistry::start_watching(ConnectionLimits::default(), Arc::new(SystemClock));
+        let server = transport::start_server(listener, 1, &connections, move |app| {
             let (hub, echo) = (their_hub.clone(), Arc::clone(&their_echo));
             app.route(
                     "/ws",
@@ -81,7 +81,7 @@ impl Server {
                             subprotocols: &["colloquy.v1"],
                             coalesce,
                         };
-                        let opened = hub.serve(&request, payload, echo, &options);
+                        let opened = hub.serve_upgrade(&request, payload, echo, &options);
                         async move {
                             opened.map_err(|error| actix_web::error::ErrorServiceUnavailable(format!("{error:?}")))
                         }
@@ -98,23 +98,23 @@ impl Server {
             handle,
         }
     }
-    async fn client(&self) -> Client {
+    async fn connect_client(&self) -> SocketClient {
         let url = format!("ws://{}/ws", self.addr);
         tokio_tungstenite::connect_async(url).await.unwrap().0
     }
-    async fn end(self) {
+    async fn shut_down(self) {
         self.hub
-            .close_all(close::DRAINING, "draining", Duration::from_secs(5))
+            .close_all(close_code::DRAINING, "draining", Duration::from_secs(5))
             .await;
-        until("every socket is gone", || self.hub.open() == 0).await;
+        wait_until("every socket is gone", || self.hub.open_count() == 0).await;
         let opened = self.echo.open.lock().len();
-        until("each was told so once", || self.echo.closed.lock().len() == opened).await;
+        wait_until("each was told so once", || self.echo.closed.lock().len() == opened).await;
         self.handle.stop(false).await;
     }
 }
 
 /// Everything the server says until it closes: the texts, and the close code.
-async fn rest(client: &mut Client) -> (Vec<String>, Option<u16>) {
+async fn read_until_close(client: &mut SocketClient) -> (Vec<String>, Option<u16>) {
     let mut texts = Vec::new();
     let listening = async {
         while let Some(Ok(message)) = client.next().await {
@@ -130,16 +130,16 @@ async fn rest(client: &mut Client) -> (Vec<String>, Option<u16>) {
     (texts, code)
 }
 
-fn code_of(text: &str) -> String {
+fn error_code_of(text: &str) -> String {
     let event: serde_json::Value = serde_json::from_str(text).unwrap();
     assert_eq!(event["type"], "error");
     event["error"]["code"].as_str().unwrap().to_owned()
 }
 
 #[actix::test]
-async fn texts_go_both_ways_in_one_frame_or_several() {
-    let server = Server::start(SocketSettings::default(), Duration::ZERO);
-    let mut client = server.client().await;
+async fn text_messages_pass_in_one_or_many_frames() {
+    let server = SocketTestServer::start_server(SocketSettings::default(), Duration::ZERO);
+    let mut client = server.connect_client().await;
     client.send(Message::text("안녕")).await.unwrap();
     assert_eq!(client.next().await.unwrap().unwrap(), Message::text("안녕"));
     // Cut inside of a character.
@@ -151,21 +151,21 @@ async fn texts_go_both_ways_in_one_frame_or_several() {
     client.send(Message::Ping("x".into())).await.unwrap();
     assert_eq!(client.next().await.unwrap().unwrap(), Message::Pong("x".into()));
     client.close(None).await.unwrap();
-    until("it is gone", || server.hub.open() == 0).await;
+    wait_until("it is gone", || server.hub.open_count() == 0).await;
     assert!(server.hub.closed_by_code().is_empty());
-    server.end().await;
+    server.shut_down().await;
 }
 
 #[actix::test]
-async fn what_is_no_text_message_of_fair_size_is_told_and_closed() {
-    let server = Server::start(SocketSettings::default(), Duration::ZERO);
+async fn non_text_or_oversized_message_is_reported_and_closes_the_socket() {
+    let server = SocketTestServer::start_server(SocketSettings::default(), Duration::ZERO);
     let part = |size: usize, code, last| Message::Frame(Frame::message(vec![b'x'; size], OpCode::Data(code), last));
     let cases: [(&str, Vec<Message>, u16); 6] = [
-        ("malformed_request", vec![Message::binary("x")], close::MALFORMED),
+        ("malformed_request", vec![Message::binary("x")], close_code::MALFORMED),
         (
             "payload_too_large",
             vec![Message::text("x".repeat(16 * 1024 + 1))],
-            close::TOO_LARGE,
+            close_code::TOO_LARGE,
         ),
         (
             "payload_too_large",
@@ -174,12 +174,12 @@ async fn what_is_no_text_message_of_fair_size_is_told_and_closed() {
                 part(6_000, Data::Continue, false),
                 part(1_000, Data::Continue, true),
             ],
-            close::TOO_LARGE,
+            close_code::TOO_LARGE,
         ),
         (
             "malformed_request",
             vec![part(1, Data::Binary, false), part(1, Data::Continue, true)],
-            close::MALFORMED,
+            close_code::MALFORMED,
         ),
         (
             "malformed_request",
@@ -188,39 +188,39 @@ async fn what_is_no_text_message_of_fair_size_is_told_and_closed() {
                 OpCode::Data(Data::Text),
                 true,
             ))],
-            close::MALFORMED,
+            close_code::MALFORMED,
         ),
         (
             "malformed_request",
             vec![part(1, Data::Continue, true)],
-            close::MALFORMED,
+            close_code::MALFORMED,
         ),
     ];
     for (name, messages, code) in cases {
-        let mut client = server.client().await;
+        let mut client = server.connect_client().await;
         for message in messages {
             client.send(message).await.unwrap();
         }
-        let (texts, closed) = rest(&mut client).await;
+        let (texts, closed) = read_until_close(&mut client).await;
         assert_eq!(closed, Some(code), "{name}");
-        assert_eq!(texts.iter().map(|text| code_of(text)).collect::<Vec<_>>(), [name]);
+        assert_eq!(texts.iter().map(|text| error_code_of(text)).collect::<Vec<_>>(), [name]);
     }
     let longest = "x".repeat(16 * 1024);
-    let mut client = server.client().await;
+    let mut client = server.connect_client().await;
     client.send(Message::text(longest.clone())).await.unwrap();
     assert_eq!(client.next().await.unwrap().unwrap(), Message::text(longest));
     assert_eq!(
         server.hub.closed_by_code(),
-        [(close::MALFORMED, 4), (close::TOO_LARGE, 2)]
+        [(close_code::MALFORMED, 4), (close_code::TOO_LARGE, 2)]
     );
-    server.end().await;
+    server.shut_down().await;
 }
 
 #[actix::test]
-async fn a_frame_that_declares_a_huge_length_is_not_gathered() {
+async fn frame_with_a_huge_declared_length_is_not_buffered() {
     use tokio::io::AsyncWriteExt;
-    let server = Server::start(SocketSettings::default(), Duration::ZERO);
-    let mut client = server.client().await;
+    let server = SocketTestServer::start_server(SocketSettings::default(), Duration::ZERO);
+    let mut client = server.connect_client().await;
     let MaybeTlsStream::Plain(tcp) = client.get_mut() else {
         panic!("no TLS here")
     };
@@ -232,68 +232,68 @@ async fn a_frame_that_declares_a_huge_length_is_not_gathered() {
     for _ in 0..40 {
         tcp.write_all(&[b'x'; 8 * 1024]).await.unwrap();
     }
-    until("it is closed", || {
-        server.hub.closed_by_code() == [(close::TOO_LARGE, 1)]
+    wait_until("it is closed", || {
+        server.hub.closed_by_code() == [(close_code::TOO_LARGE, 1)]
     })
     .await;
-    let (texts, code) = rest(&mut client).await;
+    let (texts, code) = read_until_close(&mut client).await;
     assert_eq!(
-        (code_of(&texts[0]).as_str(), code),
-        ("payload_too_large", Some(close::TOO_LARGE))
+        (error_code_of(&texts[0]).as_str(), code),
+        ("payload_too_large", Some(close_code::TOO_LARGE))
     );
     drop(client);
-    until("it is gone", || server.hub.open() == 0).await;
-    server.end().await;
+    wait_until("it is gone", || server.hub.open_count() == 0).await;
+    server.shut_down().await;
 }
 
 #[actix::test]
-async fn what_was_said_before_a_close_arrives_before_it() {
-    let server = Server::start(SocketSettings::default(), Duration::ZERO);
-    let mut client = server.client().await;
+async fn messages_sent_before_a_close_arrive_before_it() {
+    let server = SocketTestServer::start_server(SocketSettings::default(), Duration::ZERO);
+    let mut client = server.connect_client().await;
     client.send(Message::text("bye")).await.unwrap();
     assert_eq!(
-        rest(&mut client).await,
-        (vec!["bye".to_owned()], Some(close::FORBIDDEN))
+        read_until_close(&mut client).await,
+        (vec!["bye".to_owned()], Some(close_code::FORBIDDEN))
     );
-    server.end().await;
+    server.shut_down().await;
 }
 
 #[actix::test]
-async fn a_client_that_never_reads_is_cut_and_the_others_notice_nothing() {
+async fn client_that_never_reads_is_dropped_without_affecting_others() {
     let settings = SocketSettings {
         max_queued: 64,
         ..SocketSettings::default()
     };
-    let server = Server::start(settings, Duration::ZERO);
-    let jammed = server.client().await;
-    until("it is open", || server.echo.open.lock().len() == 1).await;
-    let mut well = server.client().await;
-    until("both are open", || server.echo.open.lock().len() == 2).await;
+    let server = SocketTestServer::start_server(settings, Duration::ZERO);
+    let jammed = server.connect_client().await;
+    wait_until("it is open", || server.echo.open.lock().len() == 1).await;
+    let mut well = server.connect_client().await;
+    wait_until("both are open", || server.echo.open.lock().len() == 2).await;
     let connection = Arc::clone(&server.echo.open.lock()[0]);
     let text = ByteString::from("x".repeat(10_000));
-    until("the jammed one is cut", || connection.send(text.clone()).is_err()).await;
+    wait_until("the jammed one is cut", || connection.send_text(text.clone()).is_err()).await;
     assert!(connection.is_gone());
-    assert_eq!(server.hub.closed_by_code(), [(close::SLOW_CONSUMER, 1)]);
-    until("its actor stops", || server.hub.open() == 1).await;
+    assert_eq!(server.hub.closed_by_code(), [(close_code::SLOW_CONSUMER, 1)]);
+    wait_until("its actor stops", || server.hub.open_count() == 1).await;
     assert_eq!(*server.echo.closed.lock(), [connection.id()]);
     well.send(Message::text("still here")).await.unwrap();
     assert_eq!(well.next().await.unwrap().unwrap(), Message::text("still here"));
     drop(jammed);
-    server.end().await;
+    server.shut_down().await;
 }
 
 #[actix::test]
-async fn silence_is_pinged_and_then_closed() {
+async fn silent_socket_is_pinged_and_then_closed() {
     let settings = SocketSettings {
         ping_s: 1,
         // Long next to the pings, so that a busy machine does not make the lively one look silent.
         silence_s: 4,
         ..SocketSettings::default()
     };
-    let server = Server::start(settings, Duration::ZERO);
+    let server = SocketTestServer::start_server(settings, Duration::ZERO);
     // This client answers nothing, since nobody polls it; the other one does.
-    let mut silent = server.client().await;
-    let mut lively = server.client().await;
+    let mut silent = server.connect_client().await;
+    let mut lively = server.connect_client().await;
     let lively = actix::spawn(async move {
         let mut pings = 0;
         while let Some(Ok(message)) = lively.next().await {
@@ -301,29 +301,32 @@ async fn silence_is_pinged_and_then_closed() {
         }
         pings
     });
-    until("the silent one is closed", || {
-        server.hub.closed_by_code() == [(close::IDLE, 1)]
+    wait_until("the silent one is closed", || {
+        server.hub.closed_by_code() == [(close_code::IDLE, 1)]
     })
     .await;
-    let (texts, code) = rest(&mut silent).await;
-    assert_eq!((code_of(&texts[0]).as_str(), code), ("idle", Some(close::IDLE)));
-    until("one is left", || server.hub.open() == 1).await;
-    server.end().await;
+    let (texts, code) = read_until_close(&mut silent).await;
+    assert_eq!(
+        (error_code_of(&texts[0]).as_str(), code),
+        ("idle", Some(close_code::IDLE))
+    );
+    wait_until("one is left", || server.hub.open_count() == 1).await;
+    server.shut_down().await;
     assert!(lively.await.unwrap() > 0);
 }
 
 #[actix::test]
-async fn deltas_are_joined_while_they_follow_each_other() {
-    let server = Server::start(SocketSettings::default(), Duration::from_millis(40));
-    let mut client = server.client().await;
-    until("it is open", || server.echo.open.lock().len() == 1).await;
+async fn consecutive_deltas_are_joined() {
+    let server = SocketTestServer::start_server(SocketSettings::default(), Duration::from_millis(40));
+    let mut client = server.connect_client().await;
+    wait_until("it is open", || server.echo.open.lock().len() == 1).await;
     let connection = Arc::clone(&server.echo.open.lock()[0]);
     let delta = |kind, turn, offset, text: &str| {
-        Published::new(DialogueEvent {
+        PublishedEvent::new(DialogueEvent {
             dialogue_id: DialogueId::new(kind, ulid::Ulid(1)),
             seq: None,
             re: None,
-            body: EventBody::delta(kind, turn, offset, "mira".parse().unwrap(), text.to_owned()),
+            body: EventBody::reply_delta(kind, turn, offset, "mira".parse().unwrap(), text.to_owned()),
         })
     };
     for kind in [DialogueKind::Session, DialogueKind::NpcConversation] {
@@ -333,12 +336,12 @@ async fn deltas_are_joined_while_they_follow_each_other() {
             delta(kind, 1, 4, "you"),
             delta(kind, 2, 0, "Next"),
         ] {
-            connection.deliver(&event).unwrap();
+            connection.deliver_event(&event).unwrap();
         }
     }
-    connection.send("done").unwrap();
-    connection.close(close::DRAINING, "draining");
-    let (texts, _) = rest(&mut client).await;
+    connection.send_text("done").unwrap();
+    connection.close_after_flush(close_code::DRAINING, "draining");
+    let (texts, _) = read_until_close(&mut client).await;
     let joined: Vec<_> = texts[..texts.len() - 1]
         .iter()
         .map(|text| {
@@ -358,5 +361,5 @@ async fn deltas_are_joined_while_they_follow_each_other() {
         .collect();
     assert_eq!(joined, expected);
     assert_eq!(texts.last().unwrap(), "done");
-    server.end().await;
+    server.shut_down().await;
 }

@@ -9,11 +9,11 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::fake::Fake;
+use super::fake::FakeUseCases;
 use crate::{
     actors::{
-        Accepted, ActorSettings, Heard, Interrupted, Line, Listener, ListenerGone, NewSession, OnBusy, Published,
-        SessionError, TakeBack,
+        AcceptedLine, ActorSettings, DialogueError, HeardLength, InterruptCommand, InterruptOutcome, Listener,
+        ListenerGone, NewSession, OnBusy, PlayerLine, PublishedEvent,
         handle::Sessions,
         use_cases::{Ports, UseCases},
     },
@@ -38,7 +38,7 @@ use crate::{
     },
     ports::{
         clock::{Clock, IdSource, SystemClock},
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         ledger::{audit::Edit, dialogues::Playback, tenants::Tenant},
     },
     tenancy::{Principal, Role, TenantScope},
@@ -47,9 +47,9 @@ use crate::{
 /// How long a condition may take to come true.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-pub struct World {
+pub struct TestWorld {
     pub sessions: Sessions,
-    pub fake: Arc<Fake>,
+    pub fake: Arc<FakeUseCases>,
     pub scope: TenantScope,
     pub ports: Ports,
     pub node: NodeId,
@@ -58,7 +58,7 @@ pub struct World {
     folder: Arc<tempfile::TempDir>,
 }
 
-pub fn settings() -> ActorSettings {
+pub fn test_actor_settings() -> ActorSettings {
     ActorSettings {
         arbiters: 2,
         chores_ms: 20,
@@ -66,7 +66,7 @@ pub fn settings() -> ActorSettings {
     }
 }
 
-pub fn dialogue_settings() -> DialogueSettings {
+pub fn test_dialogue_settings() -> DialogueSettings {
     DialogueSettings {
         turn: TurnSettings {
             max_line_chars: 100,
@@ -145,23 +145,23 @@ pub fn dialogue_settings() -> DialogueSettings {
     }
 }
 
-impl World {
+impl TestWorld {
     pub async fn new() -> Self {
-        Self::with(settings(), dialogue_settings()).await
+        Self::with_settings(test_actor_settings(), test_dialogue_settings()).await
     }
 
-    pub async fn with(settings: ActorSettings, dialogue: DialogueSettings) -> Self {
-        Self::at(Arc::new(SystemClock), settings, dialogue).await
+    pub async fn with_settings(settings: ActorSettings, dialogue: DialogueSettings) -> Self {
+        Self::with_clock(Arc::new(SystemClock), settings, dialogue).await
     }
 
     /// Whose time is another's.
-    pub async fn at(clock: Arc<dyn Clock>, settings: ActorSettings, dialogue: DialogueSettings) -> Self {
+    pub async fn with_clock(clock: Arc<dyn Clock>, settings: ActorSettings, dialogue: DialogueSettings) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let path = folder.path().join("ledger.db");
-        let store = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), Arc::clone(&clock))
+        let store = sqlite::open_ledger(path.to_str().unwrap(), SqliteOptions::default(), Arc::clone(&clock))
             .await
             .unwrap();
-        let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
+        let ids = Arc::new(IdSource::from_thread_rng(Arc::clone(&clock)));
         let ports = Ports {
             settings: Arc::new(dialogue),
             ledger: store.ledger(),
@@ -175,12 +175,12 @@ impl World {
             clock,
             ids,
         };
-        let scope = author(&ports, "studio").await;
-        let node = ports.ids.next();
-        Self::start(ports, scope, node, settings, store, folder)
+        let scope = write_authored(&ports, "studio").await;
+        let node = ports.ids.next_id();
+        Self::start_world(ports, scope, node, settings, store, folder)
     }
 
-    fn start(
+    fn start_world(
         ports: Ports,
         scope: TenantScope,
         node: NodeId,
@@ -188,7 +188,7 @@ impl World {
         store: SqliteLedger,
         folder: Arc<tempfile::TempDir>,
     ) -> Self {
-        let fake = Arc::new(Fake {
+        let fake = Arc::new(FakeUseCases {
             ports: ports.clone(),
             go: Semaphore::new(0),
             job_go: Semaphore::new(0),
@@ -213,8 +213,8 @@ impl World {
             hold_speakers: Mutex::new(false),
             speakers_asked: AtomicUsize::new(0),
         });
-        let use_cases: Arc<dyn UseCases> = Arc::<Fake>::clone(&fake);
-        let sessions = Sessions::start_with(ports.clone(), use_cases, node, settings.clone(), None);
+        let use_cases: Arc<dyn UseCases> = Arc::<FakeUseCases>::clone(&fake);
+        let sessions = Sessions::start_with_ports(ports.clone(), use_cases, node, settings.clone(), None);
         Self {
             sessions,
             fake,
@@ -228,8 +228,8 @@ impl World {
     }
 
     /// Another process on the same ledger, as after a kill: nothing of this one was told to stop.
-    pub fn restarted(&self) -> Self {
-        Self::start(
+    pub fn restart_process(&self) -> Self {
+        Self::start_world(
             self.ports.clone(),
             self.scope.clone(),
             self.node,
@@ -239,20 +239,20 @@ impl World {
         )
     }
 
-    pub async fn session(&self) -> DialogueId {
-        self.created().await.0
+    pub async fn new_session(&self) -> DialogueId {
+        self.new_session_with_token().await.0
     }
 
     /// A session in which nothing is learned from a reply before it was heard.
-    pub async fn acknowledging_session(&self) -> DialogueId {
-        self.created_with(Playback::Ack).await.0
+    pub async fn new_acknowledging_session(&self) -> DialogueId {
+        self.create_with_playback(Playback::Ack).await.0
     }
 
-    pub async fn created(&self) -> (DialogueId, String) {
-        self.created_with(Playback::Immediate).await
+    pub async fn new_session_with_token(&self) -> (DialogueId, String) {
+        self.create_with_playback(Playback::Immediate).await
     }
 
-    async fn created_with(&self, playback: Playback) -> (DialogueId, String) {
+    async fn create_with_playback(&self, playback: Playback) -> (DialogueId, String) {
         let new = NewSession {
             world: "vale".parse().unwrap(),
             npcs: vec!["mira".parse().unwrap()],
@@ -262,104 +262,109 @@ impl World {
             cause: None,
             playback,
         };
-        let created = self.sessions.create(&self.scope, new).await.unwrap();
+        let created = self.sessions.create_session(&self.scope, new).await.unwrap();
         (created.dialogue.id, created.resume_token)
     }
 
-    pub async fn say(&self, id: DialogueId, text: &str) -> Result<Accepted, SessionError> {
-        self.say_with(id, text, None, OnBusy::Queue).await
+    pub async fn say_line(&self, id: DialogueId, text: &str) -> Result<AcceptedLine, DialogueError> {
+        self.say_line_with(id, text, None, OnBusy::Queue).await
     }
 
-    pub async fn say_with(
+    pub async fn say_line_with(
         &self,
         id: DialogueId,
         text: &str,
         key: Option<&str>,
         on_busy: OnBusy,
-    ) -> Result<Accepted, SessionError> {
-        let line = Line {
+    ) -> Result<AcceptedLine, DialogueError> {
+        let line = PlayerLine {
             text: text.to_owned(),
             to: None,
             key: key.map(str::to_owned),
             on_busy,
             re: Some(text.into()),
-            who: Some(self.who()),
+            who: Some(self.test_principal()),
         };
-        self.sessions.say(&self.scope, id, line).await
+        self.sessions.say_line(&self.scope, id, line).await
     }
 
     /// Says a line and waits for its turn.
-    pub async fn turn(&self, id: DialogueId, text: &str) -> Arc<Turn> {
-        outcome(self.say(id, text).await).await.unwrap()
+    pub async fn say_and_wait(&self, id: DialogueId, text: &str) -> Arc<Turn> {
+        wait_for_turn(self.say_line(id, text).await).await.unwrap()
     }
 
     /// Takes a dialogue back to a turn.
-    pub async fn back(&self, id: DialogueId, turn: u32) -> Result<Interrupted, SessionError> {
-        self.sessions.rewind(&self.scope, id, self.wish(Some(turn), None)).await
+    pub async fn rewind_to(&self, id: DialogueId, turn: u32) -> Result<InterruptOutcome, DialogueError> {
+        self.sessions
+            .rewind_dialogue(&self.scope, id, self.interrupt_command(Some(turn), None))
+            .await
     }
 
     pub async fn interrupt(
         &self,
         id: DialogueId,
         turn: Option<u32>,
-        heard: Option<Heard>,
-    ) -> Result<Interrupted, SessionError> {
-        let wish = self.wish(turn, heard);
-        self.sessions.interrupt(&self.scope, id, wish).await
+        heard: Option<HeardLength>,
+    ) -> Result<InterruptOutcome, DialogueError> {
+        let wish = self.interrupt_command(turn, heard);
+        self.sessions.interrupt_dialogue(&self.scope, id, wish).await
     }
 
-    pub fn wish(&self, turn: Option<u32>, heard: Option<Heard>) -> TakeBack {
-        TakeBack {
+    pub fn interrupt_command(&self, turn: Option<u32>, heard: Option<HeardLength>) -> InterruptCommand {
+        InterruptCommand {
             turn,
             heard,
             key: None,
             if_head: None,
-            who: self.who(),
+            who: self.test_principal(),
         }
     }
 
-    pub fn who(&self) -> Principal {
+    pub fn test_principal(&self) -> Principal {
         Principal {
             subject: "test".into(),
             tenant: self.scope.tenant().clone(),
             role: Role::Backend,
             player: None,
             world: None,
-            issued: crate::tenancy::Issued::default(),
+            issued: crate::tenancy::TokenIdentity::default(),
             expires_at: self.ports.clock.now(),
         }
     }
 
-    pub async fn listen(&self, id: DialogueId) -> Arc<Ear> {
-        let ear = Ear::new();
-        let listener: Arc<dyn Listener> = Arc::<Ear>::clone(&ear);
-        self.sessions.attach(&self.scope, id, listener, None).await.unwrap();
+    pub async fn attach_recorder(&self, id: DialogueId) -> Arc<RecordingListener> {
+        let ear = RecordingListener::new();
+        let listener: Arc<dyn Listener> = Arc::<RecordingListener>::clone(&ear);
+        self.sessions
+            .attach_listener(&self.scope, id, listener, None)
+            .await
+            .unwrap();
         ear
     }
 
     /// Waits until as many turns as this have begun.
-    pub async fn begun(&self, turns: usize) {
-        until("turns begin", || self.fake.spoken.lock().len() >= turns).await;
+    pub async fn wait_for_begun(&self, turns: usize) {
+        wait_until("turns begin", || self.fake.spoken.lock().len() >= turns).await;
     }
 
     /// Stops everything; fails if an actor stays.
-    pub async fn end(self) {
+    pub async fn shut_down(self) {
         self.fake.go.add_permits(1_000);
         self.fake.job_go.add_permits(1_000);
         self.fake.rewind_go.add_permits(1_000);
-        self.sessions.drain(PATIENCE).await;
-        until("no actor is left", || self.sessions.live() == 0).await;
+        self.sessions.drain_node(PATIENCE).await;
+        wait_until("no actor is left", || self.sessions.live_count() == 0).await;
         // A mailbox is dropped just after its actor, and the permits in it with it.
-        until("every permit is back", || {
+        wait_until("every permit is back", || {
             self.sessions.free_permits() == self.settings.max_in_flight
         })
         .await;
-        self.sessions.stop();
+        self.sessions.stop_threads();
     }
 }
 
 /// A tenant with a world.
-pub async fn author(ports: &Ports, tenant: &str) -> TenantScope {
+pub async fn write_authored(ports: &Ports, tenant: &str) -> TenantScope {
     let now = ports.clock.now();
     let tenant: TenantId = tenant.parse().unwrap();
     let row = Tenant {
@@ -370,7 +375,7 @@ pub async fn author(ports: &Ports, tenant: &str) -> TenantScope {
         created_at: now,
         version: 1,
     };
-    ports.ledger.tenants.ensure(&row).await.unwrap();
+    ports.ledger.tenants.ensure_tenant(&row).await.unwrap();
     let scope = TenantScope::new(tenant.clone());
     let who = Principal {
         subject: "test".into(),
@@ -378,10 +383,10 @@ pub async fn author(ports: &Ports, tenant: &str) -> TenantScope {
         role: Role::Admin,
         player: None,
         world: None,
-        issued: crate::tenancy::Issued::default(),
+        issued: crate::tenancy::TokenIdentity::default(),
         expires_at: now,
     };
-    let edit = || Edit::by(&who, &ports.ids, now, "test.put", "x");
+    let edit = || Edit::made_by(&who, &ports.ids, now, "test.put", "x");
     let world = AuthoredWorld {
         id: "vale".parse().unwrap(),
         name: "The Vale".into(),
@@ -422,14 +427,14 @@ pub async fn author(ports: &Ports, tenant: &str) -> TenantScope {
     scope
 }
 
-pub async fn outcome(accepted: Result<Accepted, SessionError>) -> Result<Arc<Turn>, Arc<TurnError>> {
+pub async fn wait_for_turn(accepted: Result<AcceptedLine, DialogueError>) -> Result<Arc<Turn>, Arc<TurnError>> {
     match accepted.unwrap() {
-        Accepted::Turn { done } => tokio::time::timeout(PATIENCE, done).await.unwrap().unwrap(),
-        Accepted::Repeated(turn) => Ok(turn),
+        AcceptedLine::Turn { done } => tokio::time::timeout(PATIENCE, done).await.unwrap().unwrap(),
+        AcceptedLine::Repeated(turn) => Ok(turn),
     }
 }
 
-pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let waiting = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -441,12 +446,12 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// A listener that writes down what it hears.
-pub struct Ear {
-    pub heard: Mutex<Vec<Arc<Published>>>,
+pub struct RecordingListener {
+    pub heard: Mutex<Vec<Arc<PublishedEvent>>>,
     pub deaf: Mutex<bool>,
 }
 
-impl Ear {
+impl RecordingListener {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             heard: Mutex::default(),
@@ -454,23 +459,23 @@ impl Ear {
         })
     }
     /// `type turn/number` of the durable events so far.
-    pub fn story(&self) -> Vec<String> {
+    pub fn event_labels(&self) -> Vec<String> {
         let heard = self.heard.lock();
         heard
             .iter()
             .filter(|event| event.seq.is_some())
-            .map(|event| brief(event))
+            .map(|event| event_label(event))
             .collect()
     }
-    pub fn seqs(&self) -> Vec<u64> {
+    pub fn heard_seqs(&self) -> Vec<u64> {
         self.heard.lock().iter().filter_map(|event| event.seq).collect()
     }
-    pub async fn hears(&self, what: &str) {
-        until(what, || self.story().iter().any(|event| event == what)).await;
+    pub async fn wait_for_event(&self, what: &str) {
+        wait_until(what, || self.event_labels().iter().any(|event| event == what)).await;
     }
 }
 
-pub fn brief(event: &Published) -> String {
+pub fn event_label(event: &PublishedEvent) -> String {
     match &event.body {
         EventBody::TurnStarted { turn } => format!("started {turn}"),
         EventBody::ReplyDelta { turn, .. } | EventBody::NpcTurnDelta { turn, .. } => format!("delta {turn}"),
@@ -489,8 +494,8 @@ pub fn brief(event: &Published) -> String {
     }
 }
 
-impl Listener for Ear {
-    fn deliver(&self, event: &Arc<Published>) -> Result<(), ListenerGone> {
+impl Listener for RecordingListener {
+    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
         if *self.deaf.lock() {
             return Err(ListenerGone);
         }

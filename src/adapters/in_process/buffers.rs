@@ -42,7 +42,7 @@ impl InProcessBuffers {
     #[must_use]
     pub fn new(limits: BufferLimits) -> Self {
         let cache = Cache::builder()
-            .weigher(|_, snapshot: &Arc<BufferSnapshot>| weight(snapshot))
+            .weigher(|_, snapshot: &Arc<BufferSnapshot>| estimate_bytes(snapshot))
             .max_capacity(limits.max_bytes)
             .time_to_idle(limits.ttl)
             .build();
@@ -51,7 +51,7 @@ impl InProcessBuffers {
 }
 
 /// Bytes, roughly: the texts and a fixed share for each turn and buffer.
-fn weight(snapshot: &BufferSnapshot) -> u32 {
+fn estimate_bytes(snapshot: &BufferSnapshot) -> u32 {
     let texts: usize = snapshot
         .turns
         .iter()
@@ -62,18 +62,23 @@ fn weight(snapshot: &BufferSnapshot) -> u32 {
 
 #[async_trait]
 impl BufferStore for InProcessBuffers {
-    async fn load(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
+    async fn load_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
         let found = self.cache.get(&(scope.tenant().clone(), dialogue));
         Ok(found.map(|snapshot| BufferSnapshot::clone(&snapshot)))
     }
 
-    async fn replace(&self, scope: &TenantScope, dialogue: DialogueId, snapshot: &BufferSnapshot) -> StoreResult<()> {
+    async fn replace_buffer(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        snapshot: &BufferSnapshot,
+    ) -> StoreResult<()> {
         self.cache
             .insert((scope.tenant().clone(), dialogue), Arc::new(snapshot.clone()));
         Ok(())
     }
 
-    async fn append(
+    async fn append_turn(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
@@ -101,7 +106,7 @@ impl BufferStore for InProcessBuffers {
         Ok(appended)
     }
 
-    async fn truncate(
+    async fn truncate_buffer(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
@@ -128,7 +133,7 @@ impl BufferStore for InProcessBuffers {
         Ok(truncated)
     }
 
-    async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
+    async fn remove_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
         self.cache.invalidate(&(scope.tenant().clone(), dialogue));
         Ok(())
     }
@@ -145,7 +150,7 @@ mod tests {
     use crate::{ids::DialogueKind, ids::GeneratedId, ids::TurnId};
 
     #[tokio::test]
-    async fn all_buffers_together_stay_within_their_bytes() {
+    async fn buffers_together_stay_within_their_byte_limit() {
         let max_bytes = 100_000;
         let buffers = InProcessBuffers::new(BufferLimits {
             max_bytes,
@@ -168,7 +173,7 @@ mod tests {
                 turns: vec![turn],
             };
             let dialogue = DialogueId::new(DialogueKind::Session, ulid::Ulid(n));
-            buffers.replace(&scope, dialogue, &snapshot).await.unwrap();
+            buffers.replace_buffer(&scope, dialogue, &snapshot).await.unwrap();
         }
         buffers.cache.run_pending_tasks();
         assert!(buffers.cache.weighted_size() <= max_bytes);

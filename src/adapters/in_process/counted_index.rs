@@ -17,7 +17,10 @@ use crate::{
     },
     ports::{
         StoreResult,
-        vectors::{Candidate, Comparison, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
+        vectors::{
+            Candidate, CandidateQuery, FactIndex, IndexPoint, IndexState, PrepareOutcome, SimilarFactsQuery,
+            StoredPointPage,
+        },
     },
     tenancy::TenantScope,
 };
@@ -29,7 +32,7 @@ pub struct CountedFactIndex {
 }
 
 impl CountedFactIndex {
-    /// `words`: [`InProcessFactIndex::counting`](super::fact_index::InProcessFactIndex::counting), or what tells other nodes
+    /// `words`: [`InProcessFactIndex::new_term_counter`](super::fact_index::InProcessFactIndex::new_term_counter), or what tells other nodes
     /// as well.
     #[must_use]
     pub fn new(points: Arc<dyn FactIndex>, words: Arc<dyn FactIndex>) -> Self {
@@ -39,8 +42,12 @@ impl CountedFactIndex {
 
 #[async_trait]
 impl FactIndex for CountedFactIndex {
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
-        self.points.propose(scope, proposal).await
+    async fn propose_candidates(
+        &self,
+        scope: &TenantScope,
+        proposal: CandidateQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>> {
+        self.points.propose_candidates(scope, proposal).await
     }
     async fn term_statistics(
         &self,
@@ -50,43 +57,48 @@ impl FactIndex for CountedFactIndex {
     ) -> StoreResult<TermStatistics> {
         self.words.term_statistics(scope, viewpoint, terms).await
     }
-    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
-        self.points.similar(scope, with).await
+    async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
+        self.points.find_similar(scope, with).await
     }
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        self.points.upsert(scope, points).await?;
-        self.words.upsert(scope, points).await
+    async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        self.points.upsert_points(scope, points).await?;
+        self.words.upsert_points(scope, points).await
     }
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
-        self.points.remove(scope, facts).await?;
-        self.words.remove(scope, facts).await
+    async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        self.points.remove_points(scope, facts).await?;
+        self.words.remove_points(scope, facts).await
     }
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
-        self.points.count(scope).await
+    async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
+        self.points.count_points(scope).await
     }
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.points.clear(scope).await?;
-        self.words.clear(scope).await
+    async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
+        self.points.clear_tenant(scope).await?;
+        self.words.clear_tenant(scope).await
     }
     fn is_shared(&self) -> bool {
         self.points.is_shared()
     }
-    fn state(&self) -> IndexState {
-        self.points.state()
+    fn index_state(&self) -> IndexState {
+        self.points.index_state()
     }
-    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
-        self.points.prepare(may_make).await
+    async fn prepare_index(&self, may_make: bool) -> StoreResult<PrepareOutcome> {
+        self.points.prepare_index(may_make).await
     }
-    async fn adopt(&self) -> StoreResult<()> {
-        self.points.adopt().await
+    async fn adopt_index(&self) -> StoreResult<()> {
+        self.points.adopt_index().await
     }
-    async fn retire(&self) -> StoreResult<()> {
-        self.points.retire().await
+    async fn drop_replaced_index(&self) -> StoreResult<()> {
+        self.points.drop_replaced_index().await
     }
     async fn is_current(&self) -> StoreResult<bool> {
         self.points.is_current().await
     }
-    async fn stored(&self, scope: &TenantScope, after: Option<&str>, limit: u32) -> StoreResult<Option<StoredPoints>> {
-        self.points.stored(scope, after, limit).await
+    async fn list_stored_points(
+        &self,
+        scope: &TenantScope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> StoreResult<Option<StoredPointPage>> {
+        self.points.list_stored_points(scope, after, limit).await
     }
 }

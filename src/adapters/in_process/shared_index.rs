@@ -21,22 +21,22 @@ use crate::{
     },
     ports::{
         StoreResult,
-        ledger::{facts::FactStore, urgency::urgently},
-        peers::{Notice, OwnIndex, Peers},
-        vectors::{Candidate, Comparison, FactIndex, IndexPoint, Proposal},
+        ledger::{facts::FactStore, priority::with_interactive_priority},
+        peers::{LocalIndex, Notice, Peers},
+        vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, SimilarFactsQuery},
     },
     tenancy::TenantScope,
 };
 
 /// What this node holds of the index, always as of a look at the ledger that no other write came between.
-pub struct OwnFactIndex {
+pub struct LocalFactIndex {
     held: Arc<dyn FactIndex>,
     facts: Arc<dyn FactStore>,
     /// Held from the look at the ledger to the end of the write.
     refreshing: Mutex<()>,
 }
 
-impl OwnFactIndex {
+impl LocalFactIndex {
     /// `facts` are those of the ledger that `held` is read from.
     #[must_use]
     pub fn new(held: Arc<dyn FactIndex>, facts: Arc<dyn FactStore>) -> Self {
@@ -49,51 +49,55 @@ impl OwnFactIndex {
 }
 
 #[async_trait]
-impl OwnIndex for OwnFactIndex {
-    async fn refresh(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+impl LocalIndex for LocalFactIndex {
+    async fn refresh_facts(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
         let _in_turn = self.refreshing.lock().await;
         // Other nodes wait for their turn.
-        let points = urgently(self.facts.points(scope, facts)).await?;
+        let points = with_interactive_priority(self.facts.load_points(scope, facts)).await?;
         let valid: HashSet<FactId> = points.iter().map(|point| point.fact).collect();
         let gone: Vec<FactId> = facts.iter().copied().filter(|fact| !valid.contains(fact)).collect();
         if !points.is_empty() {
-            self.held.upsert(scope, &points).await?;
+            self.held.upsert_points(scope, &points).await?;
         }
         if !gone.is_empty() {
-            self.held.remove(scope, &gone).await?;
+            self.held.remove_points(scope, &gone).await?;
         }
         Ok(())
     }
-    async fn forget(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.held.clear(scope).await
+    async fn forget_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
+        self.held.clear_tenant(scope).await
     }
 }
 
 /// This node's index, and the way to the others'.
 pub struct SharedFactIndex {
-    own: Arc<OwnFactIndex>,
+    own: Arc<LocalFactIndex>,
     peers: Arc<dyn Peers>,
 }
 
 impl SharedFactIndex {
     /// `own` is what other nodes' notices are applied to.
     #[must_use]
-    pub fn new(own: Arc<OwnFactIndex>, peers: Arc<dyn Peers>) -> Self {
+    pub fn new(own: Arc<LocalFactIndex>, peers: Arc<dyn Peers>) -> Self {
         Self { own, peers }
     }
 
     /// Here and everywhere.
-    async fn moved(&self, scope: &TenantScope, facts: Vec<FactId>) -> StoreResult<()> {
-        self.own.refresh(scope, &facts).await?;
+    async fn refresh_everywhere(&self, scope: &TenantScope, facts: Vec<FactId>) -> StoreResult<()> {
+        self.own.refresh_facts(scope, &facts).await?;
         let tenant = scope.tenant().clone();
-        self.peers.tell(&Notice::Indexed { tenant, facts }).await
+        self.peers.notify_peers(&Notice::Indexed { tenant, facts }).await
     }
 }
 
 #[async_trait]
 impl FactIndex for SharedFactIndex {
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
-        self.own.held.propose(scope, proposal).await
+    async fn propose_candidates(
+        &self,
+        scope: &TenantScope,
+        proposal: CandidateQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>> {
+        self.own.held.propose_candidates(scope, proposal).await
     }
     async fn term_statistics(
         &self,
@@ -103,21 +107,22 @@ impl FactIndex for SharedFactIndex {
     ) -> StoreResult<TermStatistics> {
         self.own.held.term_statistics(scope, viewpoint, terms).await
     }
-    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
-        self.own.held.similar(scope, with).await
+    async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
+        self.own.held.find_similar(scope, with).await
     }
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        self.moved(scope, points.iter().map(|point| point.fact).collect()).await
+    async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        self.refresh_everywhere(scope, points.iter().map(|point| point.fact).collect())
+            .await
     }
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
-        self.moved(scope, facts.to_vec()).await
+    async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        self.refresh_everywhere(scope, facts.to_vec()).await
     }
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
-        self.own.held.count(scope).await
+    async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
+        self.own.held.count_points(scope).await
     }
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.own.forget(scope).await?;
+    async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
+        self.own.forget_tenant(scope).await?;
         let tenant = scope.tenant().clone();
-        self.peers.tell(&Notice::Cleared { tenant }).await
+        self.peers.notify_peers(&Notice::Cleared { tenant }).await
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    http::{Endpoint, Failure, HttpClient, InvalidEndpoint, failure_of, shown},
+    http::{CallFailure, Endpoint, HttpClient, InvalidEndpoint, classify_failure, redact_url},
     wire::{EmbeddingRequest, EmbeddingResponse},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Texts per request; longer lists go in several.
-const BATCH: usize = 64;
+const BATCH_TEXTS: usize = 64;
 /// Vectors longer than this are no embeddings of any known model.
 const MAX_DIMENSIONS: usize = 16_384;
 /// The first pause between two tries to learn the length of the vectors; each one is twice as long, up to the longest.
@@ -98,7 +98,7 @@ impl OpenAiEmbedder {
     pub async fn connect(http: &HttpClient, options: OpenAiEmbedderOptions) -> Result<Self, ConnectError> {
         let calibration = options
             .calibration
-            .or_else(|| Calibration::preset(&options.model))
+            .or_else(|| Calibration::preset_for_model(&options.model))
             .ok_or_else(|| ConnectError::NoCalibration(options.model.clone()))?;
         Self::connect_with(http, options, calibration).await
     }
@@ -118,7 +118,7 @@ impl OpenAiEmbedder {
             return Err(InvalidEndpoint::NoModel.into());
         }
         let mut embedder = Self {
-            client: options.endpoint.client(http)?,
+            client: options.endpoint.build_client(http)?,
             info: EmbedderInfo {
                 model: options.model.clone(),
                 dimensions: options.dimensions,
@@ -128,16 +128,16 @@ impl OpenAiEmbedder {
             options,
         };
         if embedder.info.dimensions == 0 {
-            embedder.info.dimensions = embedder.length().await?;
+            embedder.info.dimensions = embedder.learn_dimensions().await?;
         }
         Ok(embedder)
     }
 
     /// The length of one vector, from an endpoint that may not be up yet.
-    async fn length(&self) -> Result<usize, LlmError> {
+    async fn learn_dimensions(&self) -> Result<usize, LlmError> {
         let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
-            let Failure { error, permanent } = match self.ask(EmbedAs::Query, &["hello".to_owned()]).await {
+            let CallFailure { error, permanent } = match self.try_request(EmbedAs::Query, &["hello".to_owned()]).await {
                 Ok(vectors) => return Ok(vectors.first().map_or(0, Vec::len)),
                 Err(failure) => failure,
             };
@@ -152,7 +152,7 @@ impl OpenAiEmbedder {
             let wait = asked_for.unwrap_or(pause).clamp(FIRST_PAUSE, LONGEST_PAUSE).min(left);
             tracing::warn!(
                 %error,
-                url = shown(&self.options.endpoint.base_url),
+                url = redact_url(&self.options.endpoint.base_url),
                 again_in_ms = wait.as_millis(),
                 "waiting for the embedder, to learn the length of its vectors; `embedder.dimensions` spares it"
             );
@@ -161,13 +161,13 @@ impl OpenAiEmbedder {
         }
     }
 
-    async fn request(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
-        self.ask(kind, texts).await.map_err(|failure| failure.error)
+    async fn request_vectors(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        self.try_request(kind, texts).await.map_err(|failure| failure.error)
     }
 
     /// One request: unit vectors in the order of `texts`, whatever order they came in.
-    async fn ask(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, Failure> {
-        let input: Vec<Cow<'_, str>> = texts.iter().map(|text| self.prefixed(kind, text)).collect();
+    async fn try_request(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, CallFailure> {
+        let input: Vec<Cow<'_, str>> = texts.iter().map(|text| self.with_prefix(kind, text)).collect();
         let request = EmbeddingRequest {
             model: &self.options.model,
             input: &input,
@@ -180,32 +180,35 @@ impl OpenAiEmbedder {
         let embeddings = self.client.embeddings();
         let response: EmbeddingResponse = timeout(self.options.timeout, embeddings.create_byot(request))
             .await
-            .map_err(|_| Failure {
+            .map_err(|_| CallFailure {
                 error: LlmError::Timeout,
                 permanent: false,
             })?
-            .map_err(failure_of)?;
-        self.in_order(response, texts.len())
-            .map_err(|error| Failure { error, permanent: true })
+            .map_err(classify_failure)?;
+        self.order_vectors(response, texts.len())
+            .map_err(|error| CallFailure { error, permanent: true })
     }
 
-    fn in_order(&self, response: EmbeddingResponse, texts: usize) -> Result<Vec<Vec<f32>>, LlmError> {
+    fn order_vectors(&self, response: EmbeddingResponse, texts: usize) -> Result<Vec<Vec<f32>>, LlmError> {
         let mut vectors = vec![Vec::new(); texts];
         if response.data.len() != texts {
-            return Err(broken(format!("{} vectors for {texts} texts", response.data.len())));
+            return Err(broken_error(format!(
+                "{} vectors for {texts} texts",
+                response.data.len()
+            )));
         }
         for (position, row) in response.data.into_iter().enumerate() {
             let index = row.index.unwrap_or(position);
             let place: &mut Vec<f32> = vectors
                 .get_mut(index)
                 .filter(|place| place.is_empty())
-                .ok_or_else(|| broken(format!("vector {index} is given twice or was not asked for")))?;
-            *place = self.checked(row.embedding)?;
+                .ok_or_else(|| broken_error(format!("vector {index} is given twice or was not asked for")))?;
+            *place = self.normalise_vector(row.embedding)?;
         }
         Ok(vectors)
     }
 
-    fn prefixed<'a>(&self, kind: EmbedAs, text: &'a str) -> Cow<'a, str> {
+    fn with_prefix<'a>(&self, kind: EmbedAs, text: &'a str) -> Cow<'a, str> {
         match (&self.options.input_type, kind) {
             (InputType::Prefix { query, .. }, EmbedAs::Query) => format!("{query}{text}").into(),
             (InputType::Prefix { passage, .. }, EmbedAs::Passage) => format!("{passage}{text}").into(),
@@ -214,17 +217,17 @@ impl OpenAiEmbedder {
     }
 
     /// The vector at length 1.
-    fn checked(&self, mut vector: Vec<f32>) -> Result<Vec<f32>, LlmError> {
+    fn normalise_vector(&self, mut vector: Vec<f32>) -> Result<Vec<f32>, LlmError> {
         let expected = self.info.dimensions;
         if (expected != 0 && vector.len() != expected) || vector.is_empty() || vector.len() > MAX_DIMENSIONS {
-            return Err(broken(format!(
+            return Err(broken_error(format!(
                 "a vector of {} where {expected} are usual",
                 vector.len()
             )));
         }
         let norm = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
         if !norm.is_finite() || norm < 1e-9 {
-            return Err(broken("a vector without a direction".into()));
+            return Err(broken_error("a vector without a direction".into()));
         }
         #[expect(clippy::cast_possible_truncation, reason = "each is at most 1")]
         for x in &mut vector {
@@ -234,16 +237,16 @@ impl OpenAiEmbedder {
     }
 }
 
-fn broken(reason: String) -> LlmError {
+fn broken_error(reason: String) -> LlmError {
     LlmError::Broken(reason)
 }
 
 #[async_trait]
 impl Embedder for OpenAiEmbedder {
-    async fn embed(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+    async fn embed_texts(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         let mut vectors = Vec::with_capacity(texts.len());
-        for batch in texts.chunks(BATCH) {
-            vectors.append(&mut self.request(kind, batch).await?);
+        for batch in texts.chunks(BATCH_TEXTS) {
+            vectors.append(&mut self.request_vectors(kind, batch).await?);
         }
         Ok(vectors)
     }

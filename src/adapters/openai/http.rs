@@ -16,12 +16,12 @@ use reqwest::{
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use crate::ports::{llm::LlmError, said};
+use crate::ports::{llm::LlmError, redaction};
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an unused connection is kept.
-const POOL_IDLE: Duration = Duration::from_mins(1);
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
 /// How much of an error's body is read, in bytes.
 const ERROR_BODY_BYTES: usize = 16 * 1024;
 
@@ -69,7 +69,7 @@ impl HttpClient {
         install_crypto();
         reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(POOL_IDLE)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .tcp_nodelay(true)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("colloquy/", env!("CARGO_PKG_VERSION")))
@@ -82,7 +82,7 @@ impl HttpClient {
     }
     /// The same connections; every request has these headers.
     #[must_use]
-    pub fn traced(self, traced: TraceHeaders) -> Self {
+    pub fn with_trace_headers(self, traced: TraceHeaders) -> Self {
         Self { traced, ..self }
     }
 }
@@ -98,10 +98,10 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// The async-openai client of this endpoint on the shared pool.
-    pub(super) fn client(&self, http: &HttpClient) -> Result<Client<OpenAIConfig>, InvalidEndpoint> {
+    pub(super) fn build_client(&self, http: &HttpClient) -> Result<Client<OpenAIConfig>, InvalidEndpoint> {
         let base = self.base_url.trim_end_matches('/');
         let invalid = |reason: String| InvalidEndpoint::Url {
-            url: shown(base),
+            url: redact_url(base),
             reason,
         };
         let url = reqwest::Url::parse(base).map_err(|error| invalid(error.to_string()))?;
@@ -123,7 +123,7 @@ impl Endpoint {
 
 /// A base URL for people: without user, password and query, any of which may be a secret. Works on
 /// what is no URL too.
-pub fn shown(base_url: &str) -> String {
+pub fn redact_url(base_url: &str) -> String {
     let (scheme, rest) = match base_url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), base_url),
@@ -163,8 +163,8 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
                 Ok(response)
             } else {
                 let permanent = is_permanent(response.status());
-                let error = failure(response, &asked.unwrap_or_default()).await;
-                Err(OpenAIError::Boxed(Box::new(Failure { error, permanent })))
+                let error = read_failure(response, &asked.unwrap_or_default()).await;
+                Err(OpenAIError::Boxed(Box::new(CallFailure { error, permanent })))
             }
         })
     }
@@ -173,7 +173,7 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
 /// A call that failed, and whether the same one fails until somebody changes a setting or the endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub(super) struct Failure {
+pub(super) struct CallFailure {
     pub(super) error: LlmError,
     pub(super) permanent: bool,
 }
@@ -183,7 +183,7 @@ fn is_permanent(status: StatusCode) -> bool {
     !status.is_server_error() && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
-async fn failure(mut response: Response, asked: &[u8]) -> LlmError {
+async fn read_failure(mut response: Response, asked: &[u8]) -> LlmError {
     let status = response.status();
     if status == StatusCode::TOO_MANY_REQUESTS {
         return LlmError::RateLimited {
@@ -202,7 +202,7 @@ async fn failure(mut response: Response, asked: &[u8]) -> LlmError {
         .and_then(|body: Value| code_of(&body["error"]));
     // Traces and jobs show their error to the tenant; the endpoint's words may name the operator's
     // account, so they go to the log alone.
-    let said = said::without(&message_of(&body), texts_of(asked).iter().map(String::as_str));
+    let said = redaction::redact_request_words(&message_of(&body), texts_of(asked).iter().map(String::as_str));
     tracing::warn!(%status, code, said, "a model endpoint refused a call");
     let message = match code {
         Some(code) => format!("{status} ({code})"),
@@ -244,7 +244,7 @@ pub(super) fn code_of(error: &Value) -> Option<String> {
 }
 
 /// An answer that is an error, in place of what was asked for.
-pub(super) fn is_error(error: &Value) -> LlmError {
+pub(super) fn answer_error(error: &Value) -> LlmError {
     LlmError::Broken(match code_of(error) {
         Some(code) => format!("the answer is an error ({code})"),
         None => "the answer is an error".to_owned(),
@@ -264,48 +264,49 @@ fn message_of(body: &[u8]) -> String {
 
 /// What players and prompts say in a request: all texts of its messages, or of its input.
 fn texts_of(asked: &[u8]) -> Vec<String> {
-    fn gather(value: &Value, texts: &mut Vec<String>) {
+    fn gather_texts(value: &Value, texts: &mut Vec<String>) {
         match value {
             Value::String(text) => texts.push(text.clone()),
-            Value::Array(values) => values.iter().for_each(|value| gather(value, texts)),
-            Value::Object(fields) => fields.values().for_each(|value| gather(value, texts)),
+            Value::Array(values) => values.iter().for_each(|value| gather_texts(value, texts)),
+            Value::Object(fields) => fields.values().for_each(|value| gather_texts(value, texts)),
             _ => {}
         }
     }
     let mut texts = Vec::new();
     let asked: Value = serde_json::from_slice(asked).unwrap_or_default();
-    gather(&asked["messages"], &mut texts);
-    gather(&asked["input"], &mut texts);
+    gather_texts(&asked["messages"], &mut texts);
+    gather_texts(&asked["input"], &mut texts);
     texts
 }
 
 /// What a failed call means.
-pub(super) fn classify(error: OpenAIError) -> LlmError {
-    failure_of(error).error
+pub(super) fn classify_error(error: OpenAIError) -> LlmError {
+    classify_failure(error).error
 }
 
-/// As [`classify`], and whether it is worth while to try again.
-pub(super) fn failure_of(error: OpenAIError) -> Failure {
+/// As [`classify_error`], and whether it is worth while to try again.
+pub(super) fn classify_failure(error: OpenAIError) -> CallFailure {
     let error = match error {
-        OpenAIError::Boxed(error) => match error.downcast::<Failure>() {
+        OpenAIError::Boxed(error) => match error.downcast::<CallFailure>() {
             Ok(failure) => return *failure,
-            Err(other) => LlmError::Unavailable(said::line(&other.to_string())),
+            Err(other) => LlmError::Unavailable(redaction::to_log_line(&other.to_string())),
         },
         OpenAIError::Reqwest(error) if error.is_connect() => LlmError::Unavailable(root_cause(&error)),
         OpenAIError::Reqwest(error) if error.is_timeout() => LlmError::Timeout,
         OpenAIError::Reqwest(error) if error.is_body() || error.is_decode() => LlmError::Broken(root_cause(&error)),
         OpenAIError::Reqwest(error) => LlmError::Unavailable(root_cause(&error)),
-        OpenAIError::JSONDeserialize(error, _) => {
-            LlmError::Broken(format!("not the JSON expected: {}", said::misfit(&error)))
-        }
+        OpenAIError::JSONDeserialize(error, _) => LlmError::Broken(format!(
+            "not the JSON expected: {}",
+            redaction::describe_json_error(&error)
+        )),
         // Either may have all of the answer in it.
         OpenAIError::StreamError(_) => LlmError::Broken("the stream cannot be read".into()),
         OpenAIError::ApiError(error) => LlmError::Unavailable(error.status_code.to_string()),
         // Of the request, before it was sent.
-        other => LlmError::Refused(said::unquoted(&other.to_string())),
+        other => LlmError::Refused(redaction::cut_at_quote(&other.to_string())),
     };
     let permanent = !matches!(error, LlmError::Unavailable(_) | LlmError::Timeout);
-    Failure { error, permanent }
+    CallFailure { error, permanent }
 }
 
 /// The innermost reason: "connection refused" says more than "error sending request". The URL is
@@ -315,7 +316,7 @@ fn root_cause(error: &reqwest::Error) -> String {
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    said::unquoted(&cause.to_string())
+    redaction::cut_at_quote(&cause.to_string())
 }
 
 #[cfg(test)]
@@ -328,11 +329,11 @@ mod tests {
             base_url: base_url.into(),
             api_key: key.map(Into::into),
         }
-        .client(&HttpClient::new().unwrap())
+        .build_client(&HttpClient::new().unwrap())
     }
 
     #[test]
-    fn an_endpoint_is_checked_before_it_is_used() {
+    fn endpoint_is_validated_before_use() {
         assert!(endpoint("http://127.0.0.1:9/v1/", None).is_ok());
         for bad in ["", "127.0.0.1:9", "ftp://host/v1", "not a url"] {
             assert!(matches!(endpoint(bad, None), Err(InvalidEndpoint::Url { .. })), "{bad}");
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_shown_without_its_secrets() {
+    fn url_is_shown_without_its_secrets() {
         for (url, plain) in [
             ("https://host/v1", "https://host/v1"),
             ("https://me:hidden@host:8/v1", "https://host:8/v1"),
@@ -361,7 +362,7 @@ mod tests {
             ("me:hidden@host", "host"),
             ("", ""),
         ] {
-            assert_eq!(shown(url), plain);
+            assert_eq!(redact_url(url), plain);
         }
         let error = endpoint("ftp://me:hidden@host/v1", None).err().unwrap().to_string();
         assert!(error.contains("ftp://host/v1") && !error.contains("hidden"), "{error}");
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_body_yields_a_code_that_names_nobody() {
+    fn error_body_yields_a_code_without_names() {
         let code = |text: &str| code_of(&serde_json::from_str::<Value>(text).unwrap_or_default()["error"]);
         assert_eq!(
             code(r#"{"error":{"code":"insufficient_quota","type":"x"}}"#).as_deref(),
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_body_yields_its_message() {
+    fn error_body_yields_its_message() {
         assert_eq!(message_of(br#"{"error":{"message":"no such model"}}"#), "no such model");
         assert_eq!(message_of(br#"{"error":"busy"}"#), "busy");
         assert_eq!(message_of(b"<html>Bad gateway</html>"), "<html>Bad gateway</html>");

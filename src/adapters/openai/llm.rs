@@ -12,7 +12,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 
 use super::{
-    http::{Endpoint, HttpClient, InvalidEndpoint, classify, is_error},
+    http::{Endpoint, HttpClient, InvalidEndpoint, answer_error, classify_error},
     wire::{ChatChunk, ChatRequest, ChatResponse, Messages, ResponseFormat, StreamOptions},
 };
 use crate::{
@@ -72,11 +72,11 @@ impl OpenAiLlm {
         if options.model.trim().is_empty() {
             return Err(InvalidEndpoint::NoModel);
         }
-        let client = options.endpoint.client(http)?;
+        let client = options.endpoint.build_client(http)?;
         Ok(Self { client, options })
     }
 
-    fn body<'a>(&'a self, request: &'a LlmRequest, stream: bool) -> ChatRequest<'a> {
+    fn chat_request_body<'a>(&'a self, request: &'a LlmRequest, stream: bool) -> ChatRequest<'a> {
         let cap = Some(request.max_output_tokens);
         let (max_tokens, max_completion_tokens) = if self.options.max_completion_tokens {
             (None, cap)
@@ -99,12 +99,12 @@ impl OpenAiLlm {
                 .json_schema
                 .as_ref()
                 .filter(|_| self.options.supports_json_schema)
-                .map(ResponseFormat::of),
+                .map(ResponseFormat::from_schema),
         }
     }
 }
 
-fn headers(request: &LlmRequest) -> HeaderMap {
+fn task_headers(request: &LlmRequest) -> HeaderMap {
     HeaderMap::from_iter([(
         reqwest::header::HeaderName::from_static(TASK_HEADER),
         HeaderValue::from_static(request.task.as_str()),
@@ -113,15 +113,15 @@ fn headers(request: &LlmRequest) -> HeaderMap {
 
 #[async_trait]
 impl Llm for OpenAiLlm {
-    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
-        let chat = self.client.chat().headers(headers(request));
-        let body = self.body(request, false);
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        let chat = self.client.chat().headers(task_headers(request));
+        let body = self.chat_request_body(request, false);
         let response: ChatResponse = timeout(request.timeout, chat.create_byot(body))
             .await
             .map_err(|_| LlmError::Timeout)?
-            .map_err(classify)?;
+            .map_err(classify_error)?;
         if let Some(error) = response.error {
-            return Err(is_error(&error));
+            return Err(answer_error(&error));
         }
         let choice = response
             .choices
@@ -131,7 +131,7 @@ impl Llm for OpenAiLlm {
         let at_cap = choice.finish_reason.as_deref() == Some(AT_CAP);
         let answer = choice.message;
         match (answer.content, answer.refusal) {
-            (None, Some(_)) => Err(declined()),
+            (None, Some(_)) => Err(declined_error()),
             (content, _) => Ok(Completion {
                 at_cap,
                 text: content.unwrap_or_default(),
@@ -144,14 +144,14 @@ impl Llm for OpenAiLlm {
         }
     }
 
-    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
-        let chat = self.client.chat().headers(headers(request));
-        let body = self.body(request, true);
+    async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let chat = self.client.chat().headers(task_headers(request));
+        let body = self.chat_request_body(request, true);
         let events = timeout(request.timeout, chat.create_stream_byot(body))
             .await
             .map_err(|_| LlmError::Timeout)?
-            .map_err(classify)?;
-        let reader = Reader {
+            .map_err(classify_error)?;
+        let reader = ChunkReader {
             events,
             idle: request.timeout,
             finished: false,
@@ -160,7 +160,7 @@ impl Llm for OpenAiLlm {
         };
         Ok(stream::unfold(Some(reader), |reader| async move {
             let mut reader = reader?;
-            match reader.next().await {
+            match reader.next_chunk().await {
                 // After the usage or an error there is nothing more; the connection goes with the reader.
                 Some(last @ (Ok(Chunk::Usage(_)) | Err(_))) => Some((last, None)),
                 Some(text) => Some((text, Some(reader))),
@@ -176,12 +176,12 @@ impl Llm for OpenAiLlm {
 }
 
 /// The model would not answer. Its reasons quote what it was asked.
-fn declined() -> LlmError {
+fn declined_error() -> LlmError {
     LlmError::Refused("the model declined to answer".into())
 }
 
 /// Turns an endpoint's events into chunks, and tells an end from a break.
-struct Reader {
+struct ChunkReader {
     /// Ends at `[DONE]` or where the connection does: async-openai shows no difference, so the end
     /// mark that counts is a choice's `finish_reason`, which every such endpoint sends.
     events: StreamResponse<ChatChunk>,
@@ -192,8 +192,8 @@ struct Reader {
     usage: Option<Usage>,
 }
 
-impl Reader {
-    async fn next(&mut self) -> Option<Result<Chunk, LlmError>> {
+impl ChunkReader {
+    async fn next_chunk(&mut self) -> Option<Result<Chunk, LlmError>> {
         loop {
             if std::mem::take(&mut self.at_cap) {
                 return Some(Ok(Chunk::AtCap));
@@ -207,12 +207,12 @@ impl Reader {
                 Ok(Some(Ok(event))) => event,
                 // The text is complete: what goes wrong now takes nothing from it.
                 _ if self.finished => return self.usage.take().map(|usage| Ok(Chunk::Usage(usage))),
-                Ok(Some(Err(error))) => return Some(Err(classify(error))),
+                Ok(Some(Err(error))) => return Some(Err(classify_error(error))),
                 Ok(None) => return Some(Err(LlmError::Broken("the stream ended without its end mark".into()))),
                 Err(_) => return Some(Err(LlmError::Timeout)),
             };
             if let Some(error) = event.error {
-                return Some(Err(is_error(&error)));
+                return Some(Err(answer_error(&error)));
             }
             // Some endpoints repeat it with every event: the last one counts.
             if let Some(usage) = event.usage {
@@ -228,7 +228,7 @@ impl Reader {
                     return Some(Ok(Chunk::Text(text)));
                 }
                 if delta.refusal.is_some_and(|text| !text.is_empty()) {
-                    return Some(Err(declined()));
+                    return Some(Err(declined_error()));
                 }
             }
         }

@@ -12,6 +12,6 @@ mod wire;
 
 pub use self::{
     embedder::{ConnectError, InputType, OpenAiEmbedder, OpenAiEmbedderOptions},
-    http::{Endpoint, HttpClient, InvalidEndpoint, install_crypto, shown},
+    http::{Endpoint, HttpClient, InvalidEndpoint, install_crypto, redact_url},
     llm::{OpenAiLlm, OpenAiLlmOptions},
 };

@@ -44,7 +44,7 @@ struct NamedSchema<'a> {
 }
 
 impl<'a> ResponseFormat<'a> {
-    pub(super) fn of(schema: &'a JsonSchema) -> Self {
+    pub(super) fn from_schema(schema: &'a JsonSchema) -> Self {
         Self {
             r#type: "json_schema",
             json_schema: NamedSchema {
@@ -66,18 +66,18 @@ pub(super) struct Messages<'a> {
 #[derive(Serialize)]
 struct Message<'a> {
     role: ChatRole,
-    content: Content<'a>,
+    content: MessageContent<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum MessageContent<'a> {
     Text(Cow<'a, str>),
-    Parts(Vec<Part<'a>>),
+    Parts(Vec<ContentPart<'a>>),
 }
 
 #[derive(Serialize)]
-struct Part<'a> {
+struct ContentPart<'a> {
     r#type: &'static str,
     text: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,10 +89,10 @@ struct CacheControl {
     r#type: &'static str,
 }
 
-impl<'a> Content<'a> {
-    fn of(messages: &'a [ChatMessage], cache_marks: bool) -> Self {
+impl<'a> MessageContent<'a> {
+    fn from_messages(messages: &'a [ChatMessage], cache_marks: bool) -> Self {
         if cache_marks && messages.iter().any(|message| message.cache_breakpoint) {
-            let part = |message: &'a ChatMessage| Part {
+            let part = |message: &'a ChatMessage| ContentPart {
                 r#type: "text",
                 text: &message.content,
                 cache_control: message.cache_breakpoint.then_some(CacheControl { r#type: "ephemeral" }),
@@ -115,7 +115,7 @@ impl Serialize for Messages<'_> {
         for messages in self.messages.chunk_by(|one, next| one.role == next.role) {
             list.serialize_element(&Message {
                 role: messages[0].role,
-                content: Content::of(messages, self.cache_marks),
+                content: MessageContent::from_messages(messages, self.cache_marks),
             })?;
         }
         list.end()
@@ -137,13 +137,13 @@ pub(super) struct ChatResponse {
 
 #[derive(Deserialize)]
 pub(super) struct Choice {
-    pub message: Answer,
+    pub message: AssistantMessage,
     #[serde(default)]
     pub finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct Answer {
+pub(super) struct AssistantMessage {
     #[serde(default)]
     pub content: Option<String>,
     /// Why the model would not answer, in its words.
@@ -164,7 +164,7 @@ pub(super) struct ChatChunk {
 #[derive(Deserialize)]
 pub(super) struct ChunkChoice {
     #[serde(default)]
-    pub delta: Option<Answer>,
+    pub delta: Option<AssistantMessage>,
     #[serde(default)]
     pub finish_reason: Option<String>,
 }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_mark_is_sent_only_where_it_is_understood() {
+    fn cache_mark_is_sent_only_where_supported() {
         let mut marked = ChatMessage::new(ChatRole::System, "rules");
         marked.cache_breakpoint = true;
         let messages = [marked, ChatMessage::new(ChatRole::User, "hi")];
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_take_turns() {
+    fn roles_alternate() {
         let say = |role, text: &str| ChatMessage::new(role, text);
         let mut messages = [
             say(ChatRole::System, "rules"),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_takes_nulls_and_odd_counts() {
+    fn usage_accepts_nulls_and_odd_counts() {
         let usage = |text: &str| Usage::from(serde_json::from_str::<WireUsage>(text).unwrap());
         assert_eq!(usage("{}"), Usage::default());
         assert_eq!(

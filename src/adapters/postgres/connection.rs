@@ -44,17 +44,19 @@ impl Connection {
     }
 
     /// Whether the server answers, within `limit`.
-    pub(super) async fn answers(&mut self, limit: Duration) -> bool {
+    pub(super) async fn is_answering(&mut self, limit: Duration) -> bool {
         matches!(timeout(limit, self.inner.ping()).await, Ok(Ok(())))
     }
 
     /// Says goodbye and closes it.
     pub(super) async fn close(self, limit: Duration) -> Result<(), Error> {
-        timeout(limit, self.inner.close()).await.unwrap_or_else(|_| Err(late()))
+        timeout(limit, self.inner.close())
+            .await
+            .unwrap_or_else(|_| Err(timeout_error()))
     }
 }
 
-fn late() -> Error {
+fn timeout_error() -> Error {
     Error::Io(io::Error::new(
         io::ErrorKind::TimedOut,
         "the database did not answer in time",
@@ -62,26 +64,26 @@ fn late() -> Error {
 }
 
 /// One answer, until its deadline.
-async fn in_time<T>(
+async fn with_deadline<T>(
     limit: Duration,
     outstanding: &mut bool,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     *outstanding = true;
-    let answer = timeout(limit, answer).await.map_err(|_| late())?;
+    let answer = timeout(limit, answer).await.map_err(|_| timeout_error())?;
     *outstanding = false;
     answer
 }
 
 /// What a statement brings, until its deadline.
-struct Answer<'e, T> {
+struct DeadlineStream<'e, T> {
     stream: BoxStream<'e, Result<T, Error>>,
     deadline: Pin<Box<Sleep>>,
     outstanding: &'e mut bool,
     ended: bool,
 }
 
-impl<T> Stream for Answer<'_, T> {
+impl<T> Stream for DeadlineStream<'_, T> {
     type Item = Result<T, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -96,7 +98,7 @@ impl<T> Stream for Answer<'_, T> {
         *self.outstanding = true;
         ready!(self.deadline.as_mut().poll(context));
         self.ended = true;
-        Poll::Ready(Some(Err(late())))
+        Poll::Ready(Some(Err(timeout_error())))
     }
 }
 
@@ -108,7 +110,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
         'c: 'e,
         E: 'q + Execute<'q, Self::Database>,
     {
-        Box::pin(Answer {
+        Box::pin(DeadlineStream {
             stream: (&mut self.inner).fetch_many(query),
             deadline: Box::pin(sleep(self.limit)),
             outstanding: &mut self.outstanding,
@@ -121,7 +123,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
         'c: 'e,
         E: 'q + Execute<'q, Self::Database>,
     {
-        Box::pin(in_time(
+        Box::pin(with_deadline(
             self.limit,
             &mut self.outstanding,
             (&mut self.inner).fetch_optional(query),
@@ -132,7 +134,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
     where
         'c: 'e,
     {
-        Box::pin(in_time(
+        Box::pin(with_deadline(
             self.limit,
             &mut self.outstanding,
             (&mut self.inner).prepare_with(sql, parameters),

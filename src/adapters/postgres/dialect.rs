@@ -21,7 +21,7 @@ macro_rules! array_of_texts {
     };
 }
 
-macro_rules! among {
+macro_rules! in_json_list {
     ($list:literal) => {
         concat!("= ANY (", array_of_texts!($list), ")")
     };
@@ -29,14 +29,14 @@ macro_rules! among {
 
 // As an array, and so by an index: of a LIMIT that is bound Postgres expects a tenth of the table, and would
 // read all of it.
-macro_rules! any_of {
+macro_rules! in_subquery {
     ($query:expr) => {
         concat!("= ANY (ARRAY(", $query, "))")
     };
 }
 
 // In the order and equality of every column, whatever the database's own are.
-macro_rules! texts {
+macro_rules! json_texts_table {
     ($list:literal) => {
         concat!(
             "(SELECT value COLLATE \"C\" AS value FROM unnest(",
@@ -49,7 +49,7 @@ macro_rules! texts {
 // Row-level security lets no operator see a row before its policy has, but those that cannot leak what they
 // see; and `->>` is none of these. So a condition with it is no condition of an index, and a column is needed
 // that is there already: OFFSET keeps the planner from putting the expression in its place.
-macro_rules! rows {
+macro_rules! json_arrays_table {
     ($list:literal) => {
         concat!(
             "(SELECT value, key, value ->> 0 AS first, value ->> 1 AS second
@@ -60,7 +60,7 @@ macro_rules! rows {
     };
 }
 
-macro_rules! key_of {
+macro_rules! row_key {
     ($row:literal, 0) => {
         concat!($row, ".first")
     };
@@ -107,19 +107,19 @@ macro_rules! member_of {
     };
 }
 
-macro_rules! hexadecimal {
+macro_rules! hex_of_bytes {
     ($bytes:literal) => {
         concat!("encode(", $bytes, ", 'hex')")
     };
 }
 
-macro_rules! lesser {
+macro_rules! sql_least {
     ($a:literal, $b:literal) => {
         concat!("LEAST(", $a, ", ", $b, ")")
     };
 }
 
-macro_rules! greater {
+macro_rules! sql_greatest {
     ($a:literal, $b:literal) => {
         concat!("GREATEST(", $a, ", ", $b, ")")
     };
@@ -156,7 +156,7 @@ macro_rules! skip_locked {
 }
 
 /// Now by the database's clock, in microseconds: what rows are dated with that nobody else dates.
-macro_rules! its_now {
+macro_rules! database_now {
     () => {
         "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::BIGINT"
     };
@@ -190,19 +190,19 @@ macro_rules! was_changed {
     };
 }
 
-macro_rules! answers {
+macro_rules! batch_with_rows {
     (@ [$($with:expr),*] [] [$name:literal $($names:tt)*] [$silent:expr $(, $more:expr)*] [$($answering:expr),+]) => {
-        answers!(@ [$($with,)* concat!($name, " AS (", $silent, ")")] [] [$($names)*] [$($more),*] [$($answering),+])
+        batch_with_rows!(@ [$($with,)* concat!($name, " AS (", $silent, ")")] [] [$($names)*] [$($more),*] [$($answering),+])
     };
     (@ [$($with:expr),*] [$($from:expr),*] [$name:literal $($names:tt)*] [] [$answering:expr $(, $more:expr)*]) => {
-        answers!(@ [$($with,)* concat!($name, " AS (", $answering, ")")] [$($from,)* concat!("SELECT * FROM ", $name)]
+        batch_with_rows!(@ [$($with,)* concat!($name, " AS (", $answering, ")")] [$($from,)* concat!("SELECT * FROM ", $name)]
             [$($names)*] [] [$($more),*])
     };
     (@ [$first:expr $(, $with:expr)*] [$answer:expr $(, $from:expr)*] [$($names:tt)*] [] []) => {
         concat!("WITH ", $first $(, ",\n", $with)*, "\n", $answer $(, " UNION ALL ", $from)*)
     };
     ([$($silent:expr),* $(,)?] [$($answering:expr),+ $(,)?]) => {
-        answers!(@ [] [] ["a" "b" "c" "d" "e" "f" "g" "h" "i" "j" "k"] [$($silent),*] [$($answering),+])
+        batch_with_rows!(@ [] [] ["a" "b" "c" "d" "e" "f" "g" "h" "i" "j" "k"] [$($silent),*] [$($answering),+])
     };
 }
 
@@ -239,6 +239,6 @@ macro_rules! extractions_of_each {
     };
 }
 
-macro_rules! plans_of_sqlite {
+macro_rules! sqlite_plan_tests {
     ($tests:item) => {};
 }

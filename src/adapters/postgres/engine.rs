@@ -22,9 +22,9 @@ pub(super) use sqlx::{
 
 pub(super) use super::connection::Connection;
 use super::{
-    pool::{Lease, Pool},
-    sql::{Lock, Reach},
-    worlds::{Queue, Worlds},
+    pool::{LeasedConnection, Pool},
+    sql::{LedgerLock, RowScope},
+    world_queues::{WorldWriteQueue, WorldWriteQueues},
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
@@ -32,39 +32,39 @@ use crate::{
         StoreError, StoreResult,
         clock::Clock,
         ledger::{
-            meters::{Counted, LedgerMeters},
-            urgency::as_here,
+            metrics::{GaugeGuard, LedgerMetrics},
+            priority::with_current_priority,
         },
     },
     shares::Shares,
 };
 
 /// How often work is run at most, when other writers get in its way.
-const ATTEMPTS: u32 = 6;
+const MAX_WRITE_ATTEMPTS: u32 = 6;
 /// Before the second attempt; doubles from there.
-const PAUSE: Duration = Duration::from_millis(8);
+const RETRY_WRITE_DELAY: Duration = Duration::from_millis(8);
 /// What the message of such a failure begins with: whoever reports it to a caller needs no more, and
 /// whoever can run the work again sees that it may.
-const COLLIDED: &str = "two writers were in each other's way: ";
+const COLLISION_PREFIX: &str = "two writers were in each other's way: ";
 /// The same of a connection that ended while it was used; not of one that was only silent.
-const LOST_IT: &str = "the connection to the database was lost: ";
+const CONNECTION_LOST_PREFIX: &str = "the connection to the database was lost: ";
 
 /// What every store of this ledger shares.
 pub(crate) struct Engine {
     pub(super) pool: Arc<Pool>,
-    pub(super) runtime: Threads,
-    pub(super) worlds: Worlds,
+    pub(super) runtime: LedgerRuntime,
+    pub(super) worlds: WorldWriteQueues,
     /// A place for each write that runs or waits.
     pub(super) queue: Arc<Shares<Arc<str>>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) embedding_model: Arc<str>,
-    pub(super) meters: LedgerMeters,
+    pub(super) metrics: LedgerMetrics,
 }
 
 /// The ledger's threads; they end when the last user of the ledger is gone.
-pub(super) struct Threads(Option<tokio::runtime::Runtime>);
+pub(super) struct LedgerRuntime(Option<tokio::runtime::Runtime>);
 
-impl Threads {
+impl LedgerRuntime {
     pub(super) fn start() -> StoreResult<Self> {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -79,7 +79,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for LedgerRuntime {
     fn drop(&mut self) {
         // Not waited for: this may be the thread of another runtime, which must not block.
         if let Some(runtime) = self.0.take() {
@@ -92,41 +92,43 @@ impl Engine {
     /// Runs `work` in a transaction of its own and returns its result once that is durable. The work
     /// is done even if the caller goes away. An `Err` of the work undoes what it wrote. It is run
     /// again where the database gave it up in favour of another's.
-    pub(super) async fn write<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    pub(super) async fn write_transaction<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        self.write_after(None, Span::Transaction, reach.into(), work).await
+        self.write_in_queue(None, WriteUnit::Transaction, reach.into(), work)
+            .await
     }
 
-    /// As [`Self::write`], for work of which one statement writes at most: that is a transaction of its own. Should its
+    /// As [`Self::write_transaction`], for work of which one statement writes at most: that is a transaction of its own. Should its
     /// connection be lost it is run once more, and must bear that: it may have been done the first time.
-    pub(super) async fn write_once<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    pub(super) async fn write_statement<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        self.write_after(None, Span::Statement, reach.into(), work).await
+        self.write_in_queue(None, WriteUnit::Statement, reach.into(), work)
+            .await
     }
 
-    /// As [`Self::write`], for work that begins with the lock of a memory of this world: while many others of this node
+    /// As [`Self::write_transaction`], for work that begins with the lock of a memory of this world: while many others of this node
     /// write there, it waits without a connection.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        let queue = self.worlds.queue(tenant, world);
-        self.write_after(Some(queue), Span::Transaction, tenant.into(), work)
+        let queue = self.worlds.queue_of_world(tenant, world);
+        self.write_in_queue(Some(queue), WriteUnit::Transaction, tenant.into(), work)
             .await
     }
 
-    async fn write_after<T, F>(
+    async fn write_in_queue<T, F>(
         &self,
-        queue: Option<Arc<Queue>>,
-        span: Span,
-        reach: Reach<'_>,
+        queue: Option<Arc<WorldWriteQueue>>,
+        span: WriteUnit,
+        reach: RowScope<'_>,
         work: F,
     ) -> StoreResult<T>
     where
@@ -134,38 +136,40 @@ impl Engine {
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
         if self.pool.is_closed() {
-            return Err(super::pool::closed());
+            return Err(super::pool::ledger_closed_error());
         }
-        let marker: Arc<str> = marker(reach).into();
-        let Ok(_queued) = self.queue.take(&marker) else {
-            self.meters.writes_refused.inc();
+        let marker: Arc<str> = tenant_marker(reach).into();
+        let Ok(_queued) = self.queue.acquire_share(&marker) else {
+            self.metrics.writes_refused.inc();
             return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
         };
-        let counted = Counted::of(&self.meters.writes);
+        let counted = GaugeGuard::increment_gauge(&self.metrics.writes);
         let pool = self.pool.clone();
         let writing = async move {
             let _counted = counted;
             let _turn = match &queue {
-                Some(queue) => pool.wait_for(queue.wait()).await?,
+                Some(queue) => pool.wait_for_writer(queue.acquire_slot()).await?,
                 None => None,
             };
-            let begin = begin(&marker);
-            let mut pause = PAUSE;
+            let begin = begin_statement(&marker);
+            let mut pause = RETRY_WRITE_DELAY;
             let mut attempt = 1;
             // Its statement may be the first to find that its connection is lost. BEGIN finds that for the others.
-            let mut trusts = matches!(span, Span::Statement);
+            let mut trusts = matches!(span, WriteUnit::Statement);
             loop {
                 let written = match span {
-                    Span::Transaction => transact(&pool, &marker, &begin, work.clone()).await,
-                    Span::Statement => state(&pool, &marker, work.clone()).await,
+                    WriteUnit::Transaction => run_transaction(&pool, &marker, &begin, work.clone()).await,
+                    WriteUnit::Statement => run_statement(&pool, &marker, work.clone()).await,
                 };
                 match written {
-                    Err(StoreError::Unavailable(why)) if trusts && why.starts_with(LOST_IT) => {
+                    Err(StoreError::Unavailable(why)) if trusts && why.starts_with(CONNECTION_LOST_PREFIX) => {
                         // All are looked at before they are used again.
                         trusts = false;
                         continue;
                     }
-                    Err(StoreError::Unavailable(why)) if why.starts_with(COLLIDED) && attempt < ATTEMPTS => {
+                    Err(StoreError::Unavailable(why))
+                        if why.starts_with(COLLISION_PREFIX) && attempt < MAX_WRITE_ATTEMPTS =>
+                    {
                         tracing::debug!(attempt, %why, "a ledger write is run again");
                     }
                     result => return result,
@@ -176,57 +180,57 @@ impl Engine {
         };
         self.runtime
             .handle()
-            .spawn(as_here(writing))
+            .spawn(with_current_priority(writing))
             .await
             .unwrap_or_else(|_| Err(StoreError::Unavailable("the ledger is closed".to_owned())))
     }
 
     /// A connection, for one or more queries in a row.
-    pub(super) async fn read<'r>(&self, reach: impl Into<Reach<'r>>) -> StoreResult<Lease> {
-        self.pool.reading(marker(reach.into())).await
+    pub(super) async fn acquire_reader<'r>(&self, reach: impl Into<RowScope<'r>>) -> StoreResult<LeasedConnection> {
+        self.pool.acquire_reader(tenant_marker(reach.into())).await
     }
 }
 
 /// What `colloquy.tenant` is set to; the policies of `migrations/postgres` compare it with each row.
-pub(super) fn marker(reach: Reach<'_>) -> &str {
+pub(super) fn tenant_marker(reach: RowScope<'_>) -> &str {
     match reach {
-        Reach::Tenant(tenant) => tenant.as_str(),
+        RowScope::Tenant(tenant) => tenant.as_str(),
         // No tenant id: those begin with a letter or a digit.
-        Reach::All => "*",
+        RowScope::All => "*",
     }
 }
 
 /// Two statements in one trip, which need no plan. A tenant id has no character that a literal would have to escape.
-fn begin(marker: &str) -> Arc<str> {
+fn begin_statement(marker: &str) -> Arc<str> {
     format!("BEGIN; SET LOCAL colloquy.tenant = '{marker}'").into()
 }
 
 /// What becomes durable at once.
 #[derive(Debug, Clone, Copy)]
-enum Span {
+enum WriteUnit {
     Transaction,
     Statement,
 }
 
-async fn state<T, F>(pool: &Arc<Pool>, marker: &str, work: F) -> StoreResult<T>
+async fn run_statement<T, F>(pool: &Arc<Pool>, marker: &str, work: F) -> StoreResult<T>
 where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
-    let mut lease = pool.stating(marker).await?;
-    let _took = pool.meters.transactions.start_timer();
-    let result = answer(&mut lease, work).await;
+    let mut lease = pool.acquire_for_statement(marker).await?;
+    let _took = pool.metrics.transactions.start_timer();
+    let result = run_catching_panics(&mut lease, work).await;
     if lease.is_outstanding() {
-        return result.and_then(|_| Err(no_answer()));
+        return result.and_then(|_| Err(no_answer_error()));
     }
     if result.is_ok() {
-        pool.meters.grouped.observe(1.0);
+        pool.metrics.grouped.observe(1.0);
     }
     result
 }
 
 /// What the work comes to, or that it panicked.
-async fn answer<T, F>(connection: &mut Connection, work: F) -> StoreResult<T>
+async fn run_catching_panics<T, F>(connection: &mut Connection, work: F) -> StoreResult<T>
 where
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
@@ -236,31 +240,31 @@ where
         .unwrap_or_else(|_| Err(StoreError::Rejected("a write panicked".to_owned())))
 }
 
-fn no_answer() -> StoreError {
+fn no_answer_error() -> StoreError {
     StoreError::Unavailable("the database did not answer in time".to_owned())
 }
 
-async fn transact<T, F>(pool: &Arc<Pool>, marker: &str, begin: &Arc<str>, work: F) -> StoreResult<T>
+async fn run_transaction<T, F>(pool: &Arc<Pool>, marker: &str, begin: &Arc<str>, work: F) -> StoreResult<T>
 where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
-    let mut lease = pool.writing(marker, begin).await?;
-    let took = pool.meters.transactions.start_timer();
-    let result = answer(&mut lease, work).await;
+    let mut lease = pool.acquire_for_transaction(marker, begin).await?;
+    let took = pool.metrics.transactions.start_timer();
+    let result = run_catching_panics(&mut lease, work).await;
     if lease.is_outstanding() {
         // Nothing more is asked of it: the server rolls back once it finds that nobody is there.
         took.observe_duration();
-        return result.and_then(|_| Err(no_answer()));
+        return result.and_then(|_| Err(no_answer_error()));
     }
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    let ended = run(&mut lease, end.into()).await;
+    let ended = execute_raw(&mut lease, end.into()).await;
     took.observe_duration();
     match (result, ended) {
         (result, Ok(())) => {
-            lease.give_back();
+            lease.return_to_pool();
             if result.is_ok() {
-                pool.meters.grouped.observe(1.0);
+                pool.metrics.grouped.observe(1.0);
             }
             result
         }
@@ -269,7 +273,7 @@ where
     }
 }
 
-pub(super) async fn run(connection: &mut Connection, statement: Arc<str>) -> StoreResult<()> {
+pub(super) async fn execute_raw(connection: &mut Connection, statement: Arc<str>) -> StoreResult<()> {
     // Not a prepared statement: those are one at a time.
     sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
         .execute(connection)
@@ -279,83 +283,87 @@ pub(super) async fn run(connection: &mut Connection, statement: Arc<str>) -> Sto
 }
 
 /// Keeps other writers away from something until the transaction ends; sees what they had done.
-pub(super) async fn lock(connection: &mut Connection, tenant: &TenantId, lock: Lock<'_>) -> StoreResult<()> {
-    const NAMED: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
-    const SHARED: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))";
+pub(super) async fn acquire_lock(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    lock: LedgerLock<'_>,
+) -> StoreResult<()> {
+    const LOCK_BY_NAME: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    const LOCK_SHARED_BY_NAME: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))";
     // Below, what is asked for by several rows is asked for in their order, which is the same for everybody.
     // The world's memory beside others, what everybody knows too, and each NPC's alone.
-    const MEMORY_OF: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended(v.name, 0))
+    const LOCK_MEMORY_OF_NPCS: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended(v.name, 0))
         FROM unnest($1) v (name)
         UNION ALL SELECT pg_advisory_xact_lock(hashtextextended(v.name, 0)) FROM unnest($2) v (name)";
-    const MEMORY_IN: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($3, 0))
+    const LOCK_MEMORY_OF_HEARERS: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($3, 0))
         UNION ALL SELECT pg_advisory_xact_lock(hashtextextended($3 || ' ' || n.name, 0)) FROM (
             SELECT DISTINCT v.name COLLATE \"C\" AS name FROM dialogues d CROSS JOIN LATERAL (
                 SELECT jsonb_array_elements_text(d.npcs::jsonb || d.witnesses::jsonb)
                 UNION ALL SELECT '' WHERE COALESCE(d.options::jsonb -> 'factions', '[]') <> '[]') v (name)
             WHERE d.tenant = $1 AND d.id = $2 ORDER BY name) n";
-    const DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
-    const TURN: &str = "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 FOR UPDATE";
+    const LOCK_DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
+    const LOCK_TURN: &str = "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 FOR UPDATE";
     let name = |what: &str, of: &str| format!("colloquy {what} {tenant} {of}");
     let memory = |world: &WorldId, npc: &str| name("memory", &format!("{world} {npc}"));
-    let named = |what: &str, of: &str| sqlx::query(NAMED).bind(name(what, of));
-    if let Lock::Dialogues(world) = lock {
+    let named = |what: &str, of: &str| sqlx::query(LOCK_BY_NAME).bind(name(what, of));
+    if let LedgerLock::Dialogues(world) = lock {
         let all = named("dialogues", world.as_str());
         all.execute(&mut *connection).await.map_err(store_error)?;
     }
     let query = match lock {
-        Lock::Authored(world) => named("authored", world.as_str()),
-        Lock::Memory(world) => named("memory", world.as_str()),
-        Lock::MemoryOf(world, npcs) => {
+        LedgerLock::Authored(world) => named("authored", world.as_str()),
+        LedgerLock::Memory(world) => named("memory", world.as_str()),
+        LedgerLock::MemoryOf(world, npcs) => {
             let npcs: BTreeSet<&str> = npcs.iter().map(NpcId::as_str).collect();
-            sqlx::query(MEMORY_OF)
+            sqlx::query(LOCK_MEMORY_OF_NPCS)
                 .bind(vec![name("memory", world.as_str()), memory(world, "")])
                 .bind(npcs.into_iter().map(|npc| memory(world, npc)).collect::<Vec<String>>())
         }
-        Lock::MemoryIn(world, dialogue) => sqlx::query(MEMORY_IN)
+        LedgerLock::MemoryIn(world, dialogue) => sqlx::query(LOCK_MEMORY_OF_HEARERS)
             .bind(tenant.as_str())
             .bind(dialogue.to_string())
             .bind(name("memory", world.as_str())),
-        Lock::State(world) => named("state", world.as_str()),
-        Lock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
-        Lock::NewDialogue(world) => sqlx::query(SHARED).bind(name("dialogues", world.as_str())),
-        Lock::Dialogues(world) => sqlx::query(DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),
-        Lock::Turn(turn) => sqlx::query(TURN).bind(tenant.as_str()).bind(turn.to_string()),
+        LedgerLock::State(world) => named("state", world.as_str()),
+        LedgerLock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
+        LedgerLock::NewDialogue(world) => sqlx::query(LOCK_SHARED_BY_NAME).bind(name("dialogues", world.as_str())),
+        LedgerLock::Dialogues(world) => sqlx::query(LOCK_DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),
+        LedgerLock::Turn(turn) => sqlx::query(LOCK_TURN).bind(tenant.as_str()).bind(turn.to_string()),
     };
     query.execute(connection).await.map(drop).map_err(store_error)
 }
 
 /// How often a connection was lost. Which one a statement ran on is not known where its error is: all
 /// are looked at before they are used again.
-static LOST: AtomicU64 = AtomicU64::new(0);
+static CONNECTIONS_LOST: AtomicU64 = AtomicU64::new(0);
 
-pub(super) fn lost() -> u64 {
-    LOST.load(Ordering::Relaxed)
+pub(super) fn connections_lost() -> u64 {
+    CONNECTIONS_LOST.load(Ordering::Relaxed)
 }
 
 /// A connection was lost, or found to be.
-pub(super) fn note_loss() {
-    LOST.fetch_add(1, Ordering::Relaxed);
+pub(super) fn record_connection_loss() {
+    CONNECTIONS_LOST.fetch_add(1, Ordering::Relaxed);
 }
 
 /// What a failed statement means to a caller.
 pub(super) fn store_error(error: sqlx::Error) -> StoreError {
-    meaning(error, LOST_IT)
+    classify_error(error, CONNECTION_LOST_PREFIX)
 }
 
 /// As [`store_error`], of an attempt to connect.
 pub(super) fn connect_error(error: sqlx::Error) -> StoreError {
-    meaning(error, "")
+    classify_error(error, "")
 }
 
 /// `lost`: what a connection's end is called.
-fn meaning(error: sqlx::Error, lost: &str) -> StoreError {
+fn classify_error(error: sqlx::Error, lost: &str) -> StoreError {
     match error {
         sqlx::Error::Database(database) => {
             // SQLSTATE; see "PostgreSQL Error Codes".
             let code = database.code().unwrap_or_default().into_owned();
             match code.as_str() {
                 // Serialization failure, deadlock.
-                "40001" | "40P01" => StoreError::Unavailable(format!("{COLLIDED}{database}")),
+                "40001" | "40P01" => StoreError::Unavailable(format!("{COLLISION_PREFIX}{database}")),
                 "25006" => StoreError::NotWritable("the database is read-only, or in recovery as a standby".to_owned()),
                 "53100" => StoreError::NotWritable("the disk of the database is full".to_owned()),
                 // Cancelled (a timeout), lock not available.
@@ -365,7 +373,7 @@ fn meaning(error: sqlx::Error, lost: &str) -> StoreError {
                 code if ["25P03", "25P04"].contains(&code)
                     || ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) =>
                 {
-                    note_loss();
+                    record_connection_loss();
                     StoreError::Unavailable(format!("{lost}{database}"))
                 }
                 // Data or index corrupted.
@@ -378,11 +386,11 @@ fn meaning(error: sqlx::Error, lost: &str) -> StoreError {
         }
         sqlx::Error::Encode(_) => StoreError::Rejected(error.to_string()),
         sqlx::Error::Io(silence) if silence.kind() == ErrorKind::TimedOut => {
-            note_loss();
+            record_connection_loss();
             StoreError::Unavailable(silence.to_string())
         }
         other => {
-            note_loss();
+            record_connection_loss();
             StoreError::Unavailable(format!("{lost}{other}"))
         }
     }

@@ -15,7 +15,7 @@ mod pool;
 )]
 mod sql;
 mod statistics;
-mod worlds;
+mod world_queues;
 
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
@@ -25,11 +25,11 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, migrate::MigrateE
 
 use self::{
     connection::Connection,
-    engine::{Engine, Threads, marker, store_error},
+    engine::{Engine, LedgerRuntime, store_error, tenant_marker},
     pool::Pool,
-    sql::Reach,
+    sql::RowScope,
     statistics::Statistics,
-    worlds::Worlds,
+    world_queues::WorldWriteQueues,
 };
 use super::migrations;
 use crate::{
@@ -39,7 +39,7 @@ use crate::{
         clock::Clock,
         ledger::{
             Ledger, Maintenance, PruneBefore,
-            meters::{Backlog, LedgerMeters},
+            metrics::{Backlog, LedgerMetrics},
         },
         vectors::PointSource,
     },
@@ -67,7 +67,7 @@ pub struct PostgresOptions {
     /// Writes that may run or wait; more are refused as unavailable.
     pub write_queue: usize,
     /// The name kept beside every embedding: which model made it. Only embeddings of this name are
-    /// read; facts that have another one wait for `FactStore::put_embeddings`.
+    /// read; facts that have another one wait for `FactStore::store_embeddings`.
     pub embedding_model: String,
 }
 
@@ -99,14 +99,14 @@ pub struct PostgresLedger {
 /// # Errors
 /// The database cannot be reached, or its schema is from a newer version of this program: then it is left
 /// as it is. No message has the password.
-pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) -> StoreResult<PostgresLedger> {
+pub async fn open_ledger(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) -> StoreResult<PostgresLedger> {
     let connect = connect_options(url)?;
     let mut first = connect_to(&connect).await?;
     run_migrations(&mut first).await?;
-    warn_of_powers(&mut first).await?;
+    warn_if_superuser(&mut first).await?;
     first.close().await.map_err(store_error)?;
 
-    let runtime = Threads::start()?;
+    let runtime = LedgerRuntime::start()?;
     let timeout = options.statement_timeout.as_millis().to_string();
     let connect = connect.options([
         ("statement_timeout", timeout.as_str()),
@@ -127,7 +127,7 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         // They name their tables in the order in which one leads to the next.
         ("join_collapse_limit", "1"),
     ]);
-    let meters = LedgerMeters::default();
+    let meters = LedgerMetrics::default();
     let connections = options.connections.clamp(1, 1_000);
     let background = options.background_connections.clamp(1, (connections - 1).max(1));
     let pool = Pool::new(
@@ -143,11 +143,11 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
         engine: Arc::new(Engine {
             pool: Arc::new(pool),
             runtime,
-            worlds: Worlds::new(connections, background),
-            queue: Shares::of("writes", options.write_queue.max(1)),
+            worlds: WorldWriteQueues::new(connections, background),
+            queue: Shares::new("writes", options.write_queue.max(1)),
             clock,
             embedding_model: options.embedding_model.into(),
-            meters,
+            metrics: meters,
         }),
     })
 }
@@ -155,12 +155,12 @@ pub async fn open(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) ->
 /// Brings the schema up to date. Returns its version.
 ///
 /// # Errors
-/// As [`open`].
-pub async fn migrate(url: &str) -> StoreResult<i64> {
+/// As [`open_ledger`].
+pub async fn migrate_schema(url: &str) -> StoreResult<i64> {
     let mut connection = connect_to(&connect_options(url)?).await?;
     run_migrations(&mut connection).await?;
     connection.close().await.map_err(store_error)?;
-    Ok(migrations::latest(&migrations::POSTGRES))
+    Ok(migrations::latest_version(&migrations::POSTGRES))
 }
 
 /// Whether a database that is there has this tenant, without changing it, its schema included.
@@ -171,7 +171,7 @@ pub async fn has_tenant(url: &str, tenant: &TenantId) -> StoreResult<bool> {
     let connection = connect_to(&connect_options(url)?).await?;
     let mut connection = Connection::new(connection, PostgresOptions::default().statement_timeout);
     sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
-        .bind(marker(tenant.into()))
+        .bind(tenant_marker(tenant.into()))
         .execute(&mut connection)
         .await
         .map_err(store_error)?;
@@ -191,7 +191,7 @@ impl PostgresLedger {
             engine: self.engine.clone(),
             statistics: Statistics::default(),
         };
-        sql::ledger(&self.engine, Arc::new(maintenance))
+        sql::build_ledger(&self.engine, Arc::new(maintenance))
     }
 
     /// Where the in-process index loads a partition from.
@@ -209,7 +209,7 @@ struct PostgresMaintenance {
 #[async_trait]
 impl Maintenance for PostgresMaintenance {
     async fn ping(&self) -> StoreResult<()> {
-        let mut connection = self.engine.read(Reach::All).await?;
+        let mut connection = self.engine.acquire_reader(RowScope::All).await?;
         sqlx::query("SELECT 1")
             .execute(&mut *connection)
             .await
@@ -219,19 +219,19 @@ impl Maintenance for PostgresMaintenance {
     async fn try_write(&self) -> StoreResult<()> {
         sql::try_write(&self.engine).await
     }
-    async fn backlog(&self) -> StoreResult<Backlog> {
-        sql::backlog(&self.engine).await
+    async fn load_backlog(&self) -> StoreResult<Backlog> {
+        sql::load_backlog(&self.engine).await
     }
-    fn meters(&self) -> &LedgerMeters {
-        &self.engine.meters
+    fn ledger_metrics(&self) -> &LedgerMetrics {
+        &self.engine.metrics
     }
-    async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
-        sql::prune(&self.engine, scope.tenant(), before, limit).await
+    async fn prune_expired(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+        sql::prune_tenant(&self.engine, scope.tenant(), before, limit).await
     }
     async fn count_grown_tables(&self) -> StoreResult<usize> {
-        self.statistics.refresh(&self.engine).await
+        self.statistics.analyse_grown_tables(&self.engine).await
     }
-    async fn close(&self) {
+    async fn close_connections(&self) {
         self.engine.pool.close().await;
     }
 }
@@ -240,7 +240,7 @@ impl Maintenance for PostgresMaintenance {
 ///
 /// # Errors
 /// [`StoreError::Rejected`], without the password.
-pub fn check(url: &str) -> StoreResult<()> {
+pub fn check_url(url: &str) -> StoreResult<()> {
     connect_options(url).map(drop)
 }
 
@@ -283,19 +283,22 @@ async fn run_migrations(connection: &mut PgConnection) -> StoreResult<()> {
     let migrating: BoxFuture<'_, Result<(), MigrateError>> =
         Box::pin(migrations::POSTGRES.run_direct(None, &mut *connection, false));
     let mut migrated = migrating.await;
-    if matches!(migrated, Err(MigrateError::VersionMismatch(migrations::REWORDED))) {
-        let [here, other] = migrations::checksums(&migrations::POSTGRES);
-        let taking = sqlx::query(migrations::TAKE_REWORDED).bind(here).bind(other);
+    if matches!(
+        migrated,
+        Err(MigrateError::VersionMismatch(migrations::REWORDED_VERSION))
+    ) {
+        let [here, other] = migrations::reworded_checksums(&migrations::POSTGRES);
+        let taking = sqlx::query(migrations::ADOPT_REWORDED).bind(here).bind(other);
         taking.execute(&mut *connection).await.map_err(store_error)?;
         let again: BoxFuture<'_, Result<(), MigrateError>> =
             Box::pin(migrations::POSTGRES.run_direct(None, connection, false));
         migrated = again.await;
     }
-    migrated.map_err(|error| migrations::refused(&name, &error))
+    migrated.map_err(|error| migrations::migration_error(&name, &error))
 }
 
 /// Row-level security binds every role but those that are above it.
-async fn warn_of_powers(connection: &mut PgConnection) -> StoreResult<()> {
+async fn warn_if_superuser(connection: &mut PgConnection) -> StoreResult<()> {
     let above: bool = sqlx::query_scalar("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
         .fetch_one(connection)
         .await

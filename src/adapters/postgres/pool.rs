@@ -3,7 +3,7 @@
 //! Not `sqlx::Pool`: that asks the server whenever a connection is given back, which is one more trip per
 //! statement, and it knows nothing of the tenant a connection is set to. Here a connection that was just
 //! used is trusted, unless one was lost since, and whoever reads gets one that is set to its tenant already
-//! where there is one. Of several, everybody gets one that did the like before ([`Use`]): a connection plans a
+//! where there is one. Of several, everybody gets one that did the like before ([`ConnectionUse`]): a connection plans a
 //! statement when it first runs it, and again whenever rows were counted, which for a move of a head takes longer
 //! than the move.
 
@@ -24,17 +24,17 @@ use tokio::{
 
 use super::{
     connection::Connection,
-    engine::{connect_error, lost, note_loss, run, store_error},
+    engine::{connect_error, connections_lost, execute_raw, record_connection_loss, store_error},
 };
 use crate::{
     ports::{
         StoreError, StoreResult,
         ledger::{
-            meters::{Counted, LedgerMeters},
-            urgency::{self, Urgency, is_in_background, make_way},
+            metrics::{GaugeGuard, LedgerMetrics},
+            priority::{self, Priority, is_in_background, yield_to_urgent},
         },
     },
-    shares::{Place, Places, Turn},
+    shares::{FairPermit, FairPermits, PermitPriority},
 };
 use prometheus::Histogram;
 
@@ -44,19 +44,19 @@ const TRUSTED_FOR: Duration = Duration::from_secs(10);
 const CROWDED_FOR: Duration = Duration::from_secs(30);
 /// So many connections do what comes first of all, as long as nobody waits for them longer than it takes to plan that anew,
 /// and no other is there to do it.
-const READY: usize = 2;
-const READY_PATIENCE: Duration = Duration::from_millis(15);
+const URGENT_CONNECTIONS: usize = 2;
+const URGENT_PATIENCE: Duration = Duration::from_millis(15);
 /// How long it may take a connection to answer, and to say goodbye; at most half of the pool's patience, so that there is time
 /// for a new one.
-const PING: Duration = Duration::from_secs(3);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct Pool {
     options: PgConnectOptions,
     /// One for each connection; closed when the ledger closes. Of those who wait, the tenant that has fewest goes first.
-    places: Arc<Places<Arc<str>>>,
+    places: Arc<FairPermits<Arc<str>>>,
     size: u32,
     /// As many as those may use of them that nobody waits for.
-    background: Arc<Places<Arc<str>>>,
+    background: Arc<FairPermits<Arc<str>>>,
     background_size: u32,
     /// As many as there are that know the statements of those who come first of all.
     ready: Arc<Semaphore>,
@@ -64,36 +64,36 @@ pub(super) struct Pool {
     patience: Duration,
     /// How long a statement may take, its way there and back included.
     statement_limit: Duration,
-    free: Mutex<Vec<Pooled>>,
+    free: Mutex<Vec<PooledConnection>>,
     /// When there was no other connection to be had.
     crowded: Mutex<Option<Instant>>,
     /// Where the sockets of the connections are watched.
     runtime: Handle,
-    pub(super) meters: LedgerMeters,
+    pub(super) metrics: LedgerMetrics,
 }
 
 /// What a connection does: statements of one are seldom those of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum ConnectionUse {
     /// Moves of heads and what is cut.
-    First,
+    Urgent,
     Background,
     Other,
 }
 
-impl Use {
-    fn here() -> Self {
-        match urgency::here() {
-            Urgency::First => Self::First,
-            Urgency::Background => Self::Background,
-            Urgency::Usual | Urgency::Patient => Self::Other,
+impl ConnectionUse {
+    fn of_current_task() -> Self {
+        match priority::current_priority() {
+            Priority::Urgent => Self::Urgent,
+            Priority::Background => Self::Background,
+            Priority::Interactive | Priority::Deferred => Self::Other,
         }
     }
 }
 
-struct Pooled {
+struct PooledConnection {
     connection: Connection,
-    used_for: Use,
+    used_for: ConnectionUse,
     /// What `colloquy.tenant` of the session is set to, and so the transaction's before one sets it.
     marker: String,
     used: Instant,
@@ -109,21 +109,21 @@ impl Pool {
         patience: Duration,
         statement_limit: Duration,
         runtime: Handle,
-        meters: LedgerMeters,
+        meters: LedgerMetrics,
     ) -> Self {
         Self {
             options,
-            places: Places::of(size as usize, size as usize),
+            places: FairPermits::new(size as usize, size as usize),
             size,
-            background: Places::of(background_size as usize, background_size as usize),
+            background: FairPermits::new(background_size as usize, background_size as usize),
             background_size,
-            ready: Arc::new(Semaphore::new(READY)),
+            ready: Arc::new(Semaphore::new(URGENT_CONNECTIONS)),
             patience,
             statement_limit,
             free: Mutex::new(Vec::new()),
             crowded: Mutex::new(None),
             runtime,
-            meters,
+            metrics: meters,
         }
     }
 
@@ -132,20 +132,20 @@ impl Pool {
     }
 
     /// A connection for queries outside a transaction, set to `marker`. It is given back when dropped.
-    pub(super) async fn reading(self: &Arc<Self>, marker: &str) -> StoreResult<Lease> {
-        self.set_to(marker, &self.meters.read_waits).await
+    pub(super) async fn acquire_reader(self: &Arc<Self>, marker: &str) -> StoreResult<LeasedConnection> {
+        self.acquire_for_tenant(marker, &self.metrics.read_waits).await
     }
 
-    /// As [`Self::reading`], for a statement that writes.
-    pub(super) async fn stating(self: &Arc<Self>, marker: &str) -> StoreResult<Lease> {
-        self.set_to(marker, &self.meters.write_waits).await
+    /// As [`Self::acquire_reader`], for a statement that writes.
+    pub(super) async fn acquire_for_statement(self: &Arc<Self>, marker: &str) -> StoreResult<LeasedConnection> {
+        self.acquire_for_tenant(marker, &self.metrics.write_waits).await
     }
 
-    async fn set_to(self: &Arc<Self>, marker: &str, waits: &Histogram) -> StoreResult<Lease> {
-        let permit = self.permit(marker, waits).await?;
+    async fn acquire_for_tenant(self: &Arc<Self>, marker: &str, waits: &Histogram) -> StoreResult<LeasedConnection> {
+        let permit = self.acquire_permit(marker, waits).await?;
         let set = async {
             loop {
-                let (mut pooled, new) = self.take(Some(marker)).await?;
+                let (mut pooled, new) = self.take_connection(Some(marker)).await?;
                 if pooled.marker != marker {
                     let set = sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
                         .bind(marker)
@@ -163,38 +163,42 @@ impl Pool {
                 return Ok(pooled);
             }
         };
-        let pooled = self.in_time(set).await?;
-        Ok(self.lease(pooled, permit, true))
+        let pooled = self.within_patience(set).await?;
+        Ok(self.lease_connection(pooled, permit, true))
     }
 
-    /// A connection in a transaction that `begin` opened, for `marker`. Unless [`Lease::give_back`] is called, it is closed when
+    /// A connection in a transaction that `begin` opened, for `marker`. Unless [`LeasedConnection::return_to_pool`] is called, it is closed when
     /// dropped. One that turns out to be lost is replaced: nothing has been run on it yet.
-    pub(super) async fn writing(self: &Arc<Self>, marker: &str, begin: &Arc<str>) -> StoreResult<Lease> {
-        let permit = self.permit(marker, &self.meters.write_waits).await?;
+    pub(super) async fn acquire_for_transaction(
+        self: &Arc<Self>,
+        marker: &str,
+        begin: &Arc<str>,
+    ) -> StoreResult<LeasedConnection> {
+        let permit = self.acquire_permit(marker, &self.metrics.write_waits).await?;
         let opened = async {
             loop {
-                let (mut pooled, new) = self.take(None).await?;
-                match run(&mut pooled.connection, begin.clone()).await {
+                let (mut pooled, new) = self.take_connection(None).await?;
+                match execute_raw(&mut pooled.connection, begin.clone()).await {
                     Ok(()) => return Ok(pooled),
                     Err(error) if new => return Err(error),
                     Err(_) => {}
                 }
             }
         };
-        let pooled = self.in_time(opened).await?;
-        Ok(self.lease(pooled, permit, false))
+        let pooled = self.within_patience(opened).await?;
+        Ok(self.lease_connection(pooled, permit, false))
     }
 
     /// Getting a connection that answers has a deadline over all of it. What is in hand then is closed.
-    async fn in_time<T>(&self, getting: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+    async fn within_patience<T>(&self, getting: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
         timeout(self.patience, getting).await.unwrap_or_else(|_| {
-            note_loss();
-            Err(self.silent())
+            record_connection_loss();
+            Err(self.no_answer_error())
         })
     }
 
     /// Waits for another writer, as long as one may wait for a lock in the database.
-    pub(super) async fn wait_for<T>(&self, other: impl Future<Output = T>) -> StoreResult<T> {
+    pub(super) async fn wait_for_writer<T>(&self, other: impl Future<Output = T>) -> StoreResult<T> {
         timeout(self.statement_limit, other).await.map_err(|_| {
             StoreError::Unavailable(format!(
                 "others have been writing to the same world for {:?}",
@@ -203,23 +207,28 @@ impl Pool {
         })
     }
 
-    fn silent(&self) -> StoreError {
+    fn no_answer_error(&self) -> StoreError {
         StoreError::Unavailable(format!("the database did not answer within {:?}", self.patience))
     }
 
-    fn lease(self: &Arc<Self>, mut pooled: Pooled, permit: Permit, reusable: bool) -> Lease {
-        pooled.used_for = Use::here();
-        Lease {
+    fn lease_connection(
+        self: &Arc<Self>,
+        mut pooled: PooledConnection,
+        permit: ConnectionPermit,
+        reusable: bool,
+    ) -> LeasedConnection {
+        pooled.used_for = ConnectionUse::of_current_task();
+        LeasedConnection {
             pooled: Some(pooled),
             pool: self.clone(),
             reusable,
             _permit: permit,
-            _busy: Counted::of(&self.meters.busy),
+            _busy: GaugeGuard::increment_gauge(&self.metrics.busy),
         }
     }
 
     /// Leave to use a connection for `marker`. Whoever waits in vain is among the waits too.
-    async fn permit(&self, marker: &str, waits: &Histogram) -> StoreResult<Permit> {
+    async fn acquire_permit(&self, marker: &str, waits: &Histogram) -> StoreResult<ConnectionPermit> {
         let busy = |connections: u32, patience: Duration| {
             StoreError::Unavailable(format!(
                 "all {connections} connections to the database have been busy for {patience:?}"
@@ -228,44 +237,54 @@ impl Pool {
         let holder: Arc<str> = marker.into();
         // Nobody waits for it, so it has more patience; and each that it waits for has a deadline.
         let background = if is_in_background() {
-            let _waited = self.meters.background_waits.start_timer();
-            let permit = timeout(self.statement_limit, self.background.enter(&holder, Turn::First)).await;
+            let _waited = self.metrics.background_waits.start_timer();
+            let permit = timeout(
+                self.statement_limit,
+                self.background.acquire_permit(&holder, PermitPriority::First),
+            )
+            .await;
             let permit = permit.map_err(|_| busy(self.background_size, self.statement_limit))?;
-            make_way().await;
+            yield_to_urgent().await;
             Some(permit)
         } else {
             None
         };
         let _waited = waits.start_timer();
         if background.is_none() {
-            make_way().await;
+            yield_to_urgent().await;
         }
-        let ready = match Use::here() {
-            Use::First => {
-                let patience = if self.has_ready() {
+        let ready = match ConnectionUse::of_current_task() {
+            ConnectionUse::Urgent => {
+                let patience = if self.has_urgent_connection() {
                     Duration::ZERO
                 } else {
-                    READY_PATIENCE
+                    URGENT_PATIENCE
                 };
                 timeout(patience, self.ready.clone().acquire_owned()).await.ok()
             }
-            Use::Background | Use::Other => None,
+            ConnectionUse::Background | ConnectionUse::Other => None,
         };
-        let permit = timeout(self.patience, self.places.enter(&holder, Turn::First)).await;
+        let permit = timeout(
+            self.patience,
+            self.places.acquire_permit(&holder, PermitPriority::First),
+        )
+        .await;
         let permit = permit.map_err(|_| busy(self.size, self.patience))?;
-        Ok(Permit {
-            _connection: permit.ok_or_else(closed)?,
-            _background: background.map(|place| place.ok_or_else(closed)).transpose()?,
-            _ready: ready.transpose().map_err(|_| closed())?,
+        Ok(ConnectionPermit {
+            _connection: permit.ok_or_else(ledger_closed_error)?,
+            _background: background
+                .map(|place| place.ok_or_else(ledger_closed_error))
+                .transpose()?,
+            _ready: ready.transpose().map_err(|_| ledger_closed_error())?,
         })
     }
 
     /// A connection that is there, and whether it is new.
-    async fn take(&self, marker: Option<&str>) -> StoreResult<(Pooled, bool)> {
+    async fn take_connection(&self, marker: Option<&str>) -> StoreResult<(PooledConnection, bool)> {
         loop {
-            let mut pooled = match self.free_one(marker) {
+            let mut pooled = match self.take_free_connection(marker) {
                 Some(pooled) => pooled,
-                None => match self.connect().await {
+                None => match self.open_connection().await {
                     Ok(pooled) => return Ok((pooled, true)),
                     // The server may have no more than there are: one that is another's will do.
                     Err(error) => {
@@ -275,36 +294,39 @@ impl Pool {
                     }
                 },
             };
-            let known = lost();
+            let known = connections_lost();
             if pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR {
                 return Ok((pooled, false));
             }
-            if pooled.connection.answers(self.ping()).await {
+            if pooled.connection.is_answering(self.ping_limit()).await {
                 pooled.lost = known;
                 return Ok((pooled, false));
             }
             // The others will be no better: asking each of them in turn would take longer than anybody waits.
-            note_loss();
-            let fresh = |pooled: &Pooled| pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR;
+            record_connection_loss();
+            let fresh = |pooled: &PooledConnection| pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR;
             self.free.lock().retain(fresh);
         }
     }
 
     /// Whether a connection is free that did what comes first of all before.
-    fn has_ready(&self) -> bool {
-        self.free.lock().iter().any(|pooled| pooled.used_for == Use::First)
+    fn has_urgent_connection(&self) -> bool {
+        self.free
+            .lock()
+            .iter()
+            .any(|pooled| pooled.used_for == ConnectionUse::Urgent)
     }
 
-    fn ping(&self) -> Duration {
-        PING.min(self.patience / 2)
+    fn ping_limit(&self) -> Duration {
+        PING_TIMEOUT.min(self.patience / 2)
     }
 
     /// The last one that did the like, of those that are set to `marker`, if it is to be. Where there is none, and room for
     /// another, that is better than taking one that its own would miss; and else the one that they miss least.
-    fn free_one(&self, marker: Option<&str>) -> Option<Pooled> {
-        let like = Use::here();
+    fn take_free_connection(&self, marker: Option<&str>) -> Option<PooledConnection> {
+        let like = ConnectionUse::of_current_task();
         let mut free = self.free.lock();
-        let set_to = |pooled: &Pooled, to: &str| marker.is_none() || pooled.marker == to;
+        let set_to = |pooled: &PooledConnection, to: &str| marker.is_none() || pooled.marker == to;
         let wanted = marker.unwrap_or_default();
         let own = |to| {
             free.iter()
@@ -312,20 +334,20 @@ impl Pool {
         };
         // To set one takes a trip, which is less than what a move has to plan on another.
         let any = || match like {
-            Use::First => free.iter().rposition(|pooled| pooled.used_for == like),
-            Use::Background | Use::Other => None,
+            ConnectionUse::Urgent => free.iter().rposition(|pooled| pooled.used_for == like),
+            ConnectionUse::Background | ConnectionUse::Other => None,
         };
         if let Some(at) = own(wanted).or_else(|| own("")).or_else(any) {
             return Some(free.remove(at));
         }
-        let lent = self.places.held();
+        let lent = self.places.held_count();
         // The caller is among those.
         let open = lent.saturating_sub(1) + free.len();
         let crowded = self.crowded.lock().is_some_and(|at| at.elapsed() < CROWDED_FOR);
         if open < self.size as usize && !crowded {
             return None;
         }
-        let spared = |pooled: &Pooled| pooled.used_for != Use::First;
+        let spared = |pooled: &PooledConnection| pooled.used_for != ConnectionUse::Urgent;
         let others = |to| free.iter().position(|pooled| spared(pooled) && set_to(pooled, to));
         let at = others(wanted)
             .or_else(|| others(""))
@@ -334,8 +356,8 @@ impl Pool {
         (!free.is_empty()).then(|| free.remove(at))
     }
 
-    async fn connect(&self) -> StoreResult<Pooled> {
-        let known = lost();
+    async fn open_connection(&self) -> StoreResult<PooledConnection> {
+        let known = connections_lost();
         let options = self.options.clone();
         let patience = self.patience;
         // In the ledger's runtime, which watches the socket from then on; and there it ends, should nobody wait for it.
@@ -343,16 +365,16 @@ impl Pool {
             .runtime
             .spawn(async move { timeout(patience, options.connect()).await });
         match connecting.await {
-            Ok(Ok(Ok(connection))) => Ok(Pooled {
+            Ok(Ok(Ok(connection))) => Ok(PooledConnection {
                 connection: Connection::new(connection, self.statement_limit),
-                used_for: Use::here(),
+                used_for: ConnectionUse::of_current_task(),
                 marker: String::new(),
                 used: Instant::now(),
                 lost: known,
             }),
             Ok(Ok(Err(error))) => Err(connect_error(error)),
-            Ok(Err(_)) => Err(self.silent()),
-            Err(_) => Err(closed()),
+            Ok(Err(_)) => Err(self.no_answer_error()),
+            Err(_) => Err(ledger_closed_error()),
         }
     }
 
@@ -361,7 +383,7 @@ impl Pool {
         self.places.close().await;
         let free = std::mem::take(&mut *self.free.lock());
         for pooled in free {
-            if let Err(error) = pooled.connection.close(self.ping()).await {
+            if let Err(error) = pooled.connection.close(self.ping_limit()).await {
                 tracing::debug!(%error, "closing a connection of the ledger failed");
             }
         }
@@ -369,45 +391,45 @@ impl Pool {
 }
 
 /// Leave to use a connection.
-struct Permit {
-    _connection: Place<Arc<str>>,
-    _background: Option<Place<Arc<str>>>,
+struct ConnectionPermit {
+    _connection: FairPermit<Arc<str>>,
+    _background: Option<FairPermit<Arc<str>>>,
     _ready: Option<OwnedSemaphorePermit>,
 }
 
-pub(super) fn closed() -> StoreError {
+pub(super) fn ledger_closed_error() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
 /// A connection on loan.
-pub(super) struct Lease {
-    pooled: Option<Pooled>,
+pub(super) struct LeasedConnection {
+    pooled: Option<PooledConnection>,
     pool: Arc<Pool>,
     reusable: bool,
     // Dropped after `drop` below has put the connection back.
-    _permit: Permit,
-    _busy: Counted,
+    _permit: ConnectionPermit,
+    _busy: GaugeGuard,
 }
 
-impl Lease {
+impl LeasedConnection {
     /// Its transaction has ended.
-    pub(super) fn give_back(mut self) {
+    pub(super) fn return_to_pool(mut self) {
         self.reusable = true;
     }
 }
 
-impl Deref for Lease {
+impl Deref for LeasedConnection {
     type Target = Connection;
     fn deref(&self) -> &Connection {
         &self.pooled.as_ref().expect("taken only when dropped").connection
     }
 }
-impl DerefMut for Lease {
+impl DerefMut for LeasedConnection {
     fn deref_mut(&mut self) -> &mut Connection {
         &mut self.pooled.as_mut().expect("taken only when dropped").connection
     }
 }
-impl Drop for Lease {
+impl Drop for LeasedConnection {
     fn drop(&mut self) {
         if let Some(mut pooled) = self.pooled.take()
             && self.reusable

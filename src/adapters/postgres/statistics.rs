@@ -12,24 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{
     engine::{Connection, Engine, store_error},
-    sql::Reach,
+    sql::RowScope,
 };
 use crate::ports::StoreResult;
 
 /// Rows below which it does not matter much how a table is read.
-const FEW: i64 = 30;
+const MIN_GROWN_ROWS: i64 = 30;
 /// A table known to have so many is not read from end to end any more, and autovacuum counts it when half of it has changed.
-const MANY: i64 = 20_000;
+const MAX_COUNTED_ROWS: i64 = 20_000;
 /// So many times as large is grown.
-const TIMES: i64 = 4;
+const GROWTH_FACTOR: i64 = 4;
 /// So many times as large goes along with one that is.
-const NEARLY: i64 = 3;
+const NEAR_GROWTH_FACTOR: i64 = 3;
 /// Held by the node that has tables analysed, until its transaction ends. Any number that nobody else has.
-const ANALYSING: i64 = 0x636f_6c73_7461_7473;
+const ANALYSE_LOCK_KEY: i64 = 0x636f_6c73_7461_7473;
 
 /// The tables of the ledger that have grown since their rows were counted, and whether this role
 /// may have them counted. A table that was only vacuumed has a count, but nothing is known of its columns.
-const GROWN: &str = "SELECT format('%I.%I', current_schema(), c.relname),
+const SELECT_GROWN_TABLES: &str = "SELECT format('%I.%I', current_schema(), c.relname),
         pg_has_role(c.relowner, 'USAGE')
             OR pg_has_role((SELECT datdba FROM pg_database WHERE datname = current_database()), 'USAGE')
     FROM pg_class c
@@ -47,9 +47,9 @@ pub(super) struct Statistics {
 
 impl Statistics {
     /// Has the tables analysed that have grown; see `Maintenance::count_grown_tables`.
-    pub(super) async fn refresh(&self, engine: &Engine) -> StoreResult<usize> {
-        let mut reader = engine.read(Reach::All).await?;
-        let (ours, others) = grown(&mut reader, TIMES).await?;
+    pub(super) async fn analyse_grown_tables(&self, engine: &Engine) -> StoreResult<usize> {
+        let mut reader = engine.acquire_reader(RowScope::All).await?;
+        let (ours, others) = load_grown_tables(&mut reader, GROWTH_FACTOR).await?;
         drop(reader);
         if !others.is_empty() && !self.refused.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -62,17 +62,17 @@ impl Statistics {
             return Ok(0);
         }
         engine
-            .write(Reach::All, |connection| Box::pin(analyse(connection)))
+            .write_transaction(RowScope::All, |connection| Box::pin(analyse_if_alone(connection)))
             .await
     }
 }
 
 /// Tables so many times as large that this role may have analysed, and those that it may not.
-async fn grown(connection: &mut Connection, times: i64) -> StoreResult<(Vec<String>, Vec<String>)> {
-    let rows: Vec<(String, bool)> = sqlx::query_as(GROWN)
-        .bind(FEW)
+async fn load_grown_tables(connection: &mut Connection, times: i64) -> StoreResult<(Vec<String>, Vec<String>)> {
+    let rows: Vec<(String, bool)> = sqlx::query_as(SELECT_GROWN_TABLES)
+        .bind(MIN_GROWN_ROWS)
         .bind(times)
-        .bind(MANY)
+        .bind(MAX_COUNTED_ROWS)
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
@@ -81,9 +81,9 @@ async fn grown(connection: &mut Connection, times: i64) -> StoreResult<(Vec<Stri
     Ok((names(ours), names(others)))
 }
 
-async fn analyse(connection: &mut Connection) -> StoreResult<usize> {
+async fn analyse_if_alone(connection: &mut Connection) -> StoreResult<usize> {
     let alone: bool = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)")
-        .bind(ANALYSING)
+        .bind(ANALYSE_LOCK_KEY)
         .fetch_one(&mut *connection)
         .await
         .map_err(store_error)?;
@@ -91,10 +91,10 @@ async fn analyse(connection: &mut Connection) -> StoreResult<usize> {
         return Ok(0);
     }
     // Once more: another node may just have done it.
-    if grown(connection, TIMES).await?.0.is_empty() {
+    if load_grown_tables(connection, GROWTH_FACTOR).await?.0.is_empty() {
         return Ok(0);
     }
-    let (tables, _) = grown(connection, NEARLY).await?;
+    let (tables, _) = load_grown_tables(connection, NEAR_GROWTH_FACTOR).await?;
     // Autovacuum may have come in between, and no names at all would mean every table.
     if tables.is_empty() {
         return Ok(0);

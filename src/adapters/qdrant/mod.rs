@@ -2,14 +2,14 @@
 //!
 //! One collection holds the points of all tenants, each found by its tenant first. A collection belongs to
 //! one vector space: vectors of another embedder, or of another length, get a collection of their own, which
-//! is filled from the ledger and then takes the place of the old one ([`place`]). What a point is made of is
+//! is filled from the ledger and then takes the place of the old one ([`collection`]). What a point is made of is
 //! said in [`points`], how it is searched for in [`search`].
 //!
 //! Owns the connection and what is done while there is none: what Qdrant does not answer in time fails, and
 //! after a few such calls they fail at once for a moment, so that turns do not wait for it. The connection
 //! comes back by itself.
 
-mod place;
+mod collection;
 mod points;
 mod search;
 
@@ -31,13 +31,16 @@ use qdrant_client::{
 use secrecy::{ExposeSecret as _, SecretString};
 use tonic::{Code, Status};
 
-use self::place::{Place, Space};
-use super::breaker::Breaker;
+use self::collection::{CollectionState, VectorSpace};
+use super::breaker::StoreBreaker;
 use crate::{
     ids::FactId,
     ports::{
-        StoreError, StoreResult, said,
-        vectors::{Candidate, Comparison, FactIndex, IndexPoint, IndexState, Prepared, Proposal, StoredPoints},
+        StoreError, StoreResult, redaction,
+        vectors::{
+            Candidate, CandidateQuery, FactIndex, IndexPoint, IndexState, PrepareOutcome, SimilarFactsQuery,
+            StoredPointPage,
+        },
     },
     tenancy::TenantScope,
 };
@@ -63,15 +66,15 @@ pub struct QdrantOptions {
 }
 
 /// Points in one request.
-const CHUNK: usize = 128;
+const CHUNK_POINTS: usize = 128;
 
 /// The index in Qdrant.
 pub struct QdrantFactIndex {
     client: Qdrant,
     options: QdrantOptions,
-    breaker: Breaker,
-    space: Space,
-    place: RwLock<Place>,
+    breaker: StoreBreaker,
+    space: VectorSpace,
+    collection_state: RwLock<CollectionState>,
     /// The last call found nobody.
     away: AtomicBool,
 }
@@ -95,16 +98,16 @@ impl QdrantFactIndex {
             .map_err(store_error)?;
         Ok(Self {
             client,
-            breaker: Breaker::new("Qdrant"),
-            space: Space::of(&options.embedding_model, options.dimensions),
-            place: RwLock::default(),
+            breaker: StoreBreaker::new("Qdrant"),
+            space: VectorSpace::of_embedder(&options.embedding_model, options.dimensions),
+            collection_state: RwLock::default(),
             away: AtomicBool::new(false),
             options,
         })
     }
 
     /// Asks Qdrant within `limit`, unless it has just failed. Boxed, since the client's futures are large.
-    fn call<'a, T: Send + 'a>(
+    fn call_within<'a, T: Send + 'a>(
         &'a self,
         limit: Duration,
         work: impl Future<Output = Result<T, QdrantError>> + Send + 'a,
@@ -118,29 +121,29 @@ impl QdrantFactIndex {
                     store_error(error)
                 })
             };
-            let answer = self.breaker.call(limit, asked).await;
+            let answer = self.breaker.call_within(limit, asked).await;
             let away = matches!(&answer, Err(StoreError::Unavailable(_))) && !gone;
             self.away.store(away, Ordering::Relaxed);
             if gone {
                 // Somebody dropped the collection; another has to be found or made.
-                self.place.write().lose();
+                self.collection_state.write().forget_collection();
             }
             answer
         })
     }
 
-    fn read<'a, T: Send + 'a>(
+    fn call_read<'a, T: Send + 'a>(
         &'a self,
         work: impl Future<Output = Result<T, QdrantError>> + Send + 'a,
     ) -> BoxFuture<'a, StoreResult<T>> {
-        self.call(self.options.timeout, work)
+        self.call_within(self.options.timeout, work)
     }
 
-    fn write<'a>(
+    fn call_write<'a>(
         &'a self,
         work: impl Future<Output = Result<PointsOperationResponse, QdrantError>> + Send + 'a,
     ) -> BoxFuture<'a, StoreResult<()>> {
-        let writing = self.call(self.options.write_timeout, work);
+        let writing = self.call_within(self.options.write_timeout, work);
         Box::pin(async move {
             let status = writing.await?.result.map(|result| result.status());
             if status == Some(UpdateStatus::Completed) {
@@ -153,141 +156,156 @@ impl QdrantFactIndex {
         })
     }
 
-    async fn delete(&self, points: PointsSelectorOneOf) -> StoreResult<()> {
+    async fn delete_points(&self, points: PointsSelectorOneOf) -> StoreResult<()> {
         let request = DeletePoints {
-            collection_name: self.place.read().writable()?,
+            collection_name: self.collection_state.read().writable_name()?,
             wait: Some(true),
             points: Some(PointsSelector {
                 points_selector_one_of: Some(points),
             }),
-            ordering: Some(in_order()),
+            ordering: Some(write_ordering()),
             ..DeletePoints::default()
         };
-        self.write(self.client.delete_points(request)).await
+        self.call_write(self.client.delete_points(request)).await
     }
 }
 
 #[async_trait]
 impl FactIndex for QdrantFactIndex {
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
-        let collection = self.place.read().searchable()?;
-        let asked = search::Legs {
+    async fn propose_candidates(
+        &self,
+        scope: &TenantScope,
+        proposal: CandidateQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>> {
+        let collection = self.collection_state.read().searchable_name()?;
+        let asked = search::CandidateSearch {
             collection,
             dimensions: self.options.dimensions,
             hnsw_ef: self.options.hnsw_ef,
         };
-        let Some(request) = asked.of(scope, &proposal) else {
+        let Some(request) = asked.build_request(scope, &proposal) else {
             return Ok(Vec::new());
         };
-        let response = self.read(self.client.query_batch(request)).await?;
-        let with_query = asked.compares(&proposal);
-        Ok(search::candidates(response, proposal.terms, with_query))
+        let response = self.call_read(self.client.query_batch(request)).await?;
+        let with_query = asked.has_query(&proposal);
+        Ok(search::merge_candidates(response, proposal.terms, with_query))
     }
 
-    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
-        let collection = self.place.read().searchable()?;
+    async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
+        let collection = self.collection_state.read().searchable_name()?;
         if with.embedding.len() != self.options.dimensions || with.limit == 0 {
             return Ok(Vec::new());
         }
-        let request = search::nearest(collection, points::compared(scope, with), with, self.options.hnsw_ef);
-        let response = self.read(self.client.query(request)).await?;
-        Ok(search::near(&response, with.min_cosine))
+        let request = search::nearest_request(
+            collection,
+            points::comparison_filter(scope, with),
+            with,
+            self.options.hnsw_ef,
+        );
+        let response = self.call_read(self.client.query(request)).await?;
+        Ok(search::sort_candidates(&response, with.min_cosine))
     }
 
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        for chunk in points.chunks(CHUNK) {
+    async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        for chunk in points.chunks(CHUNK_POINTS) {
             let request = UpsertPoints {
-                collection_name: self.place.read().writable()?,
+                collection_name: self.collection_state.read().writable_name()?,
                 wait: Some(true),
                 points: chunk
                     .iter()
-                    .map(|point| points::encode(scope, point, self.options.dimensions))
+                    .map(|point| points::encode_point(scope, point, self.options.dimensions))
                     .collect(),
-                ordering: Some(in_order()),
+                ordering: Some(write_ordering()),
                 ..UpsertPoints::default()
             };
-            self.write(self.client.upsert_points(request)).await?;
+            self.call_write(self.client.upsert_points(request)).await?;
         }
         Ok(())
     }
 
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
-        for chunk in facts.chunks(CHUNK) {
-            let ids = chunk.iter().map(|fact| points::id(scope, *fact)).collect();
-            self.delete(PointsSelectorOneOf::Points(PointsIdsList { ids })).await?;
+    async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        for chunk in facts.chunks(CHUNK_POINTS) {
+            let ids = chunk.iter().map(|fact| points::point_id(scope, *fact)).collect();
+            self.delete_points(PointsSelectorOneOf::Points(PointsIdsList { ids }))
+                .await?;
         }
         Ok(())
     }
 
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
+    async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
         let request = CountPoints {
-            collection_name: self.place.read().writable()?,
-            filter: Some(Filter::must([points::of_tenant(scope)])),
+            collection_name: self.collection_state.read().writable_name()?,
+            filter: Some(Filter::must([points::tenant_condition(scope)])),
             exact: Some(true),
             ..CountPoints::default()
         };
         let counted = self
-            .call(self.options.write_timeout, self.client.count(request))
+            .call_within(self.options.write_timeout, self.client.count(request))
             .await?;
         Ok(counted.result.map_or(0, |result| result.count))
     }
 
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
-        let filter = Filter::must([points::of_tenant(scope)]);
-        self.delete(PointsSelectorOneOf::Filter(filter)).await
+    async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
+        let filter = Filter::must([points::tenant_condition(scope)]);
+        self.delete_points(PointsSelectorOneOf::Filter(filter)).await
     }
 
     fn is_shared(&self) -> bool {
         true
     }
 
-    fn state(&self) -> IndexState {
+    fn index_state(&self) -> IndexState {
         if self.away.load(Ordering::Relaxed) {
             return IndexState::Away;
         }
-        self.place.read().state()
+        self.collection_state.read().index_state()
     }
 
-    async fn prepare(&self, may_make: bool) -> StoreResult<Prepared> {
-        self.find_place(may_make).await
+    async fn prepare_index(&self, may_make: bool) -> StoreResult<PrepareOutcome> {
+        self.find_or_make_collection(may_make).await
     }
 
-    async fn adopt(&self) -> StoreResult<()> {
-        self.take_place().await
+    async fn adopt_index(&self) -> StoreResult<()> {
+        self.adopt_collection().await
     }
 
-    async fn retire(&self) -> StoreResult<()> {
-        self.drop_replaced().await
+    async fn drop_replaced_index(&self) -> StoreResult<()> {
+        self.drop_replaced_collections().await
     }
 
     async fn is_current(&self) -> StoreResult<bool> {
-        self.holds_place().await
+        self.is_alias_target().await
     }
 
-    async fn stored(&self, scope: &TenantScope, after: Option<&str>, limit: u32) -> StoreResult<Option<StoredPoints>> {
+    async fn list_stored_points(
+        &self,
+        scope: &TenantScope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> StoreResult<Option<StoredPointPage>> {
         let request = ScrollPoints {
-            collection_name: self.place.read().writable()?,
-            filter: Some(Filter::must([points::of_tenant(scope)])),
+            collection_name: self.collection_state.read().writable_name()?,
+            filter: Some(Filter::must([points::tenant_condition(scope)])),
             offset: after.map(Into::into),
             limit: Some(limit),
-            with_payload: Some(points::what_is_stored()),
+            with_payload: Some(points::stored_fields()),
             ..ScrollPoints::default()
         };
         let page = self
-            .call(self.options.write_timeout, self.client.scroll(request))
+            .call_within(self.options.write_timeout, self.client.scroll(request))
             .await?;
-        points::stored(page).map(Some)
+        points::decode_stored_points(page).map(Some)
     }
 }
 
 /// Writes of one point are done in the order in which they came.
-fn in_order() -> WriteOrdering {
+fn write_ordering() -> WriteOrdering {
     WriteOrdering {
         r#type: WriteOrderingType::Medium.into(),
     }
 }
 
-fn status(error: &QdrantError) -> Option<&Status> {
+fn error_status(error: &QdrantError) -> Option<&Status> {
     match error {
         QdrantError::ResponseError { status } | QdrantError::ResourceExhaustedError { status, .. } => Some(status),
         _ => None,
@@ -295,16 +313,23 @@ fn status(error: &QdrantError) -> Option<&Status> {
 }
 
 fn is_not_found(error: &QdrantError) -> bool {
-    status(error).is_some_and(|status| status.code() == Code::NotFound)
+    error_status(error).is_some_and(|status| status.code() == Code::NotFound)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn store_error(error: QdrantError) -> StoreError {
-    let Some(status) = status(&error) else {
-        return StoreError::Rejected(format!("Qdrant cannot be used: {}", said::line(&error.to_string())));
+    let Some(status) = error_status(&error) else {
+        return StoreError::Rejected(format!(
+            "Qdrant cannot be used: {}",
+            redaction::to_log_line(&error.to_string())
+        ));
     };
     // Without the metadata, which is the other side's.
-    let why = format!("Qdrant: {} ({:?})", said::line(status.message()), status.code());
+    let why = format!(
+        "Qdrant: {} ({:?})",
+        redaction::to_log_line(status.message()),
+        status.code()
+    );
     match status.code() {
         Code::InvalidArgument
         | Code::Unauthenticated

@@ -17,11 +17,11 @@ use crate::{
     memory::{
         fact::{Audience, Importance, Knower, Viewpoint},
         keywords::TermWeights,
-        text::hexadecimal,
+        text::to_hexadecimal,
     },
     ports::{
         StoreError, StoreResult,
-        vectors::{Comparison, IndexPoint, Memories, StoredPoint, StoredPoints},
+        vectors::{IndexPoint, MemoryScope, SimilarFactsQuery, StoredPoint, StoredPointPage},
     },
     tenancy::TenantScope,
 };
@@ -55,58 +55,64 @@ const AGE_BITS: u32 = 58;
 const TERM_BYTES: usize = 12;
 
 /// The id of a fact's point: always the same, of no other tenant's fact.
-pub(super) fn id(scope: &TenantScope, fact: FactId) -> PointId {
+pub(super) fn point_id(scope: &TenantScope, fact: FactId) -> PointId {
     let digest = Sha256::digest(format!("{}/{fact}", scope.tenant()));
     let mut bytes: [u8; 16] = std::array::from_fn(|at| digest[at]);
     // A UUID of version 8: made of whatever its maker likes (RFC 9562 §5.8).
     bytes[6] = (bytes[6] & 0x0f) | 0x80;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    let hex = hexadecimal(&bytes);
+    let hex = to_hexadecimal(&bytes);
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     PointId::from(parts.join("-"))
 }
 
 /// A fact as a point. A vector of another length than the collection's is left out.
-pub(super) fn encode(scope: &TenantScope, point: &IndexPoint, dimensions: usize) -> PointStruct {
+pub(super) fn encode_point(scope: &TenantScope, point: &IndexPoint, dimensions: usize) -> PointStruct {
     let bare = point.embedding.len() != dimensions;
     let mut vectors = HashMap::new();
     if !bare {
         let data = point.embedding.clone();
-        vectors.insert(DENSE.to_owned(), named(vector::Vector::Dense(DenseVector { data })));
+        vectors.insert(
+            DENSE.to_owned(),
+            named_vector(vector::Vector::Dense(DenseVector { data })),
+        );
     }
-    let sparse = sparse(&point.terms);
+    let sparse = sparse_vector(&point.terms);
     if !sparse.indices.is_empty() {
-        vectors.insert(SPARSE.to_owned(), named(vector::Vector::Sparse(sparse)));
+        vectors.insert(SPARSE.to_owned(), named_vector(vector::Vector::Sparse(sparse)));
     }
     let knowers = point.audience.knowers.iter();
-    let partitions = knowers.map(|knower| text(partition(scope, &point.world, knower)));
+    let partitions = knowers.map(|knower| text_value(partition_key(scope, &point.world, knower)));
     let mut payload: HashMap<String, Value> = [
-        (TENANT, text(scope.tenant().to_string())),
+        (TENANT, text_value(scope.tenant().to_string())),
         (
             PARTITION,
-            value(Kind::ListValue(ListValue {
+            payload_value(Kind::ListValue(ListValue {
                 values: partitions.collect(),
             })),
         ),
-        (READER, text(reader(point.audience.private_to.as_ref()))),
-        (AUDIENCE, text(audience_key(&point.world, &point.audience))),
-        (SUBJECT, text(subject_key(&point.subject))),
-        (WEIGHT, integer(weight(point.importance, point.valid_at))),
-        (VALID_AT, integer(point.valid_at.timestamp_micros())),
-        (FACT, text(point.fact.to_string())),
-        (VERSION, integer(i64::from(point.version))),
-        (IMPORTANCE, integer(i64::from(point.importance.get()))),
-        (TERMS, text(terms_text(&point.terms))),
-        (DIGEST, integer(point.digest().cast_signed())),
+        (READER, text_value(reader_key(point.audience.private_to.as_ref()))),
+        (AUDIENCE, text_value(audience_key(&point.world, &point.audience))),
+        (SUBJECT, text_value(subject_key(&point.subject))),
+        (
+            WEIGHT,
+            integer_value(importance_weight(point.importance, point.valid_at)),
+        ),
+        (VALID_AT, integer_value(point.valid_at.timestamp_micros())),
+        (FACT, text_value(point.fact.to_string())),
+        (VERSION, integer_value(i64::from(point.version))),
+        (IMPORTANCE, integer_value(i64::from(point.importance.get()))),
+        (TERMS, text_value(encode_terms(&point.terms))),
+        (DIGEST, integer_value(point.digest().cast_signed())),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
     .collect();
     if bare {
-        payload.insert(BARE.to_owned(), value(Kind::BoolValue(true)));
+        payload.insert(BARE.to_owned(), payload_value(Kind::BoolValue(true)));
     }
     PointStruct {
-        id: Some(id(scope, point.fact)),
+        id: Some(point_id(scope, point.fact)),
         payload,
         vectors: Some(Vectors {
             vectors_options: Some(VectorsOptions::Vectors(NamedVectors { vectors })),
@@ -116,7 +122,7 @@ pub(super) fn encode(scope: &TenantScope, point: &IndexPoint, dimensions: usize)
 
 /// Terms as a sparse vector. Of two that fold into one dimension the stronger counts; such a vector only
 /// proposes.
-pub(super) fn sparse(terms: &TermWeights) -> SparseVector {
+pub(super) fn sparse_vector(terms: &TermWeights) -> SparseVector {
     #[expect(clippy::cast_possible_truncation, reason = "folded into half of the bits on purpose")]
     let mut folded: Vec<(u32, f32)> = terms
         .0
@@ -129,48 +135,48 @@ pub(super) fn sparse(terms: &TermWeights) -> SparseVector {
     SparseVector { values, indices }
 }
 
-fn named(vector: vector::Vector) -> Vector {
+fn named_vector(vector: vector::Vector) -> Vector {
     Vector {
         vector: Some(vector),
         ..Vector::default()
     }
 }
 
-fn value(kind: Kind) -> Value {
+fn payload_value(kind: Kind) -> Value {
     Value { kind: Some(kind) }
 }
 
-fn text(text: String) -> Value {
-    value(Kind::StringValue(text))
+fn text_value(text: String) -> Value {
+    payload_value(Kind::StringValue(text))
 }
 
-fn integer(number: i64) -> Value {
-    value(Kind::IntegerValue(number))
+fn integer_value(number: i64) -> Value {
+    payload_value(Kind::IntegerValue(number))
 }
 
-fn partition(scope: &TenantScope, world: &WorldId, knower: &Knower) -> String {
-    format!("{}/{world}/{}", scope.tenant(), knower.key())
+fn partition_key(scope: &TenantScope, world: &WorldId, knower: &Knower) -> String {
+    format!("{}/{world}/{}", scope.tenant(), knower.store_key())
 }
 
-fn reader(private_to: Option<&PlayerId>) -> String {
+fn reader_key(private_to: Option<&PlayerId>) -> String {
     private_to.map_or_else(|| OPEN.to_owned(), |player| format!("player:{player}"))
 }
 
 fn audience_key(world: &WorldId, audience: &Audience) -> String {
-    format!("{world}/{}", audience.fingerprint())
+    format!("{world}/{}", audience.audience_key())
 }
 
 fn subject_key(subject: &str) -> String {
-    hexadecimal(&Sha256::digest(subject)[..16])
+    to_hexadecimal(&Sha256::digest(subject)[..16])
 }
 
-fn weight(importance: Importance, valid_at: DateTime<Utc>) -> i64 {
+fn importance_weight(importance: Importance, valid_at: DateTime<Utc>) -> i64 {
     const HALF: i64 = 1 << (AGE_BITS - 1);
     let age = valid_at.timestamp_micros().clamp(-HALF, HALF - 1) + HALF;
     (i64::from(importance.get()) << AGE_BITS) + age
 }
 
-fn terms_text(terms: &TermWeights) -> String {
+fn encode_terms(terms: &TermWeights) -> String {
     let mut bytes = Vec::with_capacity(terms.0.len() * TERM_BYTES);
     for (term, weight) in &terms.0 {
         bytes.extend_from_slice(&term.to_le_bytes());
@@ -180,7 +186,7 @@ fn terms_text(terms: &TermWeights) -> String {
 }
 
 /// The terms of a payload; `None`: they cannot be read.
-pub(super) fn terms(text: &str) -> Option<TermWeights> {
+pub(super) fn decode_terms(text: &str) -> Option<TermWeights> {
     let bytes = STANDARD_NO_PAD.decode(text).ok()?;
     let (entries, []) = bytes.as_chunks::<TERM_BYTES>() else {
         return None;
@@ -212,37 +218,40 @@ pub(super) fn integer_at(payload: &HashMap<String, Value>, key: &str) -> Option<
 }
 
 /// Leads every filter.
-pub(super) fn of_tenant(scope: &TenantScope) -> Condition {
+pub(super) fn tenant_condition(scope: &TenantScope) -> Condition {
     Condition::matches(TENANT, scope.tenant().to_string())
 }
 
 /// What a viewpoint may see.
-pub(super) fn seen_by(scope: &TenantScope, viewpoint: &Viewpoint) -> Filter {
+pub(super) fn viewpoint_filter(scope: &TenantScope, viewpoint: &Viewpoint) -> Filter {
     let partitions: Vec<String> = viewpoint
         .knowers()
-        .map(|knower| partition(scope, &viewpoint.world, &knower))
+        .map(|knower| partition_key(scope, &viewpoint.world, &knower))
         .collect();
-    let mut must = vec![of_tenant(scope), Condition::matches(PARTITION, partitions)];
+    let mut must = vec![tenant_condition(scope), Condition::matches(PARTITION, partitions)];
     if !viewpoint.sees_all_players {
         let mut readers = vec![OPEN.to_owned()];
-        readers.extend(viewpoint.player.as_ref().map(|player| reader(Some(player))));
+        readers.extend(viewpoint.player.as_ref().map(|player| reader_key(Some(player))));
         must.push(Condition::matches(READER, readers));
     }
     Filter::must(must)
 }
 
 /// What a vector is compared with.
-pub(super) fn compared(scope: &TenantScope, with: Comparison<'_>) -> Filter {
-    let mut must = vec![of_tenant(scope)];
+pub(super) fn comparison_filter(scope: &TenantScope, with: SimilarFactsQuery<'_>) -> Filter {
+    let mut must = vec![tenant_condition(scope)];
     let mut must_not = Vec::new();
     match with.memories {
-        Memories::Of(audience) => must.push(Condition::matches(AUDIENCE, audience_key(with.world, audience))),
-        Memories::Overlapping(audience) => {
+        MemoryScope::Of(audience) => must.push(Condition::matches(AUDIENCE, audience_key(with.world, audience))),
+        MemoryScope::Overlapping(audience) => {
             let knowers = audience.knowers.iter();
-            let partitions: Vec<String> = knowers.map(|knower| partition(scope, with.world, knower)).collect();
+            let partitions: Vec<String> = knowers.map(|knower| partition_key(scope, with.world, knower)).collect();
             must.push(Condition::matches(PARTITION, partitions));
             if let Some(player) = &audience.private_to {
-                must.push(Condition::matches(READER, vec![OPEN.to_owned(), reader(Some(player))]));
+                must.push(Condition::matches(
+                    READER,
+                    vec![OPEN.to_owned(), reader_key(Some(player))],
+                ));
             }
             must_not.push(Condition::matches(AUDIENCE, audience_key(with.world, audience)));
         }
@@ -267,12 +276,12 @@ pub(super) fn compared(scope: &TenantScope, with: Comparison<'_>) -> Filter {
 }
 
 /// Of `filter`, the points without a vector.
-pub(super) fn bare(mut filter: Filter) -> Filter {
+pub(super) fn without_vector(mut filter: Filter) -> Filter {
     filter.must.push(Condition::matches(BARE, true));
     filter
 }
 
-pub(super) fn only(fields: &[&str]) -> WithPayloadSelector {
+pub(super) fn select_fields(fields: &[&str]) -> WithPayloadSelector {
     WithPayloadSelector {
         selector_options: Some(SelectorOptions::Include(PayloadIncludeSelector {
             fields: fields.iter().map(|field| (*field).to_owned()).collect(),
@@ -281,11 +290,11 @@ pub(super) fn only(fields: &[&str]) -> WithPayloadSelector {
 }
 
 /// What is compared with the ledger.
-pub(super) fn what_is_stored() -> WithPayloadSelector {
-    only(&[FACT, DIGEST])
+pub(super) fn stored_fields() -> WithPayloadSelector {
+    select_fields(&[FACT, DIGEST])
 }
 
-pub(super) fn stored(page: ScrollResponse) -> StoreResult<StoredPoints> {
+pub(super) fn decode_stored_points(page: ScrollResponse) -> StoreResult<StoredPointPage> {
     let corrupt = |what: &str| StoreError::Corrupt(format!("a point in Qdrant has no {what}"));
     let points = page.result.into_iter().map(|point| {
         let fact = text_at(&point.payload, FACT).and_then(|id| id.parse().ok());
@@ -300,7 +309,7 @@ pub(super) fn stored(page: ScrollResponse) -> StoreResult<StoredPoints> {
         Some(PointIdOptions::Uuid(uuid)) => Some(uuid),
         Some(PointIdOptions::Num(_)) => return Err(corrupt("UUID")),
     };
-    Ok(StoredPoints {
+    Ok(StoredPointPage {
         points: points.collect::<StoreResult<_>>()?,
         next,
     })
@@ -315,8 +324,9 @@ mod tests {
     }
 
     #[test]
-    fn weight_goes_by_importance_and_then_by_age() {
-        let of = |importance: u8, micros| weight(Importance::clamped(f64::from(importance)), at(micros));
+    fn weight_orders_by_importance_then_age() {
+        let of =
+            |importance: u8, micros| importance_weight(Importance::from_clamped(f64::from(importance)), at(micros));
         let ordered = [
             of(1, i64::MIN / 4),
             of(1, -5),
@@ -332,28 +342,28 @@ mod tests {
     }
 
     #[test]
-    fn terms_come_back_to_the_bit() {
+    fn terms_round_trip_bit_by_bit() {
         let all = TermWeights(vec![(0, 0.1), (7, 1.0 / 3.0), (u64::MAX, 0.95)]);
-        assert_eq!(terms(&terms_text(&all)), Some(all));
-        assert_eq!(terms(""), Some(TermWeights::default()));
-        assert_eq!(terms("AAAA"), None);
-        assert_eq!(terms("?"), None);
+        assert_eq!(decode_terms(&encode_terms(&all)), Some(all));
+        assert_eq!(decode_terms(""), Some(TermWeights::default()));
+        assert_eq!(decode_terms("AAAA"), None);
+        assert_eq!(decode_terms("?"), None);
     }
 
     #[test]
-    fn a_sparse_vector_has_each_dimension_once() {
+    fn sparse_vector_has_each_dimension_once() {
         // 1 and 2³² fold into the same.
-        let vector = sparse(&TermWeights(vec![(1, 0.2), (9, 0.5), (1 << 32, 0.7)]));
+        let vector = sparse_vector(&TermWeights(vec![(1, 0.2), (9, 0.5), (1 << 32, 0.7)]));
         assert_eq!((vector.indices, vector.values), (vec![1, 9], vec![0.7, 0.5]));
     }
 
     #[test]
-    fn ids_differ_by_tenant() {
+    fn point_ids_differ_by_tenant() {
         let scope = |name: &str| TenantScope::new(name.parse().unwrap_or_else(|_| unreachable!()));
         let fact = FactId::from_u128(7);
-        assert_eq!(id(&scope("a"), fact), id(&scope("a"), fact));
-        assert_ne!(id(&scope("a"), fact), id(&scope("b"), fact));
-        let Some(PointIdOptions::Uuid(uuid)) = id(&scope("a"), fact).point_id_options else {
+        assert_eq!(point_id(&scope("a"), fact), point_id(&scope("a"), fact));
+        assert_ne!(point_id(&scope("a"), fact), point_id(&scope("b"), fact));
+        let Some(PointIdOptions::Uuid(uuid)) = point_id(&scope("a"), fact).point_id_options else {
             unreachable!("a UUID")
         };
         assert_eq!((uuid.len(), &uuid[14..15]), (36, "8"));

@@ -15,7 +15,7 @@ use crate::{
         fact::Importance,
         keywords::{self, TermWeights},
     },
-    ports::vectors::{Candidate, Comparison, Hint, Proposal},
+    ports::vectors::{Candidate, CandidateQuery, ScoreHint, SimilarFactsQuery},
     tenancy::TenantScope,
 };
 
@@ -24,49 +24,49 @@ pub(super) const DENSE: &str = "dense";
 pub(super) const SPARSE: &str = "sparse";
 
 /// The legs of a proposal as one request.
-pub(super) struct Legs {
+pub(super) struct CandidateSearch {
     pub(super) collection: String,
     pub(super) dimensions: usize,
     pub(super) hnsw_ef: u64,
 }
 
-impl Legs {
+impl CandidateSearch {
     /// Whether there is a query to compare with.
-    pub(super) fn compares(&self, proposal: &Proposal<'_>) -> bool {
-        self.embedding(proposal).is_some()
+    pub(super) fn has_query(&self, proposal: &CandidateQuery<'_>) -> bool {
+        self.query_embedding(proposal).is_some()
     }
 
-    fn embedding<'a>(&self, proposal: &Proposal<'a>) -> Option<&'a [f32]> {
+    fn query_embedding<'a>(&self, proposal: &CandidateQuery<'a>) -> Option<&'a [f32]> {
         proposal.embedding.filter(|query| query.len() == self.dimensions)
     }
 
     /// One trip: the union of the legs, scored by cosine; and beside it the legs over the points that have
     /// no vector, which scoring by cosine leaves out. Without a query, the latter over all. `None`: no leg.
-    pub(super) fn of(&self, scope: &TenantScope, proposal: &Proposal<'_>) -> Option<QueryBatchPoints> {
-        let filter = points::seen_by(scope, proposal.viewpoint);
+    pub(super) fn build_request(&self, scope: &TenantScope, proposal: &CandidateQuery<'_>) -> Option<QueryBatchPoints> {
+        let filter = points::viewpoint_filter(scope, proposal.viewpoint);
         let mut query_points = Vec::with_capacity(2);
-        let others = match self.embedding(proposal) {
+        let others = match self.query_embedding(proposal) {
             None => filter,
             Some(query) => {
-                let mut legs = beside_dense(proposal, &filter);
+                let mut legs = queryless_prefetches(proposal, &filter);
                 if proposal.limits.dense > 0 {
                     legs.push(PrefetchQuery {
                         query: Some(nearest_to(query)),
                         using: Some(DENSE.to_owned()),
                         filter: Some(filter.clone()),
-                        params: Some(with_ef(self.hnsw_ef)),
+                        params: Some(search_params(self.hnsw_ef)),
                         limit: Some(proposal.limits.dense as u64),
                         ..PrefetchQuery::default()
                     });
                 }
-                query_points.extend(self.union(legs, nearest_to(query), Some(DENSE)));
-                points::bare(filter)
+                query_points.extend(self.union_query(legs, nearest_to(query), Some(DENSE)));
+                points::without_vector(filter)
             }
         };
         let fused = Query {
             variant: Some(query::Variant::Fusion(Fusion::Rrf.into())),
         };
-        query_points.extend(self.union(beside_dense(proposal, &others), fused, None));
+        query_points.extend(self.union_query(queryless_prefetches(proposal, &others), fused, None));
         (!query_points.is_empty()).then(|| QueryBatchPoints {
             collection_name: self.collection.clone(),
             query_points,
@@ -74,7 +74,7 @@ impl Legs {
         })
     }
 
-    fn union(&self, prefetch: Vec<PrefetchQuery>, query: Query, using: Option<&str>) -> Option<QueryPoints> {
+    fn union_query(&self, prefetch: Vec<PrefetchQuery>, query: Query, using: Option<&str>) -> Option<QueryPoints> {
         if prefetch.is_empty() {
             return None;
         }
@@ -85,14 +85,14 @@ impl Legs {
             query: Some(query),
             using: using.map(str::to_owned),
             limit: Some(limit),
-            with_payload: Some(points::only(&[FACT, VERSION, IMPORTANCE, VALID_AT, TERMS])),
+            with_payload: Some(points::select_fields(&[FACT, VERSION, IMPORTANCE, VALID_AT, TERMS])),
             ..QueryPoints::default()
         })
     }
 }
 
 /// The legs that need no query.
-fn beside_dense(proposal: &Proposal<'_>, filter: &Filter) -> Vec<PrefetchQuery> {
+fn queryless_prefetches(proposal: &CandidateQuery<'_>, filter: &Filter) -> Vec<PrefetchQuery> {
     let limits = proposal.limits;
     let leg = |query: query::Variant, using: Option<&str>, limit: usize| PrefetchQuery {
         query: Some(Query { variant: Some(query) }),
@@ -102,7 +102,7 @@ fn beside_dense(proposal: &Proposal<'_>, filter: &Filter) -> Vec<PrefetchQuery> 
         ..PrefetchQuery::default()
     };
     let mut legs = Vec::with_capacity(4);
-    let terms = points::sparse(proposal.terms);
+    let terms = points::sparse_vector(proposal.terms);
     if limits.sparse > 0 && !terms.indices.is_empty() {
         let terms = VectorInput {
             variant: Some(vector_input::Variant::Sparse(terms)),
@@ -123,17 +123,22 @@ fn beside_dense(proposal: &Proposal<'_>, filter: &Filter) -> Vec<PrefetchQuery> 
 }
 
 /// The nearest of `filter` from the least cosine on.
-pub(super) fn nearest(collection: String, filter: Filter, with: Comparison<'_>, hnsw_ef: u64) -> QueryPoints {
+pub(super) fn nearest_request(
+    collection: String,
+    filter: Filter,
+    with: SimilarFactsQuery<'_>,
+    hnsw_ef: u64,
+) -> QueryPoints {
     QueryPoints {
         collection_name: collection,
         query: Some(nearest_to(with.embedding)),
         using: Some(DENSE.to_owned()),
         filter: Some(filter),
-        params: Some(with_ef(hnsw_ef)),
+        params: Some(search_params(hnsw_ef)),
         // Qdrant leaves out what is just at the threshold.
         score_threshold: Some(with.min_cosine.next_down()),
         limit: Some(with.limit as u64),
-        with_payload: Some(points::only(&[FACT])),
+        with_payload: Some(points::select_fields(&[FACT])),
         ..QueryPoints::default()
     }
 }
@@ -147,7 +152,7 @@ fn nearest_to(query: &[f32]) -> Query {
     }
 }
 
-fn with_ef(hnsw_ef: u64) -> SearchParams {
+fn search_params(hnsw_ef: u64) -> SearchParams {
     SearchParams {
         hnsw_ef: Some(hnsw_ef),
         ..SearchParams::default()
@@ -155,7 +160,7 @@ fn with_ef(hnsw_ef: u64) -> SearchParams {
 }
 
 /// Each fact once. Where there was a query, the first answer has cosines, and what only the second has, none.
-pub(super) fn candidates(response: QueryBatchResponse, terms: &TermWeights, with_query: bool) -> Vec<Candidate> {
+pub(super) fn merge_candidates(response: QueryBatchResponse, terms: &TermWeights, with_query: bool) -> Vec<Candidate> {
     let mut found: HashMap<FactId, Candidate> = HashMap::new();
     for (at, answer) in response.result.into_iter().enumerate() {
         for point in answer.result {
@@ -163,7 +168,7 @@ pub(super) fn candidates(response: QueryBatchResponse, terms: &TermWeights, with
             found.entry(fact).or_insert_with(|| Candidate {
                 fact,
                 cosine: if with_query && at == 0 { cosine(&point) } else { 0.0 },
-                hint: hint(&point.payload, terms),
+                hint: decode_hint(&point.payload, terms),
             });
         }
     }
@@ -171,7 +176,7 @@ pub(super) fn candidates(response: QueryBatchResponse, terms: &TermWeights, with
 }
 
 /// Nearest first.
-pub(super) fn near(response: &QueryResponse, min_cosine: f32) -> Vec<Candidate> {
+pub(super) fn sort_candidates(response: &QueryResponse, min_cosine: f32) -> Vec<Candidate> {
     let mut near: Vec<Candidate> = response
         .result
         .iter()
@@ -198,13 +203,13 @@ fn fact_of(point: &ScoredPoint) -> Option<FactId> {
 }
 
 /// `None`: something is missing, and the fact will be read.
-fn hint(payload: &HashMap<String, Value>, terms: &TermWeights) -> Option<Hint> {
+fn decode_hint(payload: &HashMap<String, Value>, terms: &TermWeights) -> Option<ScoreHint> {
     let number = |key: &str| points::integer_at(payload, key);
-    let of_point = points::terms(points::text_at(payload, TERMS)?)?;
-    Some(Hint {
+    let of_point = points::decode_terms(points::text_at(payload, TERMS)?)?;
+    Some(ScoreHint {
         version: u32::try_from(number(VERSION)?).ok()?,
         importance: Importance::new(u8::try_from(number(IMPORTANCE)?).ok()?)?,
         valid_at: DateTime::from_timestamp_micros(number(VALID_AT)?)?,
-        keyword: keywords::bm25(terms, &of_point),
+        keyword: keywords::bm25_score(terms, &of_point),
     })
 }

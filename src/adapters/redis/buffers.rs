@@ -29,10 +29,10 @@ static REPLACE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("re
 static APPEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("append.lua")));
 static TRUNCATE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("truncate.lua")));
 
-const EPOCH: &str = "epoch";
-const HEAD: &str = "head";
+const EPOCH_FIELD: &str = "epoch";
+const HEAD_FIELD: &str = "head";
 
-const LONGEST_MS: u64 = 1 << 47;
+const MAX_TTL_MS: u64 = 1 << 47;
 
 /// Buffers in Redis. Cheap to clone.
 #[derive(Clone)]
@@ -50,43 +50,48 @@ impl RedisBuffers {
         Ok(Self {
             redis: Arc::new(Redis::new(options)?),
             // Redis takes no more than it can add to the time of day; a few thousand years are long enough.
-            ttl_ms: u64::try_from(ttl.as_millis()).map_or(LONGEST_MS, |ms| ms.clamp(1, LONGEST_MS)),
+            ttl_ms: u64::try_from(ttl.as_millis()).map_or(MAX_TTL_MS, |ms| ms.clamp(1, MAX_TTL_MS)),
         })
     }
 }
 
 #[async_trait]
 impl BufferStore for RedisBuffers {
-    async fn load(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
-        let mut load = LOAD.key(key(scope, dialogue));
+    async fn load_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
+        let mut load = LOAD.key(buffer_key(scope, dialogue));
         load.arg(self.ttl_ms);
         let fields: Vec<(String, String)> = self
             .redis
-            .call(async |connection| load.invoke_async(connection).await)
+            .run_command(async |connection| load.invoke_async(connection).await)
             .await?;
         if fields.is_empty() {
             return Ok(None);
         }
-        snapshot(fields).map(Some)
+        parse_snapshot(fields).map(Some)
     }
 
-    async fn replace(&self, scope: &TenantScope, dialogue: DialogueId, snapshot: &BufferSnapshot) -> StoreResult<()> {
-        let mut replace = REPLACE.key(key(scope, dialogue));
+    async fn replace_buffer(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        snapshot: &BufferSnapshot,
+    ) -> StoreResult<()> {
+        let mut replace = REPLACE.key(buffer_key(scope, dialogue));
         replace
             .arg(self.ttl_ms)
-            .arg(EPOCH)
+            .arg(EPOCH_FIELD)
             .arg(snapshot.head.epoch)
-            .arg(HEAD)
+            .arg(HEAD_FIELD)
             .arg(head_text(snapshot.head));
         for turn in &snapshot.turns {
-            replace.arg(turn.number).arg(json(turn)?);
+            replace.arg(turn.number).arg(to_json(turn)?);
         }
         self.redis
-            .call(async |connection| replace.invoke_async(connection).await)
+            .run_command(async |connection| replace.invoke_async(connection).await)
             .await
     }
 
-    async fn append(
+    async fn append_turn(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
@@ -94,21 +99,21 @@ impl BufferStore for RedisBuffers {
         turn: &BufferedTurn,
         keep_from: u32,
     ) -> StoreResult<bool> {
-        let mut append = APPEND.key(key(scope, dialogue));
+        let mut append = APPEND.key(buffer_key(scope, dialogue));
         append
             .arg(self.ttl_ms)
             .arg(expected.epoch)
             .arg(head_text(expected))
             .arg(turn.id.to_string())
             .arg(turn.number)
-            .arg(json(turn)?)
+            .arg(to_json(turn)?)
             .arg(keep_from);
         self.redis
-            .call(async |connection| append.invoke_async(connection).await)
+            .run_command(async |connection| append.invoke_async(connection).await)
             .await
     }
 
-    async fn truncate(
+    async fn truncate_buffer(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
@@ -116,7 +121,7 @@ impl BufferStore for RedisBuffers {
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool> {
-        let mut truncate = TRUNCATE.key(key(scope, dialogue));
+        let mut truncate = TRUNCATE.key(buffer_key(scope, dialogue));
         truncate
             .arg(self.ttl_ms)
             .arg(expected.epoch)
@@ -125,25 +130,25 @@ impl BufferStore for RedisBuffers {
             .arg(head.epoch)
             .arg(head_text(head));
         self.redis
-            .call(async |connection| truncate.invoke_async(connection).await)
+            .run_command(async |connection| truncate.invoke_async(connection).await)
             .await
     }
 
-    async fn remove(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
-        let key = key(scope, dialogue);
+    async fn remove_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
+        let key = buffer_key(scope, dialogue);
         self.redis
-            .call(async |connection| redis::cmd("UNLINK").arg(key).exec_async(connection).await)
+            .run_command(async |connection| redis::cmd("UNLINK").arg(key).exec_async(connection).await)
             .await
     }
 
     async fn ping(&self) -> StoreResult<()> {
         self.redis
-            .call(async |connection| redis::cmd("PING").exec_async(connection).await)
+            .run_command(async |connection| redis::cmd("PING").exec_async(connection).await)
             .await
     }
 }
 
-fn key(scope: &TenantScope, dialogue: DialogueId) -> String {
+fn buffer_key(scope: &TenantScope, dialogue: DialogueId) -> String {
     format!("{}:d:{{{dialogue}}}:buffer", scope.tenant())
 }
 
@@ -152,35 +157,35 @@ fn head_text(head: BufferHead) -> String {
     head.turn.map(|turn| turn.to_string()).unwrap_or_default()
 }
 
-fn json(turn: &BufferedTurn) -> StoreResult<String> {
+fn to_json(turn: &BufferedTurn) -> StoreResult<String> {
     serde_json::to_string(turn).map_err(|error| StoreError::Rejected(format!("a turn has no JSON form: {error}")))
 }
 
-fn snapshot(fields: Vec<(String, String)>) -> StoreResult<BufferSnapshot> {
+fn parse_snapshot(fields: Vec<(String, String)>) -> StoreResult<BufferSnapshot> {
     let (mut epoch, mut head) = (None, None);
     let mut turns: Vec<BufferedTurn> = Vec::with_capacity(fields.len().saturating_sub(2));
     for (field, value) in fields {
         match field.as_str() {
-            EPOCH => epoch = Some(parse(&value)?),
-            HEAD if value.is_empty() => head = Some(None),
-            HEAD => head = Some(Some(parse(&value)?)),
-            _ => turns.push(serde_json::from_str(&value).map_err(|error| corrupt(&error.to_string()))?),
+            EPOCH_FIELD => epoch = Some(parse_field(&value)?),
+            HEAD_FIELD if value.is_empty() => head = Some(None),
+            HEAD_FIELD => head = Some(Some(parse_field(&value)?)),
+            _ => turns.push(serde_json::from_str(&value).map_err(|error| corrupt_error(&error.to_string()))?),
         }
     }
     turns.sort_by_key(|turn| turn.number);
     Ok(BufferSnapshot {
         head: BufferHead {
-            epoch: epoch.ok_or_else(|| corrupt("no epoch"))?,
-            turn: head.ok_or_else(|| corrupt("no head"))?,
+            epoch: epoch.ok_or_else(|| corrupt_error("no epoch"))?,
+            turn: head.ok_or_else(|| corrupt_error("no head"))?,
         },
         turns,
     })
 }
 
-fn parse<T: FromStr>(text: &str) -> StoreResult<T> {
-    text.parse().map_err(|_| corrupt("a field does not parse"))
+fn parse_field<T: FromStr>(text: &str) -> StoreResult<T> {
+    text.parse().map_err(|_| corrupt_error("a field does not parse"))
 }
 
-fn corrupt(why: &str) -> StoreError {
+fn corrupt_error(why: &str) -> StoreError {
     StoreError::Corrupt(format!("a buffer in Redis: {why}"))
 }

@@ -18,8 +18,8 @@ use redis::{
 };
 use tokio::sync::OnceCell;
 
-use super::breaker::Breaker;
-use crate::ports::{StoreError, StoreResult, said};
+use super::breaker::StoreBreaker;
+use crate::ports::{StoreError, StoreResult, redaction};
 
 /// How Redis is reached.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub struct RedisOptions {
 struct Redis {
     connector: Connector,
     timeout: Duration,
-    breaker: Breaker,
+    breaker: StoreBreaker,
 }
 
 enum Connector {
@@ -47,7 +47,7 @@ enum Connector {
 
 /// Either kind of connection.
 #[derive(Clone)]
-enum Connection {
+enum RedisConnection {
     One(ConnectionManager),
     Cluster(ClusterConnection),
 }
@@ -67,7 +67,7 @@ impl Redis {
                 // A slot that is just moving may be sent on by more than one node; the breaker bounds the time.
                 .retries(3)
                 .build()
-                .map_err(|error| refused(&error))?;
+                .map_err(|error| unusable_error(&error))?;
             Connector::Cluster(Box::new(client), OnceCell::new())
         } else {
             let client = options
@@ -75,18 +75,20 @@ impl Redis {
                 .as_str()
                 .into_connection_info()
                 .and_then(Client::open)
-                .map_err(|error| refused(&error))?;
+                .map_err(|error| unusable_error(&error))?;
             let config = ConnectionManagerConfig::new()
                 .set_connection_timeout(Some(options.timeout))
                 .set_response_timeout(Some(options.timeout))
                 // The breaker says when to try again.
                 .set_number_of_retries(0);
-            Connector::One(ConnectionManager::new_lazy_with_config(client, config).map_err(|error| refused(&error))?)
+            Connector::One(
+                ConnectionManager::new_lazy_with_config(client, config).map_err(|error| unusable_error(&error))?,
+            )
         };
         Ok(Self {
             connector,
             timeout: options.timeout,
-            breaker: Breaker::new("Redis"),
+            breaker: StoreBreaker::new("Redis"),
         })
     }
 
@@ -94,27 +96,30 @@ impl Redis {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when Redis cannot be reached, is late or refuses for now.
-    async fn call<T>(&self, work: impl AsyncFnOnce(&mut Connection) -> Result<T, RedisError>) -> StoreResult<T> {
+    async fn run_command<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut RedisConnection) -> Result<T, RedisError>,
+    ) -> StoreResult<T> {
         let work = async {
-            let mut connection = self.connection().await.map_err(|error| store_error(&error))?;
+            let mut connection = self.open_connection().await.map_err(|error| store_error(&error))?;
             work(&mut connection).await.map_err(|error| store_error(&error))
         };
         // A reconnect may add up beyond the time-outs of the connection.
-        self.breaker.call(self.timeout * 2, work).await
+        self.breaker.call_within(self.timeout * 2, work).await
     }
 
-    async fn connection(&self) -> Result<Connection, RedisError> {
+    async fn open_connection(&self) -> Result<RedisConnection, RedisError> {
         Ok(match &self.connector {
-            Connector::One(manager) => Connection::One(manager.clone()),
+            Connector::One(manager) => RedisConnection::One(manager.clone()),
             Connector::Cluster(client, cell) => {
                 let connecting = cell.get_or_try_init(|| client.get_async_connection());
-                Connection::Cluster(connecting.await?.clone())
+                RedisConnection::Cluster(connecting.await?.clone())
             }
         })
     }
 }
 
-impl ConnectionLike for Connection {
+impl ConnectionLike for RedisConnection {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a redis::Cmd) -> RedisFuture<'a, Value> {
         match self {
             Self::One(connection) => connection.req_packed_command(cmd),
@@ -140,16 +145,19 @@ impl ConnectionLike for Connection {
     }
 }
 
-fn refused(error: &RedisError) -> StoreError {
+fn unusable_error(error: &RedisError) -> StoreError {
     // Not the URL: it may hold a password.
-    StoreError::Rejected(format!("Redis cannot be used: {}", said::unquoted(&error.to_string())))
+    StoreError::Rejected(format!(
+        "Redis cannot be used: {}",
+        redaction::cut_at_quote(&error.to_string())
+    ))
 }
 
 fn store_error(error: &RedisError) -> StoreError {
     use redis::{ErrorKind, ServerErrorKind as Server};
 
     // Redis repeats a command that it does not know.
-    let why = || said::unquoted(&error.to_string());
+    let why = || redaction::cut_at_quote(&error.to_string());
 
     match error.kind() {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Corrupt(why()),

@@ -31,17 +31,17 @@ impl RedisOwners {
     }
 }
 
-fn key(scope: &TenantScope, dialogue: DialogueId) -> String {
+fn owner_key(scope: &TenantScope, dialogue: DialogueId) -> String {
     format!("{}:d:{{{dialogue}}}:owner", scope.tenant())
 }
 
 #[async_trait]
 impl OwnerCache for RedisOwners {
-    async fn owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<NodeId>> {
-        let get = redis::Cmd::get(key(scope, dialogue));
+    async fn load_owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<NodeId>> {
+        let get = redis::Cmd::get(owner_key(scope, dialogue));
         let found: Option<String> = self
             .redis
-            .call(async |connection| get.query_async(connection).await)
+            .run_command(async |connection| get.query_async(connection).await)
             .await?;
         found
             .map(|text| {
@@ -51,17 +51,17 @@ impl OwnerCache for RedisOwners {
             .transpose()
     }
 
-    async fn note(&self, scope: &TenantScope, dialogue: DialogueId, node: NodeId) -> StoreResult<()> {
-        let set = redis::Cmd::pset_ex(key(scope, dialogue), node.to_string(), self.ttl_ms);
+    async fn record_owner(&self, scope: &TenantScope, dialogue: DialogueId, node: NodeId) -> StoreResult<()> {
+        let set = redis::Cmd::pset_ex(owner_key(scope, dialogue), node.to_string(), self.ttl_ms);
         self.redis
-            .call(async |connection| set.exec_async(connection).await)
+            .run_command(async |connection| set.exec_async(connection).await)
             .await
     }
 
-    async fn forget(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
-        let delete = redis::Cmd::del(key(scope, dialogue));
+    async fn forget_owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
+        let delete = redis::Cmd::del(owner_key(scope, dialogue));
         self.redis
-            .call(async |connection| delete.exec_async(connection).await)
+            .run_command(async |connection| delete.exec_async(connection).await)
             .await
     }
 }

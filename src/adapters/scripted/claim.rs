@@ -8,7 +8,7 @@ use super::{
     korean,
     lexicon::{self, Lexicon, Pattern},
     render::{Slots, capitalise, render_english, render_korean, without_article, without_article_cased},
-    unmarked::Lead,
+    unmarked_subjects::LeadRole,
 };
 use crate::memory::{
     authored::Language,
@@ -26,15 +26,15 @@ pub(super) enum Party {
 
 /// Whose words are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Voice {
+pub(super) enum ClaimVoice {
     Player,
     Npc,
     /// A stored sentence: nobody is "I" or "you".
     Record,
 }
 
-impl Voice {
-    pub fn me(self) -> Option<Party> {
+impl ClaimVoice {
+    pub fn first_person(self) -> Option<Party> {
         match self {
             Self::Player => Some(Party::Player),
             Self::Npc => Some(Party::Npc),
@@ -42,14 +42,14 @@ impl Voice {
         }
     }
     /// What an NPC says about "you" only repeats the player; it is not read.
-    pub fn you(self) -> Option<Party> {
+    pub fn second_person(self) -> Option<Party> {
         (self == Self::Player).then_some(Party::Npc)
     }
 }
 
 /// One statement.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Claim {
+pub(super) struct ParsedClaim {
     pub language: Language,
     pub class: String,
     pub subject: Party,
@@ -70,7 +70,7 @@ pub(super) struct Claim {
     pub keywords: Vec<String>,
 }
 
-impl Claim {
+impl ParsedClaim {
     /// Whether both state the same, whatever the wording.
     pub fn says_same(&self, other: &Self) -> bool {
         self.class == other.class
@@ -81,25 +81,25 @@ impl Claim {
     }
     /// Whether both are about the same thing.
     pub fn same_object(&self, other: &Self) -> bool {
-        let lexicon = lexicon::of(self.language);
+        let lexicon = lexicon::lexicon_of(self.language);
         self.category == other.category && base_words(lexicon, &self.object) == base_words(lexicon, &other.object)
     }
 }
 
 fn base_words(lexicon: &Lexicon, text: &str) -> Vec<String> {
-    let all = words(text);
+    let all = lower_case_words(text);
     // A picture is a word of its own.
     if all.is_empty() {
         return vec![text.to_owned()];
     }
     all.into_iter()
         .filter(|word| !["a", "an", "the"].contains(&word.as_str()))
-        .map(|word| lexicon.base(&word).to_owned())
+        .map(|word| lexicon.listed_form(&word).to_owned())
         .collect()
 }
 
 /// The lower-case words of a text.
-pub(super) fn words(text: &str) -> Vec<String> {
+pub(super) fn lower_case_words(text: &str) -> Vec<String> {
     text.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '\'')
         .filter(|word| !word.is_empty())
         .map(str::to_lowercase)
@@ -107,27 +107,27 @@ pub(super) fn words(text: &str) -> Vec<String> {
 }
 
 /// Reads everything a text states. `npc` is the NPC's name, empty if not known.
-pub(super) fn read(text: &str, voice: Voice, npc: &str) -> Vec<Claim> {
+pub(super) fn read_claims(text: &str, voice: ClaimVoice, npc: &str) -> Vec<ParsedClaim> {
     let language = lexicon::language_of(text);
-    let lexicon = lexicon::of(language);
-    let reader = Reader { lexicon, voice, npc };
+    let lexicon = lexicon::lexicon_of(language);
+    let reader = ClaimReader { lexicon, voice, npc };
     let mut claims = Vec::new();
-    let mut before = Before::default();
-    for clause in clauses::clauses(language, text, npc) {
+    let mut before = ClauseContext::default();
+    for clause in clauses::split_clauses(language, text, npc) {
         reader.read_clause(&clause, &mut before, &mut claims);
     }
     claims
 }
 
 /// Reads one stored sentence.
-pub(super) fn of_record(content: &str, npc: &str) -> Option<Claim> {
-    read(content, Voice::Record, npc).into_iter().next()
+pub(super) fn read_record(content: &str, npc: &str) -> Option<ParsedClaim> {
+    read_claims(content, ClaimVoice::Record, npc).into_iter().next()
 }
 
 /// What a persona says of its NPC, by name or as "you".
-pub(super) fn of_persona(text: &str, npc: &str) -> Vec<Claim> {
-    let mut claims = read(text, Voice::Record, npc);
-    for claim in read(text, Voice::Player, npc) {
+pub(super) fn read_persona(text: &str, npc: &str) -> Vec<ParsedClaim> {
+    let mut claims = read_claims(text, ClaimVoice::Record, npc);
+    for claim in read_claims(text, ClaimVoice::Player, npc) {
         if !claims.iter().any(|known| known.says_same(&claim)) {
             claims.push(claim);
         }
@@ -138,7 +138,7 @@ pub(super) fn of_persona(text: &str, npc: &str) -> Vec<Claim> {
 
 /// What the clauses before were about: in Korean a subject left out is the one before.
 #[derive(Default)]
-struct Before {
+struct ClauseContext {
     sentence: usize,
     subject: Option<Result<Party, ()>>,
     /// What was liked or disliked last: "포도를 좋아했는데 이제는 안 좋아해".
@@ -146,9 +146,9 @@ struct Before {
 }
 
 /// Reads clauses in one language, by one speaker.
-pub(super) struct Reader<'a> {
+pub(super) struct ClaimReader<'a> {
     pub lexicon: &'static Lexicon,
-    pub voice: Voice,
+    pub voice: ClaimVoice,
     pub npc: &'a str,
 }
 
@@ -159,12 +159,12 @@ pub(super) enum Subject {
     Unclear,
 }
 
-impl Reader<'_> {
-    pub fn korean(&self) -> bool {
+impl ClaimReader<'_> {
+    pub fn is_korean(&self) -> bool {
         self.lexicon.language == Language::Ko
     }
 
-    fn read_clause(&self, clause: &Clause, before: &mut Before, out: &mut Vec<Claim>) {
+    fn read_clause(&self, clause: &Clause, before: &mut ClauseContext, out: &mut Vec<ParsedClaim>) {
         let mut matched_subject = None;
         let mut matched = false;
         let clause = &self.without_pronoun(clause, before);
@@ -175,7 +175,7 @@ impl Reader<'_> {
             let group = |name: &str| found.name(name).map_or("", |m| m.as_str().trim());
             let (mut said, mut raw) = (group("s"), group("o"));
             let mut particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
-            if self.korean() {
+            if self.is_korean() {
                 // "포도 좋아해": what looks like a particle ends the noun.
                 let joined = found
                     .name("o")
@@ -195,14 +195,14 @@ impl Reader<'_> {
                     let end = found.name("o").map_or(0, |m| m.end());
                     (said, raw) = ("", clause.text[..end].trim());
                 }
-                match self.lead(&pattern.class, said, raw, particle) {
-                    Lead::Object if unmarked && !self.may_begin_object(&pattern.class, raw) => {
+                match self.classify_lead(&pattern.class, said, raw, particle) {
+                    LeadRole::Object if unmarked && !self.may_begin_object(&pattern.class, raw) => {
                         matched_subject = Some(Err(()));
                         break;
                     }
-                    Lead::Object => {}
-                    Lead::Subject(person, thing) => (said, raw) = (person, thing),
-                    Lead::Unclear => {
+                    LeadRole::Object => {}
+                    LeadRole::Subject(person, thing) => (said, raw) = (person, thing),
+                    LeadRole::Unclear => {
                         matched_subject = Some(Err(()));
                         break;
                     }
@@ -211,21 +211,21 @@ impl Reader<'_> {
             let subject = if said.is_empty() {
                 self.unsaid_subject(before, clause.sentence)
             } else {
-                self.subject(said)
+                self.read_subject(said)
             };
             let subject = match subject {
                 Subject::Is(subject) => subject,
                 // "my name": no relative of anybody; another pattern may know better.
-                Subject::Unclear if !self.korean() && said.contains(' ') => continue,
+                Subject::Unclear if !self.is_korean() && said.contains(' ') => continue,
                 Subject::Unclear => {
                     matched_subject = Some(Err(()));
                     break;
                 }
             };
-            let Some(object) = self.object(raw, particle) else {
+            let Some(object) = self.read_object(raw, particle) else {
                 continue;
             };
-            if !self.allowed(pattern, clause, &object, !said.is_empty()) {
+            if !self.is_allowed(pattern, clause, &object, !said.is_empty()) {
                 continue;
             }
             let object = if pattern.class == "name" {
@@ -233,9 +233,9 @@ impl Reader<'_> {
             } else {
                 object
             };
-            before.taste = (pattern.class == "like" && self.korean()).then(|| object.clone());
+            before.taste = (pattern.class == "like" && self.is_korean()).then(|| object.clone());
             for object in self.split_list(pattern, &object, particle) {
-                out.push(self.claim(pattern, clause, &subject, &object, &group));
+                out.push(self.build_claim(pattern, clause, &subject, &object, &group));
             }
             if !said.is_empty() {
                 matched_subject = Some(Ok(subject));
@@ -243,7 +243,7 @@ impl Reader<'_> {
             matched = true;
             break;
         }
-        if matched_subject.is_none() && !matched && self.korean() {
+        if matched_subject.is_none() && !matched && self.is_korean() {
             if let Some(whole) = self.with_taste(clause, before) {
                 return self.read_clause(&whole, before, out);
             }
@@ -257,9 +257,9 @@ impl Reader<'_> {
     }
 
     /// "… and she lives in Oakdale": she is who was just spoken of.
-    fn without_pronoun(&self, clause: &Clause, before: &Before) -> Clause {
+    fn without_pronoun(&self, clause: &Clause, before: &ClauseContext) -> Clause {
         let mut clause = clause.clone();
-        if let (false, Some(Ok(Party::Other(name)))) = (self.korean(), &before.subject) {
+        if let (false, Some(Ok(Party::Other(name)))) = (self.is_korean(), &before.subject) {
             let (first, rest) = clause.text.split_once(' ').unwrap_or(("", ""));
             if ["he", "she"].contains(&first.to_lowercase().as_str()) {
                 clause.text = format!("{name} {rest}");
@@ -269,13 +269,13 @@ impl Reader<'_> {
     }
 
     /// "… 이제는 안 좋아해": what is not liked any more is what was just spoken of.
-    fn with_taste(&self, clause: &Clause, before: &mut Before) -> Option<Clause> {
+    fn with_taste(&self, clause: &Clause, before: &mut ClauseContext) -> Option<Clause> {
         let tokens: Vec<&str> = clause.text.split(' ').collect();
         let at = usize::from(self.korean_pronoun(tokens[0]).is_some());
         let verb = *tokens.get(at)?;
         let takes_up = self
             .lexicon
-            .list("takes_up")
+            .word_list("takes_up")
             .iter()
             .any(|start| verb.starts_with(start.as_str()));
         if !takes_up || tokens.len() > at + 3 || before.sentence != clause.sentence && !clause.now {
@@ -283,7 +283,7 @@ impl Reader<'_> {
         }
         let taste = before.taste.take()?;
         let (whom, rest) = (tokens[..at].join(" "), tokens[at..].join(" "));
-        let text = format!("{whom} {taste}{} {rest}", korean::particle(&taste, "을"));
+        let text = format!("{whom} {taste}{} {rest}", korean::fitting_particle(&taste, "을"));
         Some(Clause {
             text: text.trim().to_owned(),
             ..clause.clone()
@@ -291,11 +291,11 @@ impl Reader<'_> {
     }
 
     /// The subject of a clause that names none: the speaker, unless somebody else was just spoken of.
-    fn unsaid_subject(&self, before: &Before, sentence: usize) -> Subject {
-        if !self.korean() {
-            return self.voice.me().map_or(Subject::Unclear, Subject::Is);
+    fn unsaid_subject(&self, before: &ClauseContext, sentence: usize) -> Subject {
+        if !self.is_korean() {
+            return self.voice.first_person().map_or(Subject::Unclear, Subject::Is);
         }
-        if self.voice != Voice::Player {
+        if self.voice != ClaimVoice::Player {
             return Subject::Unclear;
         }
         match &before.subject {
@@ -305,7 +305,7 @@ impl Reader<'_> {
         }
     }
 
-    fn allowed(&self, pattern: &Pattern, clause: &Clause, object: &str, explicit: bool) -> bool {
+    fn is_allowed(&self, pattern: &Pattern, clause: &Clause, object: &str, explicit: bool) -> bool {
         let lower = object.to_lowercase();
         let bare = without_article(&lower);
         let tokens: Vec<&str> = bare.split(' ').collect();
@@ -320,43 +320,57 @@ impl Reader<'_> {
                     && tokens.len() <= 3
                     // "Tom's brother" is not called so.
                     && !object.contains("'s ")
-                    && !self.lexicon.lists("not_names", first)
-                    && !self.lexicon.lists("demonyms", first)
-                    && !self.lexicon.lists("vague", bare)
+                    && !self.lexicon.is_in_list("not_names", first)
+                    && !self.lexicon.is_in_list("demonyms", first)
+                    && !self.lexicon.is_in_list("vague", bare)
             }
             // Told as a name in so many words: lower case will do.
-            "n" => tokens.len() <= 3 && !self.lexicon.lists("not_names", first) && !self.lexicon.lists("vague", bare),
+            "n" => {
+                tokens.len() <= 3
+                    && !self.lexicon.is_in_list("not_names", first)
+                    && !self.lexicon.is_in_list("vague", bare)
+            }
             "1" => tokens.len() == 1 && bare.chars().count() <= 12,
             "P" => clause.past,
-            "R" => self.voice == Voice::Record,
-            "K" => explicit || tokens.iter().any(|token| self.lexicon.knows(token)) || self.lexicon.knows(bare),
+            "R" => self.voice == ClaimVoice::Record,
+            "K" => {
+                explicit || tokens.iter().any(|token| self.lexicon.knows_word(token)) || self.lexicon.knows_word(bare)
+            }
             need => {
                 let (mark, name) = need.split_at(1);
                 match mark {
-                    "!" if self.korean() => !self.lexicon.lists(name, last) && !self.lexicon.lists(name, bare),
-                    "!" => ![bare, first, last].iter().any(|word| self.lexicon.lists(name, word)),
-                    "@" => self.lexicon.lists(name, bare),
-                    "-" => !self.lexicon.list(name).iter().any(|end| bare.ends_with(end.as_str())),
+                    "!" if self.is_korean() => {
+                        !self.lexicon.is_in_list(name, last) && !self.lexicon.is_in_list(name, bare)
+                    }
+                    "!" => ![bare, first, last]
+                        .iter()
+                        .any(|word| self.lexicon.is_in_list(name, word)),
+                    "@" => self.lexicon.is_in_list(name, bare),
+                    "-" => !self
+                        .lexicon
+                        .word_list(name)
+                        .iter()
+                        .any(|end| bare.ends_with(end.as_str())),
                     // `%category`: the object, or its last word, is of it.
                     _ => [bare, last]
                         .iter()
-                        .any(|word| self.lexicon.categories(word).iter().any(|c| c == name)),
+                        .any(|word| self.lexicon.categories_of(word).iter().any(|c| c == name)),
                 }
             }
         })
     }
 
-    fn claim<'t>(
+    fn build_claim<'t>(
         &self,
         pattern: &Pattern,
         clause: &Clause,
         subject: &Party,
         object: &str,
         group: &dyn Fn(&str) -> &'t str,
-    ) -> Claim {
+    ) -> ParsedClaim {
         let category = Some(group("c")).filter(|c| !c.is_empty()).map(str::to_lowercase);
         let slots = Slots {
-            subject: self.shown(subject),
+            subject: self.display_name(subject),
             plural: self.is_plural(subject),
             object,
             category: category.as_deref().unwrap_or_default(),
@@ -365,7 +379,7 @@ impl Reader<'_> {
             count: group("q"),
             now: clause.now,
         };
-        let content = if self.korean() {
+        let content = if self.is_korean() {
             render_korean(&pattern.content, &slots)
         } else {
             capitalise(&render_english(&pattern.content, &slots))
@@ -376,12 +390,12 @@ impl Reader<'_> {
             .replace("{v}", &verb)
             .replace("{V}", &verb)
             .replace("{C}", slots.category);
-        let bare = if self.korean() {
+        let bare = if self.is_korean() {
             object.to_owned()
         } else {
             without_article_cased(object).to_owned()
         };
-        Claim {
+        ParsedClaim {
             language: self.lexicon.language,
             class: pattern.class.clone(),
             subject: subject.clone(),
@@ -390,11 +404,11 @@ impl Reader<'_> {
                 Party::Npc => self.npc.to_owned(),
                 Party::Other(name) => name.clone(),
             },
-            keywords: self.keywords(pattern, subject, &bare, category.as_deref()),
+            keywords: self.claim_keywords(pattern, subject, &bare, category.as_deref()),
             category: (pattern.class == "favourite")
                 .then_some(category)
                 .flatten()
-                .map(|c| self.lexicon.base(&c).to_owned()),
+                .map(|c| self.lexicon.listed_form(&c).to_owned()),
             now: clause.now || predicate.starts_with("now "),
             predicate,
             object: bare,
@@ -407,27 +421,27 @@ impl Reader<'_> {
     }
 
     fn is_plural(&self, subject: &Party) -> bool {
-        matches!(subject, Party::Other(name) if self.lexicon.lists("plural_rel", name.rsplit(' ').next().unwrap_or_default()))
+        matches!(subject, Party::Other(name) if self.lexicon.is_in_list("plural_rel", name.rsplit(' ').next().unwrap_or_default()))
     }
 
     /// Specific words first, then what they are kinds of, then what the pattern adds.
-    fn keywords(&self, pattern: &Pattern, subject: &Party, object: &str, category: Option<&str>) -> Vec<String> {
+    fn claim_keywords(&self, pattern: &Pattern, subject: &Party, object: &str, category: Option<&str>) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         let mut add = |word: &str| {
             if !word.is_empty() && !found.iter().any(|known| known == word) && found.len() < 14 {
                 found.push(word.to_owned());
             }
         };
-        let tokens: Vec<String> = words(object)
+        let tokens: Vec<String> = lower_case_words(object)
             .into_iter()
             .map(|word| {
-                if self.korean() {
+                if self.is_korean() {
                     strip_particle(self.lexicon, &word).to_owned()
                 } else {
                     word
                 }
             })
-            .filter(|word| !self.lexicon.lists("stopwords", word))
+            .filter(|word| !self.lexicon.is_in_list("stopwords", word))
             .collect();
         let terms = self.lexicon.terms_in(&tokens);
         for word in &terms {
@@ -437,13 +451,13 @@ impl Reader<'_> {
             add(word);
         }
         for word in &terms {
-            for broader in self.lexicon.categories(word) {
+            for broader in self.lexicon.categories_of(word) {
                 add(broader);
             }
         }
         if let Some(category) = category {
-            add(self.lexicon.base(category));
-            for broader in self.lexicon.categories(category) {
+            add(self.lexicon.listed_form(category));
+            for broader in self.lexicon.categories_of(category) {
                 add(broader);
             }
         }
@@ -453,7 +467,7 @@ impl Reader<'_> {
         if let Party::Other(name) = subject {
             let last = name.rsplit(' ').next().unwrap_or(name).to_lowercase();
             add(&last);
-            for broader in self.lexicon.categories(&last) {
+            for broader in self.lexicon.categories_of(&last) {
                 add(broader);
             }
         }
@@ -463,16 +477,16 @@ impl Reader<'_> {
 
 /// A Korean word without the particle at its end.
 pub(super) fn strip_particle<'a>(lexicon: &Lexicon, word: &'a str) -> &'a str {
-    if lexicon.knows(word) || lexicon.is_category(word) {
+    if lexicon.knows_word(word) || lexicon.is_category(word) {
         return word;
     }
     let mut best: Option<&str> = None;
-    for particle in lexicon.list("particles") {
+    for particle in lexicon.word_list("particles") {
         if let Some(stem) = word.strip_suffix(particle.as_str()).filter(|stem| !stem.is_empty()) {
-            if lexicon.knows(stem) || lexicon.is_category(stem) {
+            if lexicon.knows_word(stem) || lexicon.is_category(stem) {
                 return stem;
             }
-            let fits = stem.chars().count() >= 2 && korean::fits(stem, particle);
+            let fits = stem.chars().count() >= 2 && korean::can_follow(stem, particle);
             if fits && best.is_none_or(|best| stem.len() < best.len()) {
                 best = Some(stem);
             }

@@ -1,12 +1,12 @@
 //! What a player says of the NPC itself is the player's word, and the persona weighs more.
 
 use super::{
-    claim::{self, Voice},
+    claim::{self, ClaimVoice},
     conversation_tests::Table,
 };
 
 #[tokio::test]
-async fn what_a_player_says_of_the_npc_stays_the_players_word() {
+async fn player_claim_about_the_npc_stays_the_player_s_word() {
     for (language, told, question, has, lacks) in [
         (
             "en",
@@ -48,7 +48,7 @@ async fn what_a_player_says_of_the_npc_stays_the_players_word() {
             let reply = table.reply(question).await;
             let holds = has.iter().all(|text| reply.contains(text)) && !reply.contains(lacks);
             assert!(holds, "{told} {question} ({history}) -> {reply}");
-            let mut taught = claim::read(&reply, Voice::Npc, table.npc);
+            let mut taught = claim::read_claims(&reply, ClaimVoice::Npc, table.npc);
             // Introducing itself, it tells its own name.
             taught.retain(|claim| claim.object != table.npc);
             assert!(taught.is_empty(), "{reply}: {taught:?}");
@@ -57,7 +57,7 @@ async fn what_a_player_says_of_the_npc_stays_the_players_word() {
 }
 
 #[tokio::test]
-async fn a_persona_outweighs_what_a_player_says() {
+async fn persona_outweighs_player_claims() {
     for (language, description, told, question, has, lacks) in [
         (
             "en",

@@ -81,23 +81,24 @@ regex!(
 );
 
 /// Every clause of `text` that may state something. `vocative` is a name that may be called first.
-pub(super) fn clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
-    let lexicon = lexicon::of(language);
-    let text = unquoted(text);
+pub(super) fn split_clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
+    let lexicon = lexicon::lexicon_of(language);
+    let text = strip_quotations(text);
     let mut found = Vec::new();
     for (sentence, raw) in SENTENCE.find_iter(&text).enumerate() {
         let raw = raw.as_str().trim();
         if raw.contains('?') {
             continue;
         }
-        let normal = lexicon.normalise(raw.trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#')));
+        let normal =
+            lexicon.normalise_text(raw.trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#')));
         let normal = without_pictures(lexicon, &normal);
-        if forget::is_wish(lexicon, normal, vocative) {
+        if forget::is_forget_command(lexicon, normal, vocative) {
             continue;
         }
         match language {
-            Language::En => english(lexicon, normal, vocative, sentence, &mut found),
-            Language::Ko => korean(lexicon, normal, vocative, sentence, &mut found),
+            Language::En => split_english(lexicon, normal, vocative, sentence, &mut found),
+            Language::Ko => split_korean(lexicon, normal, vocative, sentence, &mut found),
         }
     }
     found
@@ -115,7 +116,10 @@ fn without_pictures<'t>(lexicon: &Lexicon, sentence: &'t str) -> &'t str {
     loop {
         let token = rest.split(' ').next().unwrap_or_default();
         let word = token.trim_start_matches(|c: char| !is_word(c));
-        if word.len() == token.len() || token.starts_with(|c: char| c.is_ascii()) || lexicon.lists("particles", word) {
+        if word.len() == token.len()
+            || token.starts_with(|c: char| c.is_ascii())
+            || lexicon.is_in_list("particles", word)
+        {
             return rest;
         }
         rest = rest[token.len() - word.len()..].trim_start();
@@ -123,7 +127,7 @@ fn without_pictures<'t>(lexicon: &Lexicon, sentence: &'t str) -> &'t str {
 }
 
 /// The text without what stands in quotation marks, brackets and cue tags.
-pub(super) fn unquoted(text: &str) -> Cow<'_, str> {
+pub(super) fn strip_quotations(text: &str) -> Cow<'_, str> {
     QUOTED.replace_all(text, " ")
 }
 
@@ -134,15 +138,15 @@ pub(super) fn is_question(language: Language, sentence: &str) -> bool {
         return true;
     }
     let text = text.trim_end_matches(|c: char| !c.is_alphanumeric());
-    let lexicon = lexicon::of(language);
-    let normal = lexicon.normalise(text);
+    let lexicon = lexicon::lexicon_of(language);
+    let normal = lexicon.normalise_text(text);
     match language {
-        Language::En => english_question(&strip_start(lexicon, &normal, "")),
-        Language::Ko => korean_question(&normal),
+        Language::En => is_english_question(&strip_start(lexicon, &normal, "")),
+        Language::Ko => is_korean_question(&normal),
     }
 }
 
-fn english_question(text: &str) -> bool {
+fn is_english_question(text: &str) -> bool {
     let exclaims = ["what a ", "what an "].iter().any(|start| {
         text.get(..start.len())
             .is_some_and(|head| head.eq_ignore_ascii_case(start))
@@ -155,14 +159,14 @@ pub(super) fn has_question_word(text: &str) -> bool {
     KO_QUESTION_WORD.is_match(text)
 }
 
-fn korean_question(text: &str) -> bool {
+fn is_korean_question(text: &str) -> bool {
     KO_QUESTION_WORD.is_match(text)
         || (KO_QUESTION_END.is_match(text) && !text.ends_with("니까") && !text.ends_with("아니"))
 }
 
-fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
+fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
     let body = strip_start(lexicon, sentence, vocative);
-    if english_question(&body) || EN_SUPPOSED.is_match(&body) {
+    if is_english_question(&body) || EN_SUPPOSED.is_match(&body) {
         return;
     }
     let marked = EN_AND.replace_all(&body, ", $1");
@@ -207,7 +211,7 @@ fn english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out
             }
             return;
         }
-        if english_question(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
+        if is_english_question(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
             continue;
         }
         out.push(Clause {
@@ -227,14 +231,14 @@ fn begins_clause(piece: &str) -> bool {
     START.is_match(piece)
 }
 
-fn korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
-    if korean_question(sentence) || KO_SUPPOSED.is_match(sentence) {
+fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
+    if is_korean_question(sentence) || KO_SUPPOSED.is_match(sentence) {
         return;
     }
     let mut pieces: Vec<String> = Vec::new();
     for piece in sentence.split([',', ':', '—']) {
         let piece = piece.trim();
-        if piece.is_empty() || calls(piece, vocative) {
+        if piece.is_empty() || is_vocative(piece, vocative) {
             continue;
         }
         let lists = pieces.last().is_some_and(|last| {
@@ -275,7 +279,7 @@ fn is_said_by_another(lexicon: &Lexicon, piece: &str) -> bool {
         .captures(piece)
         .and_then(|found| found.name("who"))
         .is_some_and(|who| {
-            let me = lexicon.alternatives("ME").any(|form| form == who.as_str());
+            let me = lexicon.macro_alternatives("ME").any(|form| form == who.as_str());
             !me && !["내", "제", "나", "저"].contains(&who.as_str())
         })
 }
@@ -284,7 +288,7 @@ fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {
     let first = piece.split(' ').next().unwrap_or_default();
     ["ME", "YOU"]
         .iter()
-        .any(|name| lexicon.alternatives(name).any(|form| form == first))
+        .any(|name| lexicon.macro_alternatives(name).any(|form| form == first))
         || ["내", "제", "네", "우리", "너의", "당신의"].contains(&first)
 }
 
@@ -297,7 +301,7 @@ fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
             part.push(*token);
         }
         let Some(next) = tokens.get(at + 1) else { continue };
-        let noun_and = token.strip_suffix("하고").is_some_and(|noun| lexicon.knows(noun));
+        let noun_and = token.strip_suffix("하고").is_some_and(|noun| lexicon.knows_word(noun));
         if KO_LINK.is_match(token) && !KO_AFTER_LINK.is_match(next) && !noun_and {
             parts.push(Vec::new());
         }
@@ -314,17 +318,17 @@ fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool,
     let mut tokens: Vec<&str> = piece.split_whitespace().collect();
     // A bare name may be called, or be whom the clause is about.
     let bare = tokens.len() > 1 && tokens[0] == vocative && starts_with_person(lexicon, tokens[1]);
-    if tokens.len() > 1 && (bare || tokens[0] != vocative && calls(tokens[0], vocative)) {
+    if tokens.len() > 1 && (bare || tokens[0] != vocative && is_vocative(tokens[0], vocative)) {
         tokens.remove(0);
     }
-    let past = remove_phrases(&mut tokens, lexicon.list("past_marks"));
-    let now = remove_phrases(&mut tokens, lexicon.list("now_marks"));
-    remove_phrases(&mut tokens, lexicon.list("fillers"));
+    let past = remove_phrases(&mut tokens, lexicon.word_list("past_marks"));
+    let now = remove_phrases(&mut tokens, lexicon.word_list("now_marks"));
+    remove_phrases(&mut tokens, lexicon.word_list("fillers"));
     (tokens.join(" "), past, now)
 }
 
 /// Whether it is but a name that is called.
-fn calls(text: &str, vocative: &str) -> bool {
+fn is_vocative(text: &str, vocative: &str) -> bool {
     !vocative.is_empty()
         && text
             .strip_prefix(vocative)
@@ -349,7 +353,7 @@ pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> Str
     loop {
         let lower = rest.to_lowercase();
         let longest = lexicon
-            .list("fillers")
+            .word_list("fillers")
             .iter()
             .map(String::as_str)
             .filter(|filler| starts_with_words(&lower, filler))
@@ -376,7 +380,10 @@ mod tests {
     use super::*;
 
     fn texts(language: Language, text: &str) -> Vec<String> {
-        clauses(language, text, "Mira").into_iter().map(|c| c.text).collect()
+        split_clauses(language, text, "Mira")
+            .into_iter()
+            .map(|c| c.text)
+            .collect()
     }
 
     #[test]
@@ -421,7 +428,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(texts(Language::Ko, text), *expected, "{text}");
         }
-        let past = clauses(Language::Ko, "예전에는 사과를 좋아했어", "");
+        let past = split_clauses(Language::Ko, "예전에는 사과를 좋아했어", "");
         assert!(past[0].past && !past[0].now);
     }
 }

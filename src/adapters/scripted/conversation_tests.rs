@@ -38,7 +38,7 @@ fn request(task: Task, messages: Vec<ChatMessage>) -> LlmRequest {
 async fn ask(task: Task, language: &str, template: &str, values: minijinja::Value) -> String {
     let prompt = render(language, template, values);
     let request = request(task, vec![ChatMessage::new(ChatRole::User, prompt)]);
-    ScriptedLlm::new().complete(&request).await.unwrap().text
+    ScriptedLlm::new().complete_chat(&request).await.unwrap().text
 }
 
 fn content(fact: &Value) -> String {
@@ -123,7 +123,7 @@ impl Table {
 
     pub async fn reply(&self, line: &str) -> String {
         let request = request(Task::Reply, self.prompt(line));
-        let mut stream = ScriptedLlm::new().stream(&request).await.unwrap();
+        let mut stream = ScriptedLlm::new().stream_chat(&request).await.unwrap();
         let mut text = String::new();
         let mut usage = None;
         while let Some(chunk) = stream.next().await {
@@ -265,17 +265,17 @@ const KOREAN: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn an_english_conversation() {
+async fn english_conversation_remembers_the_player() {
     insta::assert_snapshot!(transcript("en", ENGLISH).await);
 }
 
 #[tokio::test]
-async fn a_korean_conversation() {
+async fn korean_conversation_remembers_the_player() {
     insta::assert_snapshot!(transcript("ko", KOREAN).await);
 }
 
 #[tokio::test]
-async fn a_limit_taken_back_is_met_without_alarm() {
+async fn retracted_limit_is_met_without_alarm() {
     for (language, told, again, has, lacks) in [
         (
             "en",
@@ -303,7 +303,7 @@ async fn a_limit_taken_back_is_met_without_alarm() {
 }
 
 #[tokio::test]
-async fn what_was_to_be_forgotten_is_not_told_again() {
+async fn forgotten_fact_is_not_mentioned_again() {
     for (language, told, wish, question, word) in [
         (
             "en",
@@ -337,7 +337,7 @@ async fn what_was_to_be_forgotten_is_not_told_again() {
 }
 
 #[tokio::test]
-async fn a_fact_of_others_answers_a_question_that_shares_its_words() {
+async fn fact_of_others_answers_a_question_with_shared_words() {
     let mut table = Table::new("en");
     table
         .facts
@@ -349,7 +349,7 @@ async fn a_fact_of_others_answers_a_question_that_shares_its_words() {
 }
 
 #[tokio::test]
-async fn questions_are_answered_from_memory_and_nothing_is_made_up() {
+async fn questions_are_answered_from_memory_only() {
     let mut wrong = Vec::new();
     for (language, told, question, has, lacks) in QUESTIONS {
         // Once with the lines still in the prompt, once in a new session with facts alone.
@@ -377,7 +377,7 @@ async fn questions_are_answered_from_memory_and_nothing_is_made_up() {
 }
 
 #[tokio::test]
-async fn a_state_block_comes_only_when_asked_for_and_something_changed() {
+async fn state_block_appears_only_on_request_and_change() {
     let mut table = Table::new("en");
     assert!(!table.reply("Let's go to the old mill.").await.contains("```"));
     table.ask_for_state = true;
@@ -394,7 +394,7 @@ async fn a_state_block_comes_only_when_asked_for_and_something_changed() {
 }
 
 #[tokio::test]
-async fn the_same_line_again_gets_another_answer() {
+async fn repeated_line_gets_another_answer() {
     for (language, line) in [("en", "The wind is cold."), ("ko", "바람이 차네.")] {
         let mut table = Table::new(language);
         table.history = 10;
@@ -417,7 +417,7 @@ async fn polite_personas_speak_politely() {
 }
 
 #[tokio::test]
-async fn intents_are_sorted() {
+async fn intents_are_classified() {
     let cases = [
         ("en", "What were you two talking about?", "overheard"),
         ("en", "Where is the old mill?", "world"),
@@ -452,7 +452,7 @@ async fn intents_are_sorted() {
 }
 
 #[tokio::test]
-async fn a_state_fall_back_is_told_from_an_extraction() {
+async fn state_fallback_is_distinguished_from_extraction() {
     let values = context! { npc_name => "Mira", bounds => bounds(), others => Vec::<String>::new(), reply => "Then let us be off to the mill." };
     let answer = ask(Task::Extraction, "en", "state", values).await;
     assert_eq!(answer, r#"{"location":"the mill","location_moved":true}"#);
@@ -461,7 +461,7 @@ async fn a_state_fall_back_is_told_from_an_extraction() {
 }
 
 #[tokio::test]
-async fn whoever_the_last_line_speaks_to_is_next() {
+async fn addressee_of_the_last_line_speaks_next() {
     let candidates = [("mira", "Mira"), ("tomas", "토마스"), ("old-hanna", "Old Hanna")];
     let candidates = candidates.map(|(id, name)| context! { id, name }).to_vec();
     for (language, line, expected) in [
@@ -481,7 +481,7 @@ async fn whoever_the_last_line_speaks_to_is_next() {
 }
 
 #[tokio::test]
-async fn what_npcs_said_to_each_other_is_summed_up_by_their_names() {
+async fn npc_dialogue_is_summarised_with_npc_names() {
     let stretch = |lines: &[(&str, &str)]| -> Vec<minijinja::Value> {
         let turn = |(at, &(name, npc)): (usize, &(&str, &str))| context! { number => at + 1, date => "2026-11-25", weekday => "Wednesday", name, npc };
         lines.iter().enumerate().map(turn).collect()

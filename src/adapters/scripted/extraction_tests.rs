@@ -1,7 +1,7 @@
 //! Speaker and subject are never confused: a table of lines in both languages and the facts they hold.
 
 use super::{
-    claim::{self, Voice},
+    claim::{self, ClaimVoice},
     lexicon, tasks,
 };
 use crate::memory::{authored::Language, fact::FactKind};
@@ -20,7 +20,7 @@ fn prompt(speaker: &str, text: &str, known: &[&str]) -> (String, &'static str) {
 }
 
 fn facts(speaker: &str, text: &str, known: &[&str]) -> Vec<serde_json::Value> {
-    tasks::extraction(&prompt(speaker, text, known).0)["facts"]
+    tasks::extract_facts(&prompt(speaker, text, known).0)["facts"]
         .as_array()
         .unwrap()
         .clone()
@@ -74,12 +74,16 @@ fn subject_and_speaker_are_never_confused() {
 
 /// What is stored can be read back as the same claim: it is how memories are compared and answered.
 #[test]
-fn every_content_is_read_back_as_the_claim_it_came_from() {
+fn content_is_parsed_back_into_its_source_claim() {
     for (speaker, text, _) in cases() {
         let (_, npc) = prompt(speaker, text, &[]);
-        let voice = if speaker == "player" { Voice::Player } else { Voice::Npc };
-        for claim in claim::read(text, voice, npc) {
-            let Some(read) = claim::of_record(&claim.content, npc) else {
+        let voice = if speaker == "player" {
+            ClaimVoice::Player
+        } else {
+            ClaimVoice::Npc
+        };
+        for claim in claim::read_claims(text, voice, npc) {
+            let Some(read) = claim::read_record(&claim.content, npc) else {
                 panic!("`{}` cannot be read back", claim.content);
             };
             assert!(claim.says_same(&read), "{claim:#?}\n{read:#?}");
@@ -89,7 +93,7 @@ fn every_content_is_read_back_as_the_claim_it_came_from() {
 }
 
 #[test]
-fn what_is_known_does_not_come_back() {
+fn known_facts_are_not_extracted_again() {
     for (speaker, text, _) in cases() {
         let found = facts(speaker, text, &[]);
         let contents: Vec<&str> = found.iter().map(|fact| fact["content"].as_str().unwrap()).collect();
@@ -157,7 +161,7 @@ fn contents_stand_alone_and_carry_keywords_with_broader_categories() {
 }
 
 #[test]
-fn a_wish_to_forget_names_what_is_known() {
+fn forget_request_names_a_known_fact() {
     let cases: &[(&str, &[&str], &[&str])] = &[
         (
             "Forget that I like plums.",
@@ -201,7 +205,7 @@ fn a_wish_to_forget_names_what_is_known() {
         ("약속을 잊어버렸어.", &[], &[]),
     ];
     for (line, known, expected) in cases {
-        let answer = tasks::extraction(&prompt("player", line, known).0);
+        let answer = tasks::extract_facts(&prompt("player", line, known).0);
         assert_eq!(answer["forget"], serde_json::json!(expected), "{line}");
         if !expected.is_empty() {
             assert_eq!(answer["facts"], serde_json::json!([]), "{line}");
@@ -210,7 +214,7 @@ fn a_wish_to_forget_names_what_is_known() {
 }
 
 #[test]
-fn limits_of_health_are_constraints_of_high_importance() {
+fn health_limits_are_constraints_of_high_importance() {
     for text in [
         "I'm allergic to peanuts.",
         "나는 땅콩 알레르기가 있어.",
@@ -229,14 +233,14 @@ fn limits_of_health_are_constraints_of_high_importance() {
 
 /// Else the model would teach itself facts by answering.
 #[test]
-fn nothing_the_model_says_of_its_own_is_a_fact() {
+fn npc_claims_about_itself_are_not_facts() {
     let mut taught = Vec::new();
     for language in [Language::En, Language::Ko] {
         let (told, npc) = match language {
             Language::En => ("you like grapes", "Mira"),
             Language::Ko => ("포도를 좋아한다", "에르겐"),
         };
-        for phrase in lexicon::of(language)
+        for phrase in lexicon::lexicon_of(language)
             .all_phrases()
             .filter(|phrase| !phrase.contains("{world}") && !phrase.contains("npc"))
         {
@@ -245,7 +249,7 @@ fn nothing_the_model_says_of_its_own_is_a_fact() {
                 .replace("{A}", told)
                 .replace("{x}", "Tom")
                 .replace("{X}", "Tom");
-            let found = claim::read(&text, Voice::Npc, npc);
+            let found = claim::read_claims(&text, ClaimVoice::Npc, npc);
             if let Some(claim) = found.first() {
                 taught.push(format!("{text} -> {}", claim.content));
             }
@@ -262,11 +266,11 @@ mod proptests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn any_text_is_read_without_a_panic(line in "\\PC{0,120}", reply in "(I|you|나는|포도를|좋아해|like|my|,|\\.| |'s|가|\u{130}){0,30}") {
+        fn extraction_reads_any_text_without_panic(line in "\\PC{0,120}", reply in "(I|you|나는|포도를|좋아해|like|my|,|\\.| |'s|가|\u{130}){0,30}") {
             let text = format!("<npc_name>미라</npc_name><player_line>{line}</player_line><npc_reply>{reply}</npc_reply>");
-            prop_assert!(tasks::extraction(&text)["facts"].is_array());
-            let _ = tasks::intent(&text);
-            let _ = tasks::summary(&format!("<npc_name>x</npc_name><player>{line}</player><npc>{reply}</npc>"));
+            prop_assert!(tasks::extract_facts(&text)["facts"].is_array());
+            let _ = tasks::classify_intent(&text);
+            let _ = tasks::summarise_turns(&format!("<npc_name>x</npc_name><player>{line}</player><npc>{reply}</npc>"));
         }
     }
 }

@@ -5,19 +5,19 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{
-    claim::{self, Claim, Voice, words},
+    claim::{self, ClaimVoice, ParsedClaim, lower_case_words},
     clauses,
     lexicon::{self, Lexicon},
-    memory::{self, Memory},
+    memory::{self, PromptMemory},
 };
 use crate::memory::{authored::Language, fact::FactKind};
 
 /// One request to forget.
 #[derive(Debug)]
-pub(super) struct Wish {
+pub(super) struct ForgetCommand {
     topic: String,
     /// What it states, if it does: "forget that …".
-    claims: Vec<Claim>,
+    claims: Vec<ParsedClaim>,
     /// Its informative words, in listed forms.
     terms: Vec<String>,
 }
@@ -55,8 +55,8 @@ regex!(
     r"^(?P<o>.+?)(?:에 ?(?:대해|대해서|관해|관해서|대한|관한))? ?(?:(?:내가|제가) )?(?:(?:말한|했던|한|얘기한|이야기한|말했던) )?(?:모든 )?(?:것|거|건|걸|말|얘기|이야기|사실)(?:은|는|을|를|도)?$"
 );
 
-impl Wish {
-    fn read(lexicon: &Lexicon, rest: &str, npc: &str) -> Self {
+impl ForgetCommand {
+    fn from_remainder(lexicon: &Lexicon, rest: &str, npc: &str) -> Self {
         let (topic, stated) = match lexicon.language {
             Language::En => {
                 let mut topic = rest.trim();
@@ -81,13 +81,15 @@ impl Wish {
                 }
             }
         };
-        let terms = words(&topic)
+        let terms = lower_case_words(&topic)
             .iter()
-            .map(|word| memory::term(lexicon, word))
-            .filter(|word| !lexicon.lists("stopwords", word) && word.chars().count() > 1 || lexicon.knows(word))
+            .map(|word| memory::listed_form(lexicon, word))
+            .filter(|word| {
+                !lexicon.is_in_list("stopwords", word) && word.chars().count() > 1 || lexicon.knows_word(word)
+            })
             .collect();
         Self {
-            claims: claim::read(&stated, Voice::Player, npc),
+            claims: claim::read_claims(&stated, ClaimVoice::Player, npc),
             topic,
             terms,
         }
@@ -104,7 +106,7 @@ impl Wish {
     }
 
     /// Whether a memory is what it means.
-    pub fn means(&self, memory: &Memory) -> bool {
+    pub fn means_memory(&self, memory: &PromptMemory) -> bool {
         if self.is_vague() {
             return false;
         }
@@ -118,10 +120,10 @@ impl Wish {
     }
 
     /// What to ask for: the known statements that are meant, else the wish in its own words.
-    pub fn requests(&self, known: &[&str], npc: &str) -> Vec<String> {
+    pub fn forget_texts(&self, known: &[&str], npc: &str) -> Vec<String> {
         let meant: Vec<String> = known
             .iter()
-            .filter(|text| self.means(&Memory::new(text, claim::of_record(text, npc))))
+            .filter(|text| self.means_memory(&PromptMemory::new(text, claim::read_record(text, npc))))
             .map(|text| (*text).to_owned())
             .collect();
         match () {
@@ -134,24 +136,24 @@ impl Wish {
 }
 
 /// Everything a line asks to have forgotten.
-pub(super) fn wishes(line: &str, npc: &str) -> Vec<Wish> {
-    let lexicon = lexicon::of(lexicon::language_of(line));
-    clauses::unquoted(line)
+pub(super) fn read_forget_commands(line: &str, npc: &str) -> Vec<ForgetCommand> {
+    let lexicon = lexicon::lexicon_of(lexicon::language_of(line));
+    clauses::strip_quotations(line)
         .split(['.', '!', '?', '？', '。', '\n', ';'])
         .filter_map(|sentence| {
-            let normal = lexicon.normalise(sentence.trim_matches(|c: char| !c.is_alphanumeric()));
-            rest(lexicon, &normal, npc).map(|rest| Wish::read(lexicon, &rest, npc))
+            let normal = lexicon.normalise_text(sentence.trim_matches(|c: char| !c.is_alphanumeric()));
+            request_remainder(lexicon, &normal, npc).map(|rest| ForgetCommand::from_remainder(lexicon, &rest, npc))
         })
         .collect()
 }
 
 /// Whether a normalised sentence asks to forget something.
-pub(super) fn is_wish(lexicon: &Lexicon, normal: &str, vocative: &str) -> bool {
-    rest(lexicon, normal, vocative).is_some()
+pub(super) fn is_forget_command(lexicon: &Lexicon, normal: &str, vocative: &str) -> bool {
+    request_remainder(lexicon, normal, vocative).is_some()
 }
 
 /// What follows the asking.
-fn rest(lexicon: &Lexicon, normal: &str, vocative: &str) -> Option<String> {
+fn request_remainder(lexicon: &Lexicon, normal: &str, vocative: &str) -> Option<String> {
     let body = clauses::strip_start(lexicon, normal, vocative);
     let wish: &Regex = match lexicon.language {
         Language::En => &EN_WISH,

@@ -3,55 +3,60 @@
 use serde_json::{Value, json};
 
 use super::{
-    claim::{self, Claim, words},
-    lexicon, view,
+    claim::{self, ParsedClaim, lower_case_words},
+    lexicon, prompt_view,
 };
 use crate::memory::{
     fact::{Polarity, Tense},
-    reconcile::Verdict,
+    reconcile::JudgeVerdict,
 };
 
 /// Answers a judge prompt: a verdict for each of its pairs, by number.
-pub(super) fn judge(prompt: &str) -> Value {
-    let (older, newer) = (view::all_tagged(prompt, "older"), view::all_tagged(prompt, "newer"));
+pub(super) fn judge_pairs(prompt: &str) -> Value {
+    let (older, newer) = (
+        prompt_view::all_tagged(prompt, "older"),
+        prompt_view::all_tagged(prompt, "newer"),
+    );
     let pairs = older.into_iter().zip(newer).zip(1..);
     let verdicts: Vec<Value> = pairs
-        .map(|((older, newer), number)| json!({ "pair": number, "verdict": verdict(older, newer).as_str() }))
+        .map(|((older, newer), number)| json!({ "pair": number, "verdict": judge_pair(older, newer).as_str() }))
         .collect();
     json!({ "verdicts": verdicts })
 }
 
-fn verdict(older: &str, newer: &str) -> Verdict {
-    if words(older) == words(newer) {
-        return Verdict::Same;
+fn judge_pair(older: &str, newer: &str) -> JudgeVerdict {
+    if lower_case_words(older) == lower_case_words(newer) {
+        return JudgeVerdict::Same;
     }
-    match (claim::of_record(older, ""), claim::of_record(newer, "")) {
-        (Some(older), Some(newer)) if older.says_same(&newer) => Verdict::Same,
-        (Some(older), Some(newer)) if contradicts(&older, &newer) => Verdict::Contradicts,
-        _ => Verdict::Independent,
+    match (claim::read_record(older, ""), claim::read_record(newer, "")) {
+        (Some(older), Some(newer)) if older.says_same(&newer) => JudgeVerdict::Same,
+        (Some(older), Some(newer)) if is_contradiction(&older, &newer) => JudgeVerdict::Contradicts,
+        _ => JudgeVerdict::Independent,
     }
 }
 
 /// Whether `older` cannot be true any more if `newer` is.
-pub(super) fn contradicts(older: &Claim, newer: &Claim) -> bool {
+pub(super) fn is_contradiction(older: &ParsedClaim, newer: &ParsedClaim) -> bool {
     if older.subject != newer.subject || older.tense != Tense::Present || newer.tense != Tense::Present {
         return false;
     }
     let same_thing = older.same_object(newer);
     let opposed = older.polarity != newer.polarity;
     if newer.class == "prefer" && newer.now {
-        return !same_thing && outdone(older, newer);
+        return !same_thing && is_outdone(older, newer);
     }
     if older.class != newer.class {
         return false;
     }
     let both_hold = older.polarity == Polarity::Positive && newer.polarity == Polarity::Positive;
     match older.class.as_str() {
-        "favourite" => older.category == newer.category && words(&older.object) != words(&newer.object),
+        "favourite" => {
+            older.category == newer.category && lower_case_words(&older.object) != lower_case_words(&newer.object)
+        }
         // One at a time: and told in the same words but for the thing itself ("lives in", "lives with").
         "name" | "age" | "birthday" | "hometown" | "live" | "origin" | "job" if both_hold => {
             !same_thing
-                && frame(older) == frame(newer)
+                && sentence_frame(older) == sentence_frame(newer)
                 && (older.class != "job" || older.predicate != "be" && older.predicate != "이다")
         }
         _ => opposed && same_thing,
@@ -60,10 +65,10 @@ pub(super) fn contradicts(older: &Claim, newer: &Claim) -> bool {
 
 /// Whether what is preferred by now takes the place of what was preferred or the favourite among the
 /// same kind of things. That it was liked too still holds.
-fn outdone(older: &Claim, newer: &Claim) -> bool {
-    let kinds = |claim: &Claim| {
-        let head = words(&claim.object).pop().unwrap_or_default();
-        lexicon::of(claim.language).categories(&head).to_vec()
+fn is_outdone(older: &ParsedClaim, newer: &ParsedClaim) -> bool {
+    let kinds = |claim: &ParsedClaim| {
+        let head = lower_case_words(&claim.object).pop().unwrap_or_default();
+        lexicon::lexicon_of(claim.language).categories_of(&head).to_vec()
     };
     older.polarity == Polarity::Positive
         && match older.class.as_str() {
@@ -76,9 +81,9 @@ fn outdone(older: &Claim, newer: &Claim) -> bool {
 }
 
 /// The sentence without its object.
-fn frame(claim: &Claim) -> Vec<String> {
-    let object = words(&claim.object);
-    words(&claim.content)
+fn sentence_frame(claim: &ParsedClaim) -> Vec<String> {
+    let object = lower_case_words(&claim.object);
+    lower_case_words(&claim.content)
         .into_iter()
         .filter(|word| {
             !["a", "an", "the"].contains(&word.as_str()) && !object.iter().any(|part| word.starts_with(part.as_str()))
@@ -93,7 +98,7 @@ mod tests {
     #[test]
     #[allow(clippy::too_many_lines)]
     fn verdicts_err_on_the_side_of_keeping_both() {
-        use Verdict::{Contradicts, Independent, Same};
+        use JudgeVerdict::{Contradicts, Independent, Same};
         let cases = [
             ("The player likes apples.", "The player likes grapes.", Independent),
             (
@@ -230,7 +235,7 @@ mod tests {
             ),
         ];
         for (older, newer, expected) in cases {
-            assert_eq!(verdict(older, newer), expected, "{older} / {newer}");
+            assert_eq!(judge_pair(older, newer), expected, "{older} / {newer}");
         }
     }
 }

@@ -57,7 +57,7 @@ fn last_final(word: &str) -> u32 {
 }
 
 /// Whether the word ends in a consonant.
-pub(super) fn closes(word: &str) -> bool {
+pub(super) fn ends_in_consonant(word: &str) -> bool {
     last_final(word) != 0
 }
 
@@ -67,8 +67,8 @@ pub(super) fn is_past_stem(c: char) -> bool {
 }
 
 /// The particle in the form that fits `word`. `particle` is named by its form after a consonant.
-pub(super) fn particle(word: &str, particle: &str) -> String {
-    let closed = closes(word);
+pub(super) fn fitting_particle(word: &str, particle: &str) -> String {
+    let closed = ends_in_consonant(word);
     match particle {
         "은" if !closed => "는",
         "이" if !closed => "가",
@@ -86,13 +86,13 @@ pub(super) fn particle(word: &str, particle: &str) -> String {
 
 /// Whether `particle`, as written, can follow `word`. Whoever writes a word in other letters, or a
 /// picture, knows how it is read.
-pub(super) fn fits(word: &str, particle: &str) -> bool {
+pub(super) fn can_follow(word: &str, particle: &str) -> bool {
     if !word.chars().next_back().is_some_and(is_syllable) {
         return !word.is_empty();
     }
     match particle {
-        "은" | "이" | "을" => closes(word),
-        "는" | "가" | "를" => !closes(word),
+        "은" | "이" | "을" => ends_in_consonant(word),
+        "는" | "가" | "를" => !ends_in_consonant(word),
         _ => true,
     }
 }
@@ -102,14 +102,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn particles_follow_the_last_sound() {
-        assert_eq!(particle("포도", "을"), "를");
-        assert_eq!(particle("수박", "을"), "을");
-        assert_eq!(particle("민수", "이다"), "다");
-        assert_eq!(particle("서울", "으로"), "로");
-        assert_eq!(particle("숲", "으로"), "으로");
-        assert_eq!(particle("Mira", "은"), "는");
-        assert!(fits("수박", "이") && !fits("포도", "이"));
+    fn particles_agree_with_the_final_sound() {
+        assert_eq!(fitting_particle("포도", "을"), "를");
+        assert_eq!(fitting_particle("수박", "을"), "을");
+        assert_eq!(fitting_particle("민수", "이다"), "다");
+        assert_eq!(fitting_particle("서울", "으로"), "로");
+        assert_eq!(fitting_particle("숲", "으로"), "으로");
+        assert_eq!(fitting_particle("Mira", "은"), "는");
+        assert!(can_follow("수박", "이") && !can_follow("포도", "이"));
         for (word, object) in [
             ("Rust", "를"),
             ("BTS", "를"),
@@ -124,8 +124,8 @@ mod tests {
             ("3D", "를"),
             ("🍇", "를"),
         ] {
-            assert_eq!(particle(word, "을"), object, "{word}");
-            assert!(fits(word, "을") && fits(word, "를"), "{word}");
+            assert_eq!(fitting_particle(word, "을"), object, "{word}");
+            assert!(can_follow(word, "을") && can_follow(word, "를"), "{word}");
         }
     }
 }

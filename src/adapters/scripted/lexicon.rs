@@ -69,7 +69,7 @@ macro_rules! data {
 
 macro_rules! sources {
     ($language:literal) => {
-        Sources {
+        LexiconSources {
             terms: data!($language, "terms.tsv"),
             lists: data!($language, "lists.tsv"),
             patterns: data!($language, "patterns.tsv"),
@@ -82,7 +82,7 @@ macro_rules! sources {
     };
 }
 
-struct Sources {
+struct LexiconSources {
     terms: &'static str,
     lists: &'static str,
     patterns: &'static str,
@@ -93,11 +93,11 @@ struct Sources {
     phrases: &'static str,
 }
 
-static ENGLISH: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(Language::En, &sources!("en")));
-static KOREAN: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::read(Language::Ko, &sources!("ko")));
+static ENGLISH: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::from_sources(Language::En, &sources!("en")));
+static KOREAN: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::from_sources(Language::Ko, &sources!("ko")));
 
 /// The data of one language.
-pub(super) fn of(language: Language) -> &'static Lexicon {
+pub(super) fn lexicon_of(language: Language) -> &'static Lexicon {
     match language {
         Language::En => &ENGLISH,
         Language::Ko => &KOREAN,
@@ -115,14 +115,14 @@ pub(super) fn language_of(text: &str) -> Language {
     }
 }
 
-fn rows(source: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+fn split_rows(source: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     source
         .lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
         .map(|line| line.split('\t').collect())
 }
 
-fn entries(cell: &str) -> Vec<String> {
+fn split_entries(cell: &str) -> Vec<String> {
     cell.split(',')
         .map(str::trim)
         .filter(|entry| !entry.is_empty())
@@ -133,7 +133,7 @@ fn entries(cell: &str) -> Vec<String> {
 impl Lexicon {
     /// Reads embedded data. A fault in it is a defect of this build, which every test of this
     /// module would show; so it panics with the file's line rather than going on with half a lexicon.
-    fn read(language: Language, sources: &Sources) -> Self {
+    fn from_sources(language: Language, sources: &LexiconSources) -> Self {
         let mut this = Self {
             language,
             terms: HashMap::new(),
@@ -150,36 +150,36 @@ impl Lexicon {
             aliases: HashMap::new(),
         };
         this.read_terms(sources.terms);
-        for row in rows(sources.lists) {
+        for row in split_rows(sources.lists) {
             match (row[0].strip_prefix("macro."), row.get(1)) {
                 (Some(name), Some(value)) => drop(this.macros.insert(name.to_owned(), (*value).to_owned())),
-                (None, Some(value)) => drop(this.lists.insert(row[0].to_owned(), entries(value))),
+                (None, Some(value)) => drop(this.lists.insert(row[0].to_owned(), split_entries(value))),
                 (_, None) => panic!("lists.tsv: `{}` has no entries", row[0]),
             }
         }
         this.aliases = this
-            .list("aliases")
+            .word_list("aliases")
             .iter()
             .filter_map(|pair| pair.split_once('='))
             .map(|(from, to)| (from.to_owned(), to.to_owned()))
             .collect();
-        for row in rows(sources.replacements) {
-            this.replacements.push((this.regex(row[0]), row[1].to_owned()));
+        for row in split_rows(sources.replacements) {
+            this.replacements.push((this.compile_regex(row[0]), row[1].to_owned()));
         }
-        for row in rows(sources.patterns) {
-            let pattern = this.pattern(&row);
+        for row in split_rows(sources.patterns) {
+            let pattern = this.parse_pattern(&row);
             this.patterns.push(pattern);
         }
-        for row in rows(sources.questions) {
-            this.questions.push((this.regex(row[0]), entries(row[1])));
+        for row in split_rows(sources.questions) {
+            this.questions.push((this.compile_regex(row[0]), split_entries(row[1])));
         }
-        for row in rows(sources.intents) {
-            this.intents.push((row[0].to_owned(), this.regex(row[1])));
+        for row in split_rows(sources.intents) {
+            this.intents.push((row[0].to_owned(), this.compile_regex(row[1])));
         }
-        for row in rows(sources.occasions) {
-            this.occasions.push((row[0], this.regex(row[1])));
+        for row in split_rows(sources.occasions) {
+            this.occasions.push((row[0], this.compile_regex(row[1])));
         }
-        for row in rows(sources.phrases) {
+        for row in split_rows(sources.phrases) {
             this.phrases
                 .entry(row[0].to_owned())
                 .or_default()
@@ -189,9 +189,9 @@ impl Lexicon {
     }
 
     fn read_terms(&mut self, source: &'static str) {
-        for row in rows(source) {
-            let categories = entries(row[0]);
-            for word in entries(row[1]) {
+        for row in split_rows(source) {
+            let categories = split_entries(row[0]);
+            for word in split_entries(row[1]) {
                 let (singular, plural) = match word.split_once('/') {
                     Some((singular, plural)) => (singular.to_owned(), Some(plural.to_owned())),
                     None if self.language == Language::En => (word.clone(), Some(plural_of(&word))),
@@ -213,15 +213,15 @@ impl Lexicon {
         self.singular.retain(|plural, _| !self.terms.contains_key(plural));
     }
 
-    fn regex(&self, source: &str) -> Regex {
-        let expanded = self.expand(source);
+    fn compile_regex(&self, source: &str) -> Regex {
+        let expanded = self.expand_macros(source);
         RegexBuilder::new(&expanded)
             .case_insensitive(self.language == Language::En)
             .build()
             .unwrap_or_else(|error| panic!("lexicon pattern `{source}`: {error}"))
     }
 
-    fn expand(&self, source: &str) -> String {
+    fn expand_macros(&self, source: &str) -> String {
         static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new("@([A-Z]+)").unwrap_or_else(|e| panic!("{e}")));
         let mut text = source.to_owned();
         while NAME.is_match(&text) {
@@ -237,11 +237,11 @@ impl Lexicon {
         text
     }
 
-    fn pattern(&self, row: &[&'static str]) -> Pattern {
+    fn parse_pattern(&self, row: &[&'static str]) -> Pattern {
         assert!(row.len() >= 9, "patterns.tsv: a column is missing in {row:?}");
         Pattern {
             class: row[0].to_owned(),
-            regex: self.regex(&format!("^(?:{})$", row[1])),
+            regex: self.compile_regex(&format!("^(?:{})$", row[1])),
             predicate: row[2].to_owned(),
             content: row[3].to_owned(),
             kind: FactKind::parse_lenient(row[4]),
@@ -258,7 +258,7 @@ impl Lexicon {
             importance: row[7]
                 .parse()
                 .unwrap_or_else(|_| panic!("patterns.tsv: importance in {row:?}")),
-            keywords: entries(row[8]),
+            keywords: split_entries(row[8]),
             needs: row
                 .get(9)
                 .map(|needs| needs.split_whitespace().map(str::to_owned).collect())
@@ -267,22 +267,22 @@ impl Lexicon {
     }
 
     /// A named word list; empty if there is none of that name.
-    pub fn list(&self, name: &str) -> &[String] {
+    pub fn word_list(&self, name: &str) -> &[String] {
         self.lists.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// Whether `word` stands in the list `name`.
-    pub fn lists(&self, name: &str, word: &str) -> bool {
-        self.list(name).iter().any(|entry| entry == word)
+    pub fn is_in_list(&self, name: &str, word: &str) -> bool {
+        self.word_list(name).iter().any(|entry| entry == word)
     }
 
     /// The alternatives of a macro that is a plain enumeration.
-    pub fn alternatives(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub fn macro_alternatives(&self, name: &str) -> impl Iterator<Item = &str> {
         self.macros.get(name).map_or("", String::as_str).split('|')
     }
 
     /// The variants of a phrase; empty if there is none of that name.
-    pub fn phrases(&self, name: &str) -> &[String] {
+    pub fn phrase_variants(&self, name: &str) -> &[String] {
         self.phrases.get(name).map_or(&[], Vec::as_slice)
     }
 
@@ -293,7 +293,7 @@ impl Lexicon {
     }
 
     /// Opens contractions and common misspellings.
-    pub fn normalise(&self, text: &str) -> String {
+    pub fn normalise_text(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (pattern, replacement) in &self.replacements {
             if pattern.is_match(&text) {
@@ -304,24 +304,24 @@ impl Lexicon {
     }
 
     /// The listed form of a word ("grapes" → "grape"), or the word.
-    pub fn base<'a>(&'a self, word: &'a str) -> &'a str {
+    pub fn listed_form<'a>(&'a self, word: &'a str) -> &'a str {
         let word = self.aliases.get(word).map_or(word, String::as_str);
         self.singular.get(word).map_or(word, String::as_str)
     }
 
     /// The broader categories of a word, narrowest first.
-    pub fn categories(&self, word: &str) -> &[String] {
-        self.terms.get(self.base(word)).map_or(&[], Vec::as_slice)
+    pub fn categories_of(&self, word: &str) -> &[String] {
+        self.terms.get(self.listed_form(word)).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the word is listed.
-    pub fn knows(&self, word: &str) -> bool {
-        self.terms.contains_key(self.base(word))
+    pub fn knows_word(&self, word: &str) -> bool {
+        self.terms.contains_key(self.listed_form(word))
     }
 
     /// Whether the word is a category of listed words ("fruit").
     pub fn is_category(&self, word: &str) -> bool {
-        self.categories.contains(self.base(word))
+        self.categories.contains(self.listed_form(word))
     }
 
     /// Every listed word or group of up to three words in `words`, as listed.
@@ -359,22 +359,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_know_their_broader_categories() {
-        let en = of(Language::En);
-        assert_eq!(en.categories("grapes"), ["fruit", "food"]);
-        assert_eq!(en.categories("Blackberries".to_lowercase().as_str()), ["fruit", "food"]);
-        assert_eq!(en.categories("wolves"), ["animal"]);
-        assert_eq!(en.base("cherries"), "cherry");
+    fn words_map_to_their_broader_categories() {
+        let en = lexicon_of(Language::En);
+        assert_eq!(en.categories_of("grapes"), ["fruit", "food"]);
+        assert_eq!(
+            en.categories_of("Blackberries".to_lowercase().as_str()),
+            ["fruit", "food"]
+        );
+        assert_eq!(en.categories_of("wolves"), ["animal"]);
+        assert_eq!(en.listed_form("cherries"), "cherry");
         assert!(en.is_category("fruits") && !en.is_category("grape"));
-        let ko = of(Language::Ko);
-        assert_eq!(ko.categories("포도"), ["과일", "음식"]);
-        assert!(ko.is_category("과일") && !ko.knows("플레이어"));
+        let ko = lexicon_of(Language::Ko);
+        assert_eq!(ko.categories_of("포도"), ["과일", "음식"]);
+        assert!(ko.is_category("과일") && !ko.knows_word("플레이어"));
     }
 
     #[test]
-    fn every_pattern_has_what_its_sentence_names() {
+    fn patterns_capture_all_names_of_their_sentence() {
         for language in [Language::En, Language::Ko] {
-            for pattern in &of(language).patterns {
+            for pattern in &lexicon_of(language).patterns {
                 let groups: Vec<_> = pattern.regex.capture_names().flatten().collect();
                 assert!(groups.contains(&"s"), "{} has no subject", pattern.regex);
                 assert!(groups.contains(&"o"), "{} has no object", pattern.regex);
@@ -388,7 +391,7 @@ mod tests {
                 assert!((1..=10).contains(&pattern.importance));
                 for need in &pattern.needs {
                     if let Some(list) = need.strip_prefix(['!', '@', '-']) {
-                        assert!(!of(language).list(list).is_empty(), "{need}");
+                        assert!(!lexicon_of(language).word_list(list).is_empty(), "{need}");
                     }
                 }
             }

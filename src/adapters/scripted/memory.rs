@@ -3,11 +3,11 @@
 //! the NPC itself counts only where nothing else is known.
 
 use super::{
-    claim::{self, Claim, Party, Voice, words},
-    forget::{self, Wish},
+    claim::{self, ClaimVoice, ParsedClaim, Party, lower_case_words},
+    forget::{self, ForgetCommand},
     lexicon::{self, Lexicon},
-    question::Question,
-    view::ReplyView,
+    prompt_view::ReplyView,
+    question::ParsedQuestion,
 };
 use crate::memory::{
     authored::Language,
@@ -17,14 +17,14 @@ use crate::memory::{
 /// What was found.
 #[derive(Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
-pub(super) enum Answer {
+pub(super) enum RecallAnswer {
     /// What holds, and what once did.
     Known {
-        now: Vec<Memory>,
-        former: Option<Memory>,
+        now: Vec<PromptMemory>,
+        former: Option<PromptMemory>,
     },
     /// Everything about the player that comes to mind.
-    About(Vec<Memory>),
+    About(Vec<PromptMemory>),
     /// A sentence of a summary or of the state of the world.
     Passage {
         text: String,
@@ -35,7 +35,7 @@ pub(super) enum Answer {
 
 /// Where a memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum MemorySource {
     /// What was said and is remembered.
     Told,
     /// What the player says of the NPC itself, who never said so.
@@ -46,42 +46,45 @@ pub(super) enum Source {
 
 /// One thing the prompt says.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Memory {
+pub(super) struct PromptMemory {
     pub content: String,
-    pub claim: Option<Claim>,
+    pub claim: Option<ParsedClaim>,
     pub terms: Vec<String>,
     /// Whose word it is.
-    pub source: Source,
+    pub source: MemorySource,
     /// An older statement of a limit of health that this one denies.
-    pub overruled: Option<Box<Memory>>,
+    pub overruled: Option<Box<PromptMemory>>,
 }
 
-impl Memory {
-    pub fn new(content: &str, claim: Option<Claim>) -> Self {
-        let lexicon = lexicon::of(lexicon::language_of(content));
-        let mut terms: Vec<String> = words(content).iter().map(|word| term(lexicon, word)).collect();
+impl PromptMemory {
+    pub fn new(content: &str, claim: Option<ParsedClaim>) -> Self {
+        let lexicon = lexicon::lexicon_of(lexicon::language_of(content));
+        let mut terms: Vec<String> = lower_case_words(content)
+            .iter()
+            .map(|word| listed_form(lexicon, word))
+            .collect();
         if let Some(claim) = &claim {
-            terms.extend(claim.keywords.iter().map(|word| lexicon.base(word).to_owned()));
+            terms.extend(claim.keywords.iter().map(|word| lexicon.listed_form(word).to_owned()));
         } else {
             for found in lexicon.terms_in(&terms.clone()) {
-                terms.extend(lexicon.categories(found).iter().cloned());
+                terms.extend(lexicon.categories_of(found).iter().cloned());
             }
         }
         Self {
             content: content.to_owned(),
             claim,
             terms,
-            source: Source::Told,
+            source: MemorySource::Told,
             overruled: None,
         }
     }
 
-    fn from(self, source: Source) -> Self {
+    fn with_source(self, source: MemorySource) -> Self {
         Self { source, ..self }
     }
 
     /// What a claim just made says.
-    pub fn of(claim: &Claim) -> Self {
+    pub fn from_claim(claim: &ParsedClaim) -> Self {
         Self::new(&claim.content, Some(claim.clone()))
     }
 
@@ -111,83 +114,86 @@ fn same_name(a: &str, b: &str) -> bool {
 }
 
 /// A word in its listed form.
-pub(super) fn term(lexicon: &Lexicon, word: &str) -> String {
+pub(super) fn listed_form(lexicon: &Lexicon, word: &str) -> String {
     if lexicon.language == Language::Ko {
-        lexicon.base(claim::strip_particle(lexicon, word)).to_owned()
+        lexicon.listed_form(claim::strip_particle(lexicon, word)).to_owned()
     } else {
-        let base = lexicon.base(word.trim_end_matches("'s"));
+        let base = lexicon.listed_form(word.trim_end_matches("'s"));
         // "owes" answers "owe".
-        let plain = base.len() > 3 && base.ends_with('s') && !base.ends_with("ss") && !lexicon.knows(base);
+        let plain = base.len() > 3 && base.ends_with('s') && !base.ends_with("ss") && !lexicon.knows_word(base);
         base.strip_suffix('s').filter(|_| plain).unwrap_or(base).to_owned()
     }
 }
 
 /// Everything the prompt lets the NPC know, newest first, what is contradicted by newer left out.
-fn memories(view: &ReplyView) -> Vec<Memory> {
-    let mut found: Vec<Memory> = Vec::new();
+fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
+    let mut found: Vec<PromptMemory> = Vec::new();
     // What was to be forgotten is not read from before the wish; what is told after it is new.
     let mut wishes = Vec::new();
     let told = std::iter::once(&view.line).chain(view.said.iter().rev());
     for line in told {
-        for claim in claim::read(line, Voice::Player, &view.npc).into_iter().rev() {
-            let memory = said_by_player(Memory::of(&claim));
-            if !forgotten(&wishes, &memory) {
-                add(&mut found, memory);
+        for claim in claim::read_claims(line, ClaimVoice::Player, &view.npc)
+            .into_iter()
+            .rev()
+        {
+            let memory = mark_player_source(PromptMemory::from_claim(&claim));
+            if !is_forgotten(&wishes, &memory) {
+                add_memory(&mut found, memory);
             }
         }
-        wishes.extend(forget::wishes(line, &view.npc));
+        wishes.extend(forget::read_forget_commands(line, &view.npc));
     }
     for line in view.replied.iter().rev() {
-        for claim in claim::read(line, Voice::Npc, &view.npc) {
-            let memory = Memory::of(&claim);
-            if !forgotten(&wishes, &memory) {
-                add(&mut found, memory);
+        for claim in claim::read_claims(line, ClaimVoice::Npc, &view.npc) {
+            let memory = PromptMemory::from_claim(&claim);
+            if !is_forgotten(&wishes, &memory) {
+                add_memory(&mut found, memory);
             }
         }
     }
     let recorded = |content: &String, by_player: bool| {
-        let memory = Memory::new(content, claim::of_record(content, &view.npc));
-        if by_player { said_by_player(memory) } else { memory }
+        let memory = PromptMemory::new(content, claim::read_record(content, &view.npc));
+        if by_player { mark_player_source(memory) } else { memory }
     };
     for (content, by_player) in &view.facts {
         let memory = recorded(content, *by_player);
-        if !forgotten(&wishes, &memory) {
-            add(&mut found, memory);
+        if !is_forgotten(&wishes, &memory) {
+            add_memory(&mut found, memory);
         }
     }
     for (content, by_player) in &view.pinned {
-        add(&mut found, recorded(content, *by_player));
+        add_memory(&mut found, recorded(content, *by_player));
     }
     found
 }
 
 /// A memory that a player told: of the NPC itself it is no more than a claim.
-fn said_by_player(memory: Memory) -> Memory {
+fn mark_player_source(memory: PromptMemory) -> PromptMemory {
     match &memory.claim {
-        Some(claim) if claim.subject == Party::Npc => memory.from(Source::Claimed),
+        Some(claim) if claim.subject == Party::Npc => memory.with_source(MemorySource::Claimed),
         _ => memory,
     }
 }
 
 /// Limits of health are never forgotten.
-fn forgotten(wishes: &[Wish], memory: &Memory) -> bool {
+fn is_forgotten(wishes: &[ForgetCommand], memory: &PromptMemory) -> bool {
     let of_safety = memory
         .claim
         .as_ref()
         .is_some_and(|claim| claim.kind == FactKind::Constraint);
-    !of_safety && wishes.iter().any(|wish| wish.means(memory))
+    !of_safety && wishes.iter().any(|wish| wish.means_memory(memory))
 }
 
-fn add(found: &mut Vec<Memory>, new: Memory) {
+fn add_memory(found: &mut Vec<PromptMemory>, new: PromptMemory) {
     let stale = found.iter().position(|known| match (&known.claim, &new.claim) {
-        (Some(known), Some(new)) => known.says_same(new) || super::judge::contradicts(new, known),
+        (Some(known), Some(new)) => known.says_same(new) || super::judge::is_contradiction(new, known),
         _ => known.content == new.content,
     });
     let Some(at) = stale else {
         found.push(new);
         return;
     };
-    if found[at].source == Source::Claimed && new.source != Source::Claimed {
+    if found[at].source == MemorySource::Claimed && new.source != MemorySource::Claimed {
         found[at] = new;
         return;
     }
@@ -201,42 +207,45 @@ fn add(found: &mut Vec<Memory>, new: Memory) {
 }
 
 /// What was said before against a claim just made.
-pub(super) fn overruled(claim: &Claim, view: &ReplyView) -> Option<Memory> {
-    let known = memories(view)
+pub(super) fn find_overruled(claim: &ParsedClaim, view: &ReplyView) -> Option<PromptMemory> {
+    let known = collect_memories(view)
         .into_iter()
         .find(|memory| memory.claim.as_ref().is_some_and(|known| known.says_same(claim)))?;
     known.overruled.map(|memory| *memory)
 }
 
 /// Looks for the answer.
-pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
-    let mut all = memories(view);
+pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> RecallAnswer {
+    let mut all = collect_memories(view);
     let subject = question.subject.as_ref();
     // Who it is, is only asked of the NPC itself.
     if subject == Some(&Party::Npc) {
-        for claim in claim::of_persona(&view.persona, &view.npc) {
-            add(&mut all, Memory::of(&claim).from(Source::Persona));
+        for claim in claim::read_persona(&view.persona, &view.npc) {
+            add_memory(
+                &mut all,
+                PromptMemory::from_claim(&claim).with_source(MemorySource::Persona),
+            );
         }
     }
-    let about: Vec<&Memory> = all.iter().filter(|m| subject.is_none_or(|s| m.is_about(s))).collect();
-    let lexicons = [Language::En, Language::Ko].map(lexicon::of);
-    let listed = |noun: &String| lexicons.iter().any(|l| l.knows(noun) || l.is_category(noun));
+    let about: Vec<&PromptMemory> = all.iter().filter(|m| subject.is_none_or(|s| m.is_about(s))).collect();
+    let lexicons = [Language::En, Language::Ko].map(lexicon::lexicon_of);
+    let listed = |noun: &String| lexicons.iter().any(|l| l.knows_word(noun) || l.is_category(noun));
     let (firm, loose): (Vec<&String>, Vec<&String>) = question.nouns.iter().partition(|noun| listed(noun));
-    let touches = |memory: &Memory, nouns: &[&String]| nouns.iter().any(|noun| memory.terms.contains(noun));
-    let classed = |memory: &Memory| memory.claim.as_ref().is_some_and(|claim| class_fits(question, claim));
-    let mut hits: Vec<&Memory> = if question.classes.is_empty() {
+    let touches = |memory: &PromptMemory, nouns: &[&String]| nouns.iter().any(|noun| memory.terms.contains(noun));
+    let classed = |memory: &PromptMemory| memory.claim.as_ref().is_some_and(|claim| class_fits(question, claim));
+    let mut hits: Vec<&PromptMemory> = if question.classes.is_empty() {
         about
             .iter()
             .copied()
             .filter(|m| touches(m, &firm) || touches(m, &loose))
             .collect()
     } else {
-        let of_class: Vec<&Memory> = about.iter().copied().filter(|m| classed(m)).collect();
-        let on_topic: Vec<&Memory> = of_class.iter().copied().filter(|m| touches(m, &firm)).collect();
-        if !firm.is_empty() && (taste(question) || !on_topic.is_empty()) {
+        let of_class: Vec<&PromptMemory> = about.iter().copied().filter(|m| classed(m)).collect();
+        let on_topic: Vec<&PromptMemory> = of_class.iter().copied().filter(|m| touches(m, &firm)).collect();
+        if !firm.is_empty() && (is_about_taste(question) || !on_topic.is_empty()) {
             on_topic
         } else {
-            let named: Vec<&Memory> = of_class.iter().copied().filter(|m| touches(m, &loose)).collect();
+            let named: Vec<&PromptMemory> = of_class.iter().copied().filter(|m| touches(m, &loose)).collect();
             if named.is_empty() { of_class } else { named }
         }
     };
@@ -254,7 +263,7 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
         && !matches!(subject, Some(Party::Other(_)))
         && !about.is_empty()
     {
-        return Answer::About(about.into_iter().take(3).cloned().collect());
+        return RecallAnswer::About(about.into_iter().take(3).cloned().collect());
     }
     // "What do you know of Hob?"
     if hits.is_empty()
@@ -265,36 +274,36 @@ pub(super) fn answer(question: &Question, view: &ReplyView) -> Answer {
         hits = about;
     }
     // Who the NPC is, it knows better than any player.
-    if hits.iter().any(|m| m.source == Source::Persona) {
-        hits.retain(|m| m.source == Source::Persona);
-    } else if hits.iter().any(|m| m.source != Source::Claimed) {
-        hits.retain(|m| m.source != Source::Claimed);
+    if hits.iter().any(|m| m.source == MemorySource::Persona) {
+        hits.retain(|m| m.source == MemorySource::Persona);
+    } else if hits.iter().any(|m| m.source != MemorySource::Claimed) {
+        hits.retain(|m| m.source != MemorySource::Claimed);
     }
-    let is_former = |m: &&Memory| {
+    let is_former = |m: &&PromptMemory| {
         m.claim.as_ref().is_some_and(|claim| {
             claim.tense == Tense::Past && !matches!(claim.class.as_str(), "born" | "raised" | "event" | "status")
         })
     };
-    let (former, mut now): (Vec<&Memory>, Vec<&Memory>) = hits.into_iter().partition(is_former);
+    let (former, mut now): (Vec<&PromptMemory>, Vec<&PromptMemory>) = hits.into_iter().partition(is_former);
     // The favourite first, and only it when that was asked for.
     now.sort_by_key(|m| m.claim.as_ref().is_none_or(|claim| claim.class != "favourite"));
     if question.past && !former.is_empty() {
-        return known(&former, None);
+        return known_answer(&former, None);
     }
-    if let Some((had, lost)) = now.iter().find_map(|had| Some((*had, loss(had, &all)?))) {
-        return known(&[lost], Some(had));
+    if let Some((had, lost)) = now.iter().find_map(|had| Some((*had, find_loss(had, &all)?))) {
+        return known_answer(&[lost], Some(had));
     }
     if !now.is_empty() {
-        return known(&now, former.first().copied());
+        return known_answer(&now, former.first().copied());
     }
     if !former.is_empty() {
-        return known(&former, None);
+        return known_answer(&former, None);
     }
-    passage(question, view).unwrap_or(Answer::Unknown)
+    find_passage(question, view).unwrap_or(RecallAnswer::Unknown)
 }
 
 /// That whom somebody has ("a dog") is dead or gone, told of "my dog" or by name.
-fn loss<'m>(had: &Memory, all: &'m [Memory]) -> Option<&'m Memory> {
+fn find_loss<'m>(had: &PromptMemory, all: &'m [PromptMemory]) -> Option<&'m PromptMemory> {
     let had = had.claim.as_ref().filter(|claim| claim.class == "have")?;
     let kind = had.object.rsplit(' ').next()?.to_lowercase();
     let is_kind = |party: &Party| matches!(party, Party::Other(name) if same_name(name, &kind));
@@ -309,59 +318,59 @@ fn loss<'m>(had: &Memory, all: &'m [Memory]) -> Option<&'m Memory> {
         .map(|(memory, _)| memory)
 }
 
-fn known(now: &[&Memory], former: Option<&Memory>) -> Answer {
-    Answer::Known {
+fn known_answer(now: &[&PromptMemory], former: Option<&PromptMemory>) -> RecallAnswer {
+    RecallAnswer::Known {
         now: now.iter().take(3).map(|m| (*m).clone()).collect(),
         former: former.cloned(),
     }
 }
 
-fn taste(question: &Question) -> bool {
+fn is_about_taste(question: &ParsedQuestion) -> bool {
     question
         .classes
         .iter()
         .any(|class| matches!(class.as_str(), "like" | "dislike" | "have"))
 }
 
-fn class_fits(question: &Question, claim: &Claim) -> bool {
+fn class_fits(question: &ParsedQuestion, claim: &ParsedClaim) -> bool {
     question.classes.iter().any(|class| match class.as_str() {
         "dislike" => claim.class == "like" && claim.polarity == Polarity::Negative,
         // Whether something is liked may be answered with "no".
         "like" => claim.class == "like" && (claim.polarity == Polarity::Positive || question.yes_no),
         // "I am Minsu" in Korean only names somebody if the word is no common one.
-        "be" => claim.class == "be" && !lexicon::of(claim.language).knows(&claim.object),
+        "be" => claim.class == "be" && !lexicon::lexicon_of(claim.language).knows_word(&claim.object),
         class => claim.class == class,
     })
 }
 
 /// A sentence of a summary, or of the world's state, that shares what is asked for.
-fn passage(question: &Question, view: &ReplyView) -> Option<Answer> {
-    let wishes: Vec<Wish> = std::iter::once(&view.line)
+fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAnswer> {
+    let wishes: Vec<ForgetCommand> = std::iter::once(&view.line)
         .chain(&view.said)
-        .flat_map(|line| forget::wishes(line, &view.npc))
+        .flat_map(|line| forget::read_forget_commands(line, &view.npc))
         .collect();
     let best = |texts: &[String]| {
         texts
             .iter()
-            .flat_map(|text| sentences(text))
+            .flat_map(|text| split_sentences(text))
             .map(|sentence| {
-                let memory = Memory::new(sentence.trim(), None);
+                let memory = PromptMemory::new(sentence.trim(), None);
                 let shared = question.nouns.iter().filter(|noun| memory.terms.contains(noun)).count();
                 (shared, memory.content)
             })
             .filter(|(shared, text)| {
-                *shared > 0 && !forgotten(&wishes, &Memory::new(text, claim::of_record(text, &view.npc)))
+                *shared > 0 && !is_forgotten(&wishes, &PromptMemory::new(text, claim::read_record(text, &view.npc)))
             })
             .max_by_key(|(shared, _)| *shared)
             .map(|(_, text)| text)
     };
     best(&view.world_state)
-        .map(|text| Answer::Passage { text, world: true })
-        .or_else(|| best(&view.summaries).map(|text| Answer::Passage { text, world: false }))
+        .map(|text| RecallAnswer::Passage { text, world: true })
+        .or_else(|| best(&view.summaries).map(|text| RecallAnswer::Passage { text, world: false }))
 }
 
 /// The sentences of a text; what stands in quotation marks ends none.
-fn sentences(text: &str) -> Vec<&str> {
+fn split_sentences(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut start = 0;
     let mut quoted = false;

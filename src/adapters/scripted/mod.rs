@@ -10,17 +10,17 @@ mod judge;
 mod korean;
 mod lexicon;
 mod memory;
+mod npc_talk;
 mod objects;
 mod parties;
 mod promises;
+mod prompt_view;
 mod question;
 mod render;
 mod reply;
 mod speech;
-mod talk;
 mod tasks;
-mod unmarked;
-mod view;
+mod unmarked_subjects;
 
 #[cfg(test)]
 mod claimed_tests;
@@ -49,7 +49,7 @@ use crate::{
 pub const MODEL: &str = "scripted";
 
 /// How the request to go on begins, in each language.
-const GO_ON: [&str; 2] = ["[Go on]", "[이어서]"];
+const CONTINUE_HEADINGS: [&str; 2] = ["[Go on]", "[이어서]"];
 
 /// A chat model that needs no model.
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,12 +60,12 @@ impl ScriptedLlm {
     #[must_use]
     pub fn new() -> Self {
         for language in [Language::En, Language::Ko] {
-            let _ = lexicon::of(language);
+            let _ = lexicon::lexicon_of(language);
         }
         Self
     }
 
-    fn answer(request: &LlmRequest) -> String {
+    fn answer_task(request: &LlmRequest) -> String {
         let prompt = || {
             request
                 .messages
@@ -76,11 +76,11 @@ impl ScriptedLlm {
         };
         match request.task {
             Task::Reply => {
-                let (asked, said) = going_on(&request.messages);
-                let text = talk::line(asked).unwrap_or_else(|| reply::reply(asked));
+                let (asked, said) = split_continuation(&request.messages);
+                let text = npc_talk::next_line(asked).unwrap_or_else(|| reply::write_reply(asked));
                 // It would have said the same.
                 let text = text.strip_prefix(said).map_or("", str::trim_start);
-                clip(text, request.max_output_tokens)
+                clip_to_tokens(text, request.max_output_tokens)
             }
             Task::Intent => {
                 let prompt = prompt();
@@ -88,20 +88,20 @@ impl ScriptedLlm {
                 if tasks::wants_speaker(&prompt, schema) {
                     tasks::next_speaker(&prompt).to_string()
                 } else {
-                    tasks::intent(&prompt).as_str().to_owned()
+                    tasks::classify_intent(&prompt).as_str().to_owned()
                 }
             }
             Task::Extraction => {
                 let prompt = prompt();
                 let schema = request.json_schema.as_ref().map(|schema| schema.name);
                 if tasks::wants_state(&prompt, schema) {
-                    tasks::state(&prompt).to_string()
+                    tasks::extract_state(&prompt).to_string()
                 } else {
-                    tasks::extraction(&prompt).to_string()
+                    tasks::extract_facts(&prompt).to_string()
                 }
             }
-            Task::Judge => judge::judge(&prompt()).to_string(),
-            Task::Summary => tasks::summary(&prompt()).to_string(),
+            Task::Judge => judge::judge_pairs(&prompt()).to_string(),
+            Task::Summary => tasks::summarise_turns(&prompt()).to_string(),
             // It has no judgement to curate with; an empty answer changes nothing.
             Task::Curation => "{}".to_owned(),
         }
@@ -109,10 +109,13 @@ impl ScriptedLlm {
 }
 
 /// What was asked, and what was said of the answer before it was cut, where it is to be gone on with.
-fn going_on(messages: &[ChatMessage]) -> (&[ChatMessage], &str) {
+fn split_continuation(messages: &[ChatMessage]) -> (&[ChatMessage], &str) {
     match messages {
         [asked @ .., said, request]
-            if said.role == ChatRole::Assistant && GO_ON.iter().any(|heading| request.content.starts_with(heading)) =>
+            if said.role == ChatRole::Assistant
+                && CONTINUE_HEADINGS
+                    .iter()
+                    .any(|heading| request.content.starts_with(heading)) =>
         {
             (asked, &said.content)
         }
@@ -121,7 +124,7 @@ fn going_on(messages: &[ChatMessage]) -> (&[ChatMessage], &str) {
 }
 
 /// Cuts a reply to a number of tokens (four characters each), at a word.
-fn clip(text: &str, tokens: u32) -> String {
+fn clip_to_tokens(text: &str, tokens: u32) -> String {
     let most = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(4);
     if text.chars().count() <= most {
         return text.to_owned();
@@ -132,7 +135,7 @@ fn clip(text: &str, tokens: u32) -> String {
         .to_owned()
 }
 
-fn usage(request: &LlmRequest, answer: &str) -> Usage {
+fn estimate_usage(request: &LlmRequest, answer: &str) -> Usage {
     let tokens = |chars: usize| u32::try_from(chars.div_ceil(4)).unwrap_or(u32::MAX);
     Usage {
         prompt_tokens: tokens(
@@ -149,10 +152,10 @@ fn usage(request: &LlmRequest, answer: &str) -> Usage {
 
 #[async_trait]
 impl Llm for ScriptedLlm {
-    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
-        let text = Self::answer(request);
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        let text = Self::answer_task(request);
         Ok(Completion {
-            usage: usage(request, &text),
+            usage: estimate_usage(request, &text),
             text,
             model: MODEL.to_owned(),
             at_cap: false,
@@ -160,9 +163,9 @@ impl Llm for ScriptedLlm {
     }
 
     /// One chunk a word, then the usage.
-    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
-        let text = Self::answer(request);
-        let usage = usage(request, &text);
+    async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let text = Self::answer_task(request);
+        let usage = estimate_usage(request, &text);
         let chunks: Vec<_> = text
             .split_inclusive(' ')
             .map(|word| Ok(Chunk::Text(word.to_owned())))

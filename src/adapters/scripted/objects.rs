@@ -1,16 +1,16 @@
 //! What a clause says of its subject: the object without tails and pronouns, and lists of objects.
 
 use super::{
-    claim::{Party, Reader, Voice},
+    claim::{ClaimReader, ClaimVoice, Party},
     clauses, korean,
     lexicon::Pattern,
     render::without_article,
 };
 
-impl Reader<'_> {
+impl ClaimReader<'_> {
     /// The object without tails, pronouns resolved; `None` if it cannot be understood on its own.
-    pub(super) fn object(&self, raw: &str, particle: &str) -> Option<String> {
-        let object = if self.korean() {
+    pub(super) fn read_object(&self, raw: &str, particle: &str) -> Option<String> {
+        let object = if self.is_korean() {
             self.korean_object(raw, particle)?
         } else {
             self.english_object(raw)?
@@ -45,7 +45,7 @@ impl Reader<'_> {
             let lower = text.to_lowercase();
             let tail = self
                 .lexicon
-                .list("tails")
+                .word_list("tails")
                 .iter()
                 .filter(|tail| {
                     lower
@@ -65,7 +65,7 @@ impl Reader<'_> {
         let text = &without_marks(text);
         let lower = text.to_lowercase();
         let first = lower.split(' ').next().unwrap_or_default();
-        if self.lexicon.lists("pronoun_heads", first) || self.lexicon.lists("pronoun_heads", &lower) {
+        if self.lexicon.is_in_list("pronoun_heads", first) || self.lexicon.is_in_list("pronoun_heads", &lower) {
             return None;
         }
         let mut out: Vec<String> = Vec::new();
@@ -88,8 +88,8 @@ impl Reader<'_> {
             named = lower == "you";
             let resolved = match lower.as_str() {
                 "i" => return None,
-                "me" | "myself" => self.shown(&self.voice.me()?),
-                "my" => self.owner(&self.voice.me()?),
+                "me" | "myself" => self.display_name(&self.voice.first_person()?),
+                "my" => self.possessive_form(&self.voice.first_person()?),
                 "you" | "yourself" => self.named_you()?,
                 "your" => format!("{}'s", self.named_you()?),
                 _ => word.to_owned(),
@@ -102,9 +102,9 @@ impl Reader<'_> {
     /// "you" as an object: the other one, also where an NPC says it.
     pub(super) fn named_you(&self) -> Option<String> {
         match self.voice {
-            Voice::Player => (!self.npc.is_empty()).then(|| self.npc.to_owned()),
-            Voice::Npc => Some(self.shown(&Party::Player)),
-            Voice::Record => None,
+            ClaimVoice::Player => (!self.npc.is_empty()).then(|| self.npc.to_owned()),
+            ClaimVoice::Npc => Some(self.display_name(&Party::Player)),
+            ClaimVoice::Record => None,
         }
     }
 
@@ -119,11 +119,11 @@ impl Reader<'_> {
         let whole = self.knows_head(&joined) && !self.knows_head(&text);
         if !particle.is_empty() && (whole || particle.starts_with('이') && needs_i(&text)) {
             text = joined;
-        } else if !particle.is_empty() && !korean::fits(&text, particle) {
+        } else if !particle.is_empty() && !korean::can_follow(&text, particle) {
             text.push_str(particle);
         }
         let first = text.split(' ').next().unwrap_or_default().to_owned();
-        if self.lexicon.lists("pronoun_heads", &first) || text.split(' ').count() > 6 {
+        if self.lexicon.is_in_list("pronoun_heads", &first) || text.split(' ').count() > 6 {
             return None;
         }
         // Two clauses in one, which the pattern did not part.
@@ -131,7 +131,7 @@ impl Reader<'_> {
             token.chars().count() > 1
                 && ["ME", "YOU"]
                     .iter()
-                    .any(|name| self.lexicon.alternatives(name).any(|form| form == token))
+                    .any(|name| self.lexicon.macro_alternatives(name).any(|form| form == token))
         };
         if text.split(' ').any(person) {
             return None;
@@ -144,18 +144,21 @@ impl Reader<'_> {
         let you = self.named_you();
         match text.as_str() {
             "너" | "네" | "니" | "당신" | "자네" => return you,
-            "나" | "저" => return Some(self.shown(&self.voice.me()?)),
+            "나" | "저" => return Some(self.display_name(&self.voice.first_person()?)),
             _ => {}
         }
         for (forms, party) in [
             (["너", "자네", "당신", "그대"], &you),
-            (["나", "저", "내", "제"], &self.voice.me().map(|me| self.shown(&me))),
+            (
+                ["나", "저", "내", "제"],
+                &self.voice.first_person().map(|me| self.display_name(&me)),
+            ),
         ] {
             text = name_pronouns(&text, &forms, party.as_deref())?;
         }
         if let Some((owner, rest)) = text.split_once(' ') {
             let owner = match owner {
-                "내" | "제" | "나의" | "우리" => Some(self.owner(&self.voice.me()?)),
+                "내" | "제" | "나의" | "우리" => Some(self.possessive_form(&self.voice.first_person()?)),
                 "네" | "니" | "너의" | "당신의" => Some(format!("{}의", you?)),
                 _ => None,
             };
@@ -168,19 +171,19 @@ impl Reader<'_> {
 
     pub(super) fn knows_head(&self, text: &str) -> bool {
         let head = text.rsplit(' ').next().unwrap_or_default();
-        self.lexicon.knows(head) || self.lexicon.knows(text)
+        self.lexicon.knows_word(head) || self.lexicon.knows_word(text)
     }
 
     /// "apples and grapes" are two likings; "fish and chips", of which not every part is known, is one.
     pub(super) fn split_list(&self, pattern: &Pattern, object: &str, particle: &str) -> Vec<String> {
         // "포도도 사과도": a list of whatever things.
-        if let Some(parts) = self.korean().then(|| split_both(object, particle)).flatten() {
+        if let Some(parts) = self.is_korean().then(|| split_both(object, particle)).flatten() {
             return parts;
         }
         if !matches!(pattern.class.as_str(), "like" | "allergy" | "fear" | "cannot" | "eat") {
             return vec![object.to_owned()];
         }
-        let parts: Vec<String> = if self.korean() {
+        let parts: Vec<String> = if self.is_korean() {
             split_korean_list(object)
         } else {
             object
@@ -199,7 +202,7 @@ impl Reader<'_> {
         let known = |part: &String| {
             let lower = part.to_lowercase();
             let bare = without_article(&lower);
-            self.lexicon.knows(bare) || self.lexicon.is_category(bare) || self.knows_head(bare)
+            self.lexicon.knows_word(bare) || self.lexicon.is_category(bare) || self.knows_head(bare)
         };
         if parts.len() > 1 && parts.iter().all(known) {
             parts
@@ -228,7 +231,7 @@ fn without_marks(text: &str) -> String {
 
 /// After an open syllable 이 is no particle but the end of the word.
 fn needs_i(word: &str) -> bool {
-    word.chars().next_back().is_some_and(korean::is_syllable) && !korean::closes(word)
+    word.chars().next_back().is_some_and(korean::is_syllable) && !korean::ends_in_consonant(word)
 }
 
 /// "포도도 사과" before 도 → both; `None` if it is no such list.
@@ -256,12 +259,12 @@ fn split_korean_list(object: &str) -> Vec<String> {
         } else if let Some(stem) = ["이랑", "하고"].iter().find_map(|end| token.strip_suffix(end)) {
             (stem, true)
         } else if let Some(stem) = token.strip_suffix('랑').or_else(|| token.strip_suffix('와')) {
-            if korean::closes(stem) {
+            if korean::ends_in_consonant(stem) {
                 (token, false)
             } else {
                 (stem, true)
             }
-        } else if let Some(stem) = token.strip_suffix('과').filter(|stem| korean::closes(stem)) {
+        } else if let Some(stem) = token.strip_suffix('과').filter(|stem| korean::ends_in_consonant(stem)) {
             (stem, true)
         } else {
             (token, false)
@@ -289,8 +292,8 @@ fn name_pronouns(text: &str, forms: &[&str], name: Option<&str>) -> Option<Strin
             .filter_map(|form| token.strip_prefix(form))
             .find(|rest| ["를", "을", "에게", "한테", "와", "과"].contains(rest));
         out.push(match particle {
-            Some("를" | "을") => format!("{}{}", name?, korean::particle(name?, "을")),
-            Some("와" | "과") => format!("{}{}", name?, korean::particle(name?, "과")),
+            Some("를" | "을") => format!("{}{}", name?, korean::fitting_particle(name?, "을")),
+            Some("와" | "과") => format!("{}{}", name?, korean::fitting_particle(name?, "과")),
             Some(particle) => format!("{}{particle}", name?),
             None => token.to_owned(),
         });

@@ -1,11 +1,11 @@
 //! Who a clause is about. The subject is never taken for the speaker.
 
 use super::{
-    claim::{Party, Reader, Subject, Voice},
+    claim::{ClaimReader, ClaimVoice, Party, Subject},
     korean,
 };
 
-impl Reader<'_> {
+impl ClaimReader<'_> {
     /// Who a clause that matched nothing begins with ("내 동생은 어제 왔는데 …").
     pub(super) fn leading_subject(&self, text: &str) -> Option<Result<Party, ()>> {
         let first = text.split(' ').next()?;
@@ -16,14 +16,14 @@ impl Reader<'_> {
             .any(|p| text.starts_with(p))
             && topic(two)
         {
-            return Some(match self.subject(two) {
+            return Some(match self.read_subject(two) {
                 Subject::Is(party) => Ok(party),
                 Subject::Unclear => Err(()),
             });
         }
         match self.korean_pronoun(first) {
             Some(party) => Some(party),
-            None if topic(first) && text.contains(' ') => Some(match self.subject(first) {
+            None if topic(first) && text.contains(' ') => Some(match self.read_subject(first) {
                 Subject::Is(party) => Ok(party),
                 Subject::Unclear => Err(()),
             }),
@@ -33,21 +33,21 @@ impl Reader<'_> {
 
     /// Whom a pronoun means: `Some(Err(()))` if it is one and nobody is meant, `None` if it is none.
     pub(super) fn korean_pronoun(&self, word: &str) -> Option<Result<Party, ()>> {
-        if self.lexicon.alternatives("ME").any(|form| form == word)
+        if self.lexicon.macro_alternatives("ME").any(|form| form == word)
             || ["나의", "저의", "내", "제", "날", "나를", "저를", "절"].contains(&word)
         {
-            Some(self.voice.me().ok_or(()))
-        } else if self.lexicon.alternatives("YOU").any(|form| form == word)
+            Some(self.voice.first_person().ok_or(()))
+        } else if self.lexicon.macro_alternatives("YOU").any(|form| form == word)
             || ["네", "니", "너의", "당신의", "자네의"].contains(&word)
         {
-            Some(self.voice.you().ok_or(()))
+            Some(self.voice.second_person().ok_or(()))
         } else {
             None
         }
     }
 
-    pub(super) fn subject(&self, said: &str) -> Subject {
-        let party = if self.korean() {
+    pub(super) fn read_subject(&self, said: &str) -> Subject {
+        let party = if self.is_korean() {
             self.korean_subject(said)
         } else {
             self.english_subject(said)
@@ -62,8 +62,8 @@ impl Reader<'_> {
             .unwrap_or(said);
         let lower = said.to_lowercase();
         match lower.as_str() {
-            "i" | "my" | "me" => return self.voice.me(),
-            "you" | "your" => return self.voice.you(),
+            "i" | "my" | "me" => return self.voice.first_person(),
+            "you" | "your" => return self.voice.second_person(),
             "the player" => return Some(Party::Player),
             _ => {}
         }
@@ -73,20 +73,26 @@ impl Reader<'_> {
             let named = last.starts_with(char::is_uppercase)
                 && self
                     .lexicon
-                    .lists("relations", before.rsplit(' ').next().unwrap_or_default());
-            self.lexicon.lists("relations", last) || named
+                    .is_in_list("relations", before.rsplit(' ').next().unwrap_or_default());
+            self.lexicon.is_in_list("relations", last) || named
         };
         // "My" as well as "my", in the same bytes.
         if let Some(rest) = lower.strip_prefix("my ").and_then(|_| said.get(3..)) {
-            return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.me()?))));
+            return relative(rest).then_some(Party::Other(format!(
+                "{} {rest}",
+                self.possessive_form(&self.voice.first_person()?)
+            )));
         }
         if let Some(rest) = lower.strip_prefix("your ").and_then(|_| said.get(5..)) {
-            return relative(rest).then_some(Party::Other(format!("{} {rest}", self.owner(&self.voice.you()?))));
+            return relative(rest).then_some(Party::Other(format!(
+                "{} {rest}",
+                self.possessive_form(&self.voice.second_person()?)
+            )));
         }
         if let Some((owner, rest)) = said.split_once("'s ") {
             let known = owner == "The player"
                 || owner == "the player"
-                || !self.lexicon.lists("not_names", &owner.to_lowercase());
+                || !self.lexicon.is_in_list("not_names", &owner.to_lowercase());
             let owner = if owner == "The player" { "the player" } else { owner };
             return (known && relative(rest)).then(|| Party::Other(format!("{owner}'s {rest}")));
         }
@@ -94,10 +100,10 @@ impl Reader<'_> {
             return Some(Party::Npc);
         }
         let first = lower.split([' ', '\'']).next().unwrap_or_default();
-        let common = self.lexicon.lists("not_names", first)
-            || (self.lexicon.knows(&lower) && self.lexicon.base(&lower) != "rose")
+        let common = self.lexicon.is_in_list("not_names", first)
+            || (self.lexicon.knows_word(&lower) && self.lexicon.listed_form(&lower) != "rose")
             || self.lexicon.is_category(&lower)
-            || self.lexicon.lists("demonyms", &lower);
+            || self.lexicon.is_in_list("demonyms", &lower);
         (!common).then(|| Party::Other(said.to_owned()))
     }
 
@@ -128,28 +134,33 @@ impl Reader<'_> {
         let tokens: Vec<&str> = said.split(' ').collect();
         if let [.., relation, named] = tokens.as_slice() {
             let name = self.without_particle(named).unwrap_or(named);
-            let common = self.lexicon.knows(name)
+            let common = self.lexicon.knows_word(name)
                 || self.lexicon.is_category(name)
-                || self.lexicon.lists("not_names", name)
+                || self.lexicon.is_in_list("not_names", name)
                 || name == "씨";
             if self.is_near(relation) && !common {
                 return Some(Party::Other(name.to_owned()));
             }
         }
         let bare = said.trim_end_matches('의');
-        if self.voice != Voice::Record && self.is_near(bare) {
-            return Some(Party::Other(format!("{} {bare}", self.owner(&self.voice.me()?))));
+        if self.voice != ClaimVoice::Record && self.is_near(bare) {
+            return Some(Party::Other(format!(
+                "{} {bare}",
+                self.possessive_form(&self.voice.first_person()?)
+            )));
         }
         let (owner, rest) = said.split_once(' ').unwrap_or(("", said));
-        let name = if self.lexicon.knows(rest) {
+        let name = if self.lexicon.knows_word(rest) {
             rest
         } else {
             self.without_particle(rest)?
         };
         if !owner.is_empty() {
             let owner = match owner {
-                "내" | "제" | "우리" | "저희" | "나의" => self.owner(&self.voice.me()?),
-                "네" | "니" | "너의" | "당신의" | "당신" | "자네" => self.owner(&self.voice.you()?),
+                "내" | "제" | "우리" | "저희" | "나의" => self.possessive_form(&self.voice.first_person()?),
+                "네" | "니" | "너의" | "당신의" | "당신" | "자네" => {
+                    self.possessive_form(&self.voice.second_person()?)
+                }
                 named if named.ends_with('의') => named.to_owned(),
                 // "미라 씨는"
                 named if name == "씨" => return Some(Party::Other(named.to_owned())),
@@ -163,21 +174,30 @@ impl Reader<'_> {
         let name = name.strip_suffix('의').unwrap_or(name);
         // "동생은": nobody else's.
         let own = ["가족", "친구", "지인"];
-        if self.voice != Voice::Record && self.lexicon.categories(name).iter().any(|c| own.contains(&c.as_str())) {
-            return Some(Party::Other(format!("{} {name}", self.owner(&self.voice.me()?))));
+        if self.voice != ClaimVoice::Record
+            && self
+                .lexicon
+                .categories_of(name)
+                .iter()
+                .any(|c| own.contains(&c.as_str()))
+        {
+            return Some(Party::Other(format!(
+                "{} {name}",
+                self.possessive_form(&self.voice.first_person()?)
+            )));
         }
         // "과일은 포도가 좋아": a topic, not a person.
-        if self.lexicon.is_category(name) && self.voice != Voice::Record {
-            return self.voice.me();
+        if self.lexicon.is_category(name) && self.voice != ClaimVoice::Record {
+            return self.voice.first_person();
         }
         let person = self
             .lexicon
-            .categories(name)
+            .categories_of(name)
             .iter()
             .any(|c| c == "직업" || c == "가족" || c == "친구");
         let common = name.chars().count() < 2
-            || self.lexicon.lists("not_names", name)
-            || (self.lexicon.knows(name) && !person)
+            || self.lexicon.is_in_list("not_names", name)
+            || (self.lexicon.knows_word(name) && !person)
             || self.lexicon.is_category(name);
         (!common).then(|| Party::Other(name.to_owned()))
     }
@@ -187,30 +207,30 @@ impl Reader<'_> {
         ["은", "는", "이", "가", "도", "의"]
             .iter()
             .find_map(|end| word.strip_suffix(end))
-            .filter(|stem| self.lexicon.knows(stem))
+            .filter(|stem| self.lexicon.knows_word(stem))
             .or_else(|| strip_subject_particle(word))
     }
 
     /// Whether a word means a relative, a friend or a pet.
     pub(super) fn is_near(&self, word: &str) -> bool {
         self.lexicon
-            .categories(word)
+            .categories_of(word)
             .iter()
             .any(|c| ["가족", "친구", "지인", "반려동물"].contains(&c.as_str()))
     }
 
     /// A party as the owner of something, inside a sentence.
-    pub(super) fn owner(&self, party: &Party) -> String {
-        if self.korean() {
-            format!("{}의", self.shown(party))
+    pub(super) fn possessive_form(&self, party: &Party) -> String {
+        if self.is_korean() {
+            format!("{}의", self.display_name(party))
         } else {
-            format!("{}'s", self.shown(party))
+            format!("{}'s", self.display_name(party))
         }
     }
 
     /// A party inside a sentence.
-    pub(super) fn shown(&self, party: &Party) -> String {
-        match (party, self.korean()) {
+    pub(super) fn display_name(&self, party: &Party) -> String {
+        match (party, self.is_korean()) {
             (Party::Player, false) => "the player".to_owned(),
             (Party::Player, true) => "플레이어".to_owned(),
             (Party::Npc, _) => self.npc.to_owned(),
@@ -236,10 +256,10 @@ fn strip_subject_particle(word: &str) -> Option<&str> {
         ("의", ""),
     ] {
         if let Some(stem) = word.strip_suffix(end).filter(|stem| !stem.is_empty()) {
-            if end.starts_with('이') && end.len() > 3 && !korean::closes(stem) {
+            if end.starts_with('이') && end.len() > 3 && !korean::ends_in_consonant(stem) {
                 continue;
             }
-            return korean::fits(stem, particle).then_some(stem);
+            return korean::can_follow(stem, particle).then_some(stem);
         }
     }
     Some(word)

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{
-    claim::words,
+    claim::lower_case_words,
     clauses,
     lexicon::{self, Lexicon},
     memory,
@@ -30,24 +30,24 @@ regex!(
 );
 
 /// Which of the promises that a prompt shows are over by what is said in it.
-pub(super) fn ends(prompt: &str, said: &[&str]) -> Vec<Value> {
+pub(super) fn find_ended_promises(prompt: &str, said: &[&str]) -> Vec<Value> {
     let open: Vec<(u64, &str)> = OPEN
         .captures_iter(prompt)
         .filter_map(|found| Some((found["number"].parse().ok()?, found.name("text")?.as_str())))
         .collect();
     let mut ends: Vec<(u64, &str)> = Vec::new();
     for text in said.iter().filter(|_| !open.is_empty()) {
-        let lexicon = lexicon::of(lexicon::language_of(text));
-        for sentence in clauses::unquoted(text).split_inclusive(['.', '!', '?', '？', '。', '\n', ';']) {
+        let lexicon = lexicon::lexicon_of(lexicon::language_of(text));
+        for sentence in clauses::strip_quotations(text).split_inclusive(['.', '!', '?', '？', '。', '\n', ';']) {
             let how = match () {
                 () if sentence.ends_with(['?', '？']) => continue,
                 () if GIVEN_UP.is_match(sentence) => "given_up",
                 () if KEPT.is_match(sentence) => "fulfilled",
                 () => continue,
             };
-            let terms = terms(lexicon, sentence);
+            let terms = promise_terms(lexicon, sentence);
             let shared = |promise: &str| {
-                let promise = self::terms(lexicon, promise);
+                let promise = self::promise_terms(lexicon, promise);
                 promise.iter().filter(|term| terms.contains(term)).count()
             };
             let best = open.iter().map(|(number, promise)| (shared(promise), *number));
@@ -67,13 +67,13 @@ pub(super) fn ends(prompt: &str, said: &[&str]) -> Vec<Value> {
 }
 
 /// Texts of the promises that a prompt shows.
-pub(super) fn shown(prompt: &str) -> impl Iterator<Item = &str> {
+pub(super) fn shown_promises(prompt: &str) -> impl Iterator<Item = &str> {
     OPEN.captures_iter(prompt)
         .filter_map(|found| found.name("text").map(|text| text.as_str()))
 }
 
 /// The things that a sentence names, in listed forms.
-fn terms(lexicon: &Lexicon, sentence: &str) -> Vec<String> {
+fn promise_terms(lexicon: &Lexicon, sentence: &str) -> Vec<String> {
     /// What promises are made of, whatever they are about.
     const OF_PROMISES: [&str; 13] = [
         "player",
@@ -90,10 +90,12 @@ fn terms(lexicon: &Lexicon, sentence: &str) -> Vec<String> {
         "한다",
         "했다",
     ];
-    let terms = words(sentence).into_iter().map(|word| memory::term(lexicon, &word));
+    let terms = lower_case_words(sentence)
+        .into_iter()
+        .map(|word| memory::listed_form(lexicon, &word));
     terms
-        .filter(|term| term.chars().count() > 1 || lexicon.knows(term))
-        .filter(|term| !lexicon.lists("stopwords", term) && !OF_PROMISES.contains(&term.as_str()))
+        .filter(|term| term.chars().count() > 1 || lexicon.knows_word(term))
+        .filter(|term| !lexicon.is_in_list("stopwords", term) && !OF_PROMISES.contains(&term.as_str()))
         .collect()
 }
 
@@ -106,11 +108,11 @@ mod tests {
         let open: Vec<String> = open
             .map(|(nth, text)| format!("<open number=\"{}\">{text}</open>", nth + 1))
             .collect();
-        ends(&open.join("\n"), &[said])
+        find_ended_promises(&open.join("\n"), &[said])
     }
 
     #[test]
-    fn a_promise_that_is_kept_or_taken_back_is_over() {
+    fn promise_fulfilled_or_retracted_is_over() {
         let salt = [
             "The player wants to become a sailor.",
             "The player promises to bring Mira comfrey salt by 2026-11-28.",

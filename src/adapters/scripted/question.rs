@@ -1,16 +1,16 @@
 //! Reads what a line asks: about whom, for which kinds of statement, and after which words.
 
 use super::{
-    claim::{self, Party, words},
+    claim::{self, Party, lower_case_words},
     clauses,
     lexicon::{self, Lexicon},
-    memory::term,
+    memory::listed_form,
 };
 use crate::memory::authored::Language;
 
 /// What a line asks for.
 #[derive(Debug, Default)]
-pub(super) struct Question {
+pub(super) struct ParsedQuestion {
     pub subject: Option<Party>,
     /// Classes of claims that would answer it.
     pub classes: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) struct Question {
     pub recall: bool,
 }
 
-impl Question {
+impl ParsedQuestion {
     /// "What is my name?"
     pub fn for_name() -> Self {
         Self {
@@ -34,22 +34,22 @@ impl Question {
 }
 
 /// Reads the last question of a line; `None` if it asks nothing.
-pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
+pub(super) fn read_question(line: &str, npc: &str) -> Option<ParsedQuestion> {
     let language = lexicon::language_of(line);
-    let lexicon = lexicon::of(language);
+    let lexicon = lexicon::lexicon_of(language);
     let sentence = line
         .split_inclusive(['.', '!', '?', '？', '\n'])
         .rfind(|sentence| clauses::is_question(language, sentence) || asks_to_tell(lexicon, sentence))?;
-    let normal = lexicon.normalise(sentence.trim());
+    let normal = lexicon.normalise_text(sentence.trim());
     let mut lower = normal.to_lowercase();
-    let mut question = Question::default();
-    for noise in lexicon.list("question_noise") {
+    let mut question = ParsedQuestion::default();
+    for noise in lexicon.word_list("question_noise") {
         if let Some(at) = find_words(&lower, noise) {
             question.recall = true;
             lower.replace_range(at..at + noise.len(), " ");
         }
     }
-    let first = words(&lower).into_iter().next().unwrap_or_default();
+    let first = lower_case_words(&lower).into_iter().next().unwrap_or_default();
     question.yes_no = ["do", "does", "am", "is", "are", "have", "did", "can", "was"].contains(&first.as_str())
         || (language == Language::Ko && !clauses::has_question_word(&lower));
     for (pattern, classes) in &lexicon.questions {
@@ -73,17 +73,17 @@ pub(super) fn question(line: &str, npc: &str) -> Option<Question> {
         Language::Ko => korean_subject(lexicon, &lower, npc),
     };
     let subject_words = match &question.subject {
-        Some(Party::Other(name)) => words(name),
+        Some(Party::Other(name)) => lower_case_words(name),
         _ => Vec::new(),
     };
-    for word in words(&lower) {
-        let word = term(lexicon, &word);
-        let plain = lexicon.lists("stopwords", &word) || word.chars().count() < 2 && !lexicon.knows(&word);
+    for word in lower_case_words(&lower) {
+        let word = listed_form(lexicon, &word);
+        let plain = lexicon.is_in_list("stopwords", &word) || word.chars().count() < 2 && !lexicon.knows_word(&word);
         if plain || subject_words.contains(&word) {
             continue;
         }
         if let Some(other) = lexicon
-            .list("bridge")
+            .word_list("bridge")
             .iter()
             .filter_map(|pair| pair.split_once('='))
             .find(|(ko, _)| *ko == word)
@@ -126,11 +126,11 @@ fn find_words(text: &str, phrase: &str) -> Option<usize> {
 }
 
 fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Option<Party> {
-    let tokens = words(lower);
+    let tokens = lower_case_words(lower);
     let family = |word: &str| {
-        let base = lexicon.base(word);
+        let base = lexicon.listed_form(word);
         lexicon
-            .categories(base)
+            .categories_of(base)
             .iter()
             .any(|c| ["family", "friend", "relative", "pet"].contains(&c.as_str()))
     };
@@ -141,7 +141,7 @@ fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Opt
                 .take(3)
                 .map(|word| word.trim_end_matches("'s"))
                 .collect();
-            let near = |word: &&&str| family(word) || lexicon.lists("relations", word);
+            let near = |word: &&&str| family(word) || lexicon.is_in_list("relations", word);
             if let Some(relative) = next.iter().find(near) {
                 return Some(Party::Other((*relative).to_owned()));
             }
@@ -150,8 +150,8 @@ fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Opt
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '-').skip(1) {
         let lower = word.to_lowercase();
         if word.chars().next().is_some_and(char::is_uppercase)
-            && !lexicon.lists("not_names", &lower)
-            && !lexicon.knows(&lower)
+            && !lexicon.is_in_list("not_names", &lower)
+            && !lexicon.knows_word(&lower)
         {
             let npcs = npc.split(' ').any(|part| part == word);
             return Some(if npcs {
@@ -176,7 +176,7 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
     let relative = |word: &str| {
         let stem = claim::strip_particle(lexicon, word).to_owned();
         let near = lexicon
-            .categories(&stem)
+            .categories_of(&stem)
             .iter()
             .any(|c| ["가족", "친구", "반려동물"].contains(&c.as_str()));
         near.then_some(stem)
@@ -184,7 +184,7 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
     // "내 말 이름이 뭐지": a horse, where it has a name.
     for three in tokens.windows(3) {
         let owned = ["내", "제", "우리", "저희"].contains(&three[0]) && three[2].starts_with("이름");
-        if owned && lexicon.categories(three[1]).iter().any(|c| c == "동물") {
+        if owned && lexicon.categories_of(three[1]).iter().any(|c| c == "동물") {
             return Some(Party::Other(three[1].to_owned()));
         }
     }
@@ -207,12 +207,13 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
     }
     for token in &tokens {
         let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
-        if lexicon.alternatives("ME").any(|form| form == bare)
+        if lexicon.macro_alternatives("ME").any(|form| form == bare)
             || ["내", "제", "나의", "저의", "나를", "날", "저를", "나에", "저에"].contains(&bare)
         {
             return Some(Party::Player);
         }
-        if lexicon.alternatives("YOU").any(|form| form == bare) || ["네", "너의", "당신의", "자네의"].contains(&bare)
+        if lexicon.macro_alternatives("YOU").any(|form| form == bare)
+            || ["네", "너의", "당신의", "자네의"].contains(&bare)
         {
             return Some(Party::Npc);
         }
@@ -224,9 +225,9 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
             if name == npc {
                 return Some(Party::Npc);
             }
-            let common = lexicon.knows(name)
+            let common = lexicon.knows_word(name)
                 || lexicon.is_category(name)
-                || lexicon.lists("not_names", name)
+                || lexicon.is_in_list("not_names", name)
                 || name.contains("좋아하");
             if !common && token.len() > bare.len() - 1 && tokens.first() == Some(token) {
                 return Some(Party::Other(name.to_owned()));

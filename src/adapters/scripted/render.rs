@@ -17,7 +17,7 @@ pub(super) struct Slots<'a> {
 /// Fills `{…}`: `{S}`, `{S's}`, `{O}`, `{O:s}` (its first word in the third person), `{A O}` (with an
 /// article), `{C}`, `{P}`, `{V}`, `{V:s}`, and `{one|many}` by the subject's number.
 pub(super) fn render_english(template: &str, slots: &Slots) -> String {
-    fill(template, |token| match token {
+    fill_template(template, |token| match token {
         "S" => slots.subject.clone(),
         "S's" => format!("{}'s", slots.subject),
         "O" => slots.object.to_owned(),
@@ -42,7 +42,7 @@ pub(super) fn render_english(template: &str, slots: &Slots) -> String {
 
 /// Fills `{…}`: `{S}`, `{O}`, `{C}`, `{P}`, `{V}`, `{Q}`, `{NOW}` (no longer), `{SINCE}` (by now), and `{X:은}` with the particle that fits.
 pub(super) fn render_korean(template: &str, slots: &Slots) -> String {
-    fill(template, |token| {
+    fill_template(template, |token| {
         let (name, particle) = token.split_once(':').unwrap_or((token, ""));
         let word = match name {
             "S" => slots.subject.as_str(),
@@ -65,12 +65,12 @@ pub(super) fn render_korean(template: &str, slots: &Slots) -> String {
         if particle.is_empty() {
             word.to_owned()
         } else {
-            format!("{word}{}", korean::particle(word, particle))
+            format!("{word}{}", korean::fitting_particle(word, particle))
         }
     })
 }
 
-fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
+fn fill_template(template: &str, value: impl Fn(&str) -> String) -> String {
     let mut out = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {

@@ -7,15 +7,16 @@ use regex::Regex;
 use serde_json::json;
 
 use super::{
-    claim::{self, Claim, Party, Voice},
+    claim::{self, ClaimVoice, ParsedClaim, Party},
     clauses,
-    forget::{self, Wish},
+    forget::{self, ForgetCommand},
     korean,
     lexicon::{self, Lexicon},
-    memory::{self, Answer, Memory, Source},
-    question::{self, Question},
-    render, speech, talk, tasks,
-    view::ReplyView,
+    memory::{self, MemorySource, PromptMemory, RecallAnswer},
+    npc_talk,
+    prompt_view::ReplyView,
+    question::{self, ParsedQuestion},
+    render, speech, tasks,
 };
 use crate::{
     memory::{
@@ -26,10 +27,10 @@ use crate::{
 };
 
 /// Answers a reply prompt.
-pub(super) fn reply(messages: &[ChatMessage]) -> String {
-    let view = ReplyView::read(messages);
-    let speaker = Speaker::new(&view);
-    let spoken = speaker.speak();
+pub(super) fn write_reply(messages: &[ChatMessage]) -> String {
+    let view = ReplyView::from_messages(messages);
+    let speaker = ReplySpeaker::new(&view);
+    let spoken = speaker.choose_reply();
     let mut text = speaker.with_cue(spoken.occasion, spoken.text);
     if let Some(state) = spoken.state.filter(|_| view.wants_state) {
         text.push_str("\n```state\n");
@@ -39,94 +40,94 @@ pub(super) fn reply(messages: &[ChatMessage]) -> String {
     text
 }
 
-struct Spoken {
+struct SpokenReply {
     occasion: &'static str,
     text: String,
     state: Option<serde_json::Value>,
 }
 
-pub(super) struct Speaker<'a> {
+pub(super) struct ReplySpeaker<'a> {
     lexicon: &'static Lexicon,
     view: &'a ReplyView,
 }
 
 /// Values for a phrase's placeholders.
 #[derive(Default)]
-pub(super) struct Values {
+pub(super) struct PhraseValues {
     pub told: String,
     pub whole: String,
     pub named: String,
 }
 
-impl<'a> Speaker<'a> {
+impl<'a> ReplySpeaker<'a> {
     pub(super) fn new(view: &'a ReplyView) -> Self {
         Self {
-            lexicon: lexicon::of(view.language),
+            lexicon: lexicon::lexicon_of(view.language),
             view,
         }
     }
 
-    fn speak(&self) -> Spoken {
+    fn choose_reply(&self) -> SpokenReply {
         if self.view.greets {
-            return self.occasion("greet", None);
+            return self.reply_to_occasion("greet", None);
         }
         let line = &self.view.line;
-        let occasion = occasion(line);
+        let occasion = classify_occasion(line);
         if let Some((name @ "order", _)) = &occasion {
-            return self.plain(name);
+            return self.plain_reply(name);
         }
         if tasks::asks_what_was_said(line)
-            && let Some(text) = talk::retell(self, self.view)
+            && let Some(text) = npc_talk::retell_overheard(self, self.view)
         {
-            return Spoken {
+            return SpokenReply {
                 occasion: "answer",
                 text,
                 state: None,
             };
         }
-        let wishes = forget::wishes(line, &self.view.npc);
+        let wishes = forget::read_forget_commands(line, &self.view.npc);
         if !wishes.is_empty() {
-            return self.plain(match () {
-                () if wishes.iter().any(Wish::is_of_safety) => "forget_never",
-                () if wishes.iter().all(Wish::is_vague) => "forget_what",
+            return self.plain_reply(match () {
+                () if wishes.iter().any(ForgetCommand::is_of_safety) => "forget_never",
+                () if wishes.iter().all(ForgetCommand::is_vague) => "forget_what",
                 () => "forget",
             });
         }
         // It stands in the prompt only where the line asks for it.
         if let Some((_, told)) = self.view.past.first() {
-            return self.past(told);
+            return self.tell_past(told);
         }
-        let claims = claim::read(line, Voice::Player, &self.view.npc);
-        if let Some(question) = question::question(line, &self.view.npc) {
+        let claims = claim::read_claims(line, ClaimVoice::Player, &self.view.npc);
+        if let Some(question) = question::read_question(line, &self.view.npc) {
             if let Some(("where", _)) = &occasion {
-                return self.occasion("where", None);
+                return self.reply_to_occasion("where", None);
             }
-            if let Some(spoken) = self.recall(&question) {
+            if let Some(spoken) = self.answer_from_memory(&question) {
                 return spoken;
             }
             if let Some((name, place)) = occasion {
-                return self.occasion(name, place);
+                return self.reply_to_occasion(name, place);
             }
-            return self.plain(match question.subject {
+            return self.plain_reply(match question.subject {
                 Some(Party::Player | Party::Other(_)) => "unknown",
                 _ if question.recall => "unknown",
                 Some(Party::Npc) if !question.classes.is_empty() => "unknown_self",
                 _ => "question",
             });
         }
-        if let Some(spoken) = self.acknowledge(&claims) {
+        if let Some(spoken) = self.acknowledge_claims(&claims) {
             return spoken;
         }
         match occasion {
-            Some((name, place)) => self.occasion(name, place),
-            None => self.plain("ack_generic"),
+            Some((name, place)) => self.reply_to_occasion(name, place),
+            None => self.plain_reply("ack_generic"),
         }
     }
 
     /// The answer to a question, or `None` if nothing in the prompt answers it.
-    fn recall(&self, question: &Question) -> Option<Spoken> {
-        match memory::answer(question, self.view) {
-            Answer::Known { now, former } => {
+    fn answer_from_memory(&self, question: &ParsedQuestion) -> Option<SpokenReply> {
+        match memory::answer_question(question, self.view) {
+            RecallAnswer::Known { now, former } => {
                 let about_self = now
                     .iter()
                     .all(|m| m.claim.as_ref().is_some_and(|c| c.subject == Party::Npc));
@@ -139,87 +140,87 @@ impl<'a> Speaker<'a> {
                 let past = now
                     .iter()
                     .all(|m| m.claim.as_ref().is_some_and(|c| c.tense == Tense::Past));
-                if about_self && now.iter().all(|m| m.source == Source::Claimed) {
-                    return self.contest(question, &now);
+                if about_self && now.iter().all(|m| m.source == MemorySource::Claimed) {
+                    return self.contest_claim(question, &now);
                 }
                 let occasion = match () {
-                    () if about_self && now.iter().all(|m| m.source == Source::Persona) => "answer_persona",
+                    () if about_self && now.iter().all(|m| m.source == MemorySource::Persona) => "answer_persona",
                     () if about_self => "answer_self",
                     () if now.iter().any(|m| m.claim.is_none()) => "known",
-                    () if question.yes_no && negative && decides(question) => "answer_no",
+                    () if question.yes_no && negative && can_answer_no(question) => "answer_no",
                     () if question.yes_no && !question.recall && !past && !about_other => "answer_yes",
                     () if about_other => "answer_other",
                     () => "answer",
                 };
-                let mut text = self.phrase(occasion, &self.values(&now)?);
-                if let Some(former) = former.and_then(|m| self.values(&[m])) {
+                let mut text = self.pick_phrase(occasion, &self.phrase_values(&now)?);
+                if let Some(former) = former.and_then(|m| self.phrase_values(&[m])) {
                     text.push(' ');
-                    text.push_str(&self.phrase("former", &former));
+                    text.push_str(&self.pick_phrase("former", &former));
                 }
                 let overruled = now.first().and_then(|m| m.overruled.as_deref().cloned());
-                if let Some(before) = overruled.and_then(|m| self.values(&[m])) {
+                if let Some(before) = overruled.and_then(|m| self.phrase_values(&[m])) {
                     text.push(' ');
-                    text.push_str(&self.phrase("otherwise", &before));
+                    text.push_str(&self.pick_phrase("otherwise", &before));
                 }
-                Some(Spoken {
+                Some(SpokenReply {
                     occasion: "answer",
                     text,
                     state: None,
                 })
             }
-            Answer::About(memories) => Some(Spoken {
+            RecallAnswer::About(memories) => Some(SpokenReply {
                 occasion: "answer",
-                text: self.phrase("about", &self.values(&memories)?),
+                text: self.pick_phrase("about", &self.phrase_values(&memories)?),
                 state: None,
             }),
-            Answer::Passage { text, world } => {
+            RecallAnswer::Passage { text, world } => {
                 let whole = if lexicon::language_of(&text) == Language::Ko {
                     text
                 } else {
-                    speech::sentence(Language::En, &text, &self.view.npc)
+                    speech::spoken_sentence(Language::En, &text, &self.view.npc)
                 };
                 let told = whole.trim_end_matches('.').to_owned();
-                let values = Values {
+                let values = PhraseValues {
                     told,
                     whole,
                     named: String::new(),
                 };
-                Some(Spoken {
+                Some(SpokenReply {
                     occasion: "answer",
-                    text: self.phrase(if world { "world" } else { "summary" }, &values),
+                    text: self.pick_phrase(if world { "world" } else { "summary" }, &values),
                     state: None,
                 })
             }
-            Answer::Unknown => None,
+            RecallAnswer::Unknown => None,
         }
     }
 
     /// What is only known of the NPC because the player says so. Its name it has from its persona.
-    fn contest(&self, question: &Question, said: &[Memory]) -> Option<Spoken> {
+    fn contest_claim(&self, question: &ParsedQuestion, said: &[PromptMemory]) -> Option<SpokenReply> {
         if question.classes.iter().any(|class| class == "name") {
-            return Some(self.plain("who"));
+            return Some(self.plain_reply("who"));
         }
-        let mut values = self.values(said)?;
+        let mut values = self.phrase_values(said)?;
         if self.view.language == Language::En {
             // Each stays the player's word in the middle of the sentence too.
             let told = said.iter().map(|memory| {
-                let told = speech::told(Language::En, &memory.content, &self.view.npc);
+                let told = speech::reported_clause(Language::En, &memory.content, &self.view.npc);
                 format!("that {}", told.unwrap_or_else(|| format!("“{}”", memory.content)))
             });
             values.told = told.collect::<Vec<_>>().join(" and ");
         }
-        Some(Spoken {
+        Some(SpokenReply {
             occasion: "answer",
-            text: self.phrase("answer_claimed", &values),
+            text: self.pick_phrase("answer_claimed", &values),
             state: None,
         })
     }
 
     /// Several memories as one thing said.
-    fn values(&self, memories: &[Memory]) -> Option<Values> {
+    fn phrase_values(&self, memories: &[PromptMemory]) -> Option<PhraseValues> {
         let told: Option<Vec<String>> = memories
             .iter()
-            .map(|memory| speech::told(self.view.language, &memory.content, &self.view.npc))
+            .map(|memory| speech::reported_clause(self.view.language, &memory.content, &self.view.npc))
             .collect();
         let told = match (told, self.view.language) {
             (Some(told), Language::En) => told.join(", and "),
@@ -230,10 +231,10 @@ impl<'a> Speaker<'a> {
         };
         let whole = memories
             .iter()
-            .map(|memory| speech::sentence(self.view.language, &memory.content, &self.view.npc))
+            .map(|memory| speech::spoken_sentence(self.view.language, &memory.content, &self.view.npc))
             .collect::<Vec<_>>()
             .join(" ");
-        Some(Values {
+        Some(PhraseValues {
             told,
             whole,
             named: String::new(),
@@ -241,25 +242,25 @@ impl<'a> Speaker<'a> {
     }
 
     /// What its author has it remember of its own past, in the author's words.
-    fn past(&self, told: &str) -> Spoken {
-        let values = Values {
+    fn tell_past(&self, told: &str) -> SpokenReply {
+        let values = PhraseValues {
             told: told.to_owned(),
             whole: told.to_owned(),
             named: String::new(),
         };
-        Spoken {
+        SpokenReply {
             occasion: "answer",
-            text: self.phrase("past", &values),
+            text: self.pick_phrase("past", &values),
             state: None,
         }
     }
 
-    fn acknowledge(&self, claims: &[Claim]) -> Option<Spoken> {
+    fn acknowledge_claims(&self, claims: &[ParsedClaim]) -> Option<SpokenReply> {
         let top = claims.iter().map(|claim| claim.importance).max()?;
         // The last of the most important: "not apples any more, grapes now" is about the grapes.
         let chief = claims.iter().rev().find(|claim| claim.importance == top)?;
-        let memory = Memory::of(chief);
-        let mut values = self.values(std::slice::from_ref(&memory))?;
+        let memory = PromptMemory::from_claim(chief);
+        let mut values = self.phrase_values(std::slice::from_ref(&memory))?;
         values.named.clone_from(&chief.object);
         let occasion = match (chief.class.as_str(), chief.kind) {
             _ if chief.subject == Party::Npc => "ack_you",
@@ -273,27 +274,27 @@ impl<'a> Speaker<'a> {
             (_, FactKind::Goal) if chief.subject == Party::Player => "ack_goal",
             _ => "ack_other",
         };
-        let mut text = self.phrase(occasion, &values);
-        let overruled = memory::overruled(chief, self.view);
-        if let Some(before) = overruled.and_then(|m| self.values(&[m])) {
+        let mut text = self.pick_phrase(occasion, &values);
+        let overruled = memory::find_overruled(chief, self.view);
+        if let Some(before) = overruled.and_then(|m| self.phrase_values(&[m])) {
             text.push(' ');
-            text.push_str(&self.phrase("otherwise", &before));
+            text.push_str(&self.pick_phrase("otherwise", &before));
         }
-        Some(Spoken {
+        Some(SpokenReply {
             occasion,
             text,
             state: None,
         })
     }
 
-    fn occasion(&self, name: &'static str, place: Option<String>) -> Spoken {
+    fn reply_to_occasion(&self, name: &'static str, place: Option<String>) -> SpokenReply {
         let known_name = self.player_name();
         let with_name = match name {
             "greet" => "greet_name",
             "bye" => "bye_name",
             _ => name,
         };
-        let mut values = Values::default();
+        let mut values = PhraseValues::default();
         let mut occasion = name;
         let mut state = None;
         if let Some(player) = known_name.filter(|_| with_name != name) {
@@ -302,42 +303,43 @@ impl<'a> Speaker<'a> {
         } else if let Some(place) = place {
             state = Some(json!({ "location": place, "location_moved": true }));
             values.named = place;
-        } else if let Some(mood) = mood(self.view.language, name) {
+        } else if let Some(mood) = occasion_mood(self.view.language, name) {
             state = Some(json!({ "mood": mood }));
         }
-        Spoken {
+        SpokenReply {
             occasion: name,
-            text: self.phrase(occasion, &values),
+            text: self.pick_phrase(occasion, &values),
             state,
         }
     }
 
-    fn plain(&self, occasion: &'static str) -> Spoken {
-        Spoken {
+    fn plain_reply(&self, occasion: &'static str) -> SpokenReply {
+        SpokenReply {
             occasion,
-            text: self.phrase(occasion, &Values::default()),
+            text: self.pick_phrase(occasion, &PhraseValues::default()),
             state: None,
         }
     }
 
     /// The player's name, if the prompt tells it in the NPC's language.
     fn player_name(&self) -> Option<String> {
-        let ask = Question::for_name();
-        let Answer::Known { now, .. } = memory::answer(&ask, self.view) else {
+        let ask = ParsedQuestion::for_name();
+        let RecallAnswer::Known { now, .. } = memory::answer_question(&ask, self.view) else {
             return None;
         };
         now.first()?.claim.as_ref().map(|claim| claim.object.clone())
     }
 
     /// One phrase of the occasion, picked by the line, skipping any that was said before.
-    pub(super) fn phrase(&self, occasion: &str, values: &Values) -> String {
+    pub(super) fn pick_phrase(&self, occasion: &str, values: &PhraseValues) -> String {
         let polite = format!("{occasion}.polite");
-        let choices = match self.lexicon.phrases(&polite) {
+        let choices = match self.lexicon.phrase_variants(&polite) {
             polite if self.view.polite && !polite.is_empty() => polite,
-            _ => self.lexicon.phrases(occasion),
+            _ => self.lexicon.phrase_variants(occasion),
         };
-        let start = fingerprint(&self.view.line);
-        let rendered = (0..choices.len()).map(|step| self.render(&choices[(start + step) % choices.len()], values));
+        let start = phrase_fingerprint(&self.view.line);
+        let rendered =
+            (0..choices.len()).map(|step| self.fill_phrase(&choices[(start + step) % choices.len()], values));
         let said_before = |text: &String| self.view.replied.iter().any(|reply| reply.contains(text.as_str()));
         rendered
             .clone()
@@ -346,7 +348,7 @@ impl<'a> Speaker<'a> {
             .unwrap_or_default()
     }
 
-    fn render(&self, phrase: &str, values: &Values) -> String {
+    fn fill_phrase(&self, phrase: &str, values: &PhraseValues) -> String {
         let npc = &self.view.npc;
         phrase
             .replace("{a}", &values.told)
@@ -375,8 +377,12 @@ impl<'a> Speaker<'a> {
             "sad" | "insult" => "cue.sad",
             _ => return text,
         };
-        let lexicons = [Language::En, Language::Ko].map(lexicon::of);
-        let fitting = |cue: &&String| lexicons.iter().any(|lexicon| lexicon.lists(list, &cue.to_lowercase()));
+        let lexicons = [Language::En, Language::Ko].map(lexicon::lexicon_of);
+        let fitting = |cue: &&String| {
+            lexicons
+                .iter()
+                .any(|lexicon| lexicon.is_in_list(list, &cue.to_lowercase()))
+        };
         match self.view.cues.iter().find(fitting) {
             Some(cue) => format!("<{cue}> {text}"),
             None => text,
@@ -385,7 +391,7 @@ impl<'a> Speaker<'a> {
 }
 
 /// Whether "no" answers such a question when what is known is negative.
-fn decides(question: &Question) -> bool {
+fn can_answer_no(question: &ParsedQuestion) -> bool {
     question
         .classes
         .iter()
@@ -393,10 +399,10 @@ fn decides(question: &Question) -> bool {
 }
 
 pub(super) fn with_particle(word: &str, particle: &str) -> String {
-    format!("{word}{}", korean::particle(word, particle))
+    format!("{word}{}", korean::fitting_particle(word, particle))
 }
 
-fn mood(language: Language, occasion: &str) -> Option<&'static str> {
+fn occasion_mood(language: Language, occasion: &str) -> Option<&'static str> {
     Some(match (occasion, language) {
         ("thanks" | "praise" | "happy", Language::En) => "happy",
         ("thanks" | "praise" | "happy", Language::Ko) => "기쁨",
@@ -407,7 +413,7 @@ fn mood(language: Language, occasion: &str) -> Option<&'static str> {
 }
 
 /// What kind of line it is, and the place it names.
-pub(super) fn occasion(line: &str) -> Option<(&'static str, Option<String>)> {
+pub(super) fn classify_occasion(line: &str) -> Option<(&'static str, Option<String>)> {
     static PLACE: LazyLock<Regex> =
         // A literal, compiled in the tests.
         LazyLock::new(|| {
@@ -415,8 +421,8 @@ pub(super) fn occasion(line: &str) -> Option<(&'static str, Option<String>)> {
                 .unwrap_or_else(|e| panic!("{e}"))
         });
     let language = lexicon::language_of(line);
-    let lexicon = lexicon::of(language);
-    let lower = lexicon.normalise(line.trim()).to_lowercase();
+    let lexicon = lexicon::lexicon_of(language);
+    let lower = lexicon.normalise_text(line.trim()).to_lowercase();
     let (name, pattern) = lexicon.occasions.iter().find(|(_, pattern)| pattern.is_match(&lower))?;
     let place = pattern
         .captures(&lower)
@@ -427,7 +433,7 @@ pub(super) fn occasion(line: &str) -> Option<(&'static str, Option<String>)> {
 }
 
 /// FNV-1a: the same on every platform and in every version.
-pub(super) fn fingerprint(text: &str) -> usize {
+pub(super) fn phrase_fingerprint(text: &str) -> usize {
     let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
@@ -436,6 +442,6 @@ pub(super) fn fingerprint(text: &str) -> usize {
 }
 
 /// Whether the line asks anything.
-pub(super) fn asks(line: &str) -> bool {
+pub(super) fn asks_anything(line: &str) -> bool {
     clauses::is_question(lexicon::language_of(line), line)
 }

@@ -6,7 +6,7 @@ use crate::memory::authored::Language;
 
 /// A remembered sentence as the NPC would say it, without its full stop. `None` if it is in another
 /// language than the NPC's, or has a shape that cannot be turned.
-pub(super) fn told(language: Language, content: &str, npc: &str) -> Option<String> {
+pub(super) fn reported_clause(language: Language, content: &str, npc: &str) -> Option<String> {
     let content = content.trim().trim_end_matches(['.', '!', '。']).trim();
     if content.is_empty()
         || lexicon::language_of(content) != language && lexicon::language_of(&content.replace(npc, "")) != language
@@ -14,21 +14,21 @@ pub(super) fn told(language: Language, content: &str, npc: &str) -> Option<Strin
         return None;
     }
     match language {
-        Language::En => Some(english(content, npc)),
-        Language::Ko => korean_told(content, npc),
+        Language::En => Some(english_speech(content, npc)),
+        Language::Ko => korean_reported_clause(content, npc),
     }
 }
 
 /// The same as a sentence of its own.
-pub(super) fn sentence(language: Language, content: &str, npc: &str) -> String {
+pub(super) fn spoken_sentence(language: Language, content: &str, npc: &str) -> String {
     let text = content.trim().trim_end_matches(['.', '。']);
     match language {
-        Language::En => format!("{}.", render::capitalise(&english(text, npc))),
+        Language::En => format!("{}.", render::capitalise(&english_speech(text, npc))),
         Language::Ko => format!("{}.", drop_subject(text, npc)),
     }
 }
 
-fn english(content: &str, npc: &str) -> String {
+fn english_speech(content: &str, npc: &str) -> String {
     let mut text = content.to_owned();
     for (from, to) in [
         ("The player's ", "your "),
@@ -45,7 +45,7 @@ fn english(content: &str, npc: &str) -> String {
         if let Some(rest) = text.strip_prefix(&format!("{npc}'s ")) {
             text = format!("my {rest}");
         } else if let Some(rest) = text.strip_prefix(&format!("{npc} ")) {
-            text = agree("I", rest);
+            text = conjugate_verb("I", rest);
         }
         text = text.replace(&format!(" {npc}'s "), " my ");
         if !text.contains(&format!(" and {npc} ")) {
@@ -56,13 +56,13 @@ fn english(content: &str, npc: &str) -> String {
         }
     }
     match text.strip_prefix("you ") {
-        Some(rest) => agree("you", rest),
+        Some(rest) => conjugate_verb("you", rest),
         None => text,
     }
 }
 
 /// Puts the verb of a third-person sentence into the form that goes with "I" or "you".
-fn agree(subject: &str, rest: &str) -> String {
+fn conjugate_verb(subject: &str, rest: &str) -> String {
     let mut words: Vec<String> = rest.split(' ').map(str::to_owned).collect();
     let at = words
         .iter()
@@ -128,18 +128,18 @@ fn spoken_to(text: &str) -> String {
 }
 
 /// The quotable stem: before 고, 는 and 니 alike. "포도다" → "포도라", "좋아한다" stays.
-fn korean_told(content: &str, npc: &str) -> Option<String> {
+fn korean_reported_clause(content: &str, npc: &str) -> Option<String> {
     let text = drop_subject(content, npc);
     let stem = text.strip_suffix('다')?;
     if let Some(noun) = stem
         .strip_suffix('이')
-        .filter(|noun| korean::closes(noun) || noun.ends_with('이'))
+        .filter(|noun| korean::ends_in_consonant(noun) || noun.ends_with('이'))
     {
         return Some(format!("{noun}이라"));
     }
     let last = stem.chars().next_back()?;
     let adjective = ['크', '프', '쁘', '니', '르', '여', '였'].contains(&last);
-    if !korean::closes(stem) && !adjective {
+    if !korean::ends_in_consonant(stem) && !adjective {
         // A noun and the copula; after 이다 with an open noun ("제빵사이다") the 이 goes.
         let noun = stem
             .strip_suffix('이')
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn english_memories_are_said_to_the_player() {
+    fn english_memories_are_addressed_to_the_player() {
         let cases = [
             ("The player likes grapes.", "you like grapes"),
             ("The player no longer likes apples.", "you no longer like apples"),
@@ -174,9 +174,12 @@ mod tests {
             ("The player's boss is Tess.", "your boss is Tess"),
         ];
         for (content, expected) in cases {
-            assert_eq!(told(Language::En, content, "Mira").unwrap(), expected);
+            assert_eq!(reported_clause(Language::En, content, "Mira").unwrap(), expected);
         }
-        assert_eq!(told(Language::En, "플레이어는 포도를 좋아한다.", "Mira"), None);
+        assert_eq!(
+            reported_clause(Language::En, "플레이어는 포도를 좋아한다.", "Mira"),
+            None
+        );
     }
 
     #[test]
@@ -194,7 +197,11 @@ mod tests {
             ("플레이어가 가장 좋아하는 과일은 포도다.", "가장 좋아하는 과일은 포도라"),
         ];
         for (content, expected) in cases {
-            assert_eq!(told(Language::Ko, content, "에르겐").unwrap(), expected, "{content}");
+            assert_eq!(
+                reported_clause(Language::Ko, content, "에르겐").unwrap(),
+                expected,
+                "{content}"
+            );
         }
     }
 }

@@ -6,10 +6,11 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{
-    claim::{self, Claim, Party, Voice, words},
-    forget, judge, korean, lexicon, promises, question,
+    claim::{self, ClaimVoice, ParsedClaim, Party, lower_case_words},
+    forget, judge, korean, lexicon, promises,
+    prompt_view::{all_tagged, language_of_instructions, split_attribution, tagged_text},
+    question,
     reply::{self, with_particle},
-    view::{all_tagged, language_of_instructions, said_by, tagged},
 };
 use crate::memory::{
     authored::Language,
@@ -18,10 +19,10 @@ use crate::memory::{
 };
 
 /// Sorts the player's line.
-pub(super) fn intent(prompt: &str) -> Intent {
-    let line = tagged(prompt, "player_line").unwrap_or_default();
-    let lexicon = lexicon::of(lexicon::language_of(&line));
-    let lower = lexicon.normalise(line.trim()).to_lowercase();
+pub(super) fn classify_intent(prompt: &str) -> Intent {
+    let line = tagged_text(prompt, "player_line").unwrap_or_default();
+    let lexicon = lexicon::lexicon_of(lexicon::language_of(&line));
+    let lower = lexicon.normalise_text(line.trim()).to_lowercase();
     let pointing = has_titles(prompt);
     let is = |name: &str| {
         lexicon
@@ -38,7 +39,7 @@ pub(super) fn intent(prompt: &str) -> Intent {
     if is("memory") {
         return Intent::Memory;
     }
-    let Some(question) = question::question(&line, "") else {
+    let Some(question) = question::read_question(&line, "") else {
         let asks_for_a_story = [
             "tell me",
             "들려",
@@ -82,9 +83,9 @@ pub(super) fn next_speaker(prompt: &str) -> Value {
         .last()
         .and_then(|said| said.split_once(": "))
         .map_or("", |(_, line)| line);
-    let line = words(line);
+    let line = lower_case_words(line);
     let place = |name: &str| {
-        let name = words(name);
+        let name = lower_case_words(name);
         // Korean endings follow a name directly.
         let is = |word: &String, part: &String| word == part || !part.is_ascii() && word.starts_with(part.as_str());
         let calls = |at: &[String]| at.iter().zip(&name).all(|(word, part)| is(word, part));
@@ -102,8 +103,8 @@ pub(super) fn next_speaker(prompt: &str) -> Value {
 
 /// Whether a line asks what NPCs said to each other.
 pub(super) fn asks_what_was_said(line: &str) -> bool {
-    let lexicon = lexicon::of(lexicon::language_of(line));
-    let lower = lexicon.normalise(line.trim()).to_lowercase();
+    let lexicon = lexicon::lexicon_of(lexicon::language_of(line));
+    let lower = lexicon.normalise_text(line.trim()).to_lowercase();
     let mut patterns = lexicon.intents.iter();
     patterns.any(|(intent, pattern)| intent == "overheard" && pattern.is_match(&lower))
 }
@@ -121,25 +122,26 @@ fn has_titles(prompt: &str) -> bool {
 }
 
 /// Facts of a turn, as the extraction prompt asks for them.
-pub(super) fn extraction(prompt: &str) -> Value {
-    let npc = tagged(prompt, "npc_name").unwrap_or_default();
-    let line = tagged(prompt, "player_line").unwrap_or_default();
-    let reply = tagged(prompt, "npc_reply").unwrap_or_default();
+pub(super) fn extract_facts(prompt: &str) -> Value {
+    let npc = tagged_text(prompt, "npc_name").unwrap_or_default();
+    let line = tagged_text(prompt, "player_line").unwrap_or_default();
+    let reply = tagged_text(prompt, "npc_reply").unwrap_or_default();
     // Without whoever said it.
     let told: Vec<String> = all_tagged(prompt, "known")
         .into_iter()
-        .chain(promises::shown(prompt))
-        .map(|text| said_by(text).0)
+        .chain(promises::shown_promises(prompt))
+        .map(|text| split_attribution(text).0)
         .collect();
-    let known: Vec<(Vec<String>, Option<Claim>)> = told
+    let known: Vec<(Vec<String>, Option<ParsedClaim>)> = told
         .iter()
-        .map(|text| (words(text), claim::of_record(text, &npc)))
+        .map(|text| (lower_case_words(text), claim::read_record(text, &npc)))
         .collect();
-    let mut kept: Vec<(Claim, Voice)> = Vec::new();
-    for (text, voice) in [(&line, Voice::Player), (&reply, Voice::Npc)] {
-        for claim in claim::read(text, voice, &npc) {
+    let mut kept: Vec<(ParsedClaim, ClaimVoice)> = Vec::new();
+    for (text, voice) in [(&line, ClaimVoice::Player), (&reply, ClaimVoice::Npc)] {
+        for claim in claim::read_claims(text, voice, &npc) {
             let is_known = known.iter().any(|(words_known, known)| {
-                *words_known == words(&claim.content) || known.as_ref().is_some_and(|known| known.says_same(&claim))
+                *words_known == lower_case_words(&claim.content)
+                    || known.as_ref().is_some_and(|known| known.says_same(&claim))
             });
             // Introducing itself, an NPC tells nothing that its persona does not.
             let own_name = claim.class == "name" && claim.subject == Party::Npc && claim.object == npc;
@@ -148,23 +150,26 @@ pub(super) fn extraction(prompt: &str) -> Value {
             }
         }
     }
-    let facts: Vec<Value> = kept.iter().map(|(claim, voice)| fact(claim, *voice, &npc)).collect();
+    let facts: Vec<Value> = kept
+        .iter()
+        .map(|(claim, voice)| fact_json(claim, *voice, &npc))
+        .collect();
     let known: Vec<&str> = told.iter().map(String::as_str).collect();
     let mut requests: Vec<String> = Vec::new();
-    for wish in forget::wishes(&line, &npc) {
-        requests.extend(wish.requests(&known, &npc));
+    for wish in forget::read_forget_commands(&line, &npc) {
+        requests.extend(wish.forget_texts(&known, &npc));
     }
-    json!({ "facts": facts, "forget": requests, "ends": promises::ends(prompt, &[&line, &reply]) })
+    json!({ "facts": facts, "forget": requests, "ends": promises::find_ended_promises(prompt, &[&line, &reply]) })
 }
 
-fn fact(claim: &Claim, voice: Voice, npc: &str) -> Value {
+fn fact_json(claim: &ParsedClaim, voice: ClaimVoice, npc: &str) -> Value {
     json!({
         "subject": claim.subject_name,
         "predicate": claim.predicate,
         "object": claim.object,
         "content": claim.content,
         "keywords": claim.keywords,
-        "speaker": if voice == Voice::Npc { npc } else { "player" },
+        "speaker": if voice == ClaimVoice::Npc { npc } else { "player" },
         "kind": claim.kind.as_str(),
         "importance": claim.importance,
         "polarity": match claim.polarity { Polarity::Positive => "positive", Polarity::Negative => "negative" },
@@ -179,8 +184,8 @@ pub(super) fn wants_state(prompt: &str, schema: Option<&str>) -> bool {
 }
 
 /// What the NPC's words changed in the world: a place it agreed to go to, and nothing else.
-pub(super) fn state(prompt: &str) -> Value {
-    let reply = tagged(prompt, "npc_reply").unwrap_or_default();
+pub(super) fn extract_state(prompt: &str) -> Value {
+    let reply = tagged_text(prompt, "npc_reply").unwrap_or_default();
     match agreed_place(&reply) {
         Some(place) => json!({ "location": place, "location_moved": true }),
         None => json!({}),
@@ -189,7 +194,7 @@ pub(super) fn state(prompt: &str) -> Value {
 
 /// The place in one of the sentences in which this model agrees to go somewhere.
 fn agreed_place(reply: &str) -> Option<String> {
-    let sentences = lexicon::of(lexicon::language_of(reply)).phrases("go");
+    let sentences = lexicon::lexicon_of(lexicon::language_of(reply)).phrase_variants("go");
     sentences.iter().find_map(|sentence| {
         let (before, rest) = sentence.split_once('{')?;
         let (slot, after) = rest.split_once('}')?;
@@ -202,7 +207,7 @@ fn agreed_place(reply: &str) -> Option<String> {
             Some((_, particle)) => found
                 .char_indices()
                 .map(|(at, c)| &found[..at + c.len_utf8()])
-                .find(|word| format!("{word}{}", korean::particle(word, particle)) == found)?,
+                .find(|word| format!("{word}{}", korean::fitting_particle(word, particle)) == found)?,
             None => found,
         };
         let fits = !place.is_empty() && !place.contains(['.', '!', '?', ',']);
@@ -214,68 +219,68 @@ fn agreed_place(reply: &str) -> Option<String> {
 const SUMMARY_CHARS: usize = 700;
 
 /// A line of a stretch. What people said has its own `<` and `>` escaped.
-static SAID: LazyLock<Regex> = LazyLock::new(|| {
+static STRETCH_LINE: LazyLock<Regex> = LazyLock::new(|| {
     // A literal of this file, compiled in the tests.
     Regex::new(r#"<player>(?P<line>[^<]*)</player>|<npc(?: from="(?P<name>[^"]*)")?>(?P<text>[^<]*)</npc>"#)
         .unwrap_or_else(|e| panic!("{e}"))
 });
 
 /// Who said what of a stretch that is summed up.
-struct SaidBy<'a> {
+struct SpokenLine<'a> {
     /// Empty for the player.
     name: &'a str,
     text: &'a str,
 }
 
 /// The lines of a prompt that asks for a summary, in order, each with who said it: `npc` where that is not written.
-fn stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SaidBy<'a>> {
-    let lines = SAID.captures_iter(prompt).filter_map(|line| {
+fn read_stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SpokenLine<'a>> {
+    let lines = STRETCH_LINE.captures_iter(prompt).filter_map(|line| {
         let (name, text) = match line.name("line") {
             Some(text) => ("", text),
             None => (line.name("name").map_or(npc, |name| name.as_str()), line.name("text")?),
         };
         let text = text.as_str().trim();
         // An NPC that greets answers nothing.
-        (!text.is_empty()).then_some(SaidBy { name, text })
+        (!text.is_empty()).then_some(SpokenLine { name, text })
     });
     lines.collect()
 }
 
 /// A digest of turns: what was told and still holds at their end, what was asked, how it ended.
-pub(super) fn summary(prompt: &str) -> Value {
+pub(super) fn summarise_turns(prompt: &str) -> Value {
     let instructions = prompt.split("<turn ").next().unwrap_or_default();
     let language = language_of_instructions(instructions.split("<npc_name>").next().unwrap_or_default());
-    let npc = tagged(prompt, "npc_name").unwrap_or_default();
+    let npc = tagged_text(prompt, "npc_name").unwrap_or_default();
     let earlier = all_tagged(prompt, "earlier").join(" ");
-    let stretch = stretch(prompt, &npc);
-    let mut told: Vec<Claim> = Vec::new();
+    let stretch = read_stretch(prompt, &npc);
+    let mut told: Vec<ParsedClaim> = Vec::new();
     let mut asked = None;
     let mut importance = 2_u8;
     for said in &stretch {
         let (voice, about) = match said.name {
-            "" => (Voice::Player, npc.as_str()),
-            name => (Voice::Npc, name),
+            "" => (ClaimVoice::Player, npc.as_str()),
+            name => (ClaimVoice::Npc, name),
         };
-        for claim in claim::read(said.text, voice, about) {
+        for claim in claim::read_claims(said.text, voice, about) {
             importance = importance.max(claim.importance.saturating_sub(1));
-            told.retain(|older| !judge::contradicts(older, &claim));
+            told.retain(|older| !judge::is_contradiction(older, &claim));
             if !told.iter().any(|older| older.content == claim.content) && !earlier.contains(&claim.content) {
                 told.push(claim);
             }
         }
-        importance = importance.max(weight(said.text));
-        if reply::asks(said.text) && (said.name.is_empty() || npc.is_empty()) {
+        importance = importance.max(line_importance(said.text));
+        if reply::asks_anything(said.text) && (said.name.is_empty() || npc.is_empty()) {
             asked = Some(said);
         }
     }
-    let who = |said: &SaidBy<'_>| match (said.name, language) {
+    let who = |said: &SpokenLine<'_>| match (said.name, language) {
         ("", Language::En) => "The player".to_owned(),
         ("", Language::Ko) => "플레이어".to_owned(),
         (name, _) => name.to_owned(),
     };
     let mut sentences: Vec<String> = told.into_iter().map(|claim| claim.content).collect();
     if let Some(said) = asked {
-        let (who, question) = (who(said), shorten(said.text, 80));
+        let (who, question) = (who(said), shorten_text(said.text, 80));
         sentences.push(match language {
             Language::En => format!("{who} asked: “{question}”."),
             Language::Ko => format!("{} 물었다: “{question}”.", with_particle(&who, "이")),
@@ -283,7 +288,7 @@ pub(super) fn summary(prompt: &str) -> Value {
     }
     let last = &stretch[stretch.len().saturating_sub(2)..];
     // The sentence has its own full stop.
-    let quoted = |said: &SaidBy<'_>| shorten(said.text.trim_end_matches('.'), 80);
+    let quoted = |said: &SpokenLine<'_>| shorten_text(said.text.trim_end_matches('.'), 80);
     match (last, language) {
         ([line, reply], Language::En) => {
             let (first, second) = (who(line), who(reply));
@@ -325,11 +330,11 @@ pub(super) fn summary(prompt: &str) -> Value {
 }
 
 /// How much a line's words weigh, 0–10.
-fn weight(text: &str) -> u8 {
+fn line_importance(text: &str) -> u8 {
     let language = lexicon::language_of(text);
-    let tokens = words(text);
-    let table: BTreeMap<&str, u8> = lexicon::of(language)
-        .list("importance")
+    let tokens = lower_case_words(text);
+    let table: BTreeMap<&str, u8> = lexicon::lexicon_of(language)
+        .word_list("importance")
         .iter()
         .filter_map(|entry| entry.split_once('='))
         .filter_map(|(word, weight)| Some((word, weight.parse().ok()?)))
@@ -346,7 +351,7 @@ fn weight(text: &str) -> u8 {
         .unwrap_or(0)
 }
 
-fn shorten(text: &str, most: usize) -> String {
+fn shorten_text(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         text.to_owned()
     } else {

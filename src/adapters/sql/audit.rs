@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     Connection, Engine, Row,
-    rows::{Columns, list, micros, rows_of, store_error, text},
+    rows::{Columns, fetch_page, page_row_limit, store_error, to_micros, without_nul},
 };
 use crate::{
     ids::{PlayerId, TenantId},
@@ -20,7 +20,7 @@ use crate::{
 
 pub(super) struct SqlAuditStore(pub(super) Arc<Engine>);
 
-/// Inserts the rows of [`rows_json`], bound as `$rows`, in their order.
+/// Inserts the rows of [`audit_rows_json`], bound as `$rows`, in their order.
 macro_rules! insert_audit {
     ($rows:literal) => {
         concat!(
@@ -28,13 +28,13 @@ macro_rules! insert_audit {
              SELECT $1, value ->> 0, value ->> 1, CAST(value ->> 2 AS BIGINT), value ->> 3, value ->> 4, value ->> 5,
                 value ->> 6, value ->> 7
              FROM ",
-            rows!($rows),
+            json_arrays_table!($rows),
             " v ORDER BY key"
         )
     };
 }
 pub(super) use insert_audit;
-const APPEND: &str = insert_audit!("$2");
+const APPEND_AUDIT: &str = insert_audit!("$2");
 const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM audit
     WHERE tenant = $1 AND seq < CASE WHEN $2 IS NULL THEN 9223372036854775807
         ELSE (SELECT seq FROM audit WHERE tenant = $1 AND id = $2) END
@@ -58,45 +58,45 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-fn role_named(name: &str) -> Option<Role> {
+fn parse_role(name: &str) -> Option<Role> {
     ROLES.into_iter().find(|(_, own)| *own == name).map(|(role, _)| role)
 }
 
 /// Audit rows of edits as one JSON bind.
-pub(super) fn rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> String {
+pub(super) fn audit_rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> String {
     let rows = edits.into_iter().map(|edit| {
         json!([
             edit.audit_id,
             edit.id,
-            micros(edit.at),
-            text(&edit.subject),
+            to_micros(edit.at),
+            without_nul(&edit.subject),
             role_name(edit.role),
             edit.player.as_ref().map(PlayerId::as_str),
             edit.action,
-            text(&edit.object),
+            without_nul(&edit.object),
         ])
     });
     rows.collect::<serde_json::Value>().to_string()
 }
 
 /// Writes the audit row of an edit, in the transaction of what it changed.
-pub(super) async fn record(connection: &mut Connection, tenant: &TenantId, edit: &Edit) -> StoreResult<()> {
-    sqlx::query(APPEND)
+pub(super) async fn record_audit(connection: &mut Connection, tenant: &TenantId, edit: &Edit) -> StoreResult<()> {
+    sqlx::query(APPEND_AUDIT)
         .bind(tenant.as_str())
-        .bind(rows_json([edit]))
+        .bind(audit_rows_json([edit]))
         .execute(connection)
         .await
         .map(drop)
         .map_err(store_error)
 }
 
-fn read(row: &Row) -> StoreResult<AuditRow> {
-    let mut columns = Columns::of(row);
+fn read_audit_row(row: &Row) -> StoreResult<AuditRow> {
+    let mut columns = Columns::new(row);
     Ok(AuditRow {
         id: columns.id()?,
         at: columns.time()?,
         subject: columns.next()?,
-        role: columns.named(role_named)?,
+        role: columns.parse_with(parse_role)?,
         player: columns.maybe_id()?,
         action: columns.next()?,
         object: columns.next()?,
@@ -105,20 +105,20 @@ fn read(row: &Row) -> StoreResult<AuditRow> {
 
 #[async_trait]
 impl AuditStore for SqlAuditStore {
-    async fn append(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()> {
+    async fn append_audit_row(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()> {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
         self.0
-            .write(scope, move |connection| {
-                Box::pin(async move { record(connection, &tenant, &edit).await })
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move { record_audit(connection, &tenant, &edit).await })
             })
             .await
     }
-    async fn list(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>> {
+    async fn list_audit_rows(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>> {
         let query = sqlx::query(LIST)
             .bind(scope.tenant().as_str())
-            .bind(page.after.as_deref().map(text))
-            .bind(rows_of(page));
-        list(&self.0, scope, query, page, read, |row| row.id.to_string()).await
+            .bind(page.after.as_deref().map(without_nul))
+            .bind(page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_audit_row, |row| row.id.to_string()).await
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     fn role_names_read_back() {
         for (role, name) in ROLES {
             assert_eq!(role_name(role), name);
-            assert_eq!(role_named(name), Some(role));
+            assert_eq!(parse_role(name), Some(role));
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, Lock, Row, audit, lock,
-    rows::{Columns, json, list, micros, rows_of, store_error, text},
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit,
+    rows::{Columns, fetch_page, page_row_limit, store_error, to_json, to_micros, without_nul},
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
@@ -46,12 +46,12 @@ const PUT_WORLD: &str = "INSERT INTO worlds (tenant, id, name, premise, language
     ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name, premise = excluded.premise,
         language = excluded.language, rules = excluded.rules, settings = excluded.settings,
         version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
-const WORLD: &str = concat!(
+const WORLD_BY_ID: &str = concat!(
     "SELECT ",
     world_columns!(),
     " FROM worlds w WHERE w.tenant = $1 AND w.id = $2 AND w.deleted_at IS NULL"
 );
-const WORLDS: &str = concat!(
+const LIST_WORLDS: &str = concat!(
     "SELECT ",
     world_columns!(),
     " FROM worlds w
@@ -61,7 +61,7 @@ const HIDE_WORLD: &str = "UPDATE worlds SET deleted_at = $3 WHERE tenant = $1 AN
 const HIDE_SCENARIOS: &str = "UPDATE scenarios SET deleted_at = $3
     WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
-const CLOSE_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
+const CLOSE_DIALOGUES_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND world = $2 AND status = 'open'";
 
 const NPC_VERSION: &str = "SELECT version FROM npcs
@@ -72,12 +72,12 @@ const PUT_NPC: &str = "INSERT INTO npcs
     ON CONFLICT (tenant, world, id) DO UPDATE SET name = excluded.name, persona = excluded.persona,
         language = excluded.language, factions = excluded.factions, model = excluded.model,
         settings = excluded.settings, version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
-const NPC: &str = concat!(
+const NPC_BY_ID: &str = concat!(
     "SELECT ",
     npc_columns!(),
     " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.id = $3 AND n.deleted_at IS NULL"
 );
-const NPCS: &str = concat!(
+const LIST_NPCS: &str = concat!(
     "SELECT ",
     npc_columns!(),
     " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL AND ($3 IS NULL OR n.id > $3)
@@ -86,7 +86,7 @@ const NPCS: &str = concat!(
 const NPCS_NAMED: &str = concat!(
     "SELECT DISTINCT CASE WHEN lower(n.name) = lower(v.value) THEN n.name ELSE n.id END
      FROM npcs n CROSS JOIN ",
-    texts!("$3"),
+    json_texts_table!("$3"),
     " v WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL
        AND (lower(n.name) = lower(v.value) OR lower(n.id) = lower(v.value))"
 );
@@ -94,26 +94,26 @@ const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
 const HIDE_SCENARIOS_OF_NPC: &str = "UPDATE scenarios SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL";
-const CLOSE_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
+const CLOSE_DIALOGUES_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
     WHERE tenant = $1 AND status = 'open' AND id IN (
         SELECT dialogue FROM participants WHERE tenant = $1 AND world = $2 AND npc = $3 AND part = 'speaker')";
 
-fn language_named(name: &str) -> Option<Language> {
+fn parse_language(name: &str) -> Option<Language> {
     [Language::En, Language::Ko]
         .into_iter()
         .find(|language| language.as_str() == name)
 }
 
 fn read_world(row: &Row) -> StoreResult<World> {
-    world_from(&mut Columns::of(row))
+    read_world_columns(&mut Columns::new(row))
 }
 
-pub(super) fn world_from(columns: &mut Columns<'_>) -> StoreResult<World> {
+pub(super) fn read_world_columns(columns: &mut Columns<'_>) -> StoreResult<World> {
     Ok(World {
         id: columns.id()?,
         name: columns.next()?,
         premise: columns.next()?,
-        language: columns.named(language_named)?,
+        language: columns.parse_with(parse_language)?,
         rules: columns.json()?,
         settings: columns.json()?,
         version: columns.number()?,
@@ -122,16 +122,16 @@ pub(super) fn world_from(columns: &mut Columns<'_>) -> StoreResult<World> {
 }
 
 fn read_npc(row: &Row) -> StoreResult<Npc> {
-    npc_from(&mut Columns::of(row))
+    read_npc_columns(&mut Columns::new(row))
 }
 
-pub(super) fn npc_from(columns: &mut Columns<'_>) -> StoreResult<Npc> {
+pub(super) fn read_npc_columns(columns: &mut Columns<'_>) -> StoreResult<Npc> {
     Ok(Npc {
         world: columns.id()?,
         id: columns.id()?,
         name: columns.next()?,
         persona: columns.json()?,
-        language: columns.named(language_named)?,
+        language: columns.parse_with(parse_language)?,
         factions: columns.json()?,
         model: columns.next()?,
         settings: columns.json()?,
@@ -150,7 +150,7 @@ pub(super) fn next_version(stored: Option<i64>, if_version: Option<u32>) -> Resu
     }
 }
 
-pub(super) fn outcome(version: u32) -> PutOutcome {
+pub(super) fn put_outcome(version: u32) -> PutOutcome {
     if version == 1 {
         PutOutcome::Created
     } else {
@@ -183,7 +183,7 @@ pub(super) async fn npc_version(
 }
 
 /// Why what is stored in this version is not deleted; `None`: it is.
-pub(super) fn not_deleted(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
+pub(super) fn delete_rejection(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
     let Some(stored) = stored.and_then(|version| u32::try_from(version).ok()) else {
         return Some(DeleteOutcome::NotFound);
     };
@@ -201,11 +201,11 @@ impl AuthoredStore for SqlAuthoredStore {
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
-        let (rules, settings) = (json(&world.rules)?, json(&world.settings)?);
+        let (rules, settings) = (to_json(&world.rules)?, to_json(&world.settings)?);
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    lock(connection, &tenant, Lock::Authored(&world.id)).await?;
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world.id)).await?;
                     let stored = world_version(connection, &tenant, &world.id).await?;
                     let version = match next_version(stored, if_version) {
                         Ok(version) => version,
@@ -214,25 +214,25 @@ impl AuthoredStore for SqlAuthoredStore {
                     sqlx::query(PUT_WORLD)
                         .bind(tenant.as_str())
                         .bind(world.id.as_str())
-                        .bind(text(&world.name))
-                        .bind(text(&world.premise))
+                        .bind(without_nul(&world.name))
+                        .bind(without_nul(&world.premise))
                         .bind(world.language.as_str())
                         .bind(&rules)
                         .bind(&settings)
                         .bind(i64::from(version))
-                        .bind(micros(world.updated_at))
+                        .bind(to_micros(world.updated_at))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    audit::record(connection, &tenant, &edit).await?;
-                    Ok(outcome(version))
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(put_outcome(version))
                 })
             })
             .await
     }
-    async fn world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(WORLD)
+    async fn load_world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(WORLD_BY_ID)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .fetch_optional(&mut *connection)
@@ -240,12 +240,12 @@ impl AuthoredStore for SqlAuthoredStore {
             .map_err(store_error)?;
         row.as_ref().map(read_world).transpose()
     }
-    async fn worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
-        let query = sqlx::query(WORLDS)
+    async fn list_worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
+        let query = sqlx::query(LIST_WORLDS)
             .bind(scope.tenant().as_str())
-            .bind(page.after.as_deref().map(text))
-            .bind(rows_of(page));
-        list(&self.0, scope, query, page, read_world, |world| world.id.to_string()).await
+            .bind(page.after.as_deref().map(without_nul))
+            .bind(page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_world, |world| world.id.to_string()).await
     }
     async fn delete_world(
         &self,
@@ -256,24 +256,24 @@ impl AuthoredStore for SqlAuthoredStore {
     ) -> StoreResult<DeleteOutcome> {
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    lock(connection, &tenant, Lock::Authored(&world)).await?;
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
                     let stored = world_version(connection, &tenant, &world).await?;
-                    if let Some(refused) = not_deleted(stored, if_version) {
+                    if let Some(refused) = delete_rejection(stored, if_version) {
                         return Ok(refused);
                     }
                     // Dialogues before their world, as whoever moves a head does.
-                    for statement in [CLOSE_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
+                    for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
                         sqlx::query(statement)
                             .bind(tenant.as_str())
                             .bind(world.as_str())
-                            .bind(micros(edit.at))
+                            .bind(to_micros(edit.at))
                             .execute(&mut *connection)
                             .await
                             .map_err(store_error)?;
                     }
-                    audit::record(connection, &tenant, &edit).await?;
+                    audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(DeleteOutcome::Deleted)
                 })
             })
@@ -288,11 +288,11 @@ impl AuthoredStore for SqlAuthoredStore {
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
         let (tenant, npc, edit) = (scope.tenant().clone(), npc.clone(), edit.clone());
-        let (persona, factions, settings) = (json(&npc.persona)?, json(&npc.factions)?, json(&npc.settings)?);
+        let (persona, factions, settings) = (to_json(&npc.persona)?, to_json(&npc.factions)?, to_json(&npc.settings)?);
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    lock(connection, &tenant, Lock::Authored(&npc.world)).await?;
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&npc.world)).await?;
                     if world_version(connection, &tenant, &npc.world).await?.is_none() {
                         return Ok(PutOutcome::NoParent);
                     }
@@ -305,26 +305,26 @@ impl AuthoredStore for SqlAuthoredStore {
                         .bind(tenant.as_str())
                         .bind(npc.world.as_str())
                         .bind(npc.id.as_str())
-                        .bind(text(&npc.name))
+                        .bind(without_nul(&npc.name))
                         .bind(&persona)
                         .bind(npc.language.as_str())
                         .bind(&factions)
-                        .bind(npc.model.as_deref().map(text))
+                        .bind(npc.model.as_deref().map(without_nul))
                         .bind(&settings)
                         .bind(i64::from(version))
-                        .bind(micros(npc.updated_at))
+                        .bind(to_micros(npc.updated_at))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    audit::record(connection, &tenant, &edit).await?;
-                    Ok(outcome(version))
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(put_outcome(version))
                 })
             })
             .await
     }
-    async fn npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(NPC)
+    async fn load_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(NPC_BY_ID)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(npc.as_str())
@@ -333,20 +333,20 @@ impl AuthoredStore for SqlAuthoredStore {
             .map_err(store_error)?;
         row.as_ref().map(read_npc).transpose()
     }
-    async fn npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
-        let query = sqlx::query(NPCS)
+    async fn list_npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
+        let query = sqlx::query(LIST_NPCS)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
-            .bind(page.after.as_deref().map(text))
-            .bind(rows_of(page));
-        list(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
+            .bind(page.after.as_deref().map(without_nul))
+            .bind(page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
     }
-    async fn npcs_named(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
-        let mut connection = self.0.read(scope).await?;
+    async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
         sqlx::query_scalar(NPCS_NAMED)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
-            .bind(json(names)?)
+            .bind(to_json(names)?)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)
@@ -361,24 +361,24 @@ impl AuthoredStore for SqlAuthoredStore {
     ) -> StoreResult<DeleteOutcome> {
         let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    lock(connection, &tenant, Lock::Authored(&world)).await?;
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
                     let stored = npc_version(connection, &tenant, &world, &npc).await?;
-                    if let Some(refused) = not_deleted(stored, if_version) {
+                    if let Some(refused) = delete_rejection(stored, if_version) {
                         return Ok(refused);
                     }
-                    for statement in [HIDE_NPC, HIDE_SCENARIOS_OF_NPC, CLOSE_OF_NPC] {
+                    for statement in [HIDE_NPC, HIDE_SCENARIOS_OF_NPC, CLOSE_DIALOGUES_OF_NPC] {
                         sqlx::query(statement)
                             .bind(tenant.as_str())
                             .bind(world.as_str())
                             .bind(npc.as_str())
-                            .bind(micros(edit.at))
+                            .bind(to_micros(edit.at))
                             .execute(&mut *connection)
                             .await
                             .map_err(store_error)?;
                     }
-                    audit::record(connection, &tenant, &edit).await?;
+                    audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(DeleteOutcome::Deleted)
                 })
             })

@@ -2,21 +2,21 @@
 //! costs what there is to do and not what was ever done.
 
 use super::{
-    Engine, Reach,
-    rows::{Columns, micros, store_error},
+    Engine, RowScope,
+    rows::{Columns, store_error, to_micros},
 };
 use crate::ports::{
     StoreError, StoreResult,
     ledger::{
         jobs::JobKind,
-        meters::{Backlog, Queue},
+        metrics::{Backlog, QueueBacklog},
     },
 };
 
 /// The outbox, pending jobs and dead ones by kind: how many, and how many microseconds ago the oldest was written.
-const WAITING: &str = concat!(
+const COUNT_WAITING: &str = concat!(
     "SELECT 'outbox', '', COUNT(*), COALESCE(",
-    its_now!(),
+    database_now!(),
     " - MIN(at), 0) FROM outbox
     UNION ALL
     SELECT 'pending', kind, COUNT(*), $1 - MIN(created_at) FROM jobs WHERE status = 'pending' GROUP BY kind
@@ -24,10 +24,10 @@ const WAITING: &str = concat!(
     SELECT 'dead', kind, COUNT(*), 0 FROM jobs WHERE status = 'dead' GROUP BY kind"
 );
 
-pub(super) async fn backlog(engine: &Engine) -> StoreResult<Backlog> {
-    let now = micros(engine.clock.now());
-    let mut connection = engine.read(Reach::All).await?;
-    let rows = sqlx::query(WAITING)
+pub(super) async fn measure_backlog(engine: &Engine) -> StoreResult<Backlog> {
+    let now = to_micros(engine.clock.now());
+    let mut connection = engine.acquire_reader(RowScope::All).await?;
+    let rows = sqlx::query(COUNT_WAITING)
         .bind(now)
         .fetch_all(&mut *connection)
         .await
@@ -35,12 +35,12 @@ pub(super) async fn backlog(engine: &Engine) -> StoreResult<Backlog> {
     drop(connection);
     let mut backlog = Backlog::default();
     for row in &rows {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         let (queue, kind): (&str, &str) = (columns.next()?, columns.next()?);
         let (count, age): (u64, i64) = (columns.number()?, columns.next()?);
         #[expect(clippy::cast_precision_loss, reason = "an age in microseconds stays below 2^53")]
         let oldest_s = age.max(0) as f64 / 1e6;
-        let waiting = Queue { count, oldest_s };
+        let waiting = QueueBacklog { count, oldest_s };
         if queue == "outbox" {
             backlog.outbox = waiting;
             continue;
@@ -54,15 +54,15 @@ pub(super) async fn backlog(engine: &Engine) -> StoreResult<Backlog> {
     Ok(backlog)
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::plan;
 
         #[tokio::test]
-        async fn only_open_jobs_are_read() {
-            let plan = plan(WAITING).await;
+        async fn backlog_query_reads_only_open_jobs() {
+            let plan = plan(COUNT_WAITING).await;
             assert!(plan.contains("jobs USING INDEX jobs_dead") || plan.contains("jobs USING COVERING INDEX jobs_dead"), "{plan}");
             assert!(plan.lines().filter(|step| step.contains("jobs")).all(|step| step.contains("INDEX jobs_")), "{plan}");
         }

@@ -8,15 +8,15 @@ use futures_util::TryStreamExt as _;
 use sqlx::QueryBuilder;
 
 use super::{
-    Db, Engine, Lock, Row, lock, meetings, ownership,
-    rows::{Columns, json, list, micros, rows_of, store_error, text},
+    Db, Engine, LedgerLock, Row, acquire_lock, meetings, ownership,
+    rows::{Columns, fetch_page, page_row_limit, store_error, to_json, to_micros, without_nul},
     turns::{self, PreparedCommit},
 };
 use crate::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
-        confided::Confided,
         fact::Cause,
+        private_terms::PrivateTerms,
         summary::Meeting,
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
@@ -24,8 +24,8 @@ use crate::{
     ports::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::dialogues::{
-            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueOptions, DialogueStatus, DialogueStore, KeyedTurn,
-            Overheard, OwnerWrite, TurnCommit,
+            CommitOutcome, Dialogue, DialogueFilter, DialogueOptions, DialogueStatus, DialogueStore, KeyedTurn,
+            OverheardConversation, OwnerWriteOutcome, OwnershipClaim, TurnCommit,
         },
     },
     tenancy::TenantScope,
@@ -33,7 +33,7 @@ use crate::{
 
 pub(super) struct SqlDialogueStore(pub(super) Arc<Engine>);
 
-/// The columns of [`read`], of the table alias `$d` (with its dot).
+/// The columns of [`read_dialogue`], of the table alias `$d` (with its dot).
 macro_rules! dialogue_columns {
     ($d:literal) => {
         concat!(
@@ -68,7 +68,7 @@ macro_rules! dialogue_columns {
 }
 pub(super) use dialogue_columns;
 
-const CREATE: &str = batch!(
+const INSERT_DIALOGUE: &str = batch!(
     "INSERT INTO dialogues
         (tenant, id, world, npcs, player, witnesses, resume_token_hash, status, created_at, updated_at, head_turn,
          options, cause_kind, cause_id)
@@ -76,43 +76,43 @@ const CREATE: &str = batch!(
     concat!(
         "INSERT INTO participants (tenant, world, npc, part, dialogue)
          SELECT $1, $3, v.value, 'speaker', $2 FROM ",
-        texts!("$4"),
+        json_texts_table!("$4"),
         " v WHERE TRUE ON CONFLICT DO NOTHING"
     ),
     concat!(
         "INSERT INTO participants (tenant, world, npc, part, dialogue)
          SELECT $1, $3, v.value, 'witness', $2 FROM ",
-        texts!("$6"),
+        json_texts_table!("$6"),
         " v WHERE TRUE ON CONFLICT DO NOTHING"
     )
 );
 /// Whoever takes the turn back meanwhile waits, and closes what it opened.
-const OPENED_BY: &str = concat!(
+const LOCK_OPENING_TURN: &str = concat!(
     "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 AND stands = TRUE",
     for_update!()
 );
-const GET: &str = concat!(
+const DIALOGUE_BY_ID: &str = concat!(
     "SELECT ",
     dialogue_columns!(""),
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
 /// Only where the NPC took part is looked at, by key from there on, and of that the latest. Ids of conversations begin with their
 /// kind.
-const HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
+const CONVERSATIONS_HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
         CROSS JOIN dialogues d CROSS JOIN turns t
     WHERE p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part IN ('speaker', 'witness')
       AND p.dialogue >= 'con_' AND p.dialogue < 'con`'
       AND d.tenant = $1 AND d.id = p.dialogue
       AND t.tenant = $1 AND t.id = d.head_turn_id
     ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
-const CONFIDED: &str = concat!(
+const CONFIDED_BY_TURN: &str = concat!(
     "SELECT ",
     member_of!("c.body", "confided"),
     " FROM turns t LEFT JOIN checkpoints c ON c.tenant = t.tenant AND c.turn = t.id
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number <= $3"
 );
 const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
-const CHECKPOINT: &str = "SELECT c.body FROM dialogues d
+const HEAD_CHECKPOINT: &str = "SELECT c.body FROM dialogues d
     LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
     WHERE d.tenant = $1 AND d.id = $2";
 
@@ -123,13 +123,13 @@ const fn status_name(status: DialogueStatus) -> &'static str {
     }
 }
 
-fn status_named(name: &str) -> Option<DialogueStatus> {
+fn parse_status(name: &str) -> Option<DialogueStatus> {
     [DialogueStatus::Open, DialogueStatus::Closed]
         .into_iter()
         .find(|status| status_name(*status) == name)
 }
 
-pub(super) fn read(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
+pub(super) fn read_dialogue(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
     Ok(Dialogue {
         id: columns.id()?,
         world: columns.id()?,
@@ -137,7 +137,7 @@ pub(super) fn read(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
         player: columns.maybe_id()?,
         witnesses: columns.json()?,
         resume_token_hash: columns.next()?,
-        status: columns.named(status_named)?,
+        status: columns.parse_with(parse_status)?,
         options: columns.json()?,
         cause: columns.maybe_cause()?,
         created_at: columns.time()?,
@@ -147,7 +147,7 @@ pub(super) fn read(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
 }
 
 /// No row: no turn stands yet.
-pub(super) fn checkpoint_from(body: Option<&str>) -> StoreResult<Checkpoint> {
+pub(super) fn parse_checkpoint(body: Option<&str>) -> StoreResult<Checkpoint> {
     body.map_or_else(
         || Ok(Checkpoint::default()),
         |body| serde_json::from_str(body).map_err(|error| StoreError::Corrupt(error.to_string())),
@@ -207,28 +207,28 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
             .push(" AND (created_at, id) < (SELECT created_at, id FROM dialogues WHERE tenant = ")
             .push_bind(tenant.to_owned())
             .push(" AND id = ")
-            .push_bind(text(after).into_owned())
+            .push_bind(without_nul(after).into_owned())
             .push(")");
     }
     query
         .push(" ORDER BY created_at DESC, id DESC LIMIT ")
-        .push_bind(rows_of(page));
+        .push_bind(page_row_limit(page));
     query
 }
 
 #[async_trait]
 impl DialogueStore for SqlDialogueStore {
-    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool> {
+    async fn create_dialogue(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool> {
         let (tenant, dialogue) = (scope.tenant().clone(), dialogue.clone());
-        let (npcs, witnesses) = (json(&dialogue.npcs)?, json(&dialogue.witnesses)?);
-        let options = json(&dialogue.options)?;
+        let (npcs, witnesses) = (to_json(&dialogue.npcs)?, to_json(&dialogue.witnesses)?);
+        let options = to_json(&dialogue.options)?;
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
                     // One that a save is loaded into meanwhile is not part of it.
-                    lock(connection, &tenant, Lock::NewDialogue(&dialogue.world)).await?;
+                    acquire_lock(connection, &tenant, LedgerLock::NewDialogue(&dialogue.world)).await?;
                     if let Some(Cause::Turn(turn)) = dialogue.cause {
-                        let standing = sqlx::query(OPENED_BY)
+                        let standing = sqlx::query(LOCK_OPENING_TURN)
                             .bind(tenant.as_str())
                             .bind(turn.to_string())
                             .fetch_optional(&mut *connection)
@@ -238,7 +238,7 @@ impl DialogueStore for SqlDialogueStore {
                             return Ok(false);
                         }
                     }
-                    sqlx::query(CREATE)
+                    sqlx::query(INSERT_DIALOGUE)
                         .bind(tenant.as_str())
                         .bind(dialogue.id.to_string())
                         .bind(dialogue.world.as_str())
@@ -247,12 +247,12 @@ impl DialogueStore for SqlDialogueStore {
                         .bind(&witnesses)
                         .bind(&dialogue.resume_token_hash)
                         .bind(status_name(dialogue.status))
-                        .bind(micros(dialogue.created_at))
-                        .bind(micros(dialogue.updated_at))
+                        .bind(to_micros(dialogue.created_at))
+                        .bind(to_micros(dialogue.updated_at))
                         .bind(i64::from(dialogue.head_turn))
                         .bind(&options)
-                        .bind(dialogue.cause.map(|cause| cause.columns().0))
-                        .bind(dialogue.cause.map(|cause| cause.columns().1))
+                        .bind(dialogue.cause.map(|cause| cause.to_columns().0))
+                        .bind(dialogue.cause.map(|cause| cause.to_columns().1))
                         .execute(connection)
                         .await
                         .map(|_| true)
@@ -261,57 +261,59 @@ impl DialogueStore for SqlDialogueStore {
             })
             .await
     }
-    async fn get(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(GET)
+    async fn load_dialogue(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(DIALOGUE_BY_ID)
             .bind(scope.tenant().as_str())
             .bind(id.to_string())
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
-        row.as_ref().map(|row| read(&mut Columns::of(row))).transpose()
+        row.as_ref()
+            .map(|row| read_dialogue(&mut Columns::new(row)))
+            .transpose()
     }
-    async fn list(
+    async fn list_dialogues(
         &self,
         scope: &TenantScope,
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>> {
         let mut query = list_query(scope, filter, page);
-        let read = |row: &Row| read(&mut Columns::of(row));
-        list(&self.0, scope, query.build(), page, read, |dialogue| {
+        let read = |row: &Row| read_dialogue(&mut Columns::new(row));
+        fetch_page(&self.0, scope, query.build(), page, read, |dialogue| {
             dialogue.id.to_string()
         })
         .await
     }
-    async fn last_heard(
+    async fn find_last_overheard(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         player: Option<&PlayerId>,
-    ) -> StoreResult<Option<Overheard>> {
-        let mut connection = self.0.read(scope).await?;
-        let mut rows = sqlx::query(HEARD)
+    ) -> StoreResult<Option<OverheardConversation>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let mut rows = sqlx::query(CONVERSATIONS_HEARD)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(npc.as_str())
             .fetch(&mut *connection);
         // Read as far as the first that is open.
         while let Some(row) = rows.try_next().await.map_err(store_error)? {
-            let mut columns = Columns::of(&row);
-            let heard = Overheard {
+            let mut columns = Columns::new(&row);
+            let heard = OverheardConversation {
                 dialogue: columns.id()?,
                 last: columns.number()?,
                 watchers: columns.json::<DialogueOptions>()?.watchers(),
             };
-            if player.is_none_or(|player| heard.watchers.include(player)) {
+            if player.is_none_or(|player| heard.watchers.includes_player(player)) {
                 return Ok(Some(heard));
             }
         }
         Ok(None)
     }
-    async fn last_meeting(
+    async fn find_last_meeting(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -320,12 +322,12 @@ impl DialogueStore for SqlDialogueStore {
         apart_from: DialogueId,
         unlocked: bool,
     ) -> StoreResult<Option<Meeting>> {
-        meetings::last(&self.0, scope, (world, npc, player), apart_from, unlocked).await
+        meetings::load_last_meeting(&self.0, scope, (world, npc, player), apart_from, unlocked).await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
                     let set = sqlx::query(SET_RESUME_TOKEN)
                         .bind(tenant.as_str())
@@ -339,14 +341,14 @@ impl DialogueStore for SqlDialogueStore {
             })
             .await
     }
-    async fn close(
+    async fn close_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         epoch: u64,
         at: DateTime<Utc>,
-    ) -> StoreResult<OwnerWrite> {
-        ownership::close(&self.0, scope.tenant(), id, epoch, at).await
+    ) -> StoreResult<OwnerWriteOutcome> {
+        ownership::close_dialogue(&self.0, scope.tenant(), id, epoch, at).await
     }
     async fn set_paused(
         &self,
@@ -354,27 +356,39 @@ impl DialogueStore for SqlDialogueStore {
         id: DialogueId,
         epoch: u64,
         paused: bool,
-    ) -> StoreResult<OwnerWrite> {
+    ) -> StoreResult<OwnerWriteOutcome> {
         ownership::set_paused(&self.0, scope.tenant(), id, epoch, paused).await
     }
-    async fn claim(
+    async fn claim_ownership(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         node: NodeId,
         now: DateTime<Utc>,
         until: DateTime<Utc>,
-    ) -> StoreResult<Claim> {
-        ownership::claim(&self.0, scope.tenant(), id, node, now, until).await
+    ) -> StoreResult<OwnershipClaim> {
+        ownership::claim_dialogue(&self.0, scope.tenant(), id, node, now, until).await
     }
-    async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool> {
-        ownership::renew(&self.0, scope.tenant(), id, epoch, until).await
+    async fn renew_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        until: DateTime<Utc>,
+    ) -> StoreResult<bool> {
+        ownership::renew_ownership(&self.0, scope.tenant(), id, epoch, until).await
     }
-    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64, next_seq: u64) -> StoreResult<()> {
-        ownership::release(&self.0, scope.tenant(), id, epoch, next_seq).await
+    async fn release_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        next_seq: u64,
+    ) -> StoreResult<()> {
+        ownership::release_ownership(&self.0, scope.tenant(), id, epoch, next_seq).await
     }
-    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
-        ownership::release_all(&self.0, node).await
+    async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()> {
+        ownership::release_node_ownership(&self.0, node).await
     }
 
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
@@ -382,17 +396,17 @@ impl DialogueStore for SqlDialogueStore {
         if prepared.is_plain() {
             return self
                 .0
-                .write_once(scope, move |connection| Box::pin(prepared.write(connection)))
+                .write_statement(scope, move |connection| Box::pin(prepared.write_commit(connection)))
                 .await;
         }
         self.0
-            .write(scope, move |connection| Box::pin(prepared.write(connection)))
+            .write_transaction(scope, move |connection| Box::pin(prepared.write_commit(connection)))
             .await
     }
 
-    async fn turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(turns::STANDING)
+    async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = sqlx::query(turns::STANDING_TURNS)
             .bind(scope.tenant().as_str())
             .bind(id.to_string())
             .bind(i64::from(from))
@@ -400,32 +414,32 @@ impl DialogueStore for SqlDialogueStore {
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(|row| Ok(turns::read(row)?.turn)).collect()
+        rows.iter().map(|row| Ok(turns::read_turn(row)?.turn)).collect()
     }
-    async fn turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(turns::BY_ID)
+    async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(turns::TURN_BY_ID)
             .bind(scope.tenant().as_str())
             .bind(id.to_string())
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
-        row.as_ref().map(turns::read).transpose()
+        row.as_ref().map(turns::read_turn).transpose()
     }
-    async fn turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(turns::BY_KEY)
+    async fn load_turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(turns::TURN_BY_KEY)
             .bind(scope.tenant().as_str())
             .bind(id.to_string())
             .bind(key)
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
-        row.as_ref().map(turns::read).transpose()
+        row.as_ref().map(turns::read_turn).transpose()
     }
-    async fn keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>> {
-        let mut connection = self.0.read(scope).await?;
-        sqlx::query_scalar(turns::KEYS)
+    async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        sqlx::query_scalar(turns::KEYS_OF_DIALOGUE)
             .bind(scope.tenant().as_str())
             .bind(id.to_string())
             .bind(i64::try_from(most).unwrap_or(i64::MAX))
@@ -433,50 +447,50 @@ impl DialogueStore for SqlDialogueStore {
             .await
             .map_err(store_error)
     }
-    async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(turns::TRACE)
+    async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(turns::TRACE_OF_TURN)
             .bind(scope.tenant().as_str())
             .bind(id.to_string())
             .bind(i64::from(number))
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
-        row.as_ref().map(|row| Columns::of(row).json()).transpose()
+        row.as_ref().map(|row| Columns::new(row).json()).transpose()
     }
-    async fn confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<Confided>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(CONFIDED)
+    async fn load_confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<PrivateTerms>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = sqlx::query(CONFIDED_BY_TURN)
             .bind(scope.tenant().as_str())
             .bind(id.to_string())
             .bind(i64::from(last))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        let mut all = Confided::default();
+        let mut all = PrivateTerms::default();
         for row in &rows {
-            let Some(of_turn) = Columns::of(row).maybe_json::<Confided>()? else {
+            let Some(of_turn) = Columns::new(row).maybe_json::<PrivateTerms>()? else {
                 return Ok(None);
             };
-            all.extend(&of_turn);
+            all.extend_with(&of_turn);
         }
         Ok(Some(all))
     }
-    async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(CHECKPOINT)
+    async fn load_checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(HEAD_CHECKPOINT)
             .bind(scope.tenant().as_str())
             .bind(id.to_string())
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
         row.as_ref()
-            .map(|row| checkpoint_from(Columns::of(row).next()?))
+            .map(|row| parse_checkpoint(Columns::new(row).next()?))
             .transpose()
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     #[allow(clippy::unwrap_used)]
     mod tests {
@@ -485,14 +499,14 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn dialogues_are_found_by_key_and_listed_by_index() {
-            for statement in [GET, CHECKPOINT] {
+            for statement in [DIALOGUE_BY_ID, HEAD_CHECKPOINT] {
                 assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
             }
             let indexes = ["turns_standing (tenant=? AND dialogue=? AND number<?)", "(tenant=? AND turn=?)"];
-            assert_searches(CONFIDED, &indexes).await;
+            assert_searches(CONFIDED_BY_TURN, &indexes).await;
             let of_npc = "tenant=? AND world=? AND npc=? AND part=? AND dialogue>? AND dialogue<?";
             assert_searches(
-                HEARD,
+                CONVERSATIONS_HEARD,
                 &[
                     of_npc,
                     "sqlite_autoindex_dialogues_1 (tenant=? AND id=?)",

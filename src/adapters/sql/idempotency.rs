@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, Reach,
-    rows::{Columns, micros, store_error},
+    Engine, RowScope,
+    rows::{Columns, store_error, to_micros},
 };
 use crate::{
     ports::{
@@ -22,19 +22,19 @@ pub(super) struct SqlIdempotencyStore(pub(super) Arc<Engine>);
 /// A reservation without an answer is free again after this long: its process died.
 const RESERVED_FOR_MICROS: i64 = 60_000_000;
 
-const RESERVE: &str = "INSERT INTO idempotency (tenant, key, fingerprint, reserved_at) VALUES ($1, $2, $3, $4)
+const RESERVE_KEY: &str = "INSERT INTO idempotency (tenant, key, fingerprint, reserved_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (tenant, key) DO UPDATE
         SET fingerprint = excluded.fingerprint, reserved_at = excluded.reserved_at
         WHERE idempotency.status IS NULL AND idempotency.reserved_at <= $5";
-const LOOK_UP: &str = "SELECT fingerprint, status, body FROM idempotency WHERE tenant = $1 AND key = $2";
-const ANSWER: &str = "UPDATE idempotency SET status = $3, body = $4
+const FIND_KEY: &str = "SELECT fingerprint, status, body FROM idempotency WHERE tenant = $1 AND key = $2";
+const STORE_RESPONSE: &str = "UPDATE idempotency SET status = $3, body = $4
     WHERE tenant = $1 AND key = $2 AND status IS NULL";
-const RELEASE: &str = "DELETE FROM idempotency WHERE tenant = $1 AND key = $2 AND status IS NULL";
-const SWEEP: &str = "DELETE FROM idempotency WHERE reserved_at < $1";
+const RELEASE_KEY: &str = "DELETE FROM idempotency WHERE tenant = $1 AND key = $2 AND status IS NULL";
+const DELETE_OLD_KEYS: &str = "DELETE FROM idempotency WHERE reserved_at < $1";
 
 #[async_trait]
 impl IdempotencyStore for SqlIdempotencyStore {
-    async fn reserve(
+    async fn reserve_key(
         &self,
         scope: &TenantScope,
         key: &str,
@@ -43,21 +43,21 @@ impl IdempotencyStore for SqlIdempotencyStore {
     ) -> StoreResult<KeyState> {
         let (tenant, key, fingerprint) = (scope.tenant().clone(), key.to_owned(), fingerprint.to_vec());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    let reserved = sqlx::query(RESERVE)
+                    let reserved = sqlx::query(RESERVE_KEY)
                         .bind(tenant.as_str())
                         .bind(&key)
                         .bind(&fingerprint)
-                        .bind(micros(now))
-                        .bind(micros(now) - RESERVED_FOR_MICROS)
+                        .bind(to_micros(now))
+                        .bind(to_micros(now) - RESERVED_FOR_MICROS)
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
                     if reserved.rows_affected() == 1 {
                         return Ok(KeyState::Reserved);
                     }
-                    let row = sqlx::query(LOOK_UP)
+                    let row = sqlx::query(FIND_KEY)
                         .bind(tenant.as_str())
                         .bind(&key)
                         .fetch_optional(connection)
@@ -65,7 +65,7 @@ impl IdempotencyStore for SqlIdempotencyStore {
                         .map_err(store_error)?;
                     // Released since: it is free, but it was not when it was asked for.
                     let Some(row) = row else { return Ok(KeyState::InFlight) };
-                    let mut columns = Columns::of(&row);
+                    let mut columns = Columns::new(&row);
                     let stored: Vec<u8> = columns.next()?;
                     let status: Option<i64> = columns.next()?;
                     let body: Option<String> = columns.next()?;
@@ -84,12 +84,12 @@ impl IdempotencyStore for SqlIdempotencyStore {
             })
             .await
     }
-    async fn answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()> {
+    async fn record_answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()> {
         let (tenant, key, body) = (scope.tenant().clone(), key.to_owned(), body.to_owned());
         self.0
-            .write_once(scope, move |connection| {
+            .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(ANSWER)
+                    sqlx::query(STORE_RESPONSE)
                         .bind(tenant.as_str())
                         .bind(&key)
                         .bind(i64::from(status))
@@ -102,12 +102,12 @@ impl IdempotencyStore for SqlIdempotencyStore {
             })
             .await
     }
-    async fn release(&self, scope: &TenantScope, key: &str) -> StoreResult<()> {
+    async fn release_key(&self, scope: &TenantScope, key: &str) -> StoreResult<()> {
         let (tenant, key) = (scope.tenant().clone(), key.to_owned());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(RELEASE)
+                    sqlx::query(RELEASE_KEY)
                         .bind(tenant.as_str())
                         .bind(&key)
                         .execute(connection)
@@ -118,12 +118,12 @@ impl IdempotencyStore for SqlIdempotencyStore {
             })
             .await
     }
-    async fn sweep(&self, before: DateTime<Utc>) -> StoreResult<()> {
+    async fn forget_answers_before(&self, before: DateTime<Utc>) -> StoreResult<()> {
         self.0
-            .write_once(Reach::All, move |connection| {
+            .write_statement(RowScope::All, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(SWEEP)
-                        .bind(micros(before))
+                    sqlx::query(DELETE_OLD_KEYS)
+                        .bind(to_micros(before))
                         .execute(connection)
                         .await
                         .map(drop)

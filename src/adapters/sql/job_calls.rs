@@ -2,7 +2,7 @@
 
 use super::{
     Connection, Row,
-    rows::{Columns, json, store_error},
+    rows::{Columns, store_error, to_json},
 };
 use crate::{
     ids::DialogueId,
@@ -11,7 +11,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-const OF_TURN: &str = concat!(
+const JOBS_OF_TURN: &str = concat!(
     "SELECT j.kind, j.status, j.attempts, j.last_error, COALESCE(j.calls, '') FROM turns t
     JOIN jobs j ON j.tenant = t.tenant AND j.dialogue = t.dialogue AND j.turn = t.id
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = TRUE ORDER BY ",
@@ -19,63 +19,63 @@ const OF_TURN: &str = concat!(
 );
 
 /// What an attempt used, as a line of `jobs.calls`; nothing if it asked nobody.
-pub(super) fn line_of(calls: &[TaskUsage]) -> StoreResult<String> {
+pub(super) fn usage_line(calls: &[TaskUsage]) -> StoreResult<String> {
     if calls.is_empty() {
         return Ok(String::new());
     }
-    Ok(json(calls)? + "\n")
+    Ok(to_json(calls)? + "\n")
 }
 
 /// The sums of such lines.
-fn sums(lines: &str) -> StoreResult<Vec<TaskUsage>> {
+fn sum_usage_lines(lines: &str) -> StoreResult<Vec<TaskUsage>> {
     let mut sums = Vec::new();
     for line in lines.lines() {
         let calls: Vec<TaskUsage> =
             serde_json::from_str(line).map_err(|error| StoreError::Corrupt(format!("calls of a job: {error}")))?;
         for one in &calls {
-            TaskUsage::add(&mut sums, &one.task, one.calls, one.usage);
+            TaskUsage::add_usage(&mut sums, &one.task, one.calls, one.usage);
         }
     }
     Ok(sums)
 }
 
-fn read(row: &Row) -> StoreResult<JobTrace> {
-    let mut columns = Columns::of(row);
+fn read_job_trace(row: &Row) -> StoreResult<JobTrace> {
+    let mut columns = Columns::new(row);
     Ok(JobTrace {
         kind: columns.next()?,
         status: columns.next()?,
         failed_attempts: columns.number()?,
         error: columns.next()?,
-        calls: sums(columns.next()?)?,
+        calls: sum_usage_lines(columns.next()?)?,
     })
 }
 
 /// The jobs of a dialogue's turn that stands, oldest first.
-pub(super) async fn of_turn(
+pub(super) async fn load_job_traces(
     connection: &mut Connection,
     scope: &TenantScope,
     dialogue: DialogueId,
     number: u32,
 ) -> StoreResult<Vec<JobTrace>> {
-    let rows = sqlx::query(OF_TURN)
+    let rows = sqlx::query(JOBS_OF_TURN)
         .bind(scope.tenant().as_str())
         .bind(dialogue.to_string())
         .bind(i64::from(number))
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
-    rows.iter().map(read).collect()
+    rows.iter().map(read_job_trace).collect()
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn the_jobs_of_a_turn_are_found_by_it() {
-            assert_searches(OF_TURN, &["turns_standing", "jobs_once (tenant=? AND dialogue=? AND turn=?)"]).await;
+        async fn jobs_of_a_turn_are_found_by_turn() {
+            assert_searches(JOBS_OF_TURN, &["turns_standing", "jobs_once (tenant=? AND dialogue=? AND turn=?)"]).await;
         }
     }
 }

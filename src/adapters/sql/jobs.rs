@@ -8,9 +8,9 @@ use serde::Deserialize;
 
 use super::{
     Connection, Engine, Row, authored, dialogues,
-    job_calls::{self, line_of},
+    job_calls::{self, usage_line},
     leases,
-    rows::{Columns, list, micros, rows_of, store_error, text},
+    rows::{Columns, fetch_page, page_row_limit, store_error, to_micros, without_nul},
     turns,
 };
 use crate::{
@@ -21,10 +21,10 @@ use crate::{
     },
     ports::{
         Page, PageRequest, StoreError, StoreResult,
-        buffer::{BufferedTurn, with_dash},
+        buffer::{BufferedTurn, mark_if_interrupted},
         ledger::{
             audit::Edit,
-            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobRow, JobStatus, JobStore, LeasedAgain, Said},
+            jobs::{Job, JobFailure, JobFence, JobInput, JobKind, JobRetry, JobRow, JobStatus, JobStore, LeaseRenewal},
         },
     },
     tenancy::TenantScope,
@@ -35,7 +35,7 @@ pub(super) struct SqlJobStore(pub(super) Arc<Engine>);
 /// The turn decides; everything else hangs on it by primary key. A world or an NPC that was deleted since is
 /// read all the same: others may have heard what was said. Step by step, for as long as Postgres has not counted the tables of a
 /// new ledger it would as soon begin with all of a tenant's dialogues.
-const SAID: &str = concat!(
+const SPOKEN_FOR_JOB: &str = concat!(
     "WITH t AS MATERIALIZED (SELECT * FROM turns WHERE tenant = $1 AND id = $2),
         d AS MATERIALIZED (SELECT d.* FROM t CROSS JOIN dialogues d WHERE d.tenant = $1 AND d.id = t.dialogue)
      SELECT ",
@@ -58,11 +58,11 @@ const SAID: &str = concat!(
         AND w.tenant = $1 AND w.id = d.world
         AND n.tenant = $1 AND n.world = d.world AND n.id = t.npc"
 );
-const KEEP_ANSWER: &str = "UPDATE jobs SET answer = $5
+const STORE_ANSWER: &str = "UPDATE jobs SET answer = $5
     WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
       AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                   AND turns.stands = TRUE AND turns.text_version = $4)";
-const FINISH: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL,
+const FINISH_JOB: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL,
         answer = NULL, calls = COALESCE(calls, '') || $4
     WHERE tenant = $1 AND id = $2 AND status = 'pending'";
 const FINISH_UNSAID_JOB: &str = "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $3,
@@ -70,20 +70,21 @@ const FINISH_UNSAID_JOB: &str = "UPDATE jobs SET status = 'done', last_error = '
     WHERE tenant = $1 AND id = $2 AND status = 'pending'
       AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
                       AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
-const FAIL: &str = "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
+const FAIL_JOB: &str =
+    "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
         useless = useless + $5, status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
         due_at = COALESCE($4, due_at), calls = COALESCE(calls, '') || $7
     WHERE tenant = $1 AND id = $2 AND status = 'pending' AND leased_to = $6";
-const RETRY: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless = 0, due_at = $3, retried_at = $3,
+const RETRY_JOB: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless = 0, due_at = $3, retried_at = $3,
         leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
-const ONE: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+const JOB_BY_ID: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
 // One that failed waits before it is tried again; that is not for a player to end.
 const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 ELSE due_at END
     WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
 /// With the status in it: those that are pending, or dead, have an index of their own. That of what is pending is not by id.
-macro_rules! list {
+macro_rules! list_jobs {
     ($id:expr, $status:literal) => {
         concat!(
             "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs WHERE tenant = $1 AND ",
@@ -96,15 +97,15 @@ macro_rules! list {
         )
     };
 }
-const LIST: &str = list!("id", "");
-const LIST_PENDING: &str = list!(unindexed!("id"), " AND status = 'pending'");
-const LIST_DONE: &str = list!("id", " AND status = 'done'");
-const LIST_DEAD: &str = list!("id", " AND status = 'dead'");
-const EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
+const LIST: &str = list_jobs!("id", "");
+const LIST_PENDING: &str = list_jobs!(unindexed!("id"), " AND status = 'pending'");
+const LIST_DONE: &str = list_jobs!("id", " AND status = 'done'");
+const LIST_DEAD: &str = list_jobs!("id", " AND status = 'dead'");
+const IS_EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
     WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending' AND due_at <= $5)";
-const WORLD_OF: &str = "SELECT d.world FROM jobs j CROSS JOIN dialogues d
+const WORLD_OF_JOB: &str = "SELECT d.world FROM jobs j CROSS JOIN dialogues d
     WHERE j.tenant = $1 AND j.id = $2 AND d.tenant = $1 AND d.id = j.dialogue";
-const PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
+const COUNT_PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
 
 /// Ends the job if its turn stands with the fence's text version and the job is pending. `false`:
 /// the fence is closed and nothing may be written. `calls`: what the job used.
@@ -115,18 +116,18 @@ pub(super) async fn pass_fence(
     calls: &[TaskUsage],
     now: DateTime<Utc>,
 ) -> StoreResult<bool> {
-    const PASS: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL,
+    const PASS_FENCE: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL,
             answer = NULL, calls = COALESCE(calls, '') || $6
         WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
           AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                       AND turns.stands = TRUE AND turns.text_version = $4)";
-    let passed = sqlx::query(PASS)
+    let passed = sqlx::query(PASS_FENCE)
         .bind(tenant.as_str())
         .bind(fence.job.to_string())
         .bind(fence.turn.to_string())
         .bind(i64::from(fence.text_version))
-        .bind(micros(now))
-        .bind(line_of(calls)?)
+        .bind(to_micros(now))
+        .bind(usage_line(calls)?)
         .execute(connection)
         .await
         .map_err(store_error)?;
@@ -141,17 +142,17 @@ const fn status_name(status: JobStatus) -> &'static str {
     }
 }
 
-fn status_named(name: &str) -> Option<JobStatus> {
+fn parse_status(name: &str) -> Option<JobStatus> {
     [JobStatus::Pending, JobStatus::Done, JobStatus::Dead]
         .into_iter()
         .find(|status| status_name(*status) == name)
 }
 
 pub(super) fn read_job(row: &Row) -> StoreResult<Job> {
-    let mut columns = Columns::of(row);
+    let mut columns = Columns::new(row);
     Ok(Job {
         id: columns.id()?,
-        kind: columns.named(JobKind::parse)?,
+        kind: columns.parse_with(JobKind::parse)?,
         dialogue: columns.id()?,
         turn: columns.id()?,
         text_version: columns.number()?,
@@ -165,7 +166,7 @@ pub(super) fn read_job(row: &Row) -> StoreResult<Job> {
 }
 
 #[derive(Deserialize)]
-struct TurnBefore {
+struct PrecedingTurn {
     id: TurnId,
     number: u32,
     status: String,
@@ -174,11 +175,17 @@ struct TurnBefore {
     reply: String,
 }
 
-fn read_said(row: &Row) -> StoreResult<Said> {
-    let columns = &mut Columns::of(row);
-    let (turn, dialogue) = (turns::read_columns(columns)?.turn, dialogues::read(columns)?);
-    let (world, npc) = (authored::world_from(columns)?, authored::npc_from(columns)?);
-    let mut before: Vec<TurnBefore> = columns.json()?;
+fn read_spoken_turn(row: &Row) -> StoreResult<JobInput> {
+    let columns = &mut Columns::new(row);
+    let (turn, dialogue) = (
+        turns::read_turn_columns(columns)?.turn,
+        dialogues::read_dialogue(columns)?,
+    );
+    let (world, npc) = (
+        authored::read_world_columns(columns)?,
+        authored::read_npc_columns(columns)?,
+    );
+    let mut before: Vec<PrecedingTurn> = columns.json()?;
     before.sort_by_key(|turn| turn.number);
     let trace = columns.maybe_json()?;
     let before = before.into_iter().map(|turn| {
@@ -188,13 +195,13 @@ fn read_said(row: &Row) -> StoreResult<Said> {
             number: turn.number,
             player_text: turn.line,
             npc: turn.npc,
-            reply_text: with_dash(
+            reply_text: mark_if_interrupted(
                 turn.reply,
                 status.ok_or_else(|| StoreError::Corrupt(format!("unknown status `{}`", turn.status)))?,
             ),
         })
     });
-    Ok(Said {
+    Ok(JobInput {
         before: before.collect::<StoreResult<_>>()?,
         trace,
         turn,
@@ -204,14 +211,14 @@ fn read_said(row: &Row) -> StoreResult<Said> {
     })
 }
 
-fn read_row(row: &Row) -> StoreResult<JobRow> {
-    let mut columns = Columns::of(row);
+fn read_job_row(row: &Row) -> StoreResult<JobRow> {
+    let mut columns = Columns::new(row);
     Ok(JobRow {
         id: columns.id()?,
-        kind: columns.named(JobKind::parse)?,
+        kind: columns.parse_with(JobKind::parse)?,
         dialogue: columns.id()?,
         turn: columns.id()?,
-        status: columns.named(status_named)?,
+        status: columns.parse_with(parse_status)?,
         attempts: columns.number()?,
         last_error: columns.next()?,
         created_at: columns.time()?,
@@ -220,7 +227,7 @@ fn read_row(row: &Row) -> StoreResult<JobRow> {
 
 #[async_trait]
 impl JobStore for SqlJobStore {
-    async fn lease(
+    async fn lease_due_jobs(
         &self,
         scope: &TenantScope,
         node: NodeId,
@@ -228,27 +235,27 @@ impl JobStore for SqlJobStore {
         until: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<Job>> {
-        leases::lease(&self.0, scope, node, now, until, limit).await
+        leases::lease_due_jobs(&self.0, scope, node, now, until, limit).await
     }
-    async fn lease_again(
+    async fn renew_lease(
         &self,
         scope: &TenantScope,
         job: JobId,
         node: NodeId,
         now: DateTime<Utc>,
         until: DateTime<Utc>,
-    ) -> StoreResult<LeasedAgain> {
-        leases::lease_again(&self.0, scope, job, node, now, until).await
+    ) -> StoreResult<LeaseRenewal> {
+        leases::renew_job_lease(&self.0, scope, job, node, now, until).await
     }
-    async fn release_all(&self, node: NodeId) -> StoreResult<()> {
-        leases::release_all(&self.0, node).await
+    async fn release_all_leases(&self, node: NodeId) -> StoreResult<()> {
+        leases::release_node_jobs(&self.0, node).await
     }
-    async fn release(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
-        leases::release(&self.0, scope, node).await
+    async fn release_tenant_leases(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
+        leases::release_tenant_jobs(&self.0, scope, node).await
     }
-    async fn said(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<Said>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(SAID)
+    async fn load_job_input(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<JobInput>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(SPOKEN_FOR_JOB)
             .bind(scope.tenant().as_str())
             .bind(job.turn.to_string())
             .bind(i64::from(job.text_version))
@@ -257,14 +264,14 @@ impl JobStore for SqlJobStore {
             .await
             .map_err(store_error)?;
         drop(connection);
-        row.as_ref().map(read_said).transpose()
+        row.as_ref().map(read_spoken_turn).transpose()
     }
-    async fn keep_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool> {
+    async fn store_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool> {
         let (tenant, fence, answer) = (scope.tenant().clone(), *fence, answer.to_owned());
         self.0
-            .write_once(scope, move |connection| {
+            .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    let kept = sqlx::query(KEEP_ANSWER)
+                    let kept = sqlx::query(STORE_ANSWER)
                         .bind(tenant.as_str())
                         .bind(fence.job.to_string())
                         .bind(fence.turn.to_string())
@@ -281,12 +288,12 @@ impl JobStore for SqlJobStore {
     async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
         let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
         self.0
-            .write_once(scope, move |connection| {
+            .write_statement(scope, move |connection| {
                 Box::pin(async move {
                     sqlx::query(FINISH_UNSAID_JOB)
                         .bind(tenant.as_str())
                         .bind(job.to_string())
-                        .bind(micros(now))
+                        .bind(to_micros(now))
                         .execute(connection)
                         .await
                         .map(drop)
@@ -295,15 +302,15 @@ impl JobStore for SqlJobStore {
             })
             .await
     }
-    async fn finish(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()> {
-        let (tenant, now, calls) = (scope.tenant().clone(), self.0.clock.now(), line_of(calls)?);
+    async fn finish_job(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()> {
+        let (tenant, now, calls) = (scope.tenant().clone(), self.0.clock.now(), usage_line(calls)?);
         self.0
-            .write_once(scope, move |connection| {
+            .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(FINISH)
+                    sqlx::query(FINISH_JOB)
                         .bind(tenant.as_str())
                         .bind(job.to_string())
-                        .bind(micros(now))
+                        .bind(to_micros(now))
                         .bind(&calls)
                         .execute(connection)
                         .await
@@ -313,7 +320,7 @@ impl JobStore for SqlJobStore {
             })
             .await
     }
-    async fn fail(
+    async fn fail_job(
         &self,
         scope: &TenantScope,
         job: JobId,
@@ -322,16 +329,16 @@ impl JobStore for SqlJobStore {
         then: JobFailure,
         calls: &[TaskUsage],
     ) -> StoreResult<()> {
-        let (tenant, error, calls) = (scope.tenant().clone(), error.to_owned(), line_of(calls)?);
+        let (tenant, error, calls) = (scope.tenant().clone(), error.to_owned(), usage_line(calls)?);
         self.0
-            .write_once(scope, move |connection| {
+            .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(FAIL)
+                    sqlx::query(FAIL_JOB)
                         .bind(tenant.as_str())
                         .bind(job.to_string())
-                        .bind(text(&error))
+                        .bind(without_nul(&error))
                         .bind(match then {
-                            JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(micros(at)),
+                            JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(to_micros(at)),
                             JobFailure::Dead => None,
                         })
                         .bind(i64::from(matches!(then, JobFailure::RetryUselessAt(_))))
@@ -345,31 +352,31 @@ impl JobStore for SqlJobStore {
             })
             .await
     }
-    async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry> {
+    async fn retry_dead_job(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry> {
         let (tenant, now, edit) = (scope.tenant().clone(), self.0.clock.now(), edit.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    let retried = sqlx::query(RETRY)
+                    let retried = sqlx::query(RETRY_JOB)
                         .bind(tenant.as_str())
                         .bind(job.to_string())
-                        .bind(micros(now))
+                        .bind(to_micros(now))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    let row = sqlx::query(ONE)
+                    let row = sqlx::query(JOB_BY_ID)
                         .bind(tenant.as_str())
                         .bind(job.to_string())
                         .fetch_optional(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    let Some(row) = row.as_ref().map(read_row).transpose()? else {
+                    let Some(row) = row.as_ref().map(read_job_row).transpose()? else {
                         return Ok(JobRetry::NotFound);
                     };
                     if retried.rows_affected() == 0 {
                         return Ok(JobRetry::NotDead(row.status));
                     }
-                    super::audit::record(connection, &tenant, &edit).await?;
+                    super::audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(JobRetry::Done(row))
                 })
             })
@@ -384,12 +391,12 @@ impl JobStore for SqlJobStore {
     ) -> StoreResult<u64> {
         let tenant = scope.tenant().clone();
         self.0
-            .write_once(scope, move |connection| {
+            .write_statement(scope, move |connection| {
                 Box::pin(async move {
                     let done = sqlx::query(MAKE_DUE)
                         .bind(tenant.as_str())
                         .bind(dialogue.to_string())
-                        .bind(micros(now))
+                        .bind(to_micros(now))
                         .bind(turn.to_string())
                         .execute(connection)
                         .await
@@ -399,7 +406,7 @@ impl JobStore for SqlJobStore {
             })
             .await
     }
-    async fn list(
+    async fn list_jobs(
         &self,
         scope: &TenantScope,
         status: Option<JobStatus>,
@@ -413,27 +420,32 @@ impl JobStore for SqlJobStore {
         };
         let query = sqlx::query(statement)
             .bind(scope.tenant().as_str())
-            .bind(page.after.as_deref().map(text))
-            .bind(rows_of(page));
-        list(&self.0, scope, query, page, read_row, |row| row.id.to_string()).await
+            .bind(page.after.as_deref().map(without_nul))
+            .bind(page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_job_row, |row| row.id.to_string()).await
     }
     async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(WORLD_OF)
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(WORLD_OF_JOB)
             .bind(scope.tenant().as_str())
             .bind(job.to_string())
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
-        row.map(|row| Columns::of(&row).id()).transpose()
+        row.map(|row| Columns::new(&row).id()).transpose()
     }
-    async fn of_turn(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<Vec<JobTrace>> {
-        let mut connection = self.0.read(scope).await?;
-        job_calls::of_turn(&mut connection, scope, dialogue, number).await
+    async fn list_turn_job_traces(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        number: u32,
+    ) -> StoreResult<Vec<JobTrace>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        job_calls::load_job_traces(&mut connection, scope, dialogue, number).await
     }
-    async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
-        let mut connection = self.0.read(scope).await?;
-        let count: i64 = sqlx::query_scalar(PENDING)
+    async fn count_pending_jobs(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let count: i64 = sqlx::query_scalar(COUNT_PENDING)
             .bind(scope.tenant().as_str())
             .bind(dialogue.to_string())
             .fetch_one(&mut *connection)
@@ -441,47 +453,47 @@ impl JobStore for SqlJobStore {
             .map_err(store_error)?;
         Ok(u64::try_from(count).unwrap_or_default())
     }
-    async fn extracting(
+    async fn is_extraction_pending(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<bool> {
-        let mut connection = self.0.read(scope).await?;
-        sqlx::query_scalar(EXTRACTING)
+        let mut connection = self.0.acquire_reader(scope).await?;
+        sqlx::query_scalar(IS_EXTRACTING)
             .bind(scope.tenant().as_str())
             .bind(dialogue.to_string())
             .bind(turn.to_string())
             .bind(JobKind::ExtractFacts.as_str())
-            .bind(micros(now))
+            .bind(to_micros(now))
             .fetch_one(&mut *connection)
             .await
             .map_err(store_error)
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn the_queue_is_read_from_its_pending_rows() {
+        async fn job_queue_is_read_from_its_pending_rows() {
             assert_searches(LIST_PENDING, &["(tenant=?)", "jobs_"]).await;
-            assert_searches(PENDING, &["jobs_open"]).await;
+            assert_searches(COUNT_PENDING, &["jobs_open"]).await;
             assert_searches(MAKE_DUE, &["jobs_once"]).await;
             assert_searches(LIST_DEAD, &["jobs_dead"]).await;
             for statement in [LIST, LIST_DONE] {
                 assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
             }
             assert_searches(
-                SAID,
+                SPOKEN_FOR_JOB,
                 &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "SEARCH c USING INDEX sqlite_autoindex_traces_1 (tenant=? AND turn=?)"],
             )
             .await;
-            for statement in [KEEP_ANSWER, FINISH, FINISH_UNSAID_JOB, FAIL, RETRY, ONE] {
+            for statement in [STORE_ANSWER, FINISH_JOB, FINISH_UNSAID_JOB, FAIL_JOB, RETRY_JOB, JOB_BY_ID] {
                 assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
             }
         }

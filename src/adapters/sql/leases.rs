@@ -5,15 +5,15 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, Reach,
+    Engine, RowScope,
     jobs::read_job,
-    rows::{micros, store_error},
+    rows::{store_error, to_micros},
 };
 use crate::{
     ids::{JobId, NodeId},
     ports::{
         StoreResult,
-        ledger::jobs::{Job, LeasedAgain},
+        ledger::jobs::{Job, LeaseRenewal},
     },
     tenancy::TenantScope,
 };
@@ -25,7 +25,7 @@ macro_rules! is_enabled {
     };
 }
 // Only what is due goes to the writer: an idle poll writes nothing.
-const ANY_DUE: &str = concat!(
+const HAS_DUE_JOB: &str = concat!(
     "SELECT EXISTS (SELECT 1 FROM jobs
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))",
     is_enabled!()
@@ -37,7 +37,7 @@ const FINISH_UNSAID: &str =
       AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
                       AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
 // Looked for once, and not anew for each row: what is held is skipped, also by whoever holds it.
-const LEASE: &str = concat!(
+const LEASE_DUE_JOBS: &str = concat!(
     "WITH due (id) AS MATERIALIZED (
         SELECT id FROM jobs
         WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2)",
@@ -50,19 +50,19 @@ const LEASE: &str = concat!(
      RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at),
         answer, leased_until"
 );
-const LEASE_AGAIN: &str = concat!(
+const RENEW_JOB_LEASE: &str = concat!(
     "UPDATE jobs SET leased_to = $3, leased_until = $5
     WHERE tenant = $1 AND id = $2 AND status = 'pending' AND due_at <= $4
       AND (leased_to = $3 OR leased_until IS NULL OR leased_until <= $4)",
     is_enabled!()
 );
 const IS_PENDING: &str = "SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2 AND status = 'pending'";
-pub(super) const RELEASE_ALL: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
+pub(super) const RELEASE_JOBS_OF_NODE: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE status = 'pending' AND leased_to = $1";
-const RELEASE: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
+const RELEASE_JOBS_OF_TENANT: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND status = 'pending' AND leased_to = $2";
 
-pub(super) async fn lease(
+pub(super) async fn lease_due_jobs(
     engine: &Arc<Engine>,
     scope: &TenantScope,
     node: NodeId,
@@ -71,10 +71,10 @@ pub(super) async fn lease(
     limit: u32,
 ) -> StoreResult<Vec<Job>> {
     let due: bool = {
-        let mut connection = engine.read(scope).await?;
-        sqlx::query_scalar(ANY_DUE)
+        let mut connection = engine.acquire_reader(scope).await?;
+        sqlx::query_scalar(HAS_DUE_JOB)
             .bind(scope.tenant().as_str())
-            .bind(micros(now))
+            .bind(to_micros(now))
             .fetch_one(&mut *connection)
             .await
             .map_err(store_error)?
@@ -84,19 +84,19 @@ pub(super) async fn lease(
     }
     let tenant = scope.tenant().clone();
     engine
-        .write(scope, move |connection| {
+        .write_transaction(scope, move |connection| {
             Box::pin(async move {
                 sqlx::query(FINISH_UNSAID)
                     .bind(tenant.as_str())
-                    .bind(micros(now))
+                    .bind(to_micros(now))
                     .execute(&mut *connection)
                     .await
                     .map_err(store_error)?;
-                let rows = sqlx::query(LEASE)
+                let rows = sqlx::query(LEASE_DUE_JOBS)
                     .bind(tenant.as_str())
-                    .bind(micros(now))
+                    .bind(to_micros(now))
                     .bind(node.to_string())
-                    .bind(micros(until))
+                    .bind(to_micros(until))
                     .bind(i64::from(limit))
                     .fetch_all(connection)
                     .await
@@ -110,29 +110,29 @@ pub(super) async fn lease(
         .await
 }
 
-pub(super) async fn lease_again(
+pub(super) async fn renew_job_lease(
     engine: &Arc<Engine>,
     scope: &TenantScope,
     job: JobId,
     node: NodeId,
     now: DateTime<Utc>,
     until: DateTime<Utc>,
-) -> StoreResult<LeasedAgain> {
+) -> StoreResult<LeaseRenewal> {
     let tenant = scope.tenant().clone();
     engine
-        .write_once(scope, move |connection| {
+        .write_statement(scope, move |connection| {
             Box::pin(async move {
-                let leased = sqlx::query(LEASE_AGAIN)
+                let leased = sqlx::query(RENEW_JOB_LEASE)
                     .bind(tenant.as_str())
                     .bind(job.to_string())
                     .bind(node.to_string())
-                    .bind(micros(now))
-                    .bind(micros(until))
+                    .bind(to_micros(now))
+                    .bind(to_micros(until))
                     .execute(&mut *connection)
                     .await
                     .map_err(store_error)?;
                 if leased.rows_affected() == 1 {
-                    return Ok(LeasedAgain::Here);
+                    return Ok(LeaseRenewal::Renewed);
                 }
                 let pending = sqlx::query(IS_PENDING)
                     .bind(tenant.as_str())
@@ -141,19 +141,19 @@ pub(super) async fn lease_again(
                     .await
                     .map_err(store_error)?;
                 Ok(match pending {
-                    Some(_) => LeasedAgain::Elsewhere,
-                    None => LeasedAgain::Over,
+                    Some(_) => LeaseRenewal::NotHeld,
+                    None => LeaseRenewal::Finished,
                 })
             })
         })
         .await
 }
 
-pub(super) async fn release_all(engine: &Arc<Engine>, node: NodeId) -> StoreResult<()> {
+pub(super) async fn release_node_jobs(engine: &Arc<Engine>, node: NodeId) -> StoreResult<()> {
     engine
-        .write_once(Reach::All, move |connection| {
+        .write_statement(RowScope::All, move |connection| {
             Box::pin(async move {
-                sqlx::query(RELEASE_ALL)
+                sqlx::query(RELEASE_JOBS_OF_NODE)
                     .bind(node.to_string())
                     .execute(connection)
                     .await
@@ -164,12 +164,12 @@ pub(super) async fn release_all(engine: &Arc<Engine>, node: NodeId) -> StoreResu
         .await
 }
 
-pub(super) async fn release(engine: &Arc<Engine>, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
+pub(super) async fn release_tenant_jobs(engine: &Arc<Engine>, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
     let tenant = scope.tenant().clone();
     engine
-        .write_once(scope, move |connection| {
+        .write_statement(scope, move |connection| {
             Box::pin(async move {
-                sqlx::query(RELEASE)
+                sqlx::query(RELEASE_JOBS_OF_TENANT)
                     .bind(tenant.as_str())
                     .bind(node.to_string())
                     .execute(connection)
@@ -181,21 +181,21 @@ pub(super) async fn release(engine: &Arc<Engine>, scope: &TenantScope, node: Nod
         .await
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn what_is_due_is_found_by_its_index() {
-            for statement in [ANY_DUE, FINISH_UNSAID, LEASE] {
+        async fn due_leases_are_found_by_index() {
+            for statement in [HAS_DUE_JOB, FINISH_UNSAID, LEASE_DUE_JOBS] {
                 assert_searches(statement, &["jobs_due"]).await;
             }
-            for statement in [ANY_DUE, LEASE, LEASE_AGAIN] {
+            for statement in [HAS_DUE_JOB, LEASE_DUE_JOBS, RENEW_JOB_LEASE] {
                 assert_searches(statement, &["tenants"]).await;
             }
-            assert_searches(LEASE_AGAIN, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+            assert_searches(RENEW_JOB_LEASE, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
         }
     }
 }

@@ -7,15 +7,15 @@ use super::{
 use crate::{
     ids::{DialogueId, NpcId, PlayerId, WorldId},
     memory::{
-        locks::Locks,
-        summary::{Meeting, Recap},
+        locks::DisclosureLocks,
+        summary::{Meeting, MeetingRecap},
     },
     ports::StoreResult,
     tenancy::TenantScope,
 };
 
 /// What a summary rests on that not every player may hear of, by the checkpoint `c` of its last turn.
-macro_rules! rests_on {
+macro_rules! summary_locks {
     () => {
         concat!(
             "COALESCE(",
@@ -31,7 +31,7 @@ macro_rules! rests_on {
 /// has nothing to keep back.
 const LAST_MEETINGS: &str = concat!(
     "SELECT m.committed_at, m.begun_at, s.text, s.created_at, ",
-    rests_on!(),
+    summary_locks!(),
     "
     FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
             (SELECT n.id FROM summaries n CROSS JOIN turns e CROSS JOIN checkpoints c
@@ -39,11 +39,11 @@ const LAST_MEETINGS: &str = concat!(
                AND e.tenant = $1 AND e.dialogue = d.id AND e.number = n.to_turn AND e.stands = TRUE
                AND c.tenant = $1 AND c.turn = e.id
                AND (",
-    rests_on!(),
+    summary_locks!(),
     " = '' OR NOT $7 AND ",
-    rests_on!(),
+    summary_locks!(),
     " IS NOT NULL OR ",
-    rests_on!(),
+    summary_locks!(),
     " IS NULL AND NOT EXISTS (SELECT 1 FROM scenarios a
                    WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0))
              ORDER BY n.from_turn DESC, n.created_at DESC, n.id DESC LIMIT 1) AS summary
@@ -60,30 +60,30 @@ const LAST_MEETINGS: &str = concat!(
     ORDER BY m.begun_at DESC, m.dialogue DESC"
 );
 /// Sessions that are looked through for a summary.
-const MEETINGS: i64 = 8;
+const MAX_MEETINGS_SEARCHED: i64 = 8;
 
-pub(super) async fn last(
+pub(super) async fn load_last_meeting(
     engine: &Engine,
     scope: &TenantScope,
     (world, npc, player): (&WorldId, &NpcId, &PlayerId),
     apart_from: DialogueId,
     unlocked: bool,
 ) -> StoreResult<Option<Meeting>> {
-    let mut connection = engine.read(scope).await?;
+    let mut connection = engine.acquire_reader(scope).await?;
     let rows = sqlx::query(LAST_MEETINGS)
         .bind(scope.tenant().as_str())
         .bind(world.as_str())
         .bind(npc.as_str())
         .bind(player.as_str())
         .bind(apart_from.to_string())
-        .bind(MEETINGS)
+        .bind(MAX_MEETINGS_SEARCHED)
         .bind(unlocked)
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
     let mut meeting: Option<Meeting> = None;
     for row in &rows {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         let (at, since) = (columns.time()?, columns.time()?);
         let (text, made_at): (Option<String>, _) = (columns.next()?, columns.maybe_time()?);
         let meeting = meeting.get_or_insert(Meeting {
@@ -91,18 +91,18 @@ pub(super) async fn last(
             since,
             summary: None,
         });
-        let locks: Option<Locks> = columns.maybe_id()?;
+        let locks: Option<DisclosureLocks> = columns.maybe_id()?;
         if let (Some(text), Some(at)) = (text, made_at) {
             // Where nobody kept them, it is told by an NPC that has nothing to keep back.
             let locks = locks.unwrap_or_default();
-            meeting.summary = Some(Recap { text, since, at, locks });
+            meeting.summary = Some(MeetingRecap { text, since, at, locks });
             break;
         }
     }
     Ok(meeting)
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;

@@ -12,10 +12,10 @@
 //! Nothing in here may name an engine by its path.
 //!
 //! # Statements that both engines understand
-//! - Lists are bound as JSON: `among!` to look for one of them, `texts!` and `rows!` as tables. A list
+//! - Lists are bound as JSON: `in_json_list!` to look for one of them, `json_texts_table!` and `json_arrays_table!` as tables. A list
 //!   that an `ON CONFLICT DO UPDATE` writes names no row twice and is in a fixed order.
-//! - The rows that a query with a LIMIT finds are looked for by `any_of!`.
-//! - What rows of a table are looked for by is `key_of!` a row of `rows!`, never `value ->> n`: on Postgres no
+//! - The rows that a query with a LIMIT finds are looked for by `in_subquery!`.
+//! - What rows of a table are looked for by is `row_key!` a row of `json_arrays_table!`, never `value ->> n`: on Postgres no
 //!   index is used for that (see its dialect).
 //! - `value ->> n` is a text on Postgres; what is none is cast: `CAST(value ->> 4 AS BIGINT)`. So is a sum.
 //! - Numbers and moments are bound and read as `i64`. Flags are bound and read as `bool` and compared
@@ -25,7 +25,7 @@
 //! - `IS DISTINCT FROM` instead of `IS NOT`, `lower(..)` instead of a collation, an alias for every
 //!   subquery in `FROM`.
 //! - Several statements in one trip are a `batch!`; what may only come after another is a trip of its own.
-//! - Whoever reads and then writes keeps others away in between, by [`Lock`] or `for_update!`: on SQLite
+//! - Whoever reads and then writes keeps others away in between, by [`LedgerLock`] or `for_update!`: on SQLite
 //!   there is one writer, on Postgres there are many, and each statement sees what was committed before it. Work that
 //!   begins with the lock of a memory, and knows the world before, is written by `write_memory`.
 //!   A statement that changes rows by their own columns alone needs nothing of the kind.
@@ -57,12 +57,12 @@ mod usage;
 
 use std::sync::Arc;
 
-use super::engine::{Arguments, Connection, Db, Engine, Row, lock, store_error};
+use super::engine::{Arguments, Connection, Db, Engine, Row, acquire_lock, store_error};
 use crate::{
     ids::{DialogueId, NpcId, TenantId, TurnId, WorldId},
     ports::{
         StoreResult,
-        ledger::{Ledger, Maintenance, PruneBefore, meters::Backlog},
+        ledger::{Ledger, Maintenance, PruneBefore, metrics::Backlog},
         vectors::PointSource,
     },
     tenancy::TenantScope,
@@ -71,18 +71,18 @@ use crate::{
 /// Whose rows a piece of work may touch. Every statement names its tenant; Postgres enforces it once
 /// more by row-level security.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach<'a> {
+pub(super) enum RowScope<'a> {
     Tenant(&'a TenantId),
     /// The server's own work over all tenants.
     All,
 }
 
-impl<'a> From<&'a TenantId> for Reach<'a> {
+impl<'a> From<&'a TenantId> for RowScope<'a> {
     fn from(tenant: &'a TenantId) -> Self {
         Self::Tenant(tenant)
     }
 }
-impl<'a> From<&'a TenantScope> for Reach<'a> {
+impl<'a> From<&'a TenantScope> for RowScope<'a> {
     fn from(scope: &'a TenantScope) -> Self {
         Self::Tenant(scope.tenant())
     }
@@ -91,7 +91,7 @@ impl<'a> From<&'a TenantScope> for Reach<'a> {
 /// What one writer at a time may read and then write. Whoever needs several takes them in this order.
 #[derive(Debug, Clone, Copy)]
 #[allow(dead_code, reason = "SQLite has one writer and asks of none of them what it is")]
-pub(super) enum Lock<'a> {
+pub(super) enum LedgerLock<'a> {
     /// What people write about a world: its row and those of its NPCs.
     Authored(&'a WorldId),
     /// All that is remembered in a world, and which turns of it stand.
@@ -113,7 +113,7 @@ pub(super) enum Lock<'a> {
 }
 
 /// Every store of the ledger on one engine.
-pub(super) fn ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenance>) -> Ledger {
+pub(super) fn build_ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenance>) -> Ledger {
     Ledger {
         tenants: Arc::new(tenants::SqlTenantStore(engine.clone())),
         authored: Arc::new(authored::SqlAuthoredStore(engine.clone())),
@@ -141,23 +141,28 @@ pub(super) fn point_source(engine: &Arc<Engine>) -> Arc<dyn PointSource> {
 
 /// Whether there is this tenant.
 pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
-    tenants::exists(connection, tenant).await
+    tenants::has_tenant(connection, tenant).await
 }
 
 /// Deletes what has been kept long enough; see `Maintenance::prune`.
-pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
-    prune::prune(engine, tenant, before, limit).await
+pub(super) async fn prune_tenant(
+    engine: &Engine,
+    tenant: &TenantId,
+    before: &PruneBefore,
+    limit: u32,
+) -> StoreResult<u64> {
+    prune::prune_expired(engine, tenant, before, limit).await
 }
 
 /// Writes one row; see `Maintenance::try_write`.
 pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
-    const WRITE: &str =
+    const UPSERT_PROBE: &str =
         "INSERT INTO write_probe (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at";
-    let at = rows::micros(engine.clock.now());
+    let at = rows::to_micros(engine.clock.now());
     engine
-        .write_once(Reach::All, move |connection| {
+        .write_statement(RowScope::All, move |connection| {
             Box::pin(async move {
-                let written = sqlx::query(WRITE).bind(at).execute(connection).await;
+                let written = sqlx::query(UPSERT_PROBE).bind(at).execute(connection).await;
                 written.map(drop).map_err(store_error)
             })
         })
@@ -165,6 +170,6 @@ pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
 }
 
 /// What waits in the queues; see `Maintenance::backlog`.
-pub(super) async fn backlog(engine: &Engine) -> StoreResult<Backlog> {
-    backlog::backlog(engine).await
+pub(super) async fn load_backlog(engine: &Engine) -> StoreResult<Backlog> {
+    backlog::measure_backlog(engine).await
 }

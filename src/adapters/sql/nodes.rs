@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, Reach, Row, leases,
-    rows::{Columns, micros, store_error},
+    Engine, Row, RowScope, leases,
+    rows::{Columns, store_error, to_micros},
 };
 use crate::{
     ids::{DialogueId, NodeId, TenantId},
@@ -15,7 +15,7 @@ use crate::{
         StoreResult,
         ledger::{
             dialogues::DialogueOptions,
-            nodes::{Beat, DeadNode, LiveNode, NodeStore},
+            nodes::{DeadNode, HeartbeatOutcome, LiveNode, NodeStore},
         },
     },
 };
@@ -23,28 +23,29 @@ use crate::{
 pub(super) struct SqlNodeStore(pub(super) Arc<Engine>);
 
 /// A row outlives its node by this much, longer than any ownership is taken for.
-const KEPT_MICROS: i64 = 2 * 24 * 3_600 * 1_000_000;
+const NODE_RETENTION_MICROS: i64 = 2 * 24 * 3_600 * 1_000_000;
 
-const TIME: &str = concat!("SELECT ", its_now!());
-const SUPPLANT: &str = "UPDATE nodes SET until = CASE WHEN until > $3 THEN $3 ELSE until END, has_left = TRUE
+const DATABASE_TIME: &str = concat!("SELECT ", database_now!());
+const RETIRE_NODES_AT_URL: &str =
+    "UPDATE nodes SET until = CASE WHEN until > $3 THEN $3 ELSE until END, has_left = TRUE
     WHERE url = $2 AND id <> $1 AND has_left = FALSE";
-const PROLONG: &str = "UPDATE nodes SET until = $2 WHERE id = $1 AND until > $3";
-const ENTER: &str = "INSERT INTO nodes (id, url, until, has_left, buried) VALUES ($1, $2, $3, FALSE, FALSE)
+const PROLONG_NODE: &str = "UPDATE nodes SET until = $2 WHERE id = $1 AND until > $3";
+const UPSERT_NODE: &str = "INSERT INTO nodes (id, url, until, has_left, buried) VALUES ($1, $2, $3, FALSE, FALSE)
     ON CONFLICT (id) DO UPDATE SET url = excluded.url, until = excluded.until, has_left = FALSE, buried = FALSE";
-const LEAVE: &str =
+const MARK_LEFT: &str =
     "UPDATE nodes SET until = CASE WHEN until > $2 THEN $2 ELSE until END, has_left = TRUE WHERE id = $1";
-const LIVE: &str = "SELECT id, url, until FROM nodes WHERE until > $1 ORDER BY id";
-const OWNED: &str = "SELECT tenant, id FROM dialogues WHERE owner_node = $1";
-const DEAD: &str = "SELECT id FROM nodes WHERE buried = FALSE AND (has_left = TRUE OR until <= $1) ORDER BY id";
+const LIVE_NODES: &str = "SELECT id, url, until FROM nodes WHERE until > $1 ORDER BY id";
+const OWNED_DIALOGUES: &str = "SELECT tenant, id FROM dialogues WHERE owner_node = $1";
+const DEAD_NODES: &str = "SELECT id FROM nodes WHERE buried = FALSE AND (has_left = TRUE OR until <= $1) ORDER BY id";
 /// Ids begin with their kind.
-const CONVERSATIONS: &str = "SELECT tenant, id, options FROM dialogues
+const OPEN_CONVERSATIONS: &str = "SELECT tenant, id, options FROM dialogues
     WHERE owner_node = $1 AND status = 'open' AND id >= 'con_' AND id < 'con`'";
-const BURY: &str =
+const MARK_BURIED: &str =
     "UPDATE nodes SET buried = TRUE WHERE id = $1 AND buried = FALSE AND (has_left = TRUE OR until <= $2)";
-const FORGET: &str = "DELETE FROM nodes WHERE buried = TRUE AND until <= $1";
+const DELETE_BURIED: &str = "DELETE FROM nodes WHERE buried = TRUE AND until <= $1";
 
-fn read_live(row: &Row) -> StoreResult<LiveNode> {
-    let mut columns = Columns::of(row);
+fn read_live_node(row: &Row) -> StoreResult<LiveNode> {
+    let mut columns = Columns::new(row);
     Ok(LiveNode {
         id: columns.id()?,
         url: columns.next()?,
@@ -52,37 +53,37 @@ fn read_live(row: &Row) -> StoreResult<LiveNode> {
     })
 }
 
-fn read_key(columns: &mut Columns<'_>) -> StoreResult<(TenantId, DialogueId)> {
+fn read_dialogue_key(columns: &mut Columns<'_>) -> StoreResult<(TenantId, DialogueId)> {
     Ok((columns.id()?, columns.id()?))
 }
 
 #[async_trait]
 impl NodeStore for SqlNodeStore {
-    async fn time(&self) -> StoreResult<DateTime<Utc>> {
-        let mut connection = self.0.read(Reach::All).await?;
-        let row = sqlx::query(TIME)
+    async fn ledger_time(&self) -> StoreResult<DateTime<Utc>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let row = sqlx::query(DATABASE_TIME)
             .fetch_one(&mut *connection)
             .await
             .map_err(store_error)?;
-        Columns::of(&row).time()
+        Columns::new(&row).time()
     }
 
-    async fn join(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<()> {
+    async fn register_node(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<()> {
         let node = node.clone();
         self.0
-            .write(Reach::All, move |connection| {
+            .write_transaction(RowScope::All, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(SUPPLANT)
+                    sqlx::query(RETIRE_NODES_AT_URL)
                         .bind(node.id.to_string())
                         .bind(&node.url)
-                        .bind(micros(now))
+                        .bind(to_micros(now))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    sqlx::query(ENTER)
+                    sqlx::query(UPSERT_NODE)
                         .bind(node.id.to_string())
                         .bind(&node.url)
-                        .bind(micros(node.until))
+                        .bind(to_micros(node.until))
                         .execute(connection)
                         .await
                         .map(drop)
@@ -92,41 +93,41 @@ impl NodeStore for SqlNodeStore {
             .await
     }
 
-    async fn beat(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<Beat> {
+    async fn record_heartbeat(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<HeartbeatOutcome> {
         let node = node.clone();
         self.0
-            .write(Reach::All, move |connection| {
+            .write_transaction(RowScope::All, move |connection| {
                 Box::pin(async move {
-                    let kept = sqlx::query(PROLONG)
+                    let kept = sqlx::query(PROLONG_NODE)
                         .bind(node.id.to_string())
-                        .bind(micros(node.until))
-                        .bind(micros(now))
+                        .bind(to_micros(node.until))
+                        .bind(to_micros(now))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
                     if kept.rows_affected() == 1 {
-                        return Ok(Beat::Kept);
+                        return Ok(HeartbeatOutcome::StillAlive);
                     }
-                    sqlx::query(ENTER)
+                    sqlx::query(UPSERT_NODE)
                         .bind(node.id.to_string())
                         .bind(&node.url)
-                        .bind(micros(node.until))
+                        .bind(to_micros(node.until))
                         .execute(connection)
                         .await
                         .map_err(store_error)?;
-                    Ok(Beat::WasDead)
+                    Ok(HeartbeatOutcome::WasDead)
                 })
             })
             .await
     }
 
-    async fn leave(&self, node: NodeId, now: DateTime<Utc>) -> StoreResult<()> {
+    async fn deregister_node(&self, node: NodeId, now: DateTime<Utc>) -> StoreResult<()> {
         self.0
-            .write_once(Reach::All, move |connection| {
+            .write_statement(RowScope::All, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(LEAVE)
+                    sqlx::query(MARK_LEFT)
                         .bind(node.to_string())
-                        .bind(micros(now))
+                        .bind(to_micros(now))
                         .execute(connection)
                         .await
                         .map(drop)
@@ -136,75 +137,80 @@ impl NodeStore for SqlNodeStore {
             .await
     }
 
-    async fn live(&self, now: DateTime<Utc>) -> StoreResult<Vec<LiveNode>> {
-        let mut connection = self.0.read(Reach::All).await?;
-        let rows = sqlx::query(LIVE)
-            .bind(micros(now))
+    async fn list_live_nodes(&self, now: DateTime<Utc>) -> StoreResult<Vec<LiveNode>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = sqlx::query(LIVE_NODES)
+            .bind(to_micros(now))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(read_live).collect()
+        rows.iter().map(read_live_node).collect()
     }
 
-    async fn owned(&self, node: NodeId) -> StoreResult<Vec<(TenantId, DialogueId)>> {
-        let mut connection = self.0.read(Reach::All).await?;
-        let rows = sqlx::query(OWNED)
+    async fn list_owned_dialogues(&self, node: NodeId) -> StoreResult<Vec<(TenantId, DialogueId)>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = sqlx::query(OWNED_DIALOGUES)
             .bind(node.to_string())
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(|row| read_key(&mut Columns::of(row))).collect()
+        rows.iter()
+            .map(|row| read_dialogue_key(&mut Columns::new(row)))
+            .collect()
     }
 
-    async fn dead(&self, by: DateTime<Utc>) -> StoreResult<Vec<DeadNode>> {
-        let mut connection = self.0.read(Reach::All).await?;
-        let rows = sqlx::query(DEAD)
-            .bind(micros(by))
+    async fn list_dead_nodes(&self, by: DateTime<Utc>) -> StoreResult<Vec<DeadNode>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = sqlx::query(DEAD_NODES)
+            .bind(to_micros(by))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
         let mut dead = Vec::with_capacity(rows.len());
         for row in &rows {
-            let id: NodeId = Columns::of(row).id()?;
-            let conversations = sqlx::query(CONVERSATIONS)
+            let id: NodeId = Columns::new(row).id()?;
+            let conversations = sqlx::query(OPEN_CONVERSATIONS)
                 .bind(id.to_string())
                 .fetch_all(&mut *connection)
                 .await
                 .map_err(store_error)?;
             let mut pacing = Vec::new();
             for row in &conversations {
-                let mut columns = Columns::of(row);
-                let key = read_key(&mut columns)?;
+                let mut columns = Columns::new(row);
+                let key = read_dialogue_key(&mut columns)?;
                 let options: DialogueOptions = columns.json()?;
                 if options.auto && !options.paused {
                     pacing.push(key);
                 }
             }
-            dead.push(DeadNode { id, pacing });
+            dead.push(DeadNode {
+                id,
+                auto_conversations: pacing,
+            });
         }
         Ok(dead)
     }
 
-    async fn bury(&self, node: NodeId, by: DateTime<Utc>) -> StoreResult<bool> {
+    async fn release_dead_node(&self, node: NodeId, by: DateTime<Utc>) -> StoreResult<bool> {
         self.0
-            .write(Reach::All, move |connection| {
+            .write_transaction(RowScope::All, move |connection| {
                 Box::pin(async move {
-                    let buried = sqlx::query(BURY)
+                    let buried = sqlx::query(MARK_BURIED)
                         .bind(node.to_string())
-                        .bind(micros(by))
+                        .bind(to_micros(by))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
                     if buried.rows_affected() == 0 {
                         return Ok(false);
                     }
-                    sqlx::query(leases::RELEASE_ALL)
+                    sqlx::query(leases::RELEASE_JOBS_OF_NODE)
                         .bind(node.to_string())
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    sqlx::query(FORGET)
-                        .bind(micros(by) - KEPT_MICROS)
+                    sqlx::query(DELETE_BURIED)
+                        .bind(to_micros(by) - NODE_RETENTION_MICROS)
                         .execute(connection)
                         .await
                         .map_err(store_error)?;
@@ -215,16 +221,16 @@ impl NodeStore for SqlNodeStore {
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn what_a_node_owns_is_found_by_index() {
-            assert_searches(OWNED, &["dialogues_owned"]).await;
-            assert_searches(CONVERSATIONS, &["dialogues_owned"]).await;
+        async fn dialogues_of_a_node_are_found_by_index() {
+            assert_searches(OWNED_DIALOGUES, &["dialogues_owned"]).await;
+            assert_searches(OPEN_CONVERSATIONS, &["dialogues_owned"]).await;
         }
     }
 }

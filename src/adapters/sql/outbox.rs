@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Engine, Reach, Row,
-    rows::{Columns, json_list, micros, store_error, vector_from},
+    Engine, Row, RowScope,
+    rows::{Columns, json_list, store_error, to_micros, vector_from_bytes},
 };
 use crate::{
     ids::{FactId, TenantId, WorldId},
@@ -28,11 +28,11 @@ pub(super) struct SqlPointSource(pub(super) Arc<Engine>);
 const NO_MODEL: &str = "";
 
 /// Points read in one go; between pages other readers get their turn.
-const PAGE: i64 = 1_000;
+const POINTS_PER_READ: i64 = 1_000;
 
 /// A vector of another model says nothing beside those of this one; a fact that has only such a one
 /// is a point without a vector.
-macro_rules! points {
+macro_rules! select_points {
     ($from:literal, $model:literal) => {
         concat!(
             "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.subject, f.view_importance, f.valid_at, e.vector,
@@ -49,21 +49,25 @@ macro_rules! points {
 }
 // A fact that begins later is a point already: nothing would bring it into the index then, and
 // whoever confirms it checks the moment.
-const POINTS: &str = concat!(points!("facts f", "$4"), " AND f.id ", among!("$3"));
-const ALL_POINTS: &str = concat!(points!("facts f", "$5"), " AND f.id > $3 ORDER BY f.id LIMIT $4");
-const POINTS_OF: &str = concat!(
-    points!("fact_knowers k CROSS JOIN facts f", "$8"),
+const POINTS_BY_ID: &str = concat!(select_points!("facts f", "$4"), " AND f.id ", in_json_list!("$3"));
+const ALL_POINTS: &str = concat!(select_points!("facts f", "$5"), " AND f.id > $3 ORDER BY f.id LIMIT $4");
+const POINTS_OF_KNOWER: &str = concat!(
+    select_points!("fact_knowers k CROSS JOIN facts f", "$8"),
     " AND k.tenant = $1 AND k.world = $3 AND k.knower = $4 AND f.id = k.fact AND (k.valid_at, k.fact) > ($5, $6)
       ORDER BY k.valid_at, k.fact LIMIT $7"
 );
-const WAITING: &str = "SELECT seq, tenant, fact FROM outbox ORDER BY seq LIMIT $1";
-const DONE: &str = concat!(
+const OUTBOX_ROWS: &str = "SELECT seq, tenant, fact FROM outbox ORDER BY seq LIMIT $1";
+const DELETE_OUTBOX_ROWS: &str = concat!(
     "DELETE FROM outbox WHERE seq ",
-    any_of!(concat!("SELECT CAST(v.value AS BIGINT) FROM ", texts!("$1"), " v"))
+    in_subquery!(concat!(
+        "SELECT CAST(v.value AS BIGINT) FROM ",
+        json_texts_table!("$1"),
+        " v"
+    ))
 );
 
-fn read(row: &Row) -> StoreResult<IndexPoint> {
-    let mut columns = Columns::of(row);
+fn read_point(row: &Row) -> StoreResult<IndexPoint> {
+    let mut columns = Columns::new(row);
     Ok(IndexPoint {
         fact: columns.id()?,
         version: columns.number()?,
@@ -78,7 +82,7 @@ fn read(row: &Row) -> StoreResult<IndexPoint> {
             Importance::new(value).ok_or_else(|| StoreError::Corrupt(format!("{value} is no importance")))?
         },
         valid_at: columns.time()?,
-        embedding: vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?,
+        embedding: vector_from_bytes(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?,
         terms: {
             let content: &str = columns.next()?;
             keywords::fact_terms(content, &columns.json::<Vec<String>>()?)
@@ -86,16 +90,16 @@ fn read(row: &Row) -> StoreResult<IndexPoint> {
     })
 }
 
-pub(super) async fn waiting(engine: &Engine, limit: u32) -> StoreResult<Vec<OutboxRow>> {
-    let mut connection = engine.read(Reach::All).await?;
-    let rows = sqlx::query(WAITING)
+pub(super) async fn load_outbox(engine: &Engine, limit: u32) -> StoreResult<Vec<OutboxRow>> {
+    let mut connection = engine.acquire_reader(RowScope::All).await?;
+    let rows = sqlx::query(OUTBOX_ROWS)
         .bind(i64::from(limit))
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
     rows.iter()
         .map(|row| {
-            let mut columns = Columns::of(row);
+            let mut columns = Columns::new(row);
             Ok(OutboxRow {
                 seq: columns.next()?,
                 tenant: columns.id()?,
@@ -105,15 +109,15 @@ pub(super) async fn waiting(engine: &Engine, limit: u32) -> StoreResult<Vec<Outb
         .collect()
 }
 
-pub(super) async fn done(engine: &Engine, seqs: &[i64]) -> StoreResult<()> {
+pub(super) async fn delete_outbox_rows(engine: &Engine, seqs: &[i64]) -> StoreResult<()> {
     if seqs.is_empty() {
         return Ok(());
     }
     let seqs = serde_json::Value::from(seqs).to_string();
     engine
-        .write_once(Reach::All, move |connection| {
+        .write_statement(RowScope::All, move |connection| {
             Box::pin(async move {
-                sqlx::query(DONE)
+                sqlx::query(DELETE_OUTBOX_ROWS)
                     .bind(&seqs)
                     .execute(connection)
                     .await
@@ -124,35 +128,35 @@ pub(super) async fn done(engine: &Engine, seqs: &[i64]) -> StoreResult<()> {
         .await
 }
 
-pub(super) async fn points(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>> {
+pub(super) async fn load_points(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let now = engine.clock.now();
-    let mut connection = engine.read(tenant).await?;
-    let rows = sqlx::query(POINTS)
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let rows = sqlx::query(POINTS_BY_ID)
         .bind(tenant.as_str())
-        .bind(micros(now))
+        .bind(to_micros(now))
         .bind(json_list(ids))
         .bind(&*engine.embedding_model)
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
     drop(connection);
-    rows.iter().map(read).collect()
+    rows.iter().map(read_point).collect()
 }
 
-pub(super) async fn all_points(
+pub(super) async fn load_points_after(
     engine: &Engine,
     tenant: &TenantId,
     after: Option<FactId>,
     limit: u32,
 ) -> StoreResult<Vec<IndexPoint>> {
     let now = engine.clock.now();
-    let mut connection = engine.read(tenant).await?;
+    let mut connection = engine.acquire_reader(tenant).await?;
     let rows = sqlx::query(ALL_POINTS)
         .bind(tenant.as_str())
-        .bind(micros(now))
+        .bind(to_micros(now))
         .bind(after.map(|fact| fact.to_string()).unwrap_or_default())
         .bind(i64::from(limit))
         .bind(&*engine.embedding_model)
@@ -160,13 +164,13 @@ pub(super) async fn all_points(
         .await
         .map_err(store_error)?;
     drop(connection);
-    rows.iter().map(read).collect()
+    rows.iter().map(read_point).collect()
 }
 
 #[async_trait]
 impl PointSource for SqlPointSource {
     async fn points_of(&self, scope: &TenantScope, world: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
-        points_of(&self.0, scope, world, knower, &self.0.embedding_model).await
+        load_points_of_knower(&self.0, scope, world, knower, &self.0.embedding_model).await
     }
 
     async fn bare_points_of(
@@ -175,11 +179,11 @@ impl PointSource for SqlPointSource {
         world: &WorldId,
         knower: &Knower,
     ) -> StoreResult<Vec<IndexPoint>> {
-        points_of(&self.0, scope, world, knower, NO_MODEL).await
+        load_points_of_knower(&self.0, scope, world, knower, NO_MODEL).await
     }
 }
 
-async fn points_of(
+async fn load_points_of_knower(
     engine: &Engine,
     scope: &TenantScope,
     world: &WorldId,
@@ -190,40 +194,40 @@ async fn points_of(
     let mut points: Vec<IndexPoint> = Vec::new();
     loop {
         let last = points.last();
-        let mut connection = engine.read(scope).await?;
-        let rows = sqlx::query(POINTS_OF)
+        let mut connection = engine.acquire_reader(scope).await?;
+        let rows = sqlx::query(POINTS_OF_KNOWER)
             .bind(scope.tenant().as_str())
-            .bind(micros(now))
+            .bind(to_micros(now))
             .bind(world.as_str())
-            .bind(knower.key())
-            .bind(last.map_or(i64::MIN, |point| micros(point.valid_at)))
+            .bind(knower.store_key())
+            .bind(last.map_or(i64::MIN, |point| to_micros(point.valid_at)))
             .bind(last.map(|point| point.fact.to_string()).unwrap_or_default())
-            .bind(PAGE)
+            .bind(POINTS_PER_READ)
             .bind(model)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
         drop(connection);
         for row in &rows {
-            points.push(read(row)?);
+            points.push(read_point(row)?);
         }
-        if rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX) {
+        if rows.len() < usize::try_from(POINTS_PER_READ).unwrap_or(usize::MAX) {
             return Ok(points);
         }
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
-        async fn a_partition_is_read_in_the_order_of_its_index() {
-            assert_searches(POINTS_OF, &["knowers_newest"]).await;
-            assert!(!plan(POINTS_OF).await.contains("TEMP B-TREE"));
-            assert_searches(POINTS, &["SEARCH f USING INDEX"]).await;
+        async fn outbox_partition_is_read_in_index_order() {
+            assert_searches(POINTS_OF_KNOWER, &["knowers_newest"]).await;
+            assert!(!plan(POINTS_OF_KNOWER).await.contains("TEMP B-TREE"));
+            assert_searches(POINTS_BY_ID, &["SEARCH f USING INDEX"]).await;
             assert_searches(ALL_POINTS, &["SEARCH f USING INDEX"]).await;
         }
     }

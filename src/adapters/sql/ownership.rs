@@ -4,20 +4,20 @@
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Engine, Reach, Row,
-    dialogues::{self, checkpoint_from, dialogue_columns},
-    rows::{Columns, micros, store_error},
-    turns::signed,
+    Connection, Engine, Row, RowScope,
+    dialogues::{self, dialogue_columns, parse_checkpoint},
+    rows::{Columns, store_error, to_micros},
+    turns::to_signed,
 };
 use crate::{
     ids::{DialogueId, NodeId, TenantId},
     ports::{
         StoreResult,
-        ledger::dialogues::{Claim, OpenDialogue, OwnerWrite},
+        ledger::dialogues::{OpenDialogue, OwnerWriteOutcome, OwnershipClaim},
     },
 };
 
-const CLOSE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
+const CLOSE_DIALOGUE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4";
 const SET_PAUSED: &str = concat!(
     "UPDATE dialogues SET options = ",
@@ -25,14 +25,14 @@ const SET_PAUSED: &str = concat!(
     " WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4"
 );
 /// In one with a move, which holds the dialogue's row, and has checked and raised the epoch.
-const PAUSE: &str = concat!(
+const SET_PAUSED_UNFENCED: &str = concat!(
     "UPDATE dialogues SET options = ",
     with_member!("options", "paused", "$3"),
     " WHERE tenant = $1 AND id = $2"
 );
 const IS_OPEN: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND status = 'open'";
 /// A node that lives keeps what it owns, also where nobody could renew that for a while.
-const CLAIM: &str = concat!(
+const CLAIM_DIALOGUE: &str = concat!(
     "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
      WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3
         OR (owner_until <= $4 AND NOT EXISTS
@@ -45,62 +45,63 @@ const CLAIM: &str = concat!(
                                      AND checkpoints.turn = dialogues.head_turn_id)"
 );
 /// Whatever its owner was just committing is seen, then.
-const OWNER: &str = concat!(
+const LOCK_OWNER: &str = concat!(
     "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2",
     for_update!()
 );
-const RENEW: &str = "UPDATE dialogues SET owner_until = $4
+const RENEW_OWNERSHIP: &str = "UPDATE dialogues SET owner_until = $4
     WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
-const RELEASE: &str = concat!(
+const RELEASE_OWNERSHIP: &str = concat!(
     "UPDATE dialogues SET owner_node = NULL, owner_until = NULL, next_seq = ",
-    greater!("next_seq", "$4"),
+    sql_greatest!("next_seq", "$4"),
     " WHERE tenant = $1 AND id = $2 AND owner_epoch = $3"
 );
-const RELEASE_ALL: &str = "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
+const RELEASE_OWNERSHIP_OF_NODE: &str =
+    "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
 
-fn read_open(row: &Row, taken_from: Option<NodeId>) -> StoreResult<OpenDialogue> {
-    let mut columns = Columns::of(row);
+fn read_open_dialogue(row: &Row, taken_from: Option<NodeId>) -> StoreResult<OpenDialogue> {
+    let mut columns = Columns::new(row);
     Ok(OpenDialogue {
-        dialogue: dialogues::read(&mut columns)?,
+        dialogue: dialogues::read_dialogue(&mut columns)?,
         epoch: columns.number()?,
         head: columns.maybe_id()?,
         replacing: columns.maybe_id()?,
         next_seq: columns.number()?,
-        checkpoint: checkpoint_from(columns.next()?)?,
+        checkpoint: parse_checkpoint(columns.next()?)?,
         taken_from,
     })
 }
 
 /// Pauses in the transaction of a move, or has what was paused go on.
-pub(super) async fn pause(
+pub(super) async fn set_paused_unfenced(
     connection: &mut Connection,
     tenant: &TenantId,
     dialogue: &str,
     paused: bool,
 ) -> StoreResult<()> {
-    sqlx::query(PAUSE)
+    sqlx::query(SET_PAUSED_UNFENCED)
         .bind(tenant.as_str())
         .bind(dialogue)
-        .bind(json_of(paused))
+        .bind(bool_json(paused))
         .execute(connection)
         .await
         .map(drop)
         .map_err(store_error)
 }
 
-pub(super) const fn json_of(paused: bool) -> &'static str {
+pub(super) const fn bool_json(paused: bool) -> &'static str {
     if paused { "true" } else { "false" }
 }
 
 /// What came of a write that changed so many rows.
-async fn owner_write(
+async fn owner_write_outcome(
     connection: &mut Connection,
     tenant: &TenantId,
     id: DialogueId,
     changed: u64,
-) -> StoreResult<OwnerWrite> {
+) -> StoreResult<OwnerWriteOutcome> {
     if changed > 0 {
-        return Ok(OwnerWrite::Done);
+        return Ok(OwnerWriteOutcome::Done);
     }
     let open = sqlx::query(IS_OPEN)
         .bind(tenant.as_str())
@@ -108,29 +109,29 @@ async fn owner_write(
         .fetch_optional(connection)
         .await
         .map_err(store_error)?;
-    Ok(open.map_or(OwnerWrite::NotOpen, |_| OwnerWrite::Fenced))
+    Ok(open.map_or(OwnerWriteOutcome::NotOpen, |_| OwnerWriteOutcome::Fenced))
 }
 
-pub(super) async fn close(
+pub(super) async fn close_dialogue(
     engine: &Engine,
     tenant: &TenantId,
     id: DialogueId,
     epoch: u64,
     at: DateTime<Utc>,
-) -> StoreResult<OwnerWrite> {
+) -> StoreResult<OwnerWriteOutcome> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write_once(reach, move |connection| {
+        .write_statement(reach, move |connection| {
             Box::pin(async move {
-                let closed = sqlx::query(CLOSE)
+                let closed = sqlx::query(CLOSE_DIALOGUE)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
-                    .bind(micros(at))
-                    .bind(signed(epoch))
+                    .bind(to_micros(at))
+                    .bind(to_signed(epoch))
                     .execute(&mut *connection)
                     .await
                     .map_err(store_error)?;
-                owner_write(connection, &tenant, id, closed.rows_affected()).await
+                owner_write_outcome(connection, &tenant, id, closed.rows_affected()).await
             })
         })
         .await
@@ -142,60 +143,62 @@ pub(super) async fn set_paused(
     id: DialogueId,
     epoch: u64,
     paused: bool,
-) -> StoreResult<OwnerWrite> {
+) -> StoreResult<OwnerWriteOutcome> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write_once(reach, move |connection| {
+        .write_statement(reach, move |connection| {
             Box::pin(async move {
                 let written = sqlx::query(SET_PAUSED)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
-                    .bind(json_of(paused))
-                    .bind(signed(epoch))
+                    .bind(bool_json(paused))
+                    .bind(to_signed(epoch))
                     .execute(&mut *connection)
                     .await
                     .map_err(store_error)?;
-                owner_write(connection, &tenant, id, written.rows_affected()).await
+                owner_write_outcome(connection, &tenant, id, written.rows_affected()).await
             })
         })
         .await
 }
 
-pub(super) async fn claim(
+pub(super) async fn claim_dialogue(
     engine: &Engine,
     tenant: &TenantId,
     id: DialogueId,
     node: NodeId,
     now: DateTime<Utc>,
     until: DateTime<Utc>,
-) -> StoreResult<Claim> {
+) -> StoreResult<OwnershipClaim> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write(reach, move |connection| {
+        .write_transaction(reach, move |connection| {
             Box::pin(async move {
-                let owner = sqlx::query(OWNER)
+                let owner = sqlx::query(LOCK_OWNER)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
                     .fetch_optional(&mut *connection)
                     .await
                     .map_err(store_error)?;
-                let Some(owner) = owner else { return Ok(Claim::NotFound) };
-                let before: Option<NodeId> = Columns::of(&owner).maybe_id()?;
-                let claimed = sqlx::query(CLAIM)
+                let Some(owner) = owner else {
+                    return Ok(OwnershipClaim::NotFound);
+                };
+                let before: Option<NodeId> = Columns::new(&owner).maybe_id()?;
+                let claimed = sqlx::query(CLAIM_DIALOGUE)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
                     .bind(node.to_string())
-                    .bind(micros(now))
-                    .bind(micros(until))
+                    .bind(to_micros(now))
+                    .bind(to_micros(until))
                     .fetch_optional(connection)
                     .await
                     .map_err(store_error)?;
                 if let Some(row) = claimed {
                     let taken_from = before.filter(|before| *before != node);
-                    return Ok(Claim::Owned(Box::new(read_open(&row, taken_from)?)));
+                    return Ok(OwnershipClaim::Owned(Box::new(read_open_dialogue(&row, taken_from)?)));
                 }
-                let mut columns = Columns::of(&owner);
-                Ok(Claim::OwnedBy {
+                let mut columns = Columns::new(&owner);
+                Ok(OwnershipClaim::OwnedBy {
                     node: columns.id()?,
                     until: columns.time()?,
                 })
@@ -203,7 +206,7 @@ pub(super) async fn claim(
         })
         .await
 }
-pub(super) async fn renew(
+pub(super) async fn renew_ownership(
     engine: &Engine,
     tenant: &TenantId,
     id: DialogueId,
@@ -212,13 +215,13 @@ pub(super) async fn renew(
 ) -> StoreResult<bool> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write_once(reach, move |connection| {
+        .write_statement(reach, move |connection| {
             Box::pin(async move {
-                let renewed = sqlx::query(RENEW)
+                let renewed = sqlx::query(RENEW_OWNERSHIP)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
-                    .bind(signed(epoch))
-                    .bind(micros(until))
+                    .bind(to_signed(epoch))
+                    .bind(to_micros(until))
                     .execute(connection)
                     .await
                     .map_err(store_error)?;
@@ -228,7 +231,7 @@ pub(super) async fn renew(
         .await
 }
 
-pub(super) async fn release(
+pub(super) async fn release_ownership(
     engine: &Engine,
     tenant: &TenantId,
     id: DialogueId,
@@ -237,13 +240,13 @@ pub(super) async fn release(
 ) -> StoreResult<()> {
     let (reach, tenant) = (tenant, tenant.clone());
     engine
-        .write_once(reach, move |connection| {
+        .write_statement(reach, move |connection| {
             Box::pin(async move {
-                sqlx::query(RELEASE)
+                sqlx::query(RELEASE_OWNERSHIP)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
-                    .bind(signed(epoch))
-                    .bind(signed(next_seq))
+                    .bind(to_signed(epoch))
+                    .bind(to_signed(next_seq))
                     .execute(connection)
                     .await
                     .map(drop)
@@ -252,11 +255,11 @@ pub(super) async fn release(
         })
         .await
 }
-pub(super) async fn release_all(engine: &Engine, node: NodeId) -> StoreResult<()> {
+pub(super) async fn release_node_ownership(engine: &Engine, node: NodeId) -> StoreResult<()> {
     engine
-        .write_once(Reach::All, move |connection| {
+        .write_statement(RowScope::All, move |connection| {
             Box::pin(async move {
-                sqlx::query(RELEASE_ALL)
+                sqlx::query(RELEASE_OWNERSHIP_OF_NODE)
                     .bind(node.to_string())
                     .execute(connection)
                     .await
@@ -267,16 +270,16 @@ pub(super) async fn release_all(engine: &Engine, node: NodeId) -> StoreResult<()
         .await
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn owners_write_by_key() {
-            assert_searches(RELEASE_ALL, &["dialogues_owned"]).await;
-            for statement in [OWNER, CLAIM, CLOSE, SET_PAUSED, PAUSE, IS_OPEN, RENEW, RELEASE] {
+        async fn ownership_writes_go_by_key() {
+            assert_searches(RELEASE_OWNERSHIP_OF_NODE, &["dialogues_owned"]).await;
+            for statement in [LOCK_OWNER, CLAIM_DIALOGUE, CLOSE_DIALOGUE, SET_PAUSED, SET_PAUSED_UNFENCED, IS_OPEN, RENEW_OWNERSHIP, RELEASE_OWNERSHIP] {
                 assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
             }
         }

@@ -10,8 +10,8 @@ use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
 use super::{
-    Connection, Engine, Reach,
-    rows::{micros, store_error},
+    Connection, Engine, RowScope,
+    rows::{store_error, to_micros},
 };
 use crate::{
     ids::{GeneratedId, JobId, TenantId, TurnId},
@@ -19,9 +19,9 @@ use crate::{
 };
 
 /// One that was given up with its turn stays while a save may have the turn stand again.
-const JOBS: &str = concat!(
+const DELETE_DONE_JOBS: &str = concat!(
     "DELETE FROM jobs WHERE tenant = $1 AND id ",
-    any_of!(
+    in_subquery!(
         "SELECT id FROM jobs j WHERE tenant = $1 AND id < $2 AND status = 'done' AND finished_at < $3
         AND (last_error IS DISTINCT FROM 'unsaid'
             OR NOT EXISTS (SELECT 1 FROM save_items i WHERE i.tenant = $1 AND i.dialogue = j.dialogue))
@@ -30,9 +30,9 @@ const JOBS: &str = concat!(
 );
 /// That of a turn stays while such a job is left of it, or one that is to be done: it tells what the turn only repeated.
 /// They are counted, since for one that does not exist Postgres would read all jobs.
-const TRACES: &str = concat!(
+const DELETE_OLD_TRACES: &str = concat!(
     "DELETE FROM traces WHERE tenant = $1 AND turn ",
-    any_of!(
+    in_subquery!(
         "SELECT c.turn FROM traces c WHERE c.tenant = $1 AND c.turn < $2
          AND (SELECT COUNT(*) FROM turns t CROSS JOIN jobs j
             WHERE t.tenant = $1 AND t.id = c.turn AND j.tenant = $1 AND j.dialogue = t.dialogue AND j.turn = t.id
@@ -41,15 +41,15 @@ const TRACES: &str = concat!(
     )
 );
 /// What a save pins may be older than it: while there are saves, whatever was judged may decide again.
-const VERDICTS: &str = concat!(
+const DELETE_OLD_VERDICTS: &str = concat!(
     "DELETE FROM verdicts WHERE tenant = $1 AND pair ",
-    any_of!(
+    in_subquery!(
         "SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2
          AND (SELECT MIN(s.id) FROM saves s WHERE s.tenant = $1) IS NULL ORDER BY at LIMIT $3"
     )
 );
 /// Tokens that are revoked have all expired by then.
-const REVOCATIONS: &str = "DELETE FROM revocations WHERE tenant = $1 AND (kind, name) IN (
+const DELETE_EXPIRED_REVOCATIONS: &str = "DELETE FROM revocations WHERE tenant = $1 AND (kind, name) IN (
         SELECT kind, name FROM revocations WHERE tenant = $1 AND matters_until < $2 ORDER BY matters_until LIMIT $3)";
 
 /// The first id that can have been made at `at` or later.
@@ -61,33 +61,43 @@ fn first_ulid(at: DateTime<Utc>) -> Ulid {
     Ulid::from_parts(u64::try_from(at.timestamp_millis()).unwrap_or_default(), 0)
 }
 
-pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+pub(super) async fn prune_expired(
+    engine: &Engine,
+    tenant: &TenantId,
+    before: &PruneBefore,
+    limit: u32,
+) -> StoreResult<u64> {
     let unsaid = match before.unsaid {
-        Some(at) => unsaid::prune(engine, tenant, at, limit).await?,
+        Some(at) => unsaid::prune_unsaid(engine, tenant, at, limit).await?,
         None => 0,
     };
     let unchanged = match before.unchanged {
-        Some(at) => unchanged::prune(engine, tenant, at, limit).await?,
+        Some(at) => unchanged::prune_unchanged(engine, tenant, at, limit).await?,
         None => 0,
     };
-    let reach = Reach::from(tenant);
+    let reach = RowScope::from(tenant);
     let (tenant, before) = (tenant.clone(), *before);
     let deleted = engine
-        .write(reach, move |connection| {
-            Box::pin(async move { delete(connection, &tenant, &before, limit).await })
+        .write_transaction(reach, move |connection| {
+            Box::pin(async move { delete_expired_rows(connection, &tenant, &before, limit).await })
         })
         .await?;
     Ok(unsaid + unchanged + deleted)
 }
 
-async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+async fn delete_expired_rows(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    before: &PruneBefore,
+    limit: u32,
+) -> StoreResult<u64> {
     let limit = i64::from(limit);
     let mut deleted = 0;
     if let Some(at) = before.done_jobs {
-        let jobs = sqlx::query(JOBS)
+        let jobs = sqlx::query(DELETE_DONE_JOBS)
             .bind(tenant.as_str())
             .bind(first_id::<JobId>(at))
-            .bind(micros(at))
+            .bind(to_micros(at))
             .bind(limit);
         deleted += jobs
             .execute(&mut *connection)
@@ -96,7 +106,7 @@ async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBe
             .rows_affected();
     }
     if let Some(at) = before.traces {
-        let traces = sqlx::query(TRACES)
+        let traces = sqlx::query(DELETE_OLD_TRACES)
             .bind(tenant.as_str())
             .bind(first_id::<TurnId>(at))
             .bind(limit);
@@ -107,7 +117,10 @@ async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBe
             .rows_affected();
     }
     if let Some(at) = before.verdicts {
-        let verdicts = sqlx::query(VERDICTS).bind(tenant.as_str()).bind(micros(at)).bind(limit);
+        let verdicts = sqlx::query(DELETE_OLD_VERDICTS)
+            .bind(tenant.as_str())
+            .bind(to_micros(at))
+            .bind(limit);
         deleted += verdicts
             .execute(&mut *connection)
             .await
@@ -115,9 +128,9 @@ async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBe
             .rows_affected();
     }
     if let Some(at) = before.revocations {
-        let revocations = sqlx::query(REVOCATIONS)
+        let revocations = sqlx::query(DELETE_EXPIRED_REVOCATIONS)
             .bind(tenant.as_str())
-            .bind(micros(at))
+            .bind(to_micros(at))
             .bind(limit);
         deleted += revocations
             .execute(&mut *connection)
@@ -128,19 +141,19 @@ async fn delete(connection: &mut Connection, tenant: &TenantId, before: &PruneBe
     Ok(deleted)
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
-        async fn what_is_old_is_found_without_reading_the_rest() {
-            assert_searches(JOBS, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
+        async fn expired_rows_are_found_without_reading_the_rest() {
+            assert_searches(DELETE_DONE_JOBS, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
             let indexes = ["(tenant=? AND turn<?)", "sqlite_autoindex_turns_1 (tenant=? AND id=?)", "jobs_once"];
-            assert_searches(TRACES, &indexes).await;
-            assert_searches(REVOCATIONS, &["revocations_by_end (tenant=? AND matters_until<?)"]).await;
-            let verdicts = plan(VERDICTS).await;
+            assert_searches(DELETE_OLD_TRACES, &indexes).await;
+            assert_searches(DELETE_EXPIRED_REVOCATIONS, &["revocations_by_end (tenant=? AND matters_until<?)"]).await;
+            let verdicts = plan(DELETE_OLD_VERDICTS).await;
             // Of saves the first is enough.
             assert!(verdicts.contains("verdicts_by_age") && !verdicts.contains("SCAN"), "{verdicts}");
         }

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, Reach, Row, audit,
-    rows::{Columns, micros, moment, store_error, text},
+    Engine, Row, RowScope, audit,
+    rows::{Columns, from_micros, store_error, to_micros, without_nul},
 };
 use crate::{
     ids::PlayerId,
@@ -24,10 +24,10 @@ use crate::{
 pub(super) struct SqlRevocationStore(pub(super) Arc<Engine>);
 
 /// The later moments count. Dated by the ledger's clock: whoever reads what is new goes by that, and nodes' clocks differ.
-const ADD: &str = concat!(
+const UPSERT_REVOCATION: &str = concat!(
     "INSERT INTO revocations (tenant, kind, name, issued_until, matters_until, at)
     VALUES ($1, $2, $3, $4, $5, ",
-    its_now!(),
+    database_now!(),
     ")
     ON CONFLICT (tenant, kind, name) DO UPDATE SET at = excluded.at,
         issued_until = CASE WHEN excluded.issued_until > revocations.issued_until
@@ -36,19 +36,19 @@ const ADD: &str = concat!(
             THEN excluded.matters_until ELSE revocations.matters_until END"
 );
 /// One that was dated by a clock that was ahead is as new as can be.
-const SINCE: &str = concat!(
+const REVOCATIONS_SINCE: &str = concat!(
     "SELECT tenant, kind, name, issued_until, matters_until, CASE WHEN at > ",
-    its_now!(),
+    database_now!(),
     " THEN ",
-    its_now!(),
+    database_now!(),
     " ELSE at END FROM revocations WHERE at >= $1"
 );
 
-fn read(row: &Row) -> StoreResult<Revocation> {
-    let mut columns = Columns::of(row);
+fn read_revocation(row: &Row) -> StoreResult<Revocation> {
+    let mut columns = Columns::new(row);
     let tenant = columns.id()?;
     let (kind, name): (&str, &str) = (columns.next()?, columns.next()?);
-    let until = moment(columns.next()?)?;
+    let until = from_micros(columns.next()?)?;
     let revoked = match kind {
         "token" => Revoked::Token(name.to_owned()),
         "subject" => Revoked::Subject(name.to_owned(), until),
@@ -70,37 +70,37 @@ fn read(row: &Row) -> StoreResult<Revocation> {
 
 #[async_trait]
 impl RevocationStore for SqlRevocationStore {
-    async fn add(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()> {
+    async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()> {
         let (tenant, revocation, edit) = (scope.tenant().clone(), revocation.clone(), edit.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
                     let (kind, name, issued_until) = match &revocation.revoked {
                         Revoked::Token(id) => ("token", id.as_str(), 0),
-                        Revoked::Subject(subject, until) => ("subject", subject.as_str(), micros(*until)),
-                        Revoked::Player(player, until) => ("player", player.as_str(), micros(*until)),
+                        Revoked::Subject(subject, until) => ("subject", subject.as_str(), to_micros(*until)),
+                        Revoked::Player(player, until) => ("player", player.as_str(), to_micros(*until)),
                     };
-                    sqlx::query(ADD)
+                    sqlx::query(UPSERT_REVOCATION)
                         .bind(tenant.as_str())
                         .bind(kind)
-                        .bind(text(name))
+                        .bind(without_nul(name))
                         .bind(issued_until)
-                        .bind(micros(revocation.matters_until))
+                        .bind(to_micros(revocation.matters_until))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    audit::record(connection, &tenant, &edit).await
+                    audit::record_audit(connection, &tenant, &edit).await
                 })
             })
             .await
     }
-    async fn since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
-        let mut connection = self.0.read(Reach::All).await?;
-        let rows = sqlx::query(SINCE)
-            .bind(micros(at))
+    async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = sqlx::query(REVOCATIONS_SINCE)
+            .bind(to_micros(at))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(read).collect()
+        rows.iter().map(read_revocation).collect()
     }
 }

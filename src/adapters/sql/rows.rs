@@ -13,12 +13,12 @@ use crate::{
     tenancy::TenantScope,
 };
 
-pub(super) fn micros(at: DateTime<Utc>) -> i64 {
+pub(super) fn to_micros(at: DateTime<Utc>) -> i64 {
     at.timestamp_micros()
 }
 
 /// Without U+0000, which Postgres keeps in no text.
-pub(super) fn text(text: &str) -> Cow<'_, str> {
+pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {
         Cow::Owned(text.replace('\0', ""))
     } else {
@@ -27,25 +27,25 @@ pub(super) fn text(text: &str) -> Cow<'_, str> {
 }
 
 /// As JSON, without U+0000.
-pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
-    const NUL: &str = "\\u0000";
+pub(super) fn to_json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
+    const NUL_ESCAPE: &str = "\\u0000";
     let mut json = serde_json::to_string(value)
         .map_err(|error| StoreError::Rejected(format!("a value has no JSON form: {error}")))?;
     let mut from = 0;
-    while let Some(at) = json[from..].find(NUL).map(|at| from + at) {
+    while let Some(at) = json[from..].find(NUL_ESCAPE).map(|at| from + at) {
         // The backslash of an escape, and not an escaped one before a text that looks like it?
         let before = json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
         if before % 2 == 0 {
-            json.replace_range(at..at + NUL.len(), "");
+            json.replace_range(at..at + NUL_ESCAPE.len(), "");
             from = at;
         } else {
-            from = at + NUL.len();
+            from = at + NUL_ESCAPE.len();
         }
     }
     Ok(json)
 }
 
-/// The texts of ids as one JSON array, for `among!` and `texts!`.
+/// The texts of ids as one JSON array, for `in_json_list!` and `json_texts_table!`.
 pub(super) fn json_list<T: std::fmt::Display>(ids: impl IntoIterator<Item = T>) -> String {
     use std::fmt::Write as _;
     let mut text = String::from("[");
@@ -60,11 +60,11 @@ pub(super) fn json_list<T: std::fmt::Display>(ids: impl IntoIterator<Item = T>) 
     text
 }
 
-pub(super) fn vector_bytes(vector: &[f32]) -> Vec<u8> {
+pub(super) fn vector_to_bytes(vector: &[f32]) -> Vec<u8> {
     vector.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-pub(super) fn vector_from(bytes: &[u8]) -> StoreResult<Vec<f32>> {
+pub(super) fn vector_from_bytes(bytes: &[u8]) -> StoreResult<Vec<f32>> {
     let (values, rest) = bytes.as_chunks::<4>();
     if !rest.is_empty() {
         return Err(StoreError::Corrupt(
@@ -75,12 +75,12 @@ pub(super) fn vector_from(bytes: &[u8]) -> StoreResult<Vec<f32>> {
 }
 
 /// A page's size within 1–200 and one more row, to know whether there is a next page.
-pub(super) fn rows_of(page: &PageRequest) -> i64 {
+pub(super) fn page_row_limit(page: &PageRequest) -> i64 {
     i64::from(page.limit.clamp(1, 200)) + 1
 }
 
 /// Cuts the row too many off and names the cursor.
-pub(super) fn page_of<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl Fn(&T) -> String) -> Page<T> {
+pub(super) fn into_page<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl Fn(&T) -> String) -> Page<T> {
     let limit = page.limit.clamp(1, 200) as usize;
     let next = if items.len() > limit {
         items.truncate(limit);
@@ -92,8 +92,8 @@ pub(super) fn page_of<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl Fn(
 }
 
 /// Reads a page with `query`, which has everything bound: the scope, the cursor `page.after`, and
-/// [`rows_of`] the page.
-pub(super) async fn list<'q, T: Send>(
+/// [`page_row_limit`] the page.
+pub(super) async fn fetch_page<'q, T: Send>(
     engine: &Engine,
     scope: &TenantScope,
     query: Query<'q, Db, Arguments>,
@@ -101,10 +101,10 @@ pub(super) async fn list<'q, T: Send>(
     read: fn(&Row) -> StoreResult<T>,
     cursor: fn(&T) -> String,
 ) -> StoreResult<Page<T>> {
-    let mut connection = engine.read(scope).await?;
+    let mut connection = engine.acquire_reader(scope).await?;
     let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
     let items = rows.iter().map(read).collect::<StoreResult<Vec<_>>>()?;
-    Ok(page_of(items, page, cursor))
+    Ok(into_page(items, page, cursor))
 }
 
 /// Reads a row's columns in order.
@@ -114,7 +114,7 @@ pub(super) struct Columns<'r> {
 }
 
 impl<'r> Columns<'r> {
-    pub(super) fn of(row: &'r Row) -> Self {
+    pub(super) fn new(row: &'r Row) -> Self {
         Self { row, at: 0 }
     }
     pub(super) fn next<T: sqlx::Decode<'r, Db> + sqlx::Type<Db>>(&mut self) -> StoreResult<T> {
@@ -128,17 +128,17 @@ impl<'r> Columns<'r> {
         T::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is out of range")))
     }
     pub(super) fn time(&mut self) -> StoreResult<DateTime<Utc>> {
-        moment(self.next()?)
+        from_micros(self.next()?)
     }
     pub(super) fn maybe_time(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
-        self.next::<Option<i64>>()?.map(moment).transpose()
+        self.next::<Option<i64>>()?.map(from_micros).transpose()
     }
     /// An id, or anything else with one text form.
     pub(super) fn id<T: FromStr>(&mut self) -> StoreResult<T> {
-        parse(self.next()?)
+        parse_text(self.next()?)
     }
     pub(super) fn maybe_id<T: FromStr>(&mut self) -> StoreResult<Option<T>> {
-        self.next::<Option<&str>>()?.map(parse).transpose()
+        self.next::<Option<&str>>()?.map(parse_text).transpose()
     }
     pub(super) fn json<T: DeserializeOwned>(&mut self) -> StoreResult<T> {
         serde_json::from_str(self.next()?).map_err(|error| StoreError::Corrupt(error.to_string()))
@@ -148,32 +148,32 @@ impl<'r> Columns<'r> {
         json.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
     }
     /// A name read by `parse`.
-    pub(super) fn named<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> StoreResult<T> {
+    pub(super) fn parse_with<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> StoreResult<T> {
         let text: &str = self.next()?;
         parse(text).ok_or_else(|| StoreError::Corrupt(format!("unknown name `{text}`")))
     }
     /// Two columns: kind and id of a cause.
     pub(super) fn cause(&mut self) -> StoreResult<crate::memory::fact::Cause> {
         let (kind, id): (&str, &str) = (self.next()?, self.next()?);
-        cause(kind, id)
+        parse_cause(kind, id)
     }
     /// As [`Self::cause`], where there may be none.
     pub(super) fn maybe_cause(&mut self) -> StoreResult<Option<crate::memory::fact::Cause>> {
         let (kind, id): (Option<&str>, Option<&str>) = (self.next()?, self.next()?);
-        kind.zip(id).map(|(kind, id)| cause(kind, id)).transpose()
+        kind.zip(id).map(|(kind, id)| parse_cause(kind, id)).transpose()
     }
 }
 
-fn cause(kind: &str, id: &str) -> StoreResult<crate::memory::fact::Cause> {
+fn parse_cause(kind: &str, id: &str) -> StoreResult<crate::memory::fact::Cause> {
     crate::memory::fact::Cause::from_columns(kind, id)
         .ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
 }
 
-pub(super) fn moment(micros: i64) -> StoreResult<DateTime<Utc>> {
+pub(super) fn from_micros(micros: i64) -> StoreResult<DateTime<Utc>> {
     DateTime::from_timestamp_micros(micros).ok_or_else(|| StoreError::Corrupt(format!("{micros} is no moment")))
 }
 
-fn parse<T: FromStr>(text: &str) -> StoreResult<T> {
+fn parse_text<T: FromStr>(text: &str) -> StoreResult<T> {
     text.parse()
         .map_err(|_| StoreError::Corrupt(format!("`{text}` does not parse")))
 }
@@ -186,15 +186,15 @@ mod tests {
     #[test]
     fn embeddings_round_trip_bit_by_bit() {
         let vector = [0.0_f32, -0.5, 1.0, f32::MIN_POSITIVE];
-        assert_eq!(vector_from(&vector_bytes(&vector)).unwrap(), vector);
-        assert!(vector_from(&[1, 2, 3]).is_err());
+        assert_eq!(vector_from_bytes(&vector_to_bytes(&vector)).unwrap(), vector);
+        assert!(vector_from_bytes(&[1, 2, 3]).is_err());
     }
 
     #[test]
-    fn what_no_text_can_hold_is_left_out() {
-        assert_eq!(text("a\0b\0"), "ab");
+    fn nul_characters_are_dropped_from_text() {
+        assert_eq!(without_nul("a\0b\0"), "ab");
         assert_eq!(
-            json(&["a\0b\0\0c", "\\u0000", "\\\0"]).unwrap(),
+            to_json(&["a\0b\0\0c", "\\u0000", "\\\0"]).unwrap(),
             r#"["abc","\\u0000","\\"]"#
         );
     }

@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Connection, Engine, Lock, Row, audit, lock, ownership,
-    rewinds::{self, Move, move_head},
-    rows::{Columns, json, json_list, list, micros, rows_of, store_error, text},
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit, ownership,
+    rewinds::{self, HeadRewind, rewind_head},
+    rows::{Columns, fetch_page, json_list, page_row_limit, store_error, to_json, to_micros, without_nul},
 };
 use crate::{
     ids::{AuditId, DialogueId, DialogueKind, EditId, RewindId, SaveId, TenantId, TurnId, WorldId},
@@ -17,8 +17,10 @@ use crate::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::{
             audit::Edit,
-            rewinds::{Rewound, RolledBack},
-            saves::{NewSave, Restore, RestoreOutcome, Restored, RestoredDialogue, Save, SaveOutcome, SaveStore},
+            rewinds::{RewindRecord, RolledBack},
+            saves::{
+                NewSave, RestoreCommit, RestoreOutcome, RestoreReport, RestoredDialogue, Save, SaveOutcome, SaveStore,
+            },
         },
     },
     tenancy::TenantScope,
@@ -33,34 +35,34 @@ macro_rules! is_paused {
     };
 }
 
-const WORLD: &str = "SELECT 1 FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
-const COUNT: &str = "SELECT COUNT(*) FROM saves WHERE tenant = $1 AND world = $2";
+const WORLD_EXISTS: &str = "SELECT 1 FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+const COUNT_SAVES: &str = "SELECT COUNT(*) FROM saves WHERE tenant = $1 AND world = $2";
 /// A turn that is being said anew is in it as it was: until another takes its place it stands. One that does so just now
 /// comes before, or finds that the save has what it replaces.
-const TAKE_ITEMS: &str = concat!(
+const INSERT_SAVE_ITEMS: &str = concat!(
     "INSERT INTO save_items (tenant, save, dialogue, turn, status, paused)
      SELECT tenant, $3, id, COALESCE(replacing, head_turn_id), status, ",
     is_paused!("options"),
     " FROM dialogues WHERE tenant = $1 AND world = $2",
     for_share!()
 );
-const TAKE: &str = "INSERT INTO saves (tenant, id, world, name, dialogues, cause_kind, cause_id, created_at)
+const INSERT_SAVE: &str = "INSERT INTO saves (tenant, id, world, name, dialogues, cause_kind, cause_id, created_at)
     VALUES ($1, $2, $3, $4, $5, 'edit', $6, $7)";
-const GET: &str = "SELECT id, world, name, dialogues, created_at FROM saves
+const SAVE_BY_ID: &str = "SELECT id, world, name, dialogues, created_at FROM saves
     WHERE tenant = $1 AND world = $2 AND id = $3";
 const LIST: &str = "SELECT id, world, name, dialogues, created_at FROM saves
     WHERE tenant = $1 AND world = $2
       AND ($3 IS NULL OR (created_at, id) < (SELECT created_at, id FROM saves WHERE tenant = $1 AND id = $3))
     ORDER BY created_at DESC, id DESC LIMIT $4";
-const DELETE: &str = "DELETE FROM saves WHERE tenant = $1 AND world = $2 AND id = $3";
-const DELETE_ITEMS: &str = "DELETE FROM save_items WHERE tenant = $1 AND save = $2 RETURNING turn";
+const DELETE_SAVE: &str = "DELETE FROM saves WHERE tenant = $1 AND world = $2 AND id = $3";
+const DELETE_SAVE_ITEMS: &str = "DELETE FROM save_items WHERE tenant = $1 AND save = $2 RETURNING turn";
 /// Checkpoints of the turns before and with some, as far as they do not stand, no other save ends in
 /// or after them, and no reply that may be taken up again, or is being said anew, has them.
-const UNPIN: &str = concat!(
+const DELETE_UNPINNED_CHECKPOINTS: &str = concat!(
     "WITH RECURSIVE
     gone (id, previous, replaces, dialogue) AS (
         SELECT t.id, t.previous, t.replaces, t.dialogue FROM ",
-    texts!("$2"),
+    json_texts_table!("$2"),
     " v CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = v.value AND t.stands = FALSE
         UNION
         SELECT t.id, t.previous, t.replaces, t.dialogue FROM gone g CROSS JOIN turns t
@@ -83,17 +85,17 @@ const UNPIN: &str = concat!(
         SELECT t.replaces FROM sealed s CROSS JOIN turns t
             WHERE t.tenant = $1 AND t.id = s.id AND t.replaces IS NOT NULL)
     DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
-    any_of!("SELECT id FROM gone"),
+    in_subquery!("SELECT id FROM gone"),
     " AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM sealed)"
 );
 
-const BY_KEY: &str = "SELECT outcome FROM restores WHERE tenant = $1 AND world = $2 AND key = $3";
-const RECORD: &str = "INSERT INTO restores (tenant, id, world, save, key, outcome, at)
+const RESTORE_BY_KEY: &str = "SELECT outcome FROM restores WHERE tenant = $1 AND world = $2 AND key = $3";
+const INSERT_RESTORE: &str = "INSERT INTO restores (tenant, id, world, save, key, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 /// Dialogues of the world that are not as the save has them, that somebody may be speaking in, or that owe a
 /// turn which would otherwise come back after the save. One
 /// that was open stays closed if an NPC of it was deleted since: NPCs are not part of a save.
-const PLAN: &str = concat!(
+const PLAN_RESTORE: &str = concat!(
     "SELECT id, head, replacing, status, wanted_head, wanted, next_seq, epoch, wanted_pause, paused FROM (
         SELECT d.id, d.head_turn_id AS head, d.replacing, d.status, d.next_seq, d.owner_epoch AS epoch,
             i.paused AS wanted_pause, ",
@@ -101,7 +103,7 @@ const PLAN: &str = concat!(
     " AS paused,
             (d.owner_node IS NOT NULL OR d.replacing IS NOT NULL) AS owned, i.turn AS wanted_head,
             CASE WHEN i.status = 'open' AND NOT EXISTS (SELECT 1 FROM ",
-    texts!("d.npcs"),
+    json_texts_table!("d.npcs"),
     " j CROSS JOIN npcs n
                     WHERE n.tenant = $1 AND n.world = d.world AND n.id = j.value AND n.deleted_at IS NOT NULL)
                 THEN 'open' ELSE 'closed' END AS wanted
@@ -110,15 +112,15 @@ const PLAN: &str = concat!(
     WHERE owned OR head IS DISTINCT FROM wanted_head OR status <> wanted OR wanted_pause <> paused"
 );
 /// Nobody owns it any more, so that it may be taken up anywhere should it be opened again.
-const CLOSE: &str = "UPDATE dialogues SET status = 'closed', owner_node = NULL, owner_until = NULL
+const CLOSE_AND_DISOWN: &str = "UPDATE dialogues SET status = 'closed', owner_node = NULL, owner_until = NULL
     WHERE tenant = $1 AND id = $2";
-const FENCE: &str = concat!(
+const FENCE_DIALOGUES: &str = concat!(
     "UPDATE dialogues SET owner_epoch = owner_epoch + 1, replacing = NULL WHERE tenant = $1 AND id ",
-    among!("$2")
+    in_json_list!("$2")
 );
 
 /// A dialogue, and how the save has it.
-struct Planned {
+struct PlannedDialogue {
     id: DialogueId,
     to: Option<TurnId>,
     /// What it owes.
@@ -132,8 +134,8 @@ struct Planned {
     pause: Option<bool>,
 }
 
-fn read(row: &Row) -> StoreResult<Save> {
-    let mut columns = Columns::of(row);
+fn read_save(row: &Row) -> StoreResult<Save> {
+    let mut columns = Columns::new(row);
     Ok(Save {
         id: columns.id()?,
         world: columns.id()?,
@@ -143,8 +145,8 @@ fn read(row: &Row) -> StoreResult<Save> {
     })
 }
 
-fn read_planned(row: &Row) -> StoreResult<Planned> {
-    let mut columns = Columns::of(row);
+fn read_planned(row: &Row) -> StoreResult<PlannedDialogue> {
+    let mut columns = Columns::new(row);
     let id = columns.id()?;
     let head: Option<TurnId> = columns.maybe_id()?;
     let replacing = columns.maybe_id()?;
@@ -154,7 +156,7 @@ fn read_planned(row: &Row) -> StoreResult<Planned> {
     let (next_seq, epoch) = (columns.number()?, columns.number()?);
     let wanted: Option<String> = columns.next()?;
     let paused: String = columns.next()?;
-    Ok(Planned {
+    Ok(PlannedDialogue {
         id,
         to,
         replacing,
@@ -167,9 +169,9 @@ fn read_planned(row: &Row) -> StoreResult<Planned> {
     })
 }
 
-async fn create(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -> StoreResult<SaveOutcome> {
-    lock(connection, tenant, Lock::Memory(&new.world)).await?;
-    let world = sqlx::query(WORLD)
+async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -> StoreResult<SaveOutcome> {
+    acquire_lock(connection, tenant, LedgerLock::Memory(&new.world)).await?;
+    let world = sqlx::query(WORLD_EXISTS)
         .bind(tenant.as_str())
         .bind(new.world.as_str())
         .fetch_optional(&mut *connection)
@@ -178,7 +180,7 @@ async fn create(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -
     if world.is_none() {
         return Ok(SaveOutcome::NoSuchWorld);
     }
-    let kept: i64 = sqlx::query_scalar(COUNT)
+    let kept: i64 = sqlx::query_scalar(COUNT_SAVES)
         .bind(tenant.as_str())
         .bind(new.world.as_str())
         .fetch_one(&mut *connection)
@@ -187,7 +189,7 @@ async fn create(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -
     if kept >= i64::from(new.max) {
         return Ok(SaveOutcome::Full);
     }
-    let taken = sqlx::query(TAKE_ITEMS)
+    let taken = sqlx::query(INSERT_SAVE_ITEMS)
         .bind(tenant.as_str())
         .bind(new.world.as_str())
         .bind(new.id.to_string())
@@ -201,30 +203,30 @@ async fn create(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -
         created_at: new.edit.at,
         dialogues: u32::try_from(taken.rows_affected()).unwrap_or(u32::MAX),
     };
-    sqlx::query(TAKE)
+    sqlx::query(INSERT_SAVE)
         .bind(tenant.as_str())
         .bind(new.id.to_string())
         .bind(new.world.as_str())
-        .bind(text(&new.name))
+        .bind(without_nul(&new.name))
         .bind(i64::from(save.dialogues))
         .bind(new.edit.id.to_string())
-        .bind(micros(new.edit.at))
+        .bind(to_micros(new.edit.at))
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
-    audit::record(connection, tenant, &new.edit).await?;
+    audit::record_audit(connection, tenant, &new.edit).await?;
     Ok(SaveOutcome::Saved(save))
 }
 
-async fn delete(
+async fn delete_save(
     connection: &mut Connection,
     tenant: &TenantId,
     world: &WorldId,
     id: SaveId,
     edit: &Edit,
 ) -> StoreResult<bool> {
-    lock(connection, tenant, Lock::Memory(world)).await?;
-    let deleted = sqlx::query(DELETE)
+    acquire_lock(connection, tenant, LedgerLock::Memory(world)).await?;
+    let deleted = sqlx::query(DELETE_SAVE)
         .bind(tenant.as_str())
         .bind(world.as_str())
         .bind(id.to_string())
@@ -234,7 +236,7 @@ async fn delete(
     if deleted.rows_affected() == 0 {
         return Ok(false);
     }
-    let rows = sqlx::query(DELETE_ITEMS)
+    let rows = sqlx::query(DELETE_SAVE_ITEMS)
         .bind(tenant.as_str())
         .bind(id.to_string())
         .fetch_all(&mut *connection)
@@ -242,22 +244,26 @@ async fn delete(
         .map_err(store_error)?;
     let mut turns: Vec<TurnId> = Vec::with_capacity(rows.len());
     for row in &rows {
-        turns.extend(Columns::of(row).maybe_id::<TurnId>()?);
+        turns.extend(Columns::new(row).maybe_id::<TurnId>()?);
     }
-    sqlx::query(UNPIN)
+    sqlx::query(DELETE_UNPINNED_CHECKPOINTS)
         .bind(tenant.as_str())
         .bind(json_list(turns))
         .execute(&mut *connection)
         .await
         .map_err(store_error)?;
-    audit::record(connection, tenant, edit).await?;
+    audit::record_audit(connection, tenant, edit).await?;
     Ok(true)
 }
 
-async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore) -> StoreResult<RestoreOutcome> {
-    lock(connection, tenant, Lock::Memory(&asked.world)).await?;
+async fn restore_save(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &RestoreCommit,
+) -> StoreResult<RestoreOutcome> {
+    acquire_lock(connection, tenant, LedgerLock::Memory(&asked.world)).await?;
     if let Some(key) = &asked.key
-        && let Some(known) = known(connection, tenant, &asked.world, key).await?
+        && let Some(known) = find_restore_by_key(connection, tenant, &asked.world, key).await?
     {
         return Ok(if known.save == asked.save {
             RestoreOutcome::Repeated(known)
@@ -266,7 +272,7 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
         });
     }
     let (world, save) = (asked.world.as_str(), asked.save.to_string());
-    let found = sqlx::query(GET)
+    let found = sqlx::query(SAVE_BY_ID)
         .bind(tenant.as_str())
         .bind(world)
         .bind(&save)
@@ -276,8 +282,8 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
     if found.is_none() {
         return Ok(RestoreOutcome::NotFound);
     }
-    lock(connection, tenant, Lock::Dialogues(&asked.world)).await?;
-    let rows = sqlx::query(PLAN)
+    acquire_lock(connection, tenant, LedgerLock::Dialogues(&asked.world)).await?;
+    let rows = sqlx::query(PLAN_RESTORE)
         .bind(tenant.as_str())
         .bind(world)
         .bind(&save)
@@ -286,7 +292,7 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
         .map_err(store_error)?;
     let plan = rows.iter().map(read_planned).collect::<StoreResult<Vec<_>>>()?;
     let fenced = || plan.iter().filter(|planned| !planned.moves);
-    sqlx::query(FENCE)
+    sqlx::query(FENCE_DIALOGUES)
         .bind(tenant.as_str())
         .bind(json_list(fenced().map(|planned| planned.id)))
         .execute(&mut *connection)
@@ -298,7 +304,7 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
         }
     }
     failpoint!("restore.fenced");
-    let mut restored = Restored {
+    let mut restored = RestoreReport {
         save: asked.save,
         world: asked.world.clone(),
         at: asked.edit.at,
@@ -318,23 +324,23 @@ async fn restore(connection: &mut Connection, tenant: &TenantId, asked: &Restore
             rewound: None,
         };
         if planned.moves {
-            let rewound = put_back(connection, tenant, asked, planned).await?;
-            count(&mut restored, planned, &rewound);
+            let rewound = restore_dialogue(connection, tenant, asked, planned).await?;
+            add_to_totals(&mut restored, planned, &rewound);
             done.rewound = Some(rewound);
         } else if let Some(paused) = planned.pause {
-            ownership::pause(connection, tenant, &planned.id.to_string(), paused).await?;
+            ownership::set_paused_unfenced(connection, tenant, &planned.id.to_string(), paused).await?;
         }
         dialogues.push(done);
         failpoint!("restore.moved");
     }
     failpoint!("restore.all_moved");
-    record(connection, tenant, asked, &restored).await?;
-    audit::record(connection, tenant, &asked.edit).await?;
+    record_restore(connection, tenant, asked, &restored).await?;
+    audit::record_audit(connection, tenant, &asked.edit).await?;
     failpoint!("restore.audited");
     Ok(RestoreOutcome::Done { restored, dialogues })
 }
 
-fn count(restored: &mut Restored, planned: &Planned, rewound: &Rewound) {
+fn add_to_totals(restored: &mut RestoreReport, planned: &PlannedDialogue, rewound: &RewindRecord) {
     let number = |turns: &[u32]| u32::try_from(turns.len()).unwrap_or(u32::MAX);
     let (back, sum) = (rewound.rolled_back, &mut restored.rolled_back);
     restored.changed += 1;
@@ -349,16 +355,16 @@ fn count(restored: &mut Restored, planned: &Planned, rewound: &Rewound) {
 }
 
 /// Makes one dialogue what the save has it for.
-async fn put_back(
+async fn restore_dialogue(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &Restore,
-    planned: &Planned,
-) -> StoreResult<Rewound> {
+    asked: &RestoreCommit,
+    planned: &PlannedDialogue,
+) -> StoreResult<RewindRecord> {
     let gap = asked.seq_gap.saturating_mul(planned.epoch.saturating_add(1));
-    let id = move_id(asked.edit.id, planned.id);
-    let edit = edit_of(&asked.edit, id, planned.id);
-    let to = Move {
+    let id = derive_rewind_id(asked.edit.id, planned.id);
+    let edit = dialogue_edit(&asked.edit, id, planned.id);
+    let to = HeadRewind {
         id,
         dialogue: planned.id,
         world: &asked.world,
@@ -374,12 +380,12 @@ async fn put_back(
         key: None,
         edits: vec![&edit],
     };
-    let rewound = move_head(connection, tenant, to)
+    let rewound = rewind_head(connection, tenant, to)
         .await?
         .ok_or_else(|| StoreError::Corrupt(format!("a save names a turn that {} does not have", planned.id)))?;
     failpoint!("restore.head");
     if !planned.open {
-        sqlx::query(CLOSE)
+        sqlx::query(CLOSE_AND_DISOWN)
             .bind(tenant.as_str())
             .bind(planned.id.to_string())
             .execute(&mut *connection)
@@ -390,7 +396,7 @@ async fn put_back(
 }
 
 /// That one dialogue was moved, for whoever looks for it in the audit log.
-fn edit_of(restore: &Edit, id: RewindId, dialogue: DialogueId) -> Edit {
+fn dialogue_edit(restore: &Edit, id: RewindId, dialogue: DialogueId) -> Edit {
     Edit {
         audit_id: AuditId::from_u128(id.as_u128()),
         action: match dialogue.kind() {
@@ -404,9 +410,9 @@ fn edit_of(restore: &Edit, id: RewindId, dialogue: DialogueId) -> Edit {
 
 /// A name for one dialogue's move: it sorts with the restore, is unlike any other, and is the same again
 /// should the transaction be run again.
-fn move_id(restore: EditId, dialogue: DialogueId) -> RewindId {
+fn derive_rewind_id(restore: EditId, dialogue: DialogueId) -> RewindId {
     /// The random part of a ULID.
-    const RANDOM: u128 = (1 << 80) - 1;
+    const RANDOM_BITS: u128 = (1 << 80) - 1;
     let digest: [u8; 32] = Sha256::new()
         .chain_update(restore.as_u128().to_be_bytes())
         .chain_update(dialogue.as_u128().to_be_bytes())
@@ -416,41 +422,41 @@ fn move_id(restore: EditId, dialogue: DialogueId) -> RewindId {
         .iter()
         .take(16)
         .fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
-    RewindId::from_u128((restore.as_u128() & !RANDOM) | (mixed & RANDOM))
+    RewindId::from_u128((restore.as_u128() & !RANDOM_BITS) | (mixed & RANDOM_BITS))
 }
 
 /// The restore that a key belongs to.
-async fn known(
+async fn find_restore_by_key(
     connection: &mut Connection,
     tenant: &TenantId,
     world: &WorldId,
     key: &str,
-) -> StoreResult<Option<Restored>> {
-    let row = sqlx::query(BY_KEY)
+) -> StoreResult<Option<RestoreReport>> {
+    let row = sqlx::query(RESTORE_BY_KEY)
         .bind(tenant.as_str())
         .bind(world.as_str())
         .bind(key)
         .fetch_optional(connection)
         .await
         .map_err(store_error)?;
-    row.map(|row| Columns::of(&row).json()).transpose()
+    row.map(|row| Columns::new(&row).json()).transpose()
 }
 
-async fn record(
+async fn record_restore(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &Restore,
-    restored: &Restored,
+    asked: &RestoreCommit,
+    restored: &RestoreReport,
 ) -> StoreResult<()> {
     let at: DateTime<Utc> = restored.at;
-    sqlx::query(RECORD)
+    sqlx::query(INSERT_RESTORE)
         .bind(tenant.as_str())
         .bind(asked.edit.id.to_string())
         .bind(asked.world.as_str())
         .bind(asked.save.to_string())
         .bind(&asked.key)
-        .bind(json(restored)?)
-        .bind(micros(at))
+        .bind(to_json(restored)?)
+        .bind(to_micros(at))
         .execute(connection)
         .await
         .map(drop)
@@ -459,55 +465,55 @@ async fn record(
 
 #[async_trait]
 impl SaveStore for SqlSaveStore {
-    async fn create(&self, scope: &TenantScope, new: &NewSave) -> StoreResult<SaveOutcome> {
+    async fn create_save(&self, scope: &TenantScope, new: &NewSave) -> StoreResult<SaveOutcome> {
         let world = &new.world;
         let (tenant, new) = (scope.tenant().clone(), new.clone());
         self.0
             .write_memory(scope.tenant(), world, move |connection| {
-                Box::pin(async move { create(connection, &tenant, &new).await })
+                Box::pin(async move { create_save(connection, &tenant, &new).await })
             })
             .await
     }
-    async fn get(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(GET)
+    async fn load_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(SAVE_BY_ID)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(id.to_string())
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
-        row.as_ref().map(read).transpose()
+        row.as_ref().map(read_save).transpose()
     }
-    async fn list(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>> {
+    async fn list_saves(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>> {
         let query = sqlx::query(LIST)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
-            .bind(page.after.as_deref().map(text))
-            .bind(rows_of(page));
-        list(&self.0, scope, query, page, read, |save| save.id.to_string()).await
+            .bind(page.after.as_deref().map(without_nul))
+            .bind(page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_save, |save| save.id.to_string()).await
     }
-    async fn delete(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {
+    async fn delete_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {
         let of = world;
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
         self.0
             .write_memory(scope.tenant(), of, move |connection| {
-                Box::pin(async move { delete(connection, &tenant, &world, id, &edit).await })
+                Box::pin(async move { delete_save(connection, &tenant, &world, id, &edit).await })
             })
             .await
     }
-    async fn restore(&self, scope: &TenantScope, asked: &Restore) -> StoreResult<RestoreOutcome> {
+    async fn restore_save(&self, scope: &TenantScope, asked: &RestoreCommit) -> StoreResult<RestoreOutcome> {
         let world = &asked.world;
         let (tenant, asked) = (scope.tenant().clone(), asked.clone());
         self.0
             .write_memory(scope.tenant(), world, move |connection| {
-                Box::pin(async move { restore(connection, &tenant, &asked).await })
+                Box::pin(async move { restore_save(connection, &tenant, &asked).await })
             })
             .await
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
@@ -515,18 +521,18 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn saves_are_found_by_world_and_their_dialogues_by_both_ends() {
-            for statement in [COUNT, LIST] {
+            for statement in [COUNT_SAVES, LIST] {
                 assert_searches(statement, &["saves_newest"]).await;
             }
-            assert_searches(TAKE_ITEMS, &["dialogues_of_world"]).await;
-            assert_searches(PLAN, &["dialogues_of_world", "sqlite_autoindex_save_items_1"]).await;
-            let unpin = plan(UNPIN).await;
+            assert_searches(INSERT_SAVE_ITEMS, &["dialogues_of_world"]).await;
+            assert_searches(PLAN_RESTORE, &["dialogues_of_world", "sqlite_autoindex_save_items_1"]).await;
+            let unpin = plan(DELETE_UNPINNED_CHECKPOINTS).await;
             assert!(
                 unpin.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),
                 "{unpin}"
             );
-            assert_searches(BY_KEY, &["restores_by_key"]).await;
-            for statement in [GET, DELETE, DELETE_ITEMS, CLOSE, FENCE] {
+            assert_searches(RESTORE_BY_KEY, &["restores_by_key"]).await;
+            for statement in [SAVE_BY_ID, DELETE_SAVE, DELETE_SAVE_ITEMS, CLOSE_AND_DISOWN, FENCE_DIALOGUES] {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -5,21 +5,24 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, Lock, Row, audit, authored, lock,
-    rows::{Columns, json, list, micros, rows_of, store_error, text, vector_bytes, vector_from},
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit, authored,
+    rows::{
+        Columns, fetch_page, page_row_limit, store_error, to_json, to_micros, vector_from_bytes, vector_to_bytes,
+        without_nul,
+    },
 };
 use crate::{
     ids::{NpcId, ScenarioId, TenantId, WorldId},
     memory::{
         progress::Progress,
-        scenario::{MOST_OF_ONE_NPC, Scenario},
+        scenario::{MAX_SCENARIOS_PER_NPC, Scenario},
     },
     ports::{
         Page, PageRequest, StoreResult,
         ledger::{
             audit::Edit,
             authored::{DeleteOutcome, PutOutcome},
-            scenarios::{Embedding, Required, ScenarioStore, Titled, Unlocked},
+            scenarios::{EmbeddedScenario, Embedding, RequiredProgress, ScenarioStore, ScenarioTitle},
         },
     },
     tenancy::TenantScope,
@@ -27,18 +30,18 @@ use crate::{
 
 pub(super) struct SqlScenarioStore(pub(super) Arc<Engine>);
 
-/// The columns of [`scenario_from`], of the table alias `s`.
+/// The columns of [`read_scenario_columns`], of the table alias `s`.
 macro_rules! scenario_columns {
     () => {
         "s.world, s.npc, s.id, s.title, s.content, s.keywords, s.synonyms, s.required_progress, s.version, s.updated_at"
     };
 }
 
-const VERSION: &str = "SELECT version FROM scenarios
+const SCENARIO_VERSION: &str = "SELECT version FROM scenarios
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND deleted_at IS NULL";
-const HOW_MANY: &str = "SELECT COUNT(*) FROM scenarios
+const COUNT_SCENARIOS: &str = "SELECT COUNT(*) FROM scenarios
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL";
-const PUT: &str =
+const UPSERT_SCENARIO: &str =
     "INSERT INTO scenarios (tenant, world, npc, id, title, content, keywords, synonyms, required_progress,
         embedding_model, embedding, version, updated_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
@@ -46,7 +49,7 @@ const PUT: &str =
         keywords = excluded.keywords, synonyms = excluded.synonyms, required_progress = excluded.required_progress,
         embedding_model = excluded.embedding_model, embedding = excluded.embedding, version = excluded.version,
         updated_at = excluded.updated_at, deleted_at = NULL";
-const GET: &str = concat!(
+const SCENARIO_BY_ID: &str = concat!(
     "SELECT ",
     scenario_columns!(),
     " FROM scenarios s
@@ -59,26 +62,26 @@ const LIST: &str = concat!(
       WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.deleted_at IS NULL AND ($4 IS NULL OR s.id > $4)
       ORDER BY s.id LIMIT $5"
 );
-const HIDE: &str = "UPDATE scenarios SET deleted_at = $5
+const HIDE_SCENARIO: &str = "UPDATE scenarios SET deleted_at = $5
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND deleted_at IS NULL";
-const WITHIN: &str = concat!(
+const UNLOCKED_SCENARIOS: &str = concat!(
     "SELECT ",
     scenario_columns!(),
     ", s.embedding_model, s.embedding FROM scenarios s
       WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.deleted_at IS NULL AND s.required_progress <= $4
       ORDER BY s.id"
 );
-const TITLES: &str = "SELECT id, title, required_progress FROM scenarios
+const UNLOCKED_TITLES: &str = "SELECT id, title, required_progress FROM scenarios
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL AND required_progress <= $4
     ORDER BY id";
-const REQUIRED: &str = concat!(
+const SELECT_REQUIRED: &str = concat!(
     "SELECT s.npc, n.name, s.id, s.required_progress FROM ",
-    rows!("$3"),
+    json_arrays_table!("$3"),
     " v CROSS JOIN scenarios s CROSS JOIN npcs n
       WHERE s.tenant = $1 AND s.world = $2 AND s.npc = ",
-    key_of!("v", 0),
+    row_key!("v", 0),
     " AND s.id = ",
-    key_of!("v", 1),
+    row_key!("v", 1),
     " AND s.deleted_at IS NULL
         AND n.tenant = $1 AND n.world = $2 AND n.id = s.npc AND n.deleted_at IS NULL
       ORDER BY s.npc, s.id"
@@ -90,10 +93,10 @@ const UNEMBEDDED: &str = concat!(
       WHERE s.tenant = $1 AND s.deleted_at IS NULL AND s.embedding_model <> $2
       ORDER BY s.world, s.npc, s.id LIMIT $3"
 );
-const EMBED: &str = "UPDATE scenarios SET embedding_model = $6, embedding = $7
+const STORE_EMBEDDING: &str = "UPDATE scenarios SET embedding_model = $6, embedding = $7
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND version = $5 AND deleted_at IS NULL";
 
-fn scenario_from(columns: &mut Columns<'_>) -> StoreResult<Scenario> {
+fn read_scenario_columns(columns: &mut Columns<'_>) -> StoreResult<Scenario> {
     Ok(Scenario {
         world: columns.id()?,
         npc: columns.id()?,
@@ -102,47 +105,47 @@ fn scenario_from(columns: &mut Columns<'_>) -> StoreResult<Scenario> {
         content: columns.next()?,
         keywords: columns.json()?,
         synonyms: columns.json()?,
-        required_progress: progress_from(columns)?,
+        required_progress: read_progress(columns)?,
         version: columns.number()?,
         updated_at: columns.time()?,
     })
 }
 
-fn progress_from(columns: &mut Columns<'_>) -> StoreResult<Progress> {
+fn read_progress(columns: &mut Columns<'_>) -> StoreResult<Progress> {
     let value: u32 = columns.number()?;
     Progress::try_from(value).map_err(crate::ports::StoreError::Corrupt)
 }
 
-fn read(row: &Row) -> StoreResult<Scenario> {
-    scenario_from(&mut Columns::of(row))
+fn read_scenario(row: &Row) -> StoreResult<Scenario> {
+    read_scenario_columns(&mut Columns::new(row))
 }
 
-fn read_unlocked(row: &Row) -> StoreResult<Unlocked> {
-    let mut columns = Columns::of(row);
-    Ok(Unlocked {
-        scenario: scenario_from(&mut columns)?,
+fn read_unlocked(row: &Row) -> StoreResult<EmbeddedScenario> {
+    let mut columns = Columns::new(row);
+    Ok(EmbeddedScenario {
+        scenario: read_scenario_columns(&mut columns)?,
         embedding: Embedding {
             model: columns.next()?,
-            vector: vector_from(columns.next()?)?,
+            vector: vector_from_bytes(columns.next()?)?,
         },
     })
 }
 
-fn read_titled(row: &Row) -> StoreResult<Titled> {
-    let mut columns = Columns::of(row);
-    Ok(Titled {
+fn read_titled(row: &Row) -> StoreResult<ScenarioTitle> {
+    let mut columns = Columns::new(row);
+    Ok(ScenarioTitle {
         id: columns.id()?,
         title: columns.next()?,
-        required_progress: progress_from(&mut columns)?,
+        required_progress: read_progress(&mut columns)?,
     })
 }
 
-async fn version(
+async fn scenario_version(
     connection: &mut Connection,
     tenant: &TenantId,
     (world, npc, id): (&WorldId, &NpcId, &ScenarioId),
 ) -> StoreResult<Option<i64>> {
-    sqlx::query_scalar(VERSION)
+    sqlx::query_scalar(SCENARIO_VERSION)
         .bind(tenant.as_str())
         .bind(world.as_str())
         .bind(npc.as_str())
@@ -153,14 +156,14 @@ async fn version(
 }
 
 async fn is_full(connection: &mut Connection, tenant: &TenantId, world: &WorldId, npc: &NpcId) -> StoreResult<bool> {
-    let there: i64 = sqlx::query_scalar(HOW_MANY)
+    let there: i64 = sqlx::query_scalar(COUNT_SCENARIOS)
         .bind(tenant.as_str())
         .bind(world.as_str())
         .bind(npc.as_str())
         .fetch_one(connection)
         .await
         .map_err(store_error)?;
-    Ok(there >= i64::from(MOST_OF_ONE_NPC))
+    Ok(there >= i64::from(MAX_SCENARIOS_PER_NPC))
 }
 
 /// The version that a put would write, or why it may not.
@@ -174,17 +177,19 @@ async fn next_version(
     if npc.is_none() {
         return Ok(Err(PutOutcome::NoParent));
     }
-    let stored = version(connection, tenant, (&it.world, &it.npc, &it.id)).await?;
+    let stored = scenario_version(connection, tenant, (&it.world, &it.npc, &it.id)).await?;
     let next = authored::next_version(stored, if_version);
     if next.is_ok() && stored.is_none() && is_full(connection, tenant, &it.world, &it.npc).await? {
-        return Ok(Err(PutOutcome::Full { most: MOST_OF_ONE_NPC }));
+        return Ok(Err(PutOutcome::Full {
+            most: MAX_SCENARIOS_PER_NPC,
+        }));
     }
     Ok(next)
 }
 
 impl SqlScenarioStore {
     /// What `statement` gives of an NPC's scenarios within a player's progress.
-    async fn unlocked<T>(
+    async fn load_unlocked<T>(
         &self,
         statement: &'static str,
         scope: &TenantScope,
@@ -192,7 +197,7 @@ impl SqlScenarioStore {
         progress: Progress,
         read: fn(&Row) -> StoreResult<T>,
     ) -> StoreResult<Vec<T>> {
-        let mut connection = self.0.read(scope).await?;
+        let mut connection = self.0.acquire_reader(scope).await?;
         let rows = sqlx::query(statement)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
@@ -207,7 +212,7 @@ impl SqlScenarioStore {
 
 #[async_trait]
 impl ScenarioStore for SqlScenarioStore {
-    async fn put(
+    async fn put_scenario(
         &self,
         scope: &TenantScope,
         scenario: &Scenario,
@@ -216,58 +221,58 @@ impl ScenarioStore for SqlScenarioStore {
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
         let (tenant, it, edit) = (scope.tenant().clone(), scenario.clone(), edit.clone());
-        let (keywords, synonyms) = (json(&it.keywords)?, json(&it.synonyms)?);
-        let (model, vector) = (embedding.model.clone(), vector_bytes(&embedding.vector));
+        let (keywords, synonyms) = (to_json(&it.keywords)?, to_json(&it.synonyms)?);
+        let (model, vector) = (embedding.model.clone(), vector_to_bytes(&embedding.vector));
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    lock(connection, &tenant, Lock::Authored(&it.world)).await?;
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&it.world)).await?;
                     let version = match next_version(connection, &tenant, &it, if_version).await? {
                         Ok(version) => version,
                         Err(refused) => return Ok(refused),
                     };
-                    sqlx::query(PUT)
+                    sqlx::query(UPSERT_SCENARIO)
                         .bind(tenant.as_str())
                         .bind(it.world.as_str())
                         .bind(it.npc.as_str())
                         .bind(it.id.as_str())
-                        .bind(text(&it.title))
-                        .bind(text(&it.content))
+                        .bind(without_nul(&it.title))
+                        .bind(without_nul(&it.content))
                         .bind(&keywords)
                         .bind(&synonyms)
                         .bind(i64::from(it.required_progress.get()))
-                        .bind(text(&model))
+                        .bind(without_nul(&model))
                         .bind(&vector)
                         .bind(i64::from(version))
-                        .bind(micros(it.updated_at))
+                        .bind(to_micros(it.updated_at))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    audit::record(connection, &tenant, &edit).await?;
-                    Ok(authored::outcome(version))
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(authored::put_outcome(version))
                 })
             })
             .await
     }
-    async fn refusal(
+    async fn check_put(
         &self,
         scope: &TenantScope,
         scenario: &Scenario,
         if_version: Option<u32>,
     ) -> StoreResult<Option<PutOutcome>> {
-        let mut connection = self.0.read(scope).await?;
+        let mut connection = self.0.acquire_reader(scope).await?;
         let next = next_version(&mut connection, scope.tenant(), scenario, if_version).await?;
         Ok(next.err())
     }
-    async fn get(
+    async fn load_scenario(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         id: &ScenarioId,
     ) -> StoreResult<Option<Scenario>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(GET)
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(SCENARIO_BY_ID)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(npc.as_str())
@@ -275,9 +280,9 @@ impl ScenarioStore for SqlScenarioStore {
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
-        row.as_ref().map(read).transpose()
+        row.as_ref().map(read_scenario).transpose()
     }
-    async fn list(
+    async fn list_scenarios(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -288,11 +293,14 @@ impl ScenarioStore for SqlScenarioStore {
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(npc.as_str())
-            .bind(page.after.as_deref().map(text))
-            .bind(rows_of(page));
-        list(&self.0, scope, query, page, read, |scenario| scenario.id.to_string()).await
+            .bind(page.after.as_deref().map(without_nul))
+            .bind(page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_scenario, |scenario| {
+            scenario.id.to_string()
+        })
+        .await
     }
-    async fn delete(
+    async fn delete_scenario(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -304,96 +312,102 @@ impl ScenarioStore for SqlScenarioStore {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
         let (world, npc, id) = (world.clone(), npc.clone(), id.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    lock(connection, &tenant, Lock::Authored(&world)).await?;
-                    let stored = version(connection, &tenant, (&world, &npc, &id)).await?;
-                    if let Some(refused) = authored::not_deleted(stored, if_version) {
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+                    let stored = scenario_version(connection, &tenant, (&world, &npc, &id)).await?;
+                    if let Some(refused) = authored::delete_rejection(stored, if_version) {
                         return Ok(refused);
                     }
-                    sqlx::query(HIDE)
+                    sqlx::query(HIDE_SCENARIO)
                         .bind(tenant.as_str())
                         .bind(world.as_str())
                         .bind(npc.as_str())
                         .bind(id.as_str())
-                        .bind(micros(edit.at))
+                        .bind(to_micros(edit.at))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    audit::record(connection, &tenant, &edit).await?;
+                    audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(DeleteOutcome::Deleted)
                 })
             })
             .await
     }
-    async fn within(
+    async fn list_unlocked_scenarios(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         progress: Progress,
-    ) -> StoreResult<Vec<Unlocked>> {
-        self.unlocked(WITHIN, scope, (world, npc), progress, read_unlocked)
+    ) -> StoreResult<Vec<EmbeddedScenario>> {
+        self.load_unlocked(UNLOCKED_SCENARIOS, scope, (world, npc), progress, read_unlocked)
             .await
     }
-    async fn titles(
+    async fn list_unlocked_titles(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         progress: Progress,
-    ) -> StoreResult<Vec<Titled>> {
-        self.unlocked(TITLES, scope, (world, npc), progress, read_titled).await
+    ) -> StoreResult<Vec<ScenarioTitle>> {
+        self.load_unlocked(UNLOCKED_TITLES, scope, (world, npc), progress, read_titled)
+            .await
     }
-    async fn required(
+    async fn load_required_progress(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         asked: &[(NpcId, ScenarioId)],
-    ) -> StoreResult<Vec<Required>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(REQUIRED)
+    ) -> StoreResult<Vec<RequiredProgress>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = sqlx::query(SELECT_REQUIRED)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
-            .bind(json(asked)?)
+            .bind(to_json(asked)?)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
         let required = |row: &Row| {
-            let columns = &mut Columns::of(row);
-            Ok(Required {
+            let columns = &mut Columns::new(row);
+            Ok(RequiredProgress {
                 npc: columns.id()?,
                 npc_name: columns.next()?,
                 scenario: columns.id()?,
-                progress: progress_from(columns)?,
+                progress: read_progress(columns)?,
             })
         };
         rows.iter().map(required).collect()
     }
-    async fn unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {
-        let mut connection = self.0.read(scope).await?;
+    async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
         let rows = sqlx::query(UNEMBEDDED)
             .bind(scope.tenant().as_str())
-            .bind(text(model))
+            .bind(without_nul(model))
             .bind(i64::from(limit))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(read).collect()
+        rows.iter().map(read_scenario).collect()
     }
-    async fn embed(&self, scope: &TenantScope, scenario: &Scenario, embedding: &Embedding) -> StoreResult<()> {
+    async fn store_embedding(
+        &self,
+        scope: &TenantScope,
+        scenario: &Scenario,
+        embedding: &Embedding,
+    ) -> StoreResult<()> {
         let (tenant, it) = (scope.tenant().clone(), scenario.clone());
-        let (model, vector) = (embedding.model.clone(), vector_bytes(&embedding.vector));
+        let (model, vector) = (embedding.model.clone(), vector_to_bytes(&embedding.vector));
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(EMBED)
+                    sqlx::query(STORE_EMBEDDING)
                         .bind(tenant.as_str())
                         .bind(it.world.as_str())
                         .bind(it.npc.as_str())
                         .bind(it.id.as_str())
                         .bind(i64::from(it.version))
-                        .bind(text(&model))
+                        .bind(without_nul(&model))
                         .bind(&vector)
                         .execute(connection)
                         .await
@@ -405,15 +419,15 @@ impl ScenarioStore for SqlScenarioStore {
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::plan;
 
         #[tokio::test]
-        async fn what_is_unlocked_is_read_off_the_scenarios_of_its_npc() {
-            for statement in [WITHIN, TITLES] {
+        async fn unlocked_scenarios_are_read_by_npc() {
+            for statement in [UNLOCKED_SCENARIOS, UNLOCKED_TITLES] {
                 let plan = plan(statement).await;
                 assert!(plan.contains("sqlite_autoindex_scenarios_1 (tenant=? AND world=? AND npc=?)"), "{plan}");
             }

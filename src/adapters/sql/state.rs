@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{
-    Connection, Engine, Lock, Row, audit, jobs, lock,
-    rows::{Columns, micros, store_error},
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit, jobs,
+    rows::{Columns, store_error, to_micros},
 };
 use crate::{
     ids::{TenantId, WorldId},
@@ -17,7 +17,7 @@ use crate::{
         ledger::{
             audit::Edit,
             jobs::JobFence,
-            state::{NewStateChange, StateSince, StateStore, StoredStateChange},
+            state::{NewStateChange, StateChanges, StateStore, StoredStateChange},
         },
     },
     tenancy::TenantScope,
@@ -25,7 +25,7 @@ use crate::{
 
 pub(super) struct SqlStateStore(pub(super) Arc<Engine>);
 
-/// Inserts the rows of [`rows_json`], bound as `$rows`, in their order. Also part of a turn's commit.
+/// Inserts the rows of [`state_rows_json`], bound as `$rows`, in their order. Also part of a turn's commit.
 macro_rules! insert_state_events {
     ($rows:literal) => {
         concat!(
@@ -33,22 +33,23 @@ macro_rules! insert_state_events {
              SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
                 CAST(value ->> 6 AS BIGINT)
              FROM ",
-            rows!($rows),
+            json_arrays_table!($rows),
             " v ORDER BY key"
         )
     };
 }
 pub(super) use insert_state_events;
 
-const INSERT: &str = insert_state_events!("$2");
+const INSERT_STATE_EVENTS: &str = insert_state_events!("$2");
 /// The generation comes in each row, or in one without a change.
-const SINCE: &str = "SELECT w.generation, e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at
+const STATE_SINCE: &str = "SELECT w.generation, e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at
     FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation) w
     LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
-const FOLD_ANEW: &str = "UPDATE worlds SET state_generation = state_generation + 1 WHERE tenant = $1 AND id = $2";
+const BUMP_STATE_GENERATION: &str =
+    "UPDATE worlds SET state_generation = state_generation + 1 WHERE tenant = $1 AND id = $2";
 
-fn read(row: &Row) -> StoreResult<(i64, Option<StoredStateChange>)> {
-    let mut columns = Columns::of(row);
+fn read_state_row(row: &Row) -> StoreResult<(i64, Option<StoredStateChange>)> {
+    let mut columns = Columns::new(row);
     let generation = columns.next()?;
     let Some(id) = columns.maybe_id()? else {
         return Ok((generation, None));
@@ -64,8 +65,12 @@ fn read(row: &Row) -> StoreResult<(i64, Option<StoredStateChange>)> {
 }
 
 /// After changes were taken back or stand again: whoever has folded them begins anew.
-pub(super) async fn fold_anew(connection: &mut Connection, tenant: &TenantId, world: &WorldId) -> StoreResult<()> {
-    sqlx::query(FOLD_ANEW)
+pub(super) async fn bump_state_generation(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+) -> StoreResult<()> {
+    sqlx::query(BUMP_STATE_GENERATION)
         .bind(tenant.as_str())
         .bind(world.as_str())
         .execute(connection)
@@ -75,18 +80,18 @@ pub(super) async fn fold_anew(connection: &mut Connection, tenant: &TenantId, wo
 }
 
 /// State changes as one JSON bind.
-pub(super) fn rows_json(changes: &[NewStateChange]) -> StoreResult<String> {
+pub(super) fn state_rows_json(changes: &[NewStateChange]) -> StoreResult<String> {
     let mut rows = Vec::with_capacity(changes.len());
     for change in changes {
-        let (cause_kind, cause_id) = change.cause.columns();
+        let (cause_kind, cause_id) = change.cause.to_columns();
         rows.push(json!([
             change.id,
             change.world,
             change.dialogue,
-            super::rows::json(&change.change)?,
+            super::rows::to_json(&change.change)?,
             cause_kind,
             cause_id,
-            micros(change.at),
+            to_micros(change.at),
         ]));
     }
     serde_json::to_string(&rows).map_err(|error| StoreError::Rejected(error.to_string()))
@@ -98,38 +103,38 @@ pub(super) fn worlds_of(changes: &[NewStateChange]) -> BTreeSet<WorldId> {
 }
 
 /// Before changes are numbered: a reader that has seen one asks for later numbers only.
-pub(super) async fn hold_order(
+pub(super) async fn lock_state_order(
     connection: &mut Connection,
     tenant: &TenantId,
     worlds: &BTreeSet<WorldId>,
 ) -> StoreResult<()> {
     for world in worlds {
-        lock(connection, tenant, Lock::State(world)).await?;
+        acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
     }
     Ok(())
 }
 
 #[async_trait]
 impl StateStore for SqlStateStore {
-    async fn since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateSince> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(SINCE)
+    async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = sqlx::query(STATE_SINCE)
             .bind(scope.tenant().as_str())
             .bind(world.as_str())
             .bind(after)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        let mut since = StateSince::default();
+        let mut since = StateChanges::default();
         for row in &rows {
-            let (generation, change) = read(row)?;
+            let (generation, change) = read_state_row(row)?;
             since.generation = generation;
             since.changes.extend(change);
         }
         since.changes.sort_by_key(|change| (change.at, change.seq));
         Ok(since)
     }
-    async fn commit(
+    async fn commit_changes(
         &self,
         scope: &TenantScope,
         fence: &JobFence,
@@ -138,15 +143,15 @@ impl StateStore for SqlStateStore {
     ) -> StoreResult<bool> {
         let (tenant, fence, now) = (scope.tenant().clone(), *fence, self.0.clock.now());
         let calls = calls.to_vec();
-        let (rows, worlds) = (rows_json(changes)?, worlds_of(changes));
+        let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
                     if !jobs::pass_fence(connection, &tenant, &fence, &calls, now).await? {
                         return Ok(false);
                     }
-                    hold_order(connection, &tenant, &worlds).await?;
-                    sqlx::query(INSERT)
+                    lock_state_order(connection, &tenant, &worlds).await?;
+                    sqlx::query(INSERT_STATE_EVENTS)
                         .bind(tenant.as_str())
                         .bind(&rows)
                         .execute(connection)
@@ -157,37 +162,37 @@ impl StateStore for SqlStateStore {
             })
             .await
     }
-    async fn record(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()> {
+    async fn record_change(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()> {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
         let changes = std::slice::from_ref(change);
-        let (rows, worlds) = (rows_json(changes)?, worlds_of(changes));
+        let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    hold_order(connection, &tenant, &worlds).await?;
-                    sqlx::query(INSERT)
+                    lock_state_order(connection, &tenant, &worlds).await?;
+                    sqlx::query(INSERT_STATE_EVENTS)
                         .bind(tenant.as_str())
                         .bind(&rows)
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
-                    audit::record(connection, &tenant, &edit).await
+                    audit::record_audit(connection, &tenant, &edit).await
                 })
             })
             .await
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::plan;
 
         #[tokio::test]
-        async fn state_is_read_off_its_index() {
+        async fn state_is_read_by_its_index() {
             let since = "state_events_since (tenant=? AND world=? AND seq>?)";
-            let plan = plan(SINCE).await;
+            let plan = plan(STATE_SINCE).await;
             assert!(plan.contains("sqlite_autoindex_worlds_1") && plan.contains(since), "{plan}");
         }
     }

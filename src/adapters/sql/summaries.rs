@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Engine, Lock, Row, jobs, lock,
-    rows::{Columns, micros, store_error, text},
+    Engine, LedgerLock, Row, acquire_lock, jobs,
+    rows::{Columns, store_error, to_micros, without_nul},
 };
 use crate::{
     ids::DialogueId,
@@ -20,7 +20,7 @@ use crate::{
 
 pub(super) struct SqlSummaryStore(pub(super) Arc<Engine>);
 
-const KEPT: &str = "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s.text,
+const LIVE_SUMMARIES: &str = "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s.text,
         s.importance - (SELECT COUNT(*) FROM summary_changes c
             WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'fade' AND c.lifted_at IS NULL),
         s.created_at
@@ -30,51 +30,52 @@ const KEPT: &str = "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s.text,
             WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'evict' AND c.lifted_at IS NULL)
     ORDER BY s.from_turn, s.created_at, s.id";
 // Evicted ones count: their turns have been summed up all the same.
-const COVERED: &str = "SELECT EXISTS (SELECT 1 FROM summaries
+const IS_RANGE_COVERED: &str = "SELECT EXISTS (SELECT 1 FROM summaries
     WHERE tenant = $1 AND dialogue = $2 AND lifted_at IS NULL AND from_turn <= $4 AND to_turn >= $3)";
-const INSERT: &str = "INSERT INTO summaries
+const INSERT_SUMMARY: &str = "INSERT INTO summaries
         (tenant, id, dialogue, from_turn, to_turn, text, importance, cause_kind, cause_id, created_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'turn', $8, $9)";
 // From the summary itself, so that only one of this tenant and dialogue can be named.
-const CHANGE: &str = "INSERT INTO summary_changes (tenant, summary, change, by_summary, cause_kind, cause_id, at)
+const INSERT_SUMMARY_CHANGE: &str =
+    "INSERT INTO summary_changes (tenant, summary, change, by_summary, cause_kind, cause_id, at)
     SELECT tenant, id, $4, $5, 'turn', $6, $7 FROM summaries WHERE tenant = $1 AND dialogue = $2 AND id = $3";
 
-fn read(row: &Row) -> StoreResult<Summary> {
-    let mut columns = Columns::of(row);
+fn read_summary(row: &Row) -> StoreResult<Summary> {
+    let mut columns = Columns::new(row);
     Ok(Summary {
         id: columns.id()?,
         dialogue: columns.id()?,
         from_turn: columns.number()?,
         to_turn: columns.number()?,
         text: columns.next()?,
-        importance: Importance::clamped(f64::from(columns.number::<i32>()?)),
+        importance: Importance::from_clamped(f64::from(columns.number::<i32>()?)),
         created_at: columns.time()?,
     })
 }
 
 #[async_trait]
 impl SummaryStore for SqlSummaryStore {
-    async fn kept(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(KEPT)
+    async fn load_summaries(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = sqlx::query(LIVE_SUMMARIES)
             .bind(scope.tenant().as_str())
             .bind(dialogue.to_string())
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(read).collect()
+        rows.iter().map(read_summary).collect()
     }
-    async fn commit(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool> {
+    async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool> {
         let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    lock(connection, &tenant, Lock::Summaries(commit.summary.dialogue)).await?;
+                    acquire_lock(connection, &tenant, LedgerLock::Summaries(commit.summary.dialogue)).await?;
                     if !jobs::pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
                         return Ok(false);
                     }
                     let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());
-                    let covered: bool = sqlx::query_scalar(COVERED)
+                    let covered: bool = sqlx::query_scalar(IS_RANGE_COVERED)
                         .bind(tenant.as_str())
                         .bind(summary.dialogue.to_string())
                         .bind(i64::from(summary.from_turn))
@@ -86,30 +87,30 @@ impl SummaryStore for SqlSummaryStore {
                         // The job is done: another one was faster.
                         return Ok(false);
                     }
-                    sqlx::query(INSERT)
+                    sqlx::query(INSERT_SUMMARY)
                         .bind(tenant.as_str())
                         .bind(summary.id.to_string())
                         .bind(summary.dialogue.to_string())
                         .bind(i64::from(summary.from_turn))
                         .bind(i64::from(summary.to_turn))
-                        .bind(text(&summary.text))
+                        .bind(without_nul(&summary.text))
                         .bind(i64::from(summary.importance.get()))
                         .bind(&cause)
-                        .bind(micros(summary.created_at))
+                        .bind(to_micros(summary.created_at))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
                     failpoint!("summary.written");
                     for (other, change) in [(commit.evict, "evict"), (commit.fade, "fade")] {
                         let Some(other) = other else { continue };
-                        sqlx::query(CHANGE)
+                        sqlx::query(INSERT_SUMMARY_CHANGE)
                             .bind(tenant.as_str())
                             .bind(summary.dialogue.to_string())
                             .bind(other.to_string())
                             .bind(change)
                             .bind(summary.id.to_string())
                             .bind(&cause)
-                            .bind(micros(now))
+                            .bind(to_micros(now))
                             .execute(&mut *connection)
                             .await
                             .map_err(store_error)?;
@@ -121,7 +122,7 @@ impl SummaryStore for SqlSummaryStore {
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
@@ -129,9 +130,9 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn summaries_are_found_by_dialogue() {
-            assert_searches(KEPT, &["summaries_of_dialogue"]).await;
-            assert_searches(COVERED, &["summaries_of_dialogue"]).await;
-            assert_searches(CHANGE, &[]).await;
+            assert_searches(LIVE_SUMMARIES, &["summaries_of_dialogue"]).await;
+            assert_searches(IS_RANGE_COVERED, &["summaries_of_dialogue"]).await;
+            assert_searches(INSERT_SUMMARY_CHANGE, &[]).await;
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, Reach, Row, audit,
-    rows::{Columns, json, micros, page_of, rows_of, store_error, text},
+    Connection, Engine, Row, RowScope, audit,
+    rows::{Columns, into_page, page_row_limit, store_error, to_json, to_micros, without_nul},
 };
 use crate::{
     ids::TenantId,
@@ -14,7 +14,7 @@ use crate::{
         Page, PageRequest, StoreResult,
         ledger::{
             audit::Edit,
-            tenants::{Tenant, TenantChange, TenantEdit, TenantStore},
+            tenants::{Tenant, TenantChange, TenantEditOutcome, TenantStore},
             usage::TenantBudget,
         },
     },
@@ -22,39 +22,39 @@ use crate::{
 
 pub(super) struct SqlTenantStore(pub(super) Arc<Engine>);
 
-const ENSURE: &str = "INSERT INTO tenants (id, name, enabled, created_at, budget) VALUES ($1, $2, $3, $4, $5)
+const INSERT_TENANT: &str = "INSERT INTO tenants (id, name, enabled, created_at, budget) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (id) DO NOTHING";
-const GET: &str = "SELECT id, name, enabled, created_at, version, budget FROM tenants WHERE id = $1";
-const ALL: &str = "SELECT id, name, enabled, created_at, version, budget FROM tenants ORDER BY id";
+const TENANT_BY_ID: &str = "SELECT id, name, enabled, created_at, version, budget FROM tenants WHERE id = $1";
+const ALL_TENANTS: &str = "SELECT id, name, enabled, created_at, version, budget FROM tenants ORDER BY id";
 const LIST: &str = "SELECT id, name, enabled, created_at, version, budget FROM tenants
     WHERE ($1 IS NULL OR id > $1) ORDER BY id LIMIT $2";
-const CHANGE: &str =
+const UPDATE_TENANT: &str =
     "UPDATE tenants SET name = COALESCE($2, name), enabled = COALESCE($3, enabled), version = version + 1,
         budget = CASE WHEN $5 THEN $6 ELSE budget END
     WHERE id = $1 AND ($4 IS NULL OR version = $4) RETURNING id, name, enabled, created_at, version, budget";
-const DISABLED: &str = "SELECT id FROM tenants WHERE enabled = FALSE";
-const WITH_BUDGETS: &str = "SELECT id, budget FROM tenants WHERE budget IS NOT NULL";
+const DISABLED_TENANTS: &str = "SELECT id FROM tenants WHERE enabled = FALSE";
+const TENANTS_WITH_BUDGETS: &str = "SELECT id, budget FROM tenants WHERE budget IS NOT NULL";
 
 /// Whether there is this tenant.
-pub(super) async fn exists(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
-    Ok(stored(connection, tenant).await?.is_some())
+pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
+    Ok(load_tenant(connection, tenant).await?.is_some())
 }
 
-async fn stored(connection: &mut Connection, tenant: &TenantId) -> StoreResult<Option<Tenant>> {
-    let row = sqlx::query(GET)
+async fn load_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<Option<Tenant>> {
+    let row = sqlx::query(TENANT_BY_ID)
         .bind(tenant.as_str())
         .fetch_optional(connection)
         .await
         .map_err(store_error)?;
-    row.as_ref().map(read).transpose()
+    row.as_ref().map(read_tenant).transpose()
 }
 
-async fn insert(connection: &mut Connection, tenant: &Tenant) -> StoreResult<bool> {
-    let done = sqlx::query(ENSURE)
+async fn insert_tenant(connection: &mut Connection, tenant: &Tenant) -> StoreResult<bool> {
+    let done = sqlx::query(INSERT_TENANT)
         .bind(tenant.id.as_str())
-        .bind(text(&tenant.name))
+        .bind(without_nul(&tenant.name))
         .bind(tenant.enabled)
-        .bind(micros(tenant.created_at))
+        .bind(to_micros(tenant.created_at))
         .bind(budget_json(tenant.budget.as_ref())?)
         .execute(connection)
         .await
@@ -64,11 +64,11 @@ async fn insert(connection: &mut Connection, tenant: &Tenant) -> StoreResult<boo
 
 fn budget_json(budget: Option<&TenantBudget>) -> StoreResult<Option<String>> {
     let says_something = budget.filter(|budget| **budget != TenantBudget::default());
-    says_something.map(json).transpose()
+    says_something.map(to_json).transpose()
 }
 
-fn read(row: &Row) -> StoreResult<Tenant> {
-    let mut columns = Columns::of(row);
+fn read_tenant(row: &Row) -> StoreResult<Tenant> {
+    let mut columns = Columns::new(row);
     Ok(Tenant {
         id: columns.id()?,
         name: columns.next()?,
@@ -81,44 +81,44 @@ fn read(row: &Row) -> StoreResult<Tenant> {
 
 #[async_trait]
 impl TenantStore for SqlTenantStore {
-    async fn ensure(&self, tenant: &Tenant) -> StoreResult<bool> {
+    async fn ensure_tenant(&self, tenant: &Tenant) -> StoreResult<bool> {
         let tenant = tenant.clone();
         self.0
-            .write(Reach::All, move |connection| {
-                Box::pin(async move { insert(connection, &tenant).await })
+            .write_transaction(RowScope::All, move |connection| {
+                Box::pin(async move { insert_tenant(connection, &tenant).await })
             })
             .await
     }
-    async fn create(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool> {
+    async fn create_tenant(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool> {
         let (tenant, edit) = (tenant.clone(), edit.clone());
         let reach = tenant.id.clone();
         self.0
-            .write(&reach, move |connection| {
+            .write_transaction(&reach, move |connection| {
                 Box::pin(async move {
-                    let created = insert(connection, &tenant).await?;
+                    let created = insert_tenant(connection, &tenant).await?;
                     if created {
-                        audit::record(connection, &tenant.id, &edit).await?;
+                        audit::record_audit(connection, &tenant.id, &edit).await?;
                     }
                     Ok(created)
                 })
             })
             .await
     }
-    async fn change(
+    async fn change_tenant(
         &self,
         id: &TenantId,
         change: &TenantChange,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<TenantEdit> {
+    ) -> StoreResult<TenantEditOutcome> {
         let (tenant, change, edit) = (id.clone(), change.clone(), edit.clone());
         self.0
-            .write(id, move |connection| {
+            .write_transaction(id, move |connection| {
                 Box::pin(async move {
                     let budget = budget_json(change.budget.as_ref())?;
-                    let row = sqlx::query(CHANGE)
+                    let row = sqlx::query(UPDATE_TENANT)
                         .bind(tenant.as_str())
-                        .bind(change.name.as_deref().map(text))
+                        .bind(change.name.as_deref().map(without_nul))
                         .bind(change.enabled)
                         .bind(if_version.map(i64::from))
                         .bind(change.budget.is_some())
@@ -127,58 +127,56 @@ impl TenantStore for SqlTenantStore {
                         .await
                         .map_err(store_error)?;
                     if let Some(row) = row {
-                        audit::record(connection, &tenant, &edit).await?;
-                        return Ok(TenantEdit::Done(read(&row)?));
+                        audit::record_audit(connection, &tenant, &edit).await?;
+                        return Ok(TenantEditOutcome::Done(read_tenant(&row)?));
                     }
-                    let stored = stored(connection, &tenant).await?;
-                    Ok(
-                        stored.map_or(TenantEdit::NotFound, |stored| TenantEdit::VersionMismatch {
-                            stored: stored.version,
-                        }),
-                    )
+                    let stored = load_tenant(connection, &tenant).await?;
+                    Ok(stored.map_or(TenantEditOutcome::NotFound, |stored| {
+                        TenantEditOutcome::VersionMismatch { stored: stored.version }
+                    }))
                 })
             })
             .await
     }
-    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
-        let mut connection = self.0.read(id).await?;
-        stored(&mut connection, id).await
+    async fn load_tenant(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+        let mut connection = self.0.acquire_reader(id).await?;
+        load_tenant(&mut connection, id).await
     }
-    async fn list(&self, page: &PageRequest) -> StoreResult<Page<Tenant>> {
-        let mut connection = self.0.read(Reach::All).await?;
+    async fn list_tenants(&self, page: &PageRequest) -> StoreResult<Page<Tenant>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
         let rows = sqlx::query(LIST)
-            .bind(page.after.as_deref().map(text))
-            .bind(rows_of(page))
+            .bind(page.after.as_deref().map(without_nul))
+            .bind(page_row_limit(page))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        let tenants = rows.iter().map(read).collect::<StoreResult<Vec<_>>>()?;
-        Ok(page_of(tenants, page, |tenant| tenant.id.to_string()))
+        let tenants = rows.iter().map(read_tenant).collect::<StoreResult<Vec<_>>>()?;
+        Ok(into_page(tenants, page, |tenant| tenant.id.to_string()))
     }
-    async fn all(&self) -> StoreResult<Vec<Tenant>> {
-        let mut connection = self.0.read(Reach::All).await?;
-        let rows = sqlx::query(ALL)
+    async fn list_all(&self) -> StoreResult<Vec<Tenant>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = sqlx::query(ALL_TENANTS)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(read).collect()
+        rows.iter().map(read_tenant).collect()
     }
-    async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
-        let mut connection = self.0.read(Reach::All).await?;
-        let rows = sqlx::query(DISABLED)
+    async fn list_disabled(&self) -> StoreResult<Vec<TenantId>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = sqlx::query(DISABLED_TENANTS)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(|row| Columns::of(row).id()).collect()
+        rows.iter().map(|row| Columns::new(row).id()).collect()
     }
-    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
-        let mut connection = self.0.read(Reach::All).await?;
-        let rows = sqlx::query(WITH_BUDGETS)
+    async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = sqlx::query(TENANTS_WITH_BUDGETS)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
         let read = |row| {
-            let mut columns = Columns::of(row);
+            let mut columns = Columns::new(row);
             Ok((columns.id()?, columns.json()?))
         };
         rows.iter().map(read).collect()

@@ -6,7 +6,7 @@ use sqlx::query::Query;
 
 use super::{
     Arguments, Connection, Db, Row, rewinds,
-    rows::{Columns, json, micros, store_error, text},
+    rows::{Columns, store_error, to_json, to_micros, without_nul},
     state,
 };
 use crate::{
@@ -28,25 +28,27 @@ macro_rules! turn_columns {
 
 pub(super) use turn_columns;
 
-pub(super) const STANDING: &str = concat!(
+pub(super) const STANDING_TURNS: &str = concat!(
     "SELECT ",
     turn_columns!(),
     " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number BETWEEN $3 AND $4
       ORDER BY t.number"
 );
-pub(super) const BY_ID: &str = concat!(
+pub(super) const TURN_BY_ID: &str = concat!(
     "SELECT ",
     turn_columns!(),
     " FROM turns t WHERE t.tenant = $1 AND t.id = $2"
 );
-pub(super) const BY_KEY: &str = concat!(
+pub(super) const TURN_BY_KEY: &str = concat!(
     "SELECT ",
     turn_columns!(),
     " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3
       ORDER BY t.stands DESC, t.committed_at DESC LIMIT 1"
 );
-pub(super) const KEYS: &str = "SELECT key FROM turns WHERE tenant = $1 AND dialogue = $2 AND key IS NOT NULL LIMIT $3";
-pub(super) const TRACE: &str = "SELECT c.body FROM turns t JOIN traces c ON c.tenant = t.tenant AND c.turn = t.id
+pub(super) const KEYS_OF_DIALOGUE: &str =
+    "SELECT key FROM turns WHERE tenant = $1 AND dialogue = $2 AND key IS NOT NULL LIMIT $3";
+pub(super) const TRACE_OF_TURN: &str =
+    "SELECT c.body FROM turns t JOIN traces c ON c.tenant = t.tenant AND c.turn = t.id
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = TRUE";
 
 /// The fence: nobody may have closed the dialogue or taken it over, moved its head or used the key.
@@ -60,7 +62,7 @@ macro_rules! take_head {
     };
 }
 /// Why the head was not taken.
-const WHY: &str = "SELECT owner_epoch, status = 'open', EXISTS (SELECT 1 FROM turns t
+const WHY_NOT_COMMITTED: &str = "SELECT owner_epoch, status = 'open', EXISTS (SELECT 1 FROM turns t
         WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3 AND t.id <> $4),
         head_turn_id IS NOT DISTINCT FROM $4
     FROM dialogues WHERE tenant = $1 AND id = $2";
@@ -95,7 +97,7 @@ macro_rules! insert_jobs {
              SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, CAST(value ->> 4 AS BIGINT), 'pending',
                 CAST(value ->> 8 AS BIGINT), value ->> 6, CAST(value ->> 7 AS BIGINT), CAST(value ->> 5 AS BIGINT)
              FROM ",
-            rows!("$23"),
+            json_arrays_table!("$23"),
             " v",
             $when
         )
@@ -107,16 +109,16 @@ macro_rules! when_changed {
     };
 }
 /// Each statement writes only if the one before it did. No row comes: nothing was written.
-const COMMIT: &str = answers!(
+const COMMIT_TURN: &str = batch_with_rows!(
     [take_head!(), insert_turn!(when_changed!()), insert_checkpoint!(when_changed!())]
     [
         concat!(insert_trace!(when_changed!()), " RETURNING 1"),
         concat!(insert_jobs!(when_changed!()), " RETURNING 1"),
     ]
 );
-/// As [`COMMIT`], with changes of state in between and after: those are numbered once nobody else numbers any.
+/// As [`COMMIT_TURN`], with changes of state in between and after: those are numbered once nobody else numbers any.
 const TAKE_HEAD: &str = take_head!();
-const WRITE: &str = batch!(
+const WRITE_TURN: &str = batch!(
     insert_turn!(""),
     insert_checkpoint!(""),
     insert_trace!(""),
@@ -148,20 +150,20 @@ impl PreparedCommit {
                     job.dialogue,
                     job.turn,
                     job.text_version,
-                    micros(job.created_at),
+                    to_micros(job.created_at),
                     job.held_until.is_none().then_some(job.leased_to),
-                    job.held_until.is_none().then(|| micros(job.leased_until)),
-                    micros(job.held_until.unwrap_or(job.created_at)),
+                    job.held_until.is_none().then(|| to_micros(job.leased_until)),
+                    to_micros(job.held_until.unwrap_or(job.created_at)),
                 ])
             })
             .collect();
         Ok(Self {
             tenant: tenant.clone(),
-            cues: json(&commit.turn.cues)?,
-            checkpoint: json(&commit.checkpoint)?,
-            trace: json(&commit.trace)?,
+            cues: to_json(&commit.turn.cues)?,
+            checkpoint: to_json(&commit.checkpoint)?,
+            trace: to_json(&commit.trace)?,
             jobs: jobs.to_string(),
-            state: state::rows_json(&commit.state)?,
+            state: state::state_rows_json(&commit.state)?,
             commit: commit.clone(),
         })
     }
@@ -171,30 +173,33 @@ impl PreparedCommit {
         self.commit.state.is_empty() && self.commit.cuts.is_empty() && self.commit.replacing.is_none()
     }
 
-    pub(super) async fn write(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
+    pub(super) async fn write_commit(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
         let (tenant, commit) = (self.tenant.as_str(), &self.commit);
         if self.is_plain() {
             let written = self
-                .bound(COMMIT)
+                .bind_commit(COMMIT_TURN)
                 .fetch_all(&mut *connection)
                 .await
                 .map_err(store_error)?;
             if written.is_empty() {
-                return refused(connection, tenant, commit).await;
+                return commit_rejection(connection, tenant, commit).await;
             }
             return Ok(CommitOutcome::Committed);
         }
         let taken = self
-            .bound(TAKE_HEAD)
+            .bind_commit(TAKE_HEAD)
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
         if taken.is_none() {
-            return refused(connection, tenant, commit).await;
+            return commit_rejection(connection, tenant, commit).await;
         }
         failpoint!("turn.head");
-        state::hold_order(connection, &self.tenant, &state::worlds_of(&commit.state)).await?;
-        self.bound(WRITE).execute(&mut *connection).await.map_err(store_error)?;
+        state::lock_state_order(connection, &self.tenant, &state::worlds_of(&commit.state)).await?;
+        self.bind_commit(WRITE_TURN)
+            .execute(&mut *connection)
+            .await
+            .map_err(store_error)?;
         if let Some(replaced) = commit.replacing {
             rewinds::drop_checkpoints(connection, &self.tenant, commit.turn.dialogue, [replaced]).await?;
         }
@@ -206,9 +211,9 @@ impl PreparedCommit {
     }
 
     /// A statement with all that a commit may write, in the order of [`insert_turn!`].
-    fn bound(&self, statement: &'static str) -> Query<'_, Db, Arguments> {
+    fn bind_commit(&self, statement: &'static str) -> Query<'_, Db, Arguments> {
         let (commit, turn) = (&self.commit, &self.commit.turn);
-        let (uncut, until) = commit.uncut.clone().unzip();
+        let (uncut, until) = commit.sealed_reply.clone().unzip();
         sqlx::query(statement)
             .bind(self.tenant.as_str())
             .bind(turn.id.to_string())
@@ -218,34 +223,38 @@ impl PreparedCommit {
             .bind(&commit.key)
             .bind(turn.status.as_str())
             .bind(turn.player.as_ref().map(PlayerId::as_str))
-            .bind(text(&turn.player_text))
+            .bind(without_nul(&turn.player_text))
             .bind(turn.npc.as_str())
-            .bind(text(&turn.reply_text))
+            .bind(without_nul(&turn.reply_text))
             .bind(&self.cues)
             .bind(i64::from(turn.usage.prompt_tokens))
             .bind(i64::from(turn.usage.cached_tokens))
             .bind(i64::from(turn.usage.completion_tokens))
-            .bind(micros(turn.started_at))
-            .bind(micros(turn.committed_at))
-            .bind(signed(turn.seqs.started))
-            .bind(signed(turn.seqs.done))
-            .bind(signed(turn.seqs.committed))
+            .bind(to_micros(turn.started_at))
+            .bind(to_micros(turn.committed_at))
+            .bind(to_signed(turn.seqs.started))
+            .bind(to_signed(turn.seqs.done))
+            .bind(to_signed(turn.seqs.committed))
             .bind(&self.checkpoint)
             .bind(&self.trace)
             .bind(&self.jobs)
             .bind(&self.state)
             .bind(commit.expected_head.map(|head| head.to_string()))
             .bind(uncut)
-            .bind(until.map(micros))
+            .bind(until.map(to_micros))
             .bind(commit.key_of.map(|turn| turn.to_string()))
-            .bind(signed(commit.next_seq))
-            .bind(signed(commit.epoch))
+            .bind(to_signed(commit.next_seq))
+            .bind(to_signed(commit.epoch))
     }
 }
 
 /// Whoever owns the dialogue now may have written the very turn: with another epoch nothing else is said of it.
-async fn refused(connection: &mut Connection, tenant: &str, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
-    let row = sqlx::query(WHY)
+async fn commit_rejection(
+    connection: &mut Connection,
+    tenant: &str,
+    commit: &TurnCommit,
+) -> StoreResult<CommitOutcome> {
+    let row = sqlx::query(WHY_NOT_COMMITTED)
         .bind(tenant)
         .bind(commit.turn.dialogue.to_string())
         .bind(&commit.key)
@@ -256,7 +265,7 @@ async fn refused(connection: &mut Connection, tenant: &str, commit: &TurnCommit)
     let Some(row) = row else {
         return Ok(CommitOutcome::Fenced);
     };
-    let mut columns = Columns::of(&row);
+    let mut columns = Columns::new(&row);
     let epoch: u64 = columns.number()?;
     let (open, taken, is_head): (bool, bool, bool) = (columns.next()?, columns.next()?, columns.next()?);
     Ok(if epoch != commit.epoch {
@@ -274,21 +283,21 @@ async fn refused(connection: &mut Connection, tenant: &str, commit: &TurnCommit)
 }
 
 /// Counters are far below 2⁶³; anything else could only be a defect, and never matches a row.
-pub(super) fn signed(counter: u64) -> i64 {
+pub(super) fn to_signed(counter: u64) -> i64 {
     i64::try_from(counter).unwrap_or(i64::MAX)
 }
 
-pub(super) fn read(row: &Row) -> StoreResult<KeyedTurn> {
-    read_columns(&mut Columns::of(row))
+pub(super) fn read_turn(row: &Row) -> StoreResult<KeyedTurn> {
+    read_turn_columns(&mut Columns::new(row))
 }
 
 /// The columns of `turn_columns!`.
-pub(super) fn read_columns(columns: &mut Columns<'_>) -> StoreResult<KeyedTurn> {
+pub(super) fn read_turn_columns(columns: &mut Columns<'_>) -> StoreResult<KeyedTurn> {
     let turn = Turn {
         id: columns.id()?,
         dialogue: columns.id()?,
         number: columns.number()?,
-        status: columns.named(TurnStatus::parse)?,
+        status: columns.parse_with(TurnStatus::parse)?,
         player: columns.maybe_id()?,
         player_text: columns.next()?,
         npc: columns.id()?,
@@ -314,7 +323,7 @@ pub(super) fn read_columns(columns: &mut Columns<'_>) -> StoreResult<KeyedTurn> 
     })
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
@@ -322,12 +331,12 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn turns_are_found_by_index() {
-            assert_searches(STANDING, &["turns_standing"]).await;
-            assert_searches(BY_KEY, &["turns_by_key"]).await;
-            assert_searches(KEYS, &["turns_by_key"]).await;
-            assert_searches(TRACE, &["turns_standing"]).await;
+            assert_searches(STANDING_TURNS, &["turns_standing"]).await;
+            assert_searches(TURN_BY_KEY, &["turns_by_key"]).await;
+            assert_searches(KEYS_OF_DIALOGUE, &["turns_by_key"]).await;
+            assert_searches(TRACE_OF_TURN, &["turns_standing"]).await;
             assert_searches(TAKE_HEAD, &["turns_by_key"]).await;
-            assert_searches(WHY, &["turns_by_key"]).await;
+            assert_searches(WHY_NOT_COMMITTED, &["turns_by_key"]).await;
         }
     }
 }

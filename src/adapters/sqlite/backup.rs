@@ -13,38 +13,38 @@ use tempfile::NamedTempFile;
 use super::{
     connect_to,
     engine::store_error,
-    file::{LockedFile, beside, named},
+    file::{LockedFile, database_path, sibling_path},
     migrations, run_migrations,
 };
 use crate::ports::{StoreError, StoreResult};
 
 /// What SQLite keeps beside a database.
-const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
+const SIDECAR_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// Copies the database to a file, all of one moment, while others read and write it. The copy gets its name only once it
 /// is whole, checked and synced. Returns its length in bytes.
 ///
 /// # Errors
 /// There is no database, the file is there already (and not to be replaced), or it cannot be written.
-pub async fn backup(path_or_url: &str, to: &Path, replace: bool) -> StoreResult<u64> {
-    let database = named(path_or_url)?;
+pub async fn back_up_database(path_or_url: &str, to: &Path, replace: bool) -> StoreResult<u64> {
+    let database = database_path(path_or_url)?;
     let database = database
         .canonicalize()
-        .map_err(|error| cannot("read the database", &database, &error))?;
+        .map_err(|error| io_error("read the database", &database, &error))?;
     if let Ok(there) = to.canonicalize() {
-        let own = |more: &&str| beside(&database, more) == there;
-        if there == database || BESIDE.iter().chain(&["-lock"]).any(own) {
-            return Err(rejected(to, "is the database itself"));
+        let own = |more: &&str| sibling_path(&database, more) == there;
+        if there == database || SIDECAR_SUFFIXES.iter().chain(&["-lock"]).any(own) {
+            return Err(rejected_error(to, "is the database itself"));
         }
         if !replace {
-            return Err(rejected(to, "is there already"));
+            return Err(rejected_error(to, "is there already"));
         }
     }
-    let draft = draft_in(folder_of(to)?)?;
+    let draft = create_draft_in(folder_of(to)?)?;
     let text = draft
         .path()
         .to_str()
-        .ok_or_else(|| rejected(to, "has a name that is no text"))?;
+        .ok_or_else(|| rejected_error(to, "has a name that is no text"))?;
 
     let reading = SqliteConnectOptions::new().filename(&database).read_only(true);
     let mut connection = connect_to(reading).await.map_err(store_error)?;
@@ -54,13 +54,13 @@ pub async fn backup(path_or_url: &str, to: &Path, replace: bool) -> StoreResult<
     copied.map_err(store_error)?;
 
     let mut copy = open_copy(draft.path()).await?;
-    let checked = check_whole(&mut copy, to).await;
+    let checked = check_integrity(&mut copy, to).await;
     copy.close().await.map_err(store_error)?;
     checked?;
-    put(draft, to, replace)?;
+    publish_draft(draft, to, replace)?;
     to.metadata()
         .map(|found| found.len())
-        .map_err(|error| cannot("read", to, &error))
+        .map_err(|error| io_error("read", to, &error))
 }
 
 /// Puts a backup in the place of the database. Until the last step, which is one renaming, the database is what it was.
@@ -69,55 +69,58 @@ pub async fn backup(path_or_url: &str, to: &Path, replace: bool) -> StoreResult<
 /// # Errors
 /// Another process uses the database; or the file is no whole ledger, or one of a newer program. Then nothing has
 /// been changed.
-pub async fn restore(path_or_url: &str, from: &Path, now: DateTime<Utc>) -> StoreResult<Option<PathBuf>> {
-    let file = LockedFile::prepare(path_or_url)?;
+pub async fn restore_backup(path_or_url: &str, from: &Path, now: DateTime<Utc>) -> StoreResult<Option<PathBuf>> {
+    let file = LockedFile::create_and_lock(path_or_url)?;
     let path = &file.path;
-    let draft = copied_beside(from, path)?;
+    let draft = copy_beside_database(from, path)?;
     let mut copy = open_copy(draft.path())
         .await
-        .map_err(|_| rejected(from, "is no SQLite database"))?;
-    let taken = take_for_ledger(&mut copy, from).await;
+        .map_err(|_| rejected_error(from, "is no SQLite database"))?;
+    let taken = adopt_as_ledger(&mut copy, from).await;
     copy.close().await.map_err(store_error)?;
     taken?;
-    let kept = keep_old(path, now).await?;
-    match put(draft, path, true) {
+    let kept = keep_previous_database(path, now).await?;
+    match publish_draft(draft, path, true) {
         Ok(()) => Ok(kept.name),
         Err(error) => {
-            kept.undo();
+            kept.move_back();
             Err(error)
         }
     }
 }
 
 /// A copy of `from` in the folder of `database`, which nobody else may read.
-fn copied_beside(from: &Path, database: &Path) -> StoreResult<NamedTempFile> {
-    const HEADER: &[u8] = b"SQLite format 3\0";
-    let mut source = File::open(from).map_err(|error| cannot("read", from, &error))?;
+fn copy_beside_database(from: &Path, database: &Path) -> StoreResult<NamedTempFile> {
+    const SQLITE_HEADER: &[u8] = b"SQLite format 3\0";
+    let mut source = File::open(from).map_err(|error| io_error("read", from, &error))?;
     if from.canonicalize().is_ok_and(|from| from == database) {
-        return Err(rejected(from, "is the database itself"));
+        return Err(rejected_error(from, "is the database itself"));
     }
     for log in ["-wal", "-journal"] {
-        if beside(from, log).metadata().is_ok_and(|log| log.len() > 0) {
+        if sibling_path(from, log).metadata().is_ok_and(|log| log.len() > 0) {
             let why =
                 format!("has a log beside it ({log}), so it is a copy of a database in use: use `colloquy backup`");
-            return Err(rejected(from, &why));
+            return Err(rejected_error(from, &why));
         }
     }
     let mut header = Vec::new();
-    let read = source.by_ref().take(HEADER.len() as u64).read_to_end(&mut header);
-    read.map_err(|error| cannot("read", from, &error))?;
-    if header != HEADER {
-        return Err(rejected(from, "is no SQLite database"));
+    let read = source
+        .by_ref()
+        .take(SQLITE_HEADER.len() as u64)
+        .read_to_end(&mut header);
+    read.map_err(|error| io_error("read", from, &error))?;
+    if header != SQLITE_HEADER {
+        return Err(rejected_error(from, "is no SQLite database"));
     }
-    let mut draft = draft_in(folder_of(database)?)?;
+    let mut draft = create_draft_in(folder_of(database)?)?;
     let mut whole = header.chain(source);
-    io::copy(&mut whole, draft.as_file_mut()).map_err(|error| cannot("copy", from, &error))?;
+    io::copy(&mut whole, draft.as_file_mut()).map_err(|error| io_error("copy", from, &error))?;
     Ok(draft)
 }
 
 /// Whether it is whole, and a ledger of this program or an older one; it is brought up to date.
-async fn take_for_ledger(copy: &mut SqliteConnection, from: &Path) -> StoreResult<()> {
-    check_whole(copy, from).await?;
+async fn adopt_as_ledger(copy: &mut SqliteConnection, from: &Path) -> StoreResult<()> {
+    check_integrity(copy, from).await?;
     run_migrations(copy, from).await?;
     // One file, without a log.
     let mode = sqlx::query("PRAGMA journal_mode = DELETE").execute(copy).await;
@@ -125,8 +128,8 @@ async fn take_for_ledger(copy: &mut SqliteConnection, from: &Path) -> StoreResul
 }
 
 /// Whether every page of it can be read, and it is a ledger.
-async fn check_whole(copy: &mut SqliteConnection, shown: &Path) -> StoreResult<()> {
-    let damaged = |why: &str| rejected(shown, &format!("is damaged: {why}"));
+async fn check_integrity(copy: &mut SqliteConnection, shown: &Path) -> StoreResult<()> {
+    let damaged = |why: &str| rejected_error(shown, &format!("is damaged: {why}"));
     let found: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
         .fetch_all(&mut *copy)
         .await
@@ -146,21 +149,21 @@ async fn check_whole(copy: &mut SqliteConnection, shown: &Path) -> StoreResult<(
     if versions.is_ok_and(|versions| versions.iter().any(is_first)) {
         Ok(())
     } else {
-        Err(rejected(shown, "is a database, but no ledger"))
+        Err(rejected_error(shown, "is a database, but no ledger"))
     }
 }
 
 /// What was there before, under its second name, with the logs that were moved there.
 #[derive(Default)]
-struct Kept {
+struct PreviousDatabase {
     name: Option<PathBuf>,
     /// From, to.
     moved: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Kept {
+impl PreviousDatabase {
     /// Everything has the name that it had.
-    fn undo(self) {
+    fn move_back(self) {
         for (from, to) in self.moved {
             if let Err(error) = fs::rename(&to, &from) {
                 tracing::error!(%error, log = %to.display(), "move this log back to {}", from.display());
@@ -173,12 +176,12 @@ impl Kept {
 }
 
 /// Gives the database a second name beside it, without a log; for a moment it has both.
-async fn keep_old(path: &Path, now: DateTime<Utc>) -> StoreResult<Kept> {
-    let length = path.metadata().map_err(|error| cannot("read", path, &error))?.len();
+async fn keep_previous_database(path: &Path, now: DateTime<Utc>) -> StoreResult<PreviousDatabase> {
+    let length = path.metadata().map_err(|error| io_error("read", path, &error))?.len();
     if length == 0 {
-        return Ok(Kept::default());
+        return Ok(PreviousDatabase::default());
     }
-    let name = beside(path, &format!(".before-{}", now.format("%Y%m%dT%H%M%SZ")));
+    let name = sibling_path(path, &format!(".before-{}", now.format("%Y%m%dT%H%M%SZ")));
     // What its log has goes into it. One that is too damaged for that keeps its log under the new name.
     let folded = async {
         let mut old = open_copy(path).await?;
@@ -197,13 +200,13 @@ async fn keep_old(path: &Path, now: DateTime<Utc>) -> StoreResult<Kept> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => fs::copy(path, &name).map(drop),
         linked => linked,
     }
-    .map_err(|error| cannot("keep the database as", &name, &error))?;
-    let mut kept = Kept {
+    .map_err(|error| io_error("keep the database as", &name, &error))?;
+    let mut kept = PreviousDatabase {
         name: Some(name.clone()),
         moved: Vec::new(),
     };
-    for more in BESIDE {
-        let (log, its_name) = (beside(path, more), beside(&name, more));
+    for more in SIDECAR_SUFFIXES {
+        let (log, its_name) = (sibling_path(path, more), sibling_path(&name, more));
         let moved = if more == "-shm" {
             fs::remove_file(&log)
         } else {
@@ -214,8 +217,8 @@ async fn keep_old(path: &Path, now: DateTime<Utc>) -> StoreResult<Kept> {
             Ok(()) => kept.moved.push((log, its_name)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
-                kept.undo();
-                return Err(cannot("move", &log, &error));
+                kept.move_back();
+                return Err(io_error("move", &log, &error));
             }
         }
     }
@@ -232,43 +235,43 @@ fn folder_of(path: &Path) -> StoreResult<&Path> {
     match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() => Ok(Path::new(".")),
         Some(folder) => Ok(folder),
-        None => Err(rejected(path, "is no file")),
+        None => Err(rejected_error(path, "is no file")),
     }
 }
 
-/// Its owner's alone, and gone unless it is [`put`] somewhere.
-fn draft_in(folder: &Path) -> StoreResult<NamedTempFile> {
+/// Its owner's alone, and gone unless it is [`publish_draft`] somewhere.
+fn create_draft_in(folder: &Path) -> StoreResult<NamedTempFile> {
     let draft = tempfile::Builder::new()
         .prefix(".colloquy-")
         .suffix(".part")
         .tempfile_in(folder);
-    draft.map_err(|error| cannot("write to the folder", folder, &error))
+    draft.map_err(|error| io_error("write to the folder", folder, &error))
 }
 
 /// Syncs a draft and gives it its name, and syncs that.
-fn put(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<()> {
+fn publish_draft(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<()> {
     let folder = folder_of(to)?;
     // By its name: it may have been written by that.
     let synced = File::open(draft.path()).and_then(|file| file.sync_all());
-    synced.map_err(|error| cannot("sync", draft.path(), &error))?;
+    synced.map_err(|error| io_error("sync", draft.path(), &error))?;
     let named = if replace {
         draft.persist(to)
     } else {
         draft.persist_noclobber(to)
     };
-    named.map_err(|error| cannot("write", to, &error.error))?;
+    named.map_err(|error| io_error("write", to, &error.error))?;
     match File::open(folder).and_then(|folder| folder.sync_all()) {
         // It has its name, and the database of before none any more.
         Err(error) if replace => tracing::warn!(%error, "the folder could not be synced: keep what was restored from"),
-        synced => synced.map_err(|error| cannot("sync the folder", folder, &error))?,
+        synced => synced.map_err(|error| io_error("sync the folder", folder, &error))?,
     }
     Ok(())
 }
 
-fn rejected(file: &Path, why: &str) -> StoreError {
+fn rejected_error(file: &Path, why: &str) -> StoreError {
     StoreError::Rejected(format!("{} {why}", file.display()))
 }
 
-fn cannot(what: &str, path: &Path, error: &io::Error) -> StoreError {
+fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
     StoreError::Unavailable(format!("cannot {what} {}: {error}", path.display()))
 }

@@ -21,7 +21,7 @@ use crate::ports::StoreResult;
 
 /// When what is copied. Pages are of 4 KiB.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct CheckpointRules {
     /// How often it is looked at how much there is to copy, while anything is written.
     pub(super) look_every: Duration,
     /// How many pages in the log are worth copying.
@@ -29,18 +29,18 @@ pub(super) struct Rules {
     /// How long a commit may wait to be copied, however little it is; and how long nothing is tried after a failure.
     /// Copying syncs the log first, so this also bounds what a power cut can take with `synchronous=NORMAL`, unless
     /// somebody reads for longer: what was written since they began is neither copied nor synced until they end.
-    pub(super) longest: Duration,
+    pub(super) max_delay: Duration,
     /// From how many pages on the log is to be begun anew.
-    pub(super) anew_from: i64,
+    pub(super) restart_from_pages: i64,
 }
 
-impl Default for Rules {
+impl Default for CheckpointRules {
     fn default() -> Self {
         Self {
             look_every: Duration::from_millis(200),
             pages: 1_000,
-            longest: Duration::from_secs(5),
-            anew_from: 16_384,
+            max_delay: Duration::from_secs(5),
+            restart_from_pages: 16_384,
         }
     }
 }
@@ -51,24 +51,24 @@ pub(super) const FALL_BACK_PAGES: &str = "65536";
 
 /// What the writer and the checkpoints tell each other.
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(super) struct CheckpointSignals {
     committed: Notify,
     finish: AtomicBool,
 }
 
-impl Signals {
+impl CheckpointSignals {
     /// The writer has committed.
-    pub(super) fn committed(&self) {
+    pub(super) fn notify_committed(&self) {
         self.committed.notify_one();
     }
 
     /// Whether the writer is to copy what is left; asked for once.
-    pub(super) fn take_finish(&self) -> bool {
+    pub(super) fn take_finish_request(&self) -> bool {
         self.finish.load(Ordering::Relaxed) && self.finish.swap(false, Ordering::Relaxed)
     }
 
     /// Asks the writer to copy what is left.
-    pub(super) fn ask_to_finish(&self) {
+    pub(super) fn request_finish(&self) {
         self.finish.store(true, Ordering::Relaxed);
     }
 }
@@ -76,22 +76,22 @@ impl Signals {
 /// How long the log is, and how much of it is in the database file already; in pages. Both -1 where another connection
 /// was copying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Log {
+pub(super) struct WalStatus {
     pub(super) pages: i64,
     copied: i64,
 }
 
-impl Log {
-    fn left(self) -> i64 {
+impl WalStatus {
+    fn pages_left(self) -> i64 {
         self.pages - self.copied
     }
 }
 
 /// Copies for as long as the ledger is open.
-pub(super) async fn keep(
+pub(super) async fn run_checkpoints(
     mut connection: SqliteConnection,
-    rules: Rules,
-    signals: &Signals,
+    rules: CheckpointRules,
+    signals: &CheckpointSignals,
     mut closing: watch::Receiver<bool>,
 ) {
     while !*closing.borrow_and_update() {
@@ -102,7 +102,7 @@ pub(super) async fn keep(
         if let Err(error) = copy_when_due(&mut connection, rules, signals, &mut closing).await {
             tracing::warn!(%error, "a checkpoint of the ledger failed; the next one copies what it did not");
             tokio::select! {
-                () = sleep(rules.longest) => signals.committed(),
+                () = sleep(rules.max_delay) => signals.notify_committed(),
                 _ = closing.changed() => break,
             }
         }
@@ -115,8 +115,8 @@ pub(super) async fn keep(
 /// Waits no longer when the ledger closes: whoever closes it last copies what there is.
 async fn copy_when_due(
     connection: &mut SqliteConnection,
-    rules: Rules,
-    signals: &Signals,
+    rules: CheckpointRules,
+    signals: &CheckpointSignals,
     closing: &mut watch::Receiver<bool>,
 ) -> StoreResult<()> {
     let since = Instant::now();
@@ -127,40 +127,40 @@ async fn copy_when_due(
             () = sleep_until(next) => {}
             _ = closing.changed() => return Ok(()),
         }
-        if look(connection).await?.left() >= rules.pages || since.elapsed() >= rules.longest {
+        if read_wal_status(connection).await?.pages_left() >= rules.pages || since.elapsed() >= rules.max_delay {
             break;
         }
     }
-    let log = copy(connection).await?;
-    if log.left() > 0 {
+    let log = copy_wal(connection).await?;
+    if log.pages_left() > 0 {
         // Somebody reads what is older: again, whether or not anything is written.
-        signals.committed();
+        signals.notify_committed();
     }
-    if log.pages >= rules.anew_from {
+    if log.pages >= rules.restart_from_pages {
         // So that the writer has to copy only what is written while this does: not if somebody reads what is older.
-        copy(connection).await?;
-        if look(connection).await?.left() < rules.pages {
-            signals.ask_to_finish();
+        copy_wal(connection).await?;
+        if read_wal_status(connection).await?.pages_left() < rules.pages {
+            signals.request_finish();
         }
     }
     Ok(())
 }
 
 /// How far the log is, without doing anything to it.
-async fn look(connection: &mut SqliteConnection) -> StoreResult<Log> {
-    log_after(connection, "PRAGMA wal_checkpoint(NOOP)").await
+async fn read_wal_status(connection: &mut SqliteConnection) -> StoreResult<WalStatus> {
+    wal_status_after(connection, "PRAGMA wal_checkpoint(NOOP)").await
 }
 
 /// Copies what is in the log, but for what is written meanwhile or what somebody still reads past. Waits for nobody;
 /// where somebody else copies, this does not.
-pub(super) async fn copy(connection: &mut SqliteConnection) -> StoreResult<Log> {
-    log_after(connection, "PRAGMA wal_checkpoint(PASSIVE)").await
+pub(super) async fn copy_wal(connection: &mut SqliteConnection) -> StoreResult<WalStatus> {
+    wal_status_after(connection, "PRAGMA wal_checkpoint(PASSIVE)").await
 }
 
-async fn log_after(connection: &mut SqliteConnection, pragma: &'static str) -> StoreResult<Log> {
+async fn wal_status_after(connection: &mut SqliteConnection, pragma: &'static str) -> StoreResult<WalStatus> {
     let (_busy, pages, copied) = sqlx::query_as::<_, (i64, i64, i64)>(pragma)
         .fetch_one(connection)
         .await
         .map_err(store_error)?;
-    Ok(Log { pages, copied })
+    Ok(WalStatus { pages, copied })
 }

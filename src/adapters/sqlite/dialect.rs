@@ -2,21 +2,21 @@
 //! same macros; each expands to a literal, for `concat!`.
 
 /// Is one of a list of texts, which is bound as a JSON array.
-macro_rules! among {
+macro_rules! in_json_list {
     ($list:literal) => {
         concat!("IN (SELECT value FROM json_each(", $list, "))")
     };
 }
 
 /// Is one of the few that a query with a LIMIT finds.
-macro_rules! any_of {
+macro_rules! in_subquery {
     ($query:expr) => {
         concat!("IN (", $query, ")")
     };
 }
 
 /// A JSON array of texts as a table with the column `value`. Needs an alias.
-macro_rules! texts {
+macro_rules! json_texts_table {
     ($list:literal) => {
         concat!("json_each(", $list, ")")
     };
@@ -24,14 +24,14 @@ macro_rules! texts {
 
 /// A JSON array of arrays as a table with the columns `value`, of which `value ->> n` is a text, and
 /// `key`, which counts. Needs an alias.
-macro_rules! rows {
+macro_rules! json_arrays_table {
     ($list:literal) => {
         concat!("json_each(", $list, ")")
     };
 }
 
-/// The text that a row of [`rows!`] has at 0 or 1, where rows of a table are looked for by it.
-macro_rules! key_of {
+/// The text that a row of [`json_arrays_table!`] has at 0 or 1, where rows of a table are looked for by it.
+macro_rules! row_key {
     ($row:literal, $at:literal) => {
         concat!($row, ".value ->> ", $at)
     };
@@ -73,21 +73,21 @@ macro_rules! member_of {
 }
 
 /// Bytes as hexadecimal digits.
-macro_rules! hexadecimal {
+macro_rules! hex_of_bytes {
     ($bytes:literal) => {
         concat!("hex(", $bytes, ")")
     };
 }
 
 /// The lesser of two numbers.
-macro_rules! lesser {
+macro_rules! sql_least {
     ($a:literal, $b:literal) => {
         concat!("MIN(", $a, ", ", $b, ")")
     };
 }
 
 /// The greater of two numbers.
-macro_rules! greater {
+macro_rules! sql_greatest {
     ($a:literal, $b:literal) => {
         concat!("MAX(", $a, ", ", $b, ")")
     };
@@ -129,7 +129,7 @@ macro_rules! skip_locked {
 }
 
 /// Now by the database's clock, in microseconds: what rows are dated with that nobody else dates.
-macro_rules! its_now {
+macro_rules! database_now {
     () => {
         "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
     };
@@ -148,15 +148,15 @@ macro_rules! has_one_of {
     ($column:literal, $list:literal) => {
         concat!(
             "EXISTS (SELECT 1 FROM ",
-            texts!($column),
+            json_texts_table!($column),
             " h WHERE h.value ",
-            among!($list),
+            in_json_list!($list),
             ")"
         )
     };
 }
 
-/// In a [`batch!`], or in [`answers!`]: whether the statement before did anything. The first must answer in rows, and each after it
+/// In a [`batch!`], or in [`batch_with_rows!`]: whether the statement before did anything. The first must answer in rows, and each after it
 /// write only if this holds.
 macro_rules! was_changed {
     () => {
@@ -166,7 +166,7 @@ macro_rules! was_changed {
 
 /// As [`batch!`]: some that answer nothing (or in rows of as many columns, which may come), and then some that answer in rows
 /// of the same columns, of which all come.
-macro_rules! answers {
+macro_rules! batch_with_rows {
     ([$($silent:expr),* $(,)?] [$first:expr $(, $next:expr)* $(,)?]) => {
         concat!($($silent, ";\n",)* $first $(, ";\n", $next)*)
     };
@@ -207,7 +207,7 @@ macro_rules! extractions_of_each {
 }
 
 /// Tests of how SQLite finds the rows of the statements above them.
-macro_rules! plans_of_sqlite {
+macro_rules! sqlite_plan_tests {
     ($tests:item) => {
         $tests
     };

@@ -13,23 +13,23 @@ pub(super) use sqlx::{
 
 use super::{
     readers::{ReadConnection, Readers},
-    sql::{Lock, Reach},
+    sql::{LedgerLock, RowScope},
     writer::Writer,
 };
 use crate::{
     ids::{TenantId, WorldId},
-    ports::{StoreError, StoreResult, clock::Clock, ledger::meters::LedgerMeters},
+    ports::{StoreError, StoreResult, clock::Clock, ledger::metrics::LedgerMetrics},
 };
 
 /// Whose turn it is at a connection or the writer: a tenant's, or the server's own (`None`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Holder(Option<TenantId>);
+pub(super) struct FairnessKey(Option<TenantId>);
 
-impl Holder {
-    pub(super) fn of(reach: Reach<'_>) -> Self {
+impl FairnessKey {
+    pub(super) fn from_scope(reach: RowScope<'_>) -> Self {
         match reach {
-            Reach::Tenant(tenant) => Self(Some(tenant.clone())),
-            Reach::All => Self(None),
+            RowScope::Tenant(tenant) => Self(Some(tenant.clone())),
+            RowScope::All => Self(None),
         }
     }
 }
@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     pub(super) readers: Readers,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) embedding_model: Arc<str>,
-    pub(super) meters: LedgerMeters,
+    pub(super) metrics: LedgerMetrics,
 }
 
 impl Engine {
@@ -49,40 +49,44 @@ impl Engine {
     /// and nobody else's.
     ///
     /// `Clone`, because another engine may have to run it a second time.
-    pub(super) async fn write<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    pub(super) async fn write_transaction<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        self.writer.write(&Holder::of(reach.into()), work).await
+        self.writer
+            .write_queued(&FairnessKey::from_scope(reach.into()), work)
+            .await
     }
 
-    /// As [`Self::write`], of one statement.
-    pub(super) async fn write_once<'r, T, F>(&self, reach: impl Into<Reach<'r>>, work: F) -> StoreResult<T>
+    /// As [`Self::write_transaction`], of one statement.
+    pub(super) async fn write_statement<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        self.write(reach, work).await
+        self.write_transaction(reach, work).await
     }
 
-    /// As [`Self::write`], of what is remembered in a world. There is one writer.
+    /// As [`Self::write_transaction`], of what is remembered in a world. There is one writer.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, _world: &WorldId, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
-        self.write(tenant, work).await
+        self.write_transaction(tenant, work).await
     }
 
     /// A reader, for one or more queries in a row.
-    pub(super) async fn read<'r>(&self, reach: impl Into<Reach<'r>>) -> StoreResult<ReadConnection<'_>> {
-        self.readers.acquire(&Holder::of(reach.into())).await
+    pub(super) async fn acquire_reader<'r>(&self, reach: impl Into<RowScope<'r>>) -> StoreResult<ReadConnection<'_>> {
+        self.readers
+            .acquire_connection(&FairnessKey::from_scope(reach.into()))
+            .await
     }
 }
 
 /// Keeps other writers away from something until the transaction ends. There is one writer.
-pub(super) fn lock(_: &mut Connection, _: &TenantId, _: Lock<'_>) -> Ready<StoreResult<()>> {
+pub(super) fn acquire_lock(_: &mut Connection, _: &TenantId, _: LedgerLock<'_>) -> Ready<StoreResult<()>> {
     ready(Ok(()))
 }
 

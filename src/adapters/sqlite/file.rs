@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    adapters::private,
+    adapters::owner_only_files,
     ports::{StoreError, StoreResult},
 };
 
@@ -15,12 +15,12 @@ use crate::{
 ///
 /// # Errors
 /// [`StoreError::Rejected`].
-pub fn check(path_or_url: &str) -> StoreResult<()> {
-    named(path_or_url).map(drop)
+pub fn check_path(path_or_url: &str) -> StoreResult<()> {
+    database_path(path_or_url).map(drop)
 }
 
 /// The path that a URL names. There are no databases in memory and no parameters.
-pub(super) fn named(path_or_url: &str) -> StoreResult<PathBuf> {
+pub(super) fn database_path(path_or_url: &str) -> StoreResult<PathBuf> {
     let path = path_or_url
         .strip_prefix("sqlite://")
         .or_else(|| path_or_url.strip_prefix("sqlite:"))
@@ -49,51 +49,53 @@ impl LockedFile {
     ///
     /// # Errors
     /// Another process has it, or it cannot be made.
-    pub(super) fn prepare(path_or_url: &str) -> StoreResult<Self> {
-        let path = named(path_or_url)?;
+    pub(super) fn create_and_lock(path_or_url: &str) -> StoreResult<Self> {
+        let path = database_path(path_or_url)?;
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            let made = private::folder(folder);
-            made.map_err(|error| cannot("create the folder", folder, &error))?;
+            let made = owner_only_files::create_folder(folder);
+            made.map_err(|error| io_error("create the folder", folder, &error))?;
         }
-        make(&path).map_err(|error| cannot("create the file", &path, &error))?;
+        create_if_missing(&path).map_err(|error| io_error("create the file", &path, &error))?;
         let path = path
             .canonicalize()
-            .map_err(|error| cannot("find the file", &path, &error))?;
-        has_one_name(&path)?;
-        let lock = beside(&path, "-lock");
-        let file = make(&lock).and_then(|()| OpenOptions::new().write(true).open(&lock));
-        let file = file.map_err(|error| cannot("create the file", &lock, &error))?;
+            .map_err(|error| io_error("find the file", &path, &error))?;
+        reject_hard_links(&path)?;
+        let lock = sibling_path(&path, "-lock");
+        let file = create_if_missing(&lock).and_then(|()| OpenOptions::new().write(true).open(&lock));
+        let file = file.map_err(|error| io_error("create the file", &lock, &error))?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path, _lock: file }),
             Err(TryLockError::WouldBlock) => Err(StoreError::Unavailable(format!(
                 "another colloquy process uses the database {}: stop it first, or name another file (ledger.url)",
                 path.display()
             ))),
-            Err(TryLockError::Error(error)) => Err(cannot("lock the file", &lock, &error)),
+            Err(TryLockError::Error(error)) => Err(io_error("lock the file", &lock, &error)),
         }
     }
 }
 
 /// The file of this path with more behind its name.
-pub(super) fn beside(path: &Path, more: &str) -> PathBuf {
+pub(super) fn sibling_path(path: &Path, more: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(more);
     name.into()
 }
 
-fn cannot(what: &str, path: &Path, error: &io::Error) -> StoreError {
+fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
     StoreError::Unavailable(format!("cannot {what} {}: {error}", path.display()))
 }
 
 /// SQLite makes the files beside a new one alike.
-fn make(path: &Path) -> io::Result<()> {
-    match private::new_file().open(path) {
+fn create_if_missing(path: &Path) -> io::Result<()> {
+    match owner_only_files::new_file_options().open(path) {
         Ok(_) => Ok(()),
         // A link that leads to no file yet is one that is there, too.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => match path.metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                private::new_file().create_new(false).create(true).open(path).map(drop)
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => owner_only_files::new_file_options()
+                .create_new(false)
+                .create(true)
+                .open(path)
+                .map(drop),
             other => other.map(drop),
         },
         Err(error) => Err(error),
@@ -101,10 +103,12 @@ fn make(path: &Path) -> io::Result<()> {
 }
 
 /// SQLite names the log by the path, so a second name of the file would have a second log, and a second lock.
-fn has_one_name(path: &Path) -> StoreResult<()> {
+fn reject_hard_links(path: &Path) -> StoreResult<()> {
     #[cfg(unix)]
     {
-        let found = path.metadata().map_err(|error| cannot("read the file", path, &error))?;
+        let found = path
+            .metadata()
+            .map_err(|error| io_error("read the file", path, &error))?;
         let names = std::os::unix::fs::MetadataExt::nlink(&found);
         if names > 1 {
             return Err(StoreError::Rejected(format!(
@@ -122,10 +126,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_one_process_by_whatever_path() {
+    fn database_file_has_one_process_by_any_path() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("deep/ledger.db");
-        let held = LockedFile::prepare(file.to_str().unwrap()).unwrap();
+        let held = LockedFile::create_and_lock(file.to_str().unwrap()).unwrap();
         let mut paths = vec![
             file.clone(),
             folder.path().join("deep/../deep/./ledger.db"),
@@ -147,29 +151,31 @@ mod tests {
                 format!("sqlite:{}", path.display()),
                 format!("sqlite://{}", path.display()),
             ] {
-                let refused = LockedFile::prepare(&url).unwrap_err().to_string();
+                let refused = LockedFile::create_and_lock(&url).unwrap_err().to_string();
                 assert!(refused.contains("another colloquy process uses"), "{url}: {refused}");
             }
         }
         drop(held);
         for path in &paths {
-            LockedFile::prepare(path.to_str().unwrap()).unwrap();
+            LockedFile::create_and_lock(path.to_str().unwrap()).unwrap();
         }
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_link_to_a_file_that_is_to_be_made_and_a_second_name() {
+    fn database_file_is_created_behind_a_symlink_and_rejected_with_a_hard_link() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("ledger.db"), folder.path().join("link.db"));
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        let held = LockedFile::prepare(link.to_str().unwrap()).unwrap();
+        let held = LockedFile::create_and_lock(link.to_str().unwrap()).unwrap();
         assert_eq!(held.path, file.canonicalize().unwrap());
         let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         drop(held);
         std::fs::hard_link(&file, folder.path().join("second.db")).unwrap();
-        let refused = LockedFile::prepare(link.to_str().unwrap()).unwrap_err().to_string();
+        let refused = LockedFile::create_and_lock(link.to_str().unwrap())
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("has 2 names"), "{refused}");
     }
 }

@@ -28,15 +28,15 @@ use sqlx::{
 };
 
 pub use self::{
-    backup::{backup, restore},
-    file::check,
+    backup::{back_up_database, restore_backup},
+    file::check_path,
 };
 use self::{
-    engine::{Engine, Holder, store_error},
+    engine::{Engine, FairnessKey, store_error},
     file::LockedFile,
     readers::Readers,
-    sql::Reach,
-    writer::{Connections, Writer},
+    sql::RowScope,
+    writer::{Writer, WriterConnections},
 };
 use super::migrations;
 use crate::{
@@ -46,7 +46,7 @@ use crate::{
         clock::Clock,
         ledger::{
             Ledger, Maintenance, PruneBefore,
-            meters::{Backlog, LedgerMeters},
+            metrics::{Backlog, LedgerMetrics},
         },
         vectors::PointSource,
     },
@@ -66,7 +66,7 @@ pub struct SqliteOptions {
     /// Writes that may wait for the writer; more are refused as unavailable.
     pub write_queue: usize,
     /// The name kept beside every embedding: which model made it. Only embeddings of this name are
-    /// read; facts that have another one wait for `FactStore::put_embeddings`.
+    /// read; facts that have another one wait for `FactStore::store_embeddings`.
     pub embedding_model: String,
 }
 
@@ -93,8 +93,12 @@ pub struct SqliteLedger {
 ///
 /// `path_or_url` is `sqlite://…`, `sqlite:…` or a path. A database from a newer version of this
 /// program is refused and left as it is, and so is one that another process has open for writing.
-pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Clock>) -> StoreResult<SqliteLedger> {
-    let file = LockedFile::prepare(path_or_url)?;
+pub async fn open_ledger(
+    path_or_url: &str,
+    options: SqliteOptions,
+    clock: Arc<dyn Clock>,
+) -> StoreResult<SqliteLedger> {
+    let file = LockedFile::create_and_lock(path_or_url)?;
     let path = file.path.clone();
     let connect = connect_options(&path, &options);
     let mut first = connect_to(connect.clone())
@@ -102,15 +106,15 @@ pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Cloc
         .map_err(|error| cannot_open(&path, &error))?;
     run_migrations(&mut first, &path).await?;
 
-    let meters = LedgerMeters::default();
+    let meters = LedgerMetrics::default();
     let copying = connect_to(connect.clone())
         .await
         .map_err(|error| cannot_open(&path, &error))?;
-    let connections = Connections {
+    let connections = WriterConnections {
         writing: first,
         copying,
         file: Some(file),
-        checkpoints: checkpoints::Rules::default(),
+        checkpoints: checkpoints::CheckpointRules::default(),
     };
     let writer = Writer::start(connections, options.write_queue, meters.clone())?;
     let readers = Readers::open(
@@ -126,20 +130,20 @@ pub async fn open(path_or_url: &str, options: SqliteOptions, clock: Arc<dyn Cloc
             readers,
             clock,
             embedding_model: options.embedding_model.into(),
-            meters,
+            metrics: meters,
         }),
     })
 }
 
 /// Brings the schema up to date and closes the database again. Returns the schema's version.
-pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
-    let file = LockedFile::prepare(path_or_url)?;
+pub async fn migrate_schema(path_or_url: &str) -> StoreResult<i64> {
+    let file = LockedFile::create_and_lock(path_or_url)?;
     let mut connection = connect_to(connect_options(&file.path, &SqliteOptions::default()))
         .await
         .map_err(|error| cannot_open(&file.path, &error))?;
     run_migrations(&mut connection, &file.path).await?;
     connection.close().await.map_err(store_error)?;
-    Ok(migrations::latest(&migrations::SQLITE))
+    Ok(migrations::latest_version(&migrations::SQLITE))
 }
 
 /// Whether a database that is there has this tenant, without changing it, its schema included.
@@ -147,7 +151,7 @@ pub async fn migrate(path_or_url: &str) -> StoreResult<i64> {
 /// # Errors
 /// There is no such database, or it cannot be read.
 pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<bool> {
-    let file = file::named(path_or_url)?;
+    let file = file::database_path(path_or_url)?;
     let options = SqliteConnectOptions::new().filename(&file).read_only(true);
     let mut connection = connect_to(options).await.map_err(|error| cannot_open(&file, &error))?;
     let found = sql::has_tenant(&mut connection, tenant).await;
@@ -159,7 +163,7 @@ impl SqliteLedger {
     /// The ledger port.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        sql::ledger(&self.engine, Arc::new(SqliteMaintenance(self.engine.clone())))
+        sql::build_ledger(&self.engine, Arc::new(SqliteMaintenance(self.engine.clone())))
     }
 
     /// Where the in-process index loads a partition from.
@@ -174,7 +178,11 @@ struct SqliteMaintenance(Arc<Engine>);
 #[async_trait]
 impl Maintenance for SqliteMaintenance {
     async fn ping(&self) -> StoreResult<()> {
-        let mut connection = self.0.readers.acquire(&Holder::of(Reach::All)).await?;
+        let mut connection = self
+            .0
+            .readers
+            .acquire_connection(&FairnessKey::from_scope(RowScope::All))
+            .await?;
         sqlx::query("SELECT 1")
             .execute(&mut *connection)
             .await
@@ -184,21 +192,21 @@ impl Maintenance for SqliteMaintenance {
     async fn try_write(&self) -> StoreResult<()> {
         sql::try_write(&self.0).await
     }
-    async fn backlog(&self) -> StoreResult<Backlog> {
-        sql::backlog(&self.0).await
+    async fn load_backlog(&self) -> StoreResult<Backlog> {
+        sql::load_backlog(&self.0).await
     }
-    fn meters(&self) -> &LedgerMeters {
-        &self.0.meters
+    fn ledger_metrics(&self) -> &LedgerMetrics {
+        &self.0.metrics
     }
-    async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
-        sql::prune(&self.0, scope.tenant(), before, limit).await
+    async fn prune_expired(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+        sql::prune_tenant(&self.0, scope.tenant(), before, limit).await
     }
     /// Nothing: without statistics a statement has the plan that its tests know (`plans.rs`), however many
     /// rows there are. With them it would have one that depends on when they were gathered.
     async fn count_grown_tables(&self) -> StoreResult<usize> {
         Ok(0)
     }
-    async fn close(&self) {
+    async fn close_connections(&self) {
         self.0.readers.close().await;
         self.0.writer.close().await;
     }
@@ -237,9 +245,12 @@ async fn run_migrations(connection: &mut SqliteConnection, file: &Path) -> Store
     let migrating: BoxFuture<'_, Result<(), MigrateError>> =
         Box::pin(migrations::SQLITE.run_direct(None, &mut *connection, false));
     let mut migrated = migrating.await;
-    if matches!(migrated, Err(MigrateError::VersionMismatch(migrations::REWORDED))) {
-        let [here, other] = migrations::checksums(&migrations::SQLITE);
-        let taking = sqlx::query(migrations::TAKE_REWORDED).bind(here).bind(other);
+    if matches!(
+        migrated,
+        Err(MigrateError::VersionMismatch(migrations::REWORDED_VERSION))
+    ) {
+        let [here, other] = migrations::reworded_checksums(&migrations::SQLITE);
+        let taking = sqlx::query(migrations::ADOPT_REWORDED).bind(here).bind(other);
         taking
             .execute(&mut *connection)
             .await
@@ -248,7 +259,7 @@ async fn run_migrations(connection: &mut SqliteConnection, file: &Path) -> Store
             Box::pin(migrations::SQLITE.run_direct(None, connection, false));
         migrated = again.await;
     }
-    migrated.map_err(|error| migrations::refused(&file.display().to_string(), &error))
+    migrated.map_err(|error| migrations::migration_error(&file.display().to_string(), &error))
 }
 
 fn cannot_open(file: &Path, error: &sqlx::Error) -> StoreError {

@@ -49,7 +49,7 @@ pub(super) async fn assert_searches(statement: &str, uses: &[&str]) {
 /// See `.cargo/config.toml`: without it, statements that touch a partial index are prepared anew for
 /// every run, which takes longer than running them.
 #[tokio::test]
-async fn plans_do_not_depend_on_bound_values() {
+async fn query_plans_do_not_depend_on_bound_values() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut connection: SqliteConnection = connect_options(&folder.path().join("plan.db"), &SqliteOptions::default())
         .connect()

@@ -11,50 +11,54 @@ use std::{
 use parking_lot::Mutex;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use super::engine::Holder;
+use super::engine::FairnessKey;
 use crate::{
     ports::{
         StoreError, StoreResult,
-        ledger::meters::{Counted, LedgerMeters},
+        ledger::metrics::{GaugeGuard, LedgerMetrics},
     },
-    shares::{Place, Places, Turn},
+    shares::{FairPermit, FairPermits, PermitPriority},
 };
 
 pub(super) struct Readers {
     /// One for each connection; closed when the ledger closes.
-    places: Arc<Places<Holder>>,
+    places: Arc<FairPermits<FairnessKey>>,
     free: Mutex<Vec<SqliteConnection>>,
-    meters: LedgerMeters,
+    metrics: LedgerMetrics,
 }
 
 impl Readers {
     pub(super) async fn open(
         options: SqliteConnectOptions,
         count: u32,
-        meters: LedgerMeters,
+        meters: LedgerMetrics,
     ) -> Result<Self, sqlx::Error> {
         let mut free = Vec::with_capacity(count as usize);
         for _ in 0..count {
             free.push(super::connect_to(options.clone()).await?);
         }
         Ok(Self {
-            places: Places::of(count as usize, count as usize),
+            places: FairPermits::new(count as usize, count as usize),
             free: Mutex::new(free),
-            meters,
+            metrics: meters,
         })
     }
 
     /// Waits for a free connection. Of those who wait, the tenant that has fewest goes first.
-    pub(super) async fn acquire(&self, holder: &Holder) -> StoreResult<ReadConnection<'_>> {
-        let waited = self.meters.read_waits.start_timer();
-        let place = self.places.enter(holder, Turn::First).await.ok_or_else(closed)?;
+    pub(super) async fn acquire_connection(&self, holder: &FairnessKey) -> StoreResult<ReadConnection<'_>> {
+        let waited = self.metrics.read_waits.start_timer();
+        let place = self
+            .places
+            .acquire_permit(holder, PermitPriority::First)
+            .await
+            .ok_or_else(ledger_closed_error)?;
         waited.observe_duration();
-        let connection = self.free.lock().pop().ok_or_else(closed)?;
+        let connection = self.free.lock().pop().ok_or_else(ledger_closed_error)?;
         Ok(ReadConnection {
             connection: Some(connection),
             readers: self,
             _place: place,
-            _busy: Counted::of(&self.meters.busy),
+            _busy: GaugeGuard::increment_gauge(&self.metrics.busy),
         })
     }
 
@@ -70,7 +74,7 @@ impl Readers {
     }
 }
 
-fn closed() -> StoreError {
+fn ledger_closed_error() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
@@ -79,8 +83,8 @@ pub(super) struct ReadConnection<'r> {
     connection: Option<SqliteConnection>,
     readers: &'r Readers,
     // Dropped after `drop` below has put the connection back, so a place always finds one.
-    _place: Place<Holder>,
-    _busy: Counted,
+    _place: FairPermit<FairnessKey>,
+    _busy: GaugeGuard,
 }
 
 impl Deref for ReadConnection<'_> {

@@ -13,14 +13,14 @@ use sqlx::{Connection as _, SqliteConnection};
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    checkpoints::{self, Signals},
-    engine::{Holder, store_error},
+    checkpoints::{self, CheckpointSignals},
+    engine::{FairnessKey, store_error},
     file::LockedFile,
 };
 use crate::{
     ports::{
         StoreError, StoreResult,
-        ledger::meters::{Counted, LedgerMeters},
+        ledger::metrics::{GaugeGuard, LedgerMetrics},
     },
     shares::{FairQueue, NotQueued},
 };
@@ -32,57 +32,57 @@ const MAX_GROUP: usize = 128;
 // One hop to SQLite's thread per boundary, not two: sqlx runs all statements of a text. The first
 // work needs no savepoint: there is nothing before it that its undoing could take along.
 const BEGIN: &str = "BEGIN IMMEDIATE";
-const SECOND: &str = "SAVEPOINT work";
-const NEXT: &str = "RELEASE work; SAVEPOINT work";
-const UNDO: &str = "ROLLBACK TO work";
+const OPEN_SAVEPOINT: &str = "SAVEPOINT work";
+const NEXT_SAVEPOINT: &str = "RELEASE work; SAVEPOINT work";
+const UNDO_SAVEPOINT: &str = "ROLLBACK TO work";
 /// Releases what savepoint there is, too.
 const COMMIT: &str = "COMMIT";
 const ROLLBACK: &str = "ROLLBACK";
 
 /// The queue to the writer thread.
 pub(super) struct Writer {
-    queue: Arc<Queue>,
+    queue: Arc<WriteQueue>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
-    meters: LedgerMeters,
+    metrics: LedgerMetrics,
 }
 
 /// Tenants take turns in it, so that one with much to write does not keep the others waiting.
-type Queue = FairQueue<Holder, Box<dyn Work>>;
+type WriteQueue = FairQueue<FairnessKey, Box<dyn QueuedWrite>>;
 
 /// A queued write with its caller's type erased.
-trait Work: Send {
+trait QueuedWrite: Send {
     /// Runs it inside the open savepoint. `false`: undo the savepoint.
     fn run<'c>(&'c mut self, connection: &'c mut SqliteConnection) -> BoxFuture<'c, bool>;
     /// Tells the caller. `lost`: the transaction failed, whatever the work itself returned.
-    fn acknowledge(self: Box<Self>, lost: Option<&StoreError>);
+    fn acknowledge_caller(self: Box<Self>, lost: Option<&StoreError>);
 }
 
-struct Typed<T, F> {
+struct TypedWrite<T, F> {
     work: Option<F>,
     result: StoreResult<T>,
     caller: oneshot::Sender<StoreResult<T>>,
     /// Until it is run.
     waited: Option<HistogramTimer>,
-    counted: Counted,
+    counted: GaugeGuard,
 }
 
-impl<T, F> Typed<T, F>
+impl<T, F> TypedWrite<T, F>
 where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
-    fn boxed(work: F, caller: oneshot::Sender<StoreResult<T>>, meters: &LedgerMeters) -> Box<dyn Work> {
+    fn new_boxed(work: F, caller: oneshot::Sender<StoreResult<T>>, meters: &LedgerMetrics) -> Box<dyn QueuedWrite> {
         Box::new(Self {
             work: Some(work),
             result: Err(StoreError::Unavailable("the write was not run".to_owned())),
             caller,
             waited: Some(meters.write_waits.start_timer()),
-            counted: Counted::of(&meters.writes),
+            counted: GaugeGuard::increment_gauge(&meters.writes),
         })
     }
 }
 
-impl<T, F> Work for Typed<T, F>
+impl<T, F> QueuedWrite for TypedWrite<T, F>
 where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
@@ -100,7 +100,7 @@ where
             self.result.is_ok()
         })
     }
-    fn acknowledge(self: Box<Self>, lost: Option<&StoreError>) {
+    fn acknowledge_caller(self: Box<Self>, lost: Option<&StoreError>) {
         let result = match lost {
             Some(error) => Err(error.clone()),
             None => self.result,
@@ -112,18 +112,18 @@ where
 }
 
 /// The connections of the thread, and how one of them follows the other.
-pub(super) struct Connections {
+pub(super) struct WriterConnections {
     pub(super) writing: SqliteConnection,
     pub(super) copying: SqliteConnection,
     /// The database's lock, which is let go once the last of these is closed. `None`: nobody else looks for it.
     pub(super) file: Option<LockedFile>,
-    pub(super) checkpoints: checkpoints::Rules,
+    pub(super) checkpoints: checkpoints::CheckpointRules,
 }
 
 impl Writer {
     /// Starts the thread; at most `queue` writes may wait.
-    pub(super) fn start(connections: Connections, queue: usize, meters: LedgerMeters) -> StoreResult<Self> {
-        let queue = Arc::new(Queue::of(queue));
+    pub(super) fn start(connections: WriterConnections, queue: usize, meters: LedgerMetrics) -> StoreResult<Self> {
+        let queue = Arc::new(WriteQueue::new(queue));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
@@ -131,30 +131,30 @@ impl Writer {
         let (theirs, their_queue) = (meters.clone(), queue.clone());
         let thread = std::thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || runtime.block_on(write_and_copy(connections, &their_queue, &theirs)))
+            .spawn(move || runtime.block_on(write_and_checkpoint(connections, &their_queue, &theirs)))
             .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's writer: {error}")))?;
         Ok(Self {
             queue,
             thread: Mutex::new(Some(thread)),
-            meters,
+            metrics: meters,
         })
     }
 
-    pub(super) async fn write<T, F>(&self, holder: &Holder, work: F) -> StoreResult<T>
+    pub(super) async fn write_queued<T, F>(&self, holder: &FairnessKey, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
     {
         let (caller, answer) = oneshot::channel();
-        let work = Typed::boxed(work, caller, &self.meters);
+        let work = TypedWrite::new_boxed(work, caller, &self.metrics);
         self.queue.push(holder, work).map_err(|error| match error {
             NotQueued::Full => {
-                self.meters.writes_refused.inc();
+                self.metrics.writes_refused.inc();
                 StoreError::Unavailable("too many writes are waiting".to_owned())
             }
-            NotQueued::Closed => closed(),
+            NotQueued::Closed => ledger_closed_error(),
         })?;
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        answer.await.unwrap_or_else(|_| Err(ledger_closed_error()))
     }
 
     /// Finishes what is queued and closes the connection. Later writes fail.
@@ -170,14 +170,14 @@ impl Writer {
     }
 }
 
-fn closed() -> StoreError {
+fn ledger_closed_error() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
-async fn write_and_copy(connections: Connections, queue: &Queue, meters: &LedgerMeters) {
-    let signals = Signals::default();
+async fn write_and_checkpoint(connections: WriterConnections, queue: &WriteQueue, meters: &LedgerMetrics) {
+    let signals = CheckpointSignals::default();
     let (closing, closed) = watch::channel(false);
-    let copying = checkpoints::keep(connections.copying, connections.checkpoints, &signals, closed);
+    let copying = checkpoints::run_checkpoints(connections.copying, connections.checkpoints, &signals, closed);
     let writing = async {
         let connection = write_until_closed(connections.writing, queue, &signals, meters).await;
         closing.send_replace(true);
@@ -194,11 +194,11 @@ async fn write_and_copy(connections: Connections, queue: &Queue, meters: &Ledger
 /// Returns the connection.
 async fn write_until_closed(
     mut connection: SqliteConnection,
-    queue: &Queue,
-    signals: &Signals,
-    meters: &LedgerMeters,
+    queue: &WriteQueue,
+    signals: &CheckpointSignals,
+    meters: &LedgerMetrics,
 ) -> SqliteConnection {
-    let mut group: Vec<Box<dyn Work>> = Vec::with_capacity(MAX_GROUP);
+    let mut group: Vec<Box<dyn QueuedWrite>> = Vec::with_capacity(MAX_GROUP);
     while let Some(first) = queue.pop().await {
         group.push(first);
         while group.len() < MAX_GROUP
@@ -209,11 +209,11 @@ async fn write_until_closed(
         while !group.is_empty() {
             let _took = meters.transactions.start_timer();
             group = commit_group(&mut connection, group, meters).await;
-            signals.committed();
+            signals.notify_committed();
         }
-        if signals.take_finish() {
-            match checkpoints::copy(&mut connection).await {
-                Ok(log) if log.pages < 0 => signals.ask_to_finish(),
+        if signals.take_finish_request() {
+            match checkpoints::copy_wal(&mut connection).await {
+                Ok(log) if log.pages < 0 => signals.request_finish(),
                 Ok(log) => tracing::debug!(?log, "the ledger's log is begun anew if nothing is left of it"),
                 Err(error) => tracing::warn!(%error, "the ledger's log could not be begun anew"),
             }
@@ -226,15 +226,15 @@ async fn write_until_closed(
 /// because the whole transaction was given up on the way: it gets another one.
 async fn commit_group(
     connection: &mut SqliteConnection,
-    group: Vec<Box<dyn Work>>,
-    meters: &LedgerMeters,
-) -> Vec<Box<dyn Work>> {
+    group: Vec<Box<dyn QueuedWrite>>,
+    meters: &LedgerMetrics,
+) -> Vec<Box<dyn QueuedWrite>> {
     let mut waiting = group.into_iter();
-    let mut done: Vec<Box<dyn Work>> = Vec::with_capacity(waiting.len());
+    let mut done: Vec<Box<dyn QueuedWrite>> = Vec::with_capacity(waiting.len());
     let mut lost = None;
     let mut boundary = BEGIN;
     while let Some(mut work) = waiting.next() {
-        if let Err(error) = run(connection, boundary).await {
+        if let Err(error) = execute_statement(connection, boundary).await {
             // The transaction is gone, and with it everything that ran in it.
             done.push(work);
             if boundary == BEGIN {
@@ -246,35 +246,39 @@ async fn commit_group(
         let keep = work.run(connection).await;
         if boundary == BEGIN && !keep {
             // Fails when SQLite rolled back by itself, which is just as well.
-            let _ = run(connection, ROLLBACK).await;
-            work.acknowledge(None);
+            let _ = execute_statement(connection, ROLLBACK).await;
+            work.acknowledge_caller(None);
             return waiting.collect();
         }
         done.push(work);
-        if !keep && let Err(error) = run(connection, UNDO).await {
+        if !keep && let Err(error) = execute_statement(connection, UNDO_SAVEPOINT).await {
             lost = Some(error);
             break;
         }
-        boundary = if boundary == BEGIN { SECOND } else { NEXT };
+        boundary = if boundary == BEGIN {
+            OPEN_SAVEPOINT
+        } else {
+            NEXT_SAVEPOINT
+        };
     }
     if lost.is_none() {
-        lost = run(connection, COMMIT).await.err();
+        lost = execute_statement(connection, COMMIT).await.err();
     }
     if let Some(error) = &lost {
         tracing::error!(%error, writes = done.len(), "a group of ledger writes was lost");
         // Fails when SQLite rolled back by itself, which is just as well.
-        let _ = run(connection, ROLLBACK).await;
+        let _ = execute_statement(connection, ROLLBACK).await;
     } else {
         #[expect(clippy::cast_precision_loss, reason = "at most MAX_GROUP")]
         meters.grouped.observe(done.len() as f64);
     }
     for work in done {
-        work.acknowledge(lost.as_ref());
+        work.acknowledge_caller(lost.as_ref());
     }
     waiting.collect()
 }
 
-async fn run(connection: &mut SqliteConnection, statement: &'static str) -> StoreResult<()> {
+async fn execute_statement(connection: &mut SqliteConnection, statement: &'static str) -> StoreResult<()> {
     sqlx::query(statement)
         .execute(connection)
         .await
@@ -317,25 +321,25 @@ mod tests {
         (folder, connection)
     }
 
-    async fn started(queue: usize, checkpoints: checkpoints::Rules) -> (tempfile::TempDir, Writer) {
+    async fn started(queue: usize, checkpoints: checkpoints::CheckpointRules) -> (tempfile::TempDir, Writer) {
         let (folder, writing) = table().await;
-        let connections = Connections {
+        let connections = WriterConnections {
             writing,
             copying: connect(folder.path()).await,
             file: None,
             checkpoints,
         };
-        let writer = Writer::start(connections, queue, LedgerMeters::default()).unwrap();
+        let writer = Writer::start(connections, queue, LedgerMetrics::default()).unwrap();
         (folder, writer)
     }
 
-    fn server() -> Holder {
-        Holder::of(super::super::sql::Reach::All)
+    fn server() -> FairnessKey {
+        FairnessKey::from_scope(super::super::sql::RowScope::All)
     }
 
-    fn insert(n: i64) -> Box<dyn Work> {
+    fn insert(n: i64) -> Box<dyn QueuedWrite> {
         let caller = oneshot::channel::<StoreResult<()>>().0;
-        Typed::boxed(
+        TypedWrite::new_boxed(
             move |connection| {
                 Box::pin(async move {
                     sqlx::query("INSERT INTO t (n) VALUES ($1)")
@@ -347,7 +351,7 @@ mod tests {
                 })
             },
             caller,
-            &LedgerMeters::default(),
+            &LedgerMetrics::default(),
         )
     }
 
@@ -359,10 +363,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_failing_write_does_not_undo_its_neighbours() {
+    async fn failed_write_does_not_undo_its_batch_neighbours() {
         let (_folder, mut connection) = table().await;
-        let mut group: Vec<Box<dyn Work>> = vec![insert(1), insert(1), insert(2), insert(2), insert(3)];
-        let meters = LedgerMeters::default();
+        let mut group: Vec<Box<dyn QueuedWrite>> = vec![insert(1), insert(1), insert(2), insert(2), insert(3)];
+        let meters = LedgerMetrics::default();
         assert!(commit_group(&mut connection, group, &meters).await.is_empty());
         assert_eq!(numbers(&mut connection).await, [1, 2, 3]);
         // A first one that fails gives its transaction up; the others get the next.
@@ -374,10 +378,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_panics_is_undone_and_the_writer_lives_on() {
-        let (_folder, writer) = started(8, checkpoints::Rules::default()).await;
+    async fn panicking_write_is_rolled_back_and_the_writer_survives() {
+        let (_folder, writer) = started(8, checkpoints::CheckpointRules::default()).await;
         let error = writer
-            .write(&server(), |connection| {
+            .write_queued(&server(), |connection| {
                 Box::pin(async move {
                     sqlx::query("INSERT INTO t (n) VALUES (7)")
                         .execute(&mut *connection)
@@ -391,7 +395,7 @@ mod tests {
             .unwrap_err();
         assert!(matches!(error, StoreError::Rejected(_)), "{error}");
         let left = writer
-            .write(&server(), |connection| {
+            .write_queued(&server(), |connection| {
                 Box::pin(async move { Ok(numbers(connection).await) })
             })
             .await
@@ -401,12 +405,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_refuses_and_a_closed_one_too() {
-        let (_folder, writer) = started(1, checkpoints::Rules::default()).await;
+    async fn write_queue_refuses_when_full_or_closed() {
+        let (_folder, writer) = started(1, checkpoints::CheckpointRules::default()).await;
         let (started, has_started) = oneshot::channel::<()>();
         let (release, released) = oneshot::channel::<()>();
         let holder = server();
-        let running = writer.write(&holder, move |_| {
+        let running = writer.write_queued(&holder, move |_| {
             Box::pin(async move {
                 started.send(()).unwrap();
                 released.await.unwrap();
@@ -415,9 +419,9 @@ mod tests {
         });
         let (first, (waited, refused)) = tokio::join!(running, async {
             has_started.await.unwrap();
-            let mut waiting = Box::pin(writer.write(&holder, |_| Box::pin(async { Ok(1) })));
+            let mut waiting = Box::pin(writer.write_queued(&holder, |_| Box::pin(async { Ok(1) })));
             assert!(waiting.as_mut().now_or_never().is_none());
-            let refused = writer.write(&server(), |_| Box::pin(async { Ok(2) })).await;
+            let refused = writer.write_queued(&server(), |_| Box::pin(async { Ok(2) })).await;
             release.send(()).unwrap();
             (waiting.await, refused)
         });
@@ -425,14 +429,19 @@ mod tests {
         assert_eq!(waited.unwrap(), 1);
         assert!(matches!(refused, Err(StoreError::Unavailable(_))));
         writer.close().await;
-        assert!(writer.write(&server(), |_| Box::pin(async { Ok(3) })).await.is_err());
+        assert!(
+            writer
+                .write_queued(&server(), |_| Box::pin(async { Ok(3) }))
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test]
-    async fn a_write_is_done_even_if_its_caller_goes_away() {
-        let (_folder, writer) = started(8, checkpoints::Rules::default()).await;
+    async fn write_completes_after_its_caller_is_dropped() {
+        let (_folder, writer) = started(8, checkpoints::CheckpointRules::default()).await;
         let holder = server();
-        let mut abandoned = Box::pin(writer.write(&holder, |connection| {
+        let mut abandoned = Box::pin(writer.write_queued(&holder, |connection| {
             Box::pin(async move {
                 sqlx::query("INSERT INTO t (n) VALUES (5)")
                     .execute(connection)
@@ -444,7 +453,7 @@ mod tests {
         let _ = abandoned.as_mut().now_or_never();
         drop(abandoned);
         let left = writer
-            .write(&server(), |connection| {
+            .write_queued(&server(), |connection| {
                 Box::pin(async move { Ok(numbers(connection).await) })
             })
             .await
@@ -455,7 +464,7 @@ mod tests {
 
     async fn execute(writer: &Writer, statement: &'static str) {
         writer
-            .write(&server(), move |connection| {
+            .write_queued(&server(), move |connection| {
                 Box::pin(async move {
                     sqlx::query(statement)
                         .execute(connection)
@@ -480,13 +489,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_log_stays_short_however_much_is_written() {
+    async fn write_ahead_log_stays_short_under_load() {
         const MIB: u64 = 1 << 20;
-        let rules = checkpoints::Rules {
+        let rules = checkpoints::CheckpointRules {
             look_every: Duration::from_millis(1),
             pages: 64,
-            longest: Duration::from_hours(1),
-            anew_from: 256,
+            max_delay: Duration::from_hours(1),
+            restart_from_pages: 256,
         };
         let (folder, writer) = started(8, rules).await;
         execute(&writer, "CREATE TABLE pages (what BLOB NOT NULL)").await;
@@ -527,11 +536,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lone_commit_is_copied_too() {
-        let rules = checkpoints::Rules {
+    async fn checkpoint_copies_a_lone_commit_too() {
+        let rules = checkpoints::CheckpointRules {
             look_every: Duration::from_millis(1),
-            longest: Duration::from_millis(20),
-            ..checkpoints::Rules::default()
+            max_delay: Duration::from_millis(20),
+            ..checkpoints::CheckpointRules::default()
         };
         let (folder, writer) = started(8, rules).await;
         execute(&writer, "INSERT INTO t (n) VALUES (5)").await;

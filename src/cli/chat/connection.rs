@@ -9,10 +9,10 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest, http::HeaderValue},
 };
 
-pub(super) struct Connection(WebSocketStream<MaybeTlsStream<TcpStream>>);
+pub(super) struct ChatSocket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
-impl Connection {
-    pub(super) async fn open(base: &str, token: &str) -> anyhow::Result<Self> {
+impl ChatSocket {
+    pub(super) async fn open_socket(base: &str, token: &str) -> anyhow::Result<Self> {
         let url = format!("{}/v1/ws", base.replacen("http", "ws", 1));
         let mut request = url
             .as_str()
@@ -41,7 +41,7 @@ impl Connection {
         }
     }
 
-    pub(super) async fn send(&mut self, message: &Value) -> anyhow::Result<()> {
+    pub(super) async fn send_event(&mut self, message: &Value) -> anyhow::Result<()> {
         self.0
             .send(Message::text(message.to_string()))
             .await
@@ -49,7 +49,7 @@ impl Connection {
     }
 
     /// The next event. Pings are answered underneath.
-    pub(super) async fn next(&mut self) -> anyhow::Result<Value> {
+    pub(super) async fn next_event(&mut self) -> anyhow::Result<Value> {
         loop {
             match self.0.next().await {
                 Some(Ok(Message::Text(text))) => {
@@ -70,7 +70,7 @@ impl Connection {
     }
 
     /// Says good-bye. The session stays.
-    pub(super) async fn close(&mut self) {
+    pub(super) async fn close_socket(&mut self) {
         // The server may be gone already.
         let _ = self.0.close(None).await;
     }

@@ -45,23 +45,23 @@ impl Inspector {
     }
 
     /// Why the last reply was what it was.
-    pub(super) async fn trace(&self) -> anyhow::Result<String> {
+    pub(super) async fn describe_last_turn(&self) -> anyhow::Result<String> {
         let turn = self.turn.context("nothing was said yet")?;
         let trace = self
-            .get(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session), &[])
+            .get_json(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session), &[])
             .await?;
         Ok(render_trace(turn, &trace))
     }
 
     /// What the NPC remembers; with a query, what it would find.
-    pub(super) async fn facts(&self, query: String) -> anyhow::Result<String> {
+    pub(super) async fn describe_facts(&self, query: String) -> anyhow::Result<String> {
         // What other players told it in private is none of this one's business.
         let mut params = vec![("limit", "20"), ("player_id", self.player.as_str())];
         if !query.is_empty() {
             params.push(("q", query.as_str()));
         }
         let path = format!("/v1/worlds/{}/npcs/{}/facts", self.world, self.npc);
-        let page = self.get(&path, &params).await?;
+        let page = self.get_json(&path, &params).await?;
         let items = page["items"].as_array().cloned().unwrap_or_default();
         if items.is_empty() {
             return Ok("(nothing)".into());
@@ -91,7 +91,7 @@ impl Inspector {
         Ok(text)
     }
 
-    async fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Value> {
+    async fn get_json(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Value> {
         let Some(token) = &self.backend else {
             bail!("this needs a backend token, and only a player's was given");
         };
@@ -112,11 +112,11 @@ fn render_trace(turn: u64, trace: &Value) -> String {
     let _ = writeln!(
         text,
         "turn {turn}: intent {} (by {}), searched for: {}",
-        words(&trace["intent"]),
-        words(&trace["intent_source"]),
-        words(&trace["query"]),
+        text_or_dash(&trace["intent"]),
+        text_or_dash(&trace["intent_source"]),
+        text_or_dash(&trace["query"]),
     );
-    for candidate in array(&trace["candidates"]) {
+    for candidate in array_or_empty(&trace["candidates"]) {
         let score = &candidate["score"];
         let part = |name: &str| score[name].as_f64().unwrap_or_default();
         let _ = writeln!(
@@ -127,13 +127,13 @@ fn render_trace(turn: u64, trace: &Value) -> String {
             part("importance"),
             part("relevance"),
             part("keyword"),
-            words(&candidate["fate"]),
-            words(&candidate["content"]),
+            text_or_dash(&candidate["fate"]),
+            text_or_dash(&candidate["content"]),
         );
     }
-    let sections: Vec<String> = array(&trace["sections"])
+    let sections: Vec<String> = array_or_empty(&trace["sections"])
         .iter()
-        .map(|s| format!("{} {}/{}", words(&s["name"]), s["tokens"], s["budget"]))
+        .map(|s| format!("{} {}/{}", text_or_dash(&s["name"]), s["tokens"], s["budget"]))
         .collect();
     let _ = writeln!(
         text,
@@ -141,18 +141,18 @@ fn render_trace(turn: u64, trace: &Value) -> String {
         trace["prompt_tokens"],
         sections.join(", ")
     );
-    for call in array(&trace["calls"]) {
+    for call in array_or_empty(&trace["calls"]) {
         let offline = if call["offline"] == true { ", offline" } else { "" };
         let _ = writeln!(
             text,
             "  {}: {}{offline}, {:.1} ms",
-            words(&call["task"]),
-            words(&call["model"]),
+            text_or_dash(&call["task"]),
+            text_or_dash(&call["model"]),
             call["millis"].as_f64().unwrap_or_default(),
         );
     }
-    for note in array(&trace["notes"]) {
-        let _ = writeln!(text, "  note: {}", words(note));
+    for note in array_or_empty(&trace["notes"]) {
+        let _ = writeln!(text, "  note: {}", text_or_dash(note));
     }
     let _ = writeln!(
         text,
@@ -162,10 +162,10 @@ fn render_trace(turn: u64, trace: &Value) -> String {
     text
 }
 
-fn array(value: &Value) -> &[Value] {
+fn array_or_empty(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn words(value: &Value) -> &str {
+fn text_or_dash(value: &Value) -> &str {
     value.as_str().unwrap_or("-")
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// One question's ranking, each figure in [0, 1].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Figures {
+pub(super) struct RankingMetrics {
     /// The share of the answers among the first K.
     pub recall: f64,
     /// 1 if any answer is among the first K.
@@ -15,7 +15,7 @@ pub(super) struct Figures {
 
 /// Averages over questions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Averages {
+pub(super) struct MetricAverages {
     pub questions: usize,
     pub recall: f64,
     pub hit: f64,
@@ -24,32 +24,32 @@ pub(super) struct Averages {
 
 /// The figures of a ranking, best first, of which the first `k` count. Any item of a group of `answers` is that answer.
 /// Without answers all are 0.
-pub(super) fn figures<T: PartialEq>(ranking: &[T], answers: &[Vec<T>], k: usize) -> Figures {
+pub(super) fn ranking_metrics<T: PartialEq>(ranking: &[T], answers: &[Vec<T>], k: usize) -> RankingMetrics {
     let (mut found, mut first) = (0_usize, None::<usize>);
-    for place in answers.iter().filter_map(|group| place(ranking, group, k)) {
+    for place in answers.iter().filter_map(|group| place_of_first(ranking, group, k)) {
         found += 1;
         first = Some(first.map_or(place, |before| before.min(place)));
     }
-    Figures {
+    RankingMetrics {
         recall: if answers.is_empty() {
             0.0
         } else {
-            number(found) / number(answers.len())
+            count_as_f64(found) / count_as_f64(answers.len())
         },
         hit: if found > 0 { 1.0 } else { 0.0 },
-        reciprocal_rank: first.map_or(0.0, |place| 1.0 / number(place)),
+        reciprocal_rank: first.map_or(0.0, |place| 1.0 / count_as_f64(place)),
     }
 }
 
 /// The place of the first of `group` in the first `k`, from 1.
-pub(super) fn place<T: PartialEq>(ranking: &[T], group: &[T], k: usize) -> Option<usize> {
+pub(super) fn place_of_first<T: PartialEq>(ranking: &[T], group: &[T], k: usize) -> Option<usize> {
     let at = ranking.iter().take(k).position(|ranked| group.contains(ranked));
     at.map(|at| at + 1)
 }
 
 /// The averages; all 0 of nothing.
-pub(super) fn averages<'a>(all: impl IntoIterator<Item = &'a Figures>) -> Averages {
-    let mut sums = Averages {
+pub(super) fn average_metrics<'a>(all: impl IntoIterator<Item = &'a RankingMetrics>) -> MetricAverages {
+    let mut sums = MetricAverages {
         questions: 0,
         recall: 0.0,
         hit: 0.0,
@@ -61,8 +61,8 @@ pub(super) fn averages<'a>(all: impl IntoIterator<Item = &'a Figures>) -> Averag
         sums.hit += figures.hit;
         sums.mrr += figures.reciprocal_rank;
     }
-    let count = number(sums.questions.max(1));
-    Averages {
+    let count = count_as_f64(sums.questions.max(1));
+    MetricAverages {
         questions: sums.questions,
         recall: sums.recall / count,
         hit: sums.hit / count,
@@ -71,7 +71,7 @@ pub(super) fn averages<'a>(all: impl IntoIterator<Item = &'a Figures>) -> Averag
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a set has at most 50,000 rows")]
-pub(super) fn number(count: usize) -> f64 {
+pub(super) fn count_as_f64(count: usize) -> f64 {
     count as f64
 }
 
@@ -84,10 +84,10 @@ mod tests {
     }
 
     #[test]
-    fn figures_known_by_hand() {
+    fn measures_match_figures_computed_by_hand() {
         // Answers at places 2 and 4 of five, a third one nowhere.
         let ranking = ["a", "b", "c", "d", "e"];
-        let figures_at = |k| figures(&ranking, &[vec!["d"], vec!["b"], vec!["z"]], k);
+        let figures_at = |k| ranking_metrics(&ranking, &[vec!["d"], vec!["b"], vec!["z"]], k);
         let at = figures_at(5);
         assert!(close(at.recall, 2.0 / 3.0) && close(at.hit, 1.0) && close(at.reciprocal_rank, 0.5));
         let at = figures_at(3);
@@ -97,23 +97,23 @@ mod tests {
     }
 
     #[test]
-    fn any_fact_of_a_group_is_the_answer_and_counts_once() {
-        let two = figures(&["b", "a", "c"], &[vec!["a", "b"], vec!["d", "c"]], 2);
+    fn answer_group_is_satisfied_by_any_of_its_facts_once() {
+        let two = ranking_metrics(&["b", "a", "c"], &[vec!["a", "b"], vec!["d", "c"]], 2);
         assert!(close(two.recall, 0.5) && close(two.reciprocal_rank, 1.0));
     }
 
     #[test]
-    fn nothing_found_and_nothing_asked_are_no_division_by_zero() {
-        assert_eq!(figures(&[], &[vec!["a"]], 10), figures(&["a"], &[], 10));
-        assert_eq!(averages([]).questions, 0);
-        assert!(close(averages([]).mrr, 0.0));
+    fn measures_of_empty_results_do_not_divide_by_zero() {
+        assert_eq!(ranking_metrics(&[], &[vec!["a"]], 10), ranking_metrics(&["a"], &[], 10));
+        assert_eq!(average_metrics([]).questions, 0);
+        assert!(close(average_metrics([]).mrr, 0.0));
     }
 
     #[test]
     fn averages_are_over_questions_and_not_over_answers() {
-        let one_of_four = figures(&["a"], &[vec!["a"], vec!["b"], vec!["c"], vec!["d"]], 10);
-        let one_of_one = figures(&["x", "y", "a"], &[vec!["a"]], 10);
-        let all = averages([&one_of_four, &one_of_one]);
+        let one_of_four = ranking_metrics(&["a"], &[vec!["a"], vec!["b"], vec!["c"], vec!["d"]], 10);
+        let one_of_one = ranking_metrics(&["x", "y", "a"], &[vec!["a"]], 10);
+        let all = average_metrics([&one_of_four, &one_of_one]);
         assert_eq!(all.questions, 2);
         assert!(close(all.recall, 0.625) && close(all.hit, 1.0));
         assert!(close(all.mrr, f64::midpoint(1.0, 1.0 / 3.0)));

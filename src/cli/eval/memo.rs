@@ -13,12 +13,12 @@ use crate::ports::{
     llm::LlmError,
 };
 
-type Vectors = HashMap<(EmbedAs, String), Vec<f32>>;
+type CachedVectors = HashMap<(EmbedAs, String), Vec<f32>>;
 
 /// Remembers every vector: a set is asked several times.
 pub(super) struct MemoEmbedder {
     inner: Arc<dyn Embedder>,
-    vectors: Mutex<Vectors>,
+    vectors: Mutex<CachedVectors>,
 }
 
 impl MemoEmbedder {
@@ -32,7 +32,7 @@ impl MemoEmbedder {
 
 #[async_trait]
 impl Embedder for MemoEmbedder {
-    async fn embed(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+    async fn embed_texts(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         let missing: Vec<String> = {
             let vectors = self.vectors.lock();
             let missing = texts
@@ -41,7 +41,7 @@ impl Embedder for MemoEmbedder {
             missing.collect::<BTreeSet<_>>().into_iter().cloned().collect()
         };
         if !missing.is_empty() {
-            let embedded = self.inner.embed(kind, &missing).await?;
+            let embedded = self.inner.embed_texts(kind, &missing).await?;
             let named = missing.into_iter().map(|text| (kind, text));
             self.vectors.lock().extend(named.zip(embedded));
         }

@@ -9,10 +9,10 @@ use std::{
 use crate::ports::clock::Clock;
 
 /// How often it is told.
-const EVERY: Duration = Duration::from_secs(2);
+const PRINT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How much of something is done. What takes less than two seconds is not told of.
-pub(super) struct Progress {
+pub(super) struct ProgressPrinter {
     what: &'static str,
     all: usize,
     done: usize,
@@ -22,30 +22,30 @@ pub(super) struct Progress {
     begun_line: bool,
 }
 
-impl Progress {
+impl ProgressPrinter {
     pub(super) fn new(what: &'static str, all: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
             what,
             all,
             done: 0,
-            told: clock.instant(),
+            told: clock.monotonic_now(),
             clock,
             on_terminal: std::io::stderr().is_terminal(),
             begun_line: false,
         }
     }
 
-    pub(super) fn done(&mut self, more: usize) {
+    pub(super) fn add_done(&mut self, more: usize) {
         self.done += more;
-        let now = self.clock.instant();
-        if now.duration_since(self.told) >= EVERY {
+        let now = self.clock.monotonic_now();
+        if now.duration_since(self.told) >= PRINT_INTERVAL {
             self.told = now;
-            self.tell();
+            self.print_progress();
         }
     }
 
     /// On a terminal one line that changes, elsewhere a line each time. That nobody reads it is no fault.
-    fn tell(&mut self) {
+    fn print_progress(&mut self) {
         let (start, end) = if self.on_terminal { ("\r", "") } else { ("", "\n") };
         let mut out = std::io::stderr().lock();
         let _ = write!(out, "{start}{} {} of {}{end}", self.what, self.done, self.all);
@@ -54,10 +54,10 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressPrinter {
     fn drop(&mut self) {
         if self.begun_line {
-            self.tell();
+            self.print_progress();
             eprintln!();
         }
     }

@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    measures::{Averages, Figures, averages, figures},
-    paired::{Comparison, compare},
-    set::{EvalSet, SetQuestion},
-    trial::{Asked, Ordering, Ranked},
+    eval_set::{EvalSet, SetQuestion},
+    measures::{MetricAverages, RankingMetrics, average_metrics, ranking_metrics},
+    significance::{PairedComparison, compare_paired},
+    trial::{QuestionOutcome, RankedFact, RankingOrder},
 };
 use crate::memory::{scoring::RecallWeights, trace::ScoreParts};
 
 /// The version of the report's form; rises when a field changes its meaning.
-const FORMAT: u32 = 1;
+const REPORT_FORMAT: u32 = 1;
 
 /// One run of a set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Report {
+pub(super) struct EvalReport {
     pub format: u32,
     pub version: &'static str,
     pub set: String,
@@ -26,20 +26,20 @@ pub(super) struct Report {
     pub facts: usize,
     pub questions: usize,
     pub memories: usize,
-    pub settings: Settings,
-    pub overall: Averages,
+    pub settings: EvalSettings,
+    pub overall: MetricAverages,
     /// Each factor alone.
-    pub factors: BTreeMap<&'static str, Averages>,
-    pub languages: BTreeMap<String, Averages>,
-    pub tags: BTreeMap<String, Averages>,
+    pub factors: BTreeMap<&'static str, MetricAverages>,
+    pub languages: BTreeMap<String, MetricAverages>,
+    pub tags: BTreeMap<String, MetricAverages>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub against: Option<Against>,
+    pub against: Option<ReportComparison>,
     pub by_question: Vec<QuestionReport>,
 }
 
 /// What recall was set to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Settings {
+pub(super) struct EvalSettings {
     /// The settings file, or `configuration`.
     pub name: String,
     pub embedder: String,
@@ -49,14 +49,14 @@ pub(super) struct Settings {
 
 /// The same questions under other settings, and how the two differ (the first less the second).
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Against {
-    pub settings: Settings,
-    pub overall: Averages,
-    pub languages: BTreeMap<String, Averages>,
-    pub tags: BTreeMap<String, Averages>,
-    pub recall: Comparison,
-    pub hit: Comparison,
-    pub mrr: Comparison,
+pub(super) struct ReportComparison {
+    pub settings: EvalSettings,
+    pub overall: MetricAverages,
+    pub languages: BTreeMap<String, MetricAverages>,
+    pub tags: BTreeMap<String, MetricAverages>,
+    pub recall: PairedComparison,
+    pub hit: PairedComparison,
+    pub mrr: PairedComparison,
 }
 
 /// One question and what came of it.
@@ -67,9 +67,9 @@ pub(super) struct QuestionReport {
     pub language: String,
     pub tags: Vec<String>,
     #[serde(flatten)]
-    pub figures: Figures,
+    pub figures: RankingMetrics,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub against: Option<Figures>,
+    pub against: Option<RankingMetrics>,
     pub answers: Vec<AnswerReport>,
     /// What came up, best first, at most K.
     pub found: Vec<FoundReport>,
@@ -97,40 +97,46 @@ pub(super) struct FoundReport {
 }
 
 /// A set as it was asked under some settings.
-pub(super) struct Run<'a> {
-    pub settings: Settings,
+pub(super) struct EvalRun<'a> {
+    pub settings: EvalSettings,
     /// In the order of the questions.
-    pub asked: &'a [Asked],
+    pub asked: &'a [QuestionOutcome],
 }
 
-impl Report {
-    pub(super) fn of(name: String, set: &EvalSet, k: usize, run: Run<'_>, against: Option<Run<'_>>) -> Self {
-        let all = figures_of(set, run.asked, k);
-        let other = against.map(|run| (figures_of(set, run.asked, k), run.settings));
-        let factors = Ordering::FACTORS.into_iter().enumerate();
-        let factors = factors.map(|(at, factor)| (factor.name(), alone(set, run.asked, k, at)));
+impl EvalReport {
+    pub(super) fn from_runs(
+        name: String,
+        set: &EvalSet,
+        k: usize,
+        run: EvalRun<'_>,
+        against: Option<EvalRun<'_>>,
+    ) -> Self {
+        let all = metrics_by_question(set, run.asked, k);
+        let other = against.map(|run| (metrics_by_question(set, run.asked, k), run.settings));
+        let factors = RankingOrder::FACTORS.into_iter().enumerate();
+        let factors = factors.map(|(at, factor)| (factor.name(), factor_averages(set, run.asked, k, at)));
         let other_figures = other.as_ref().map(|(figures, _)| figures.as_slice());
-        let by_question = by_question(set, &run, &all, other_figures);
+        let by_question = question_reports(set, &run, &all, other_figures);
         Self {
-            format: FORMAT,
+            format: REPORT_FORMAT,
             version: env!("CARGO_PKG_VERSION"),
             set: name,
             k,
             facts: set.facts.len(),
             questions: set.questions.len(),
-            memories: set.memories().len(),
+            memories: set.memory_ids().len(),
             settings: run.settings,
-            overall: averages(&all),
+            overall: average_metrics(&all),
             factors: factors.collect(),
-            languages: grouped(set, &all, language),
-            tags: grouped(set, &all, |question| question.tags.clone()),
-            against: other.map(|(other, settings)| Against::of(set, settings, &all, &other)),
+            languages: averages_by_group(set, &all, question_language),
+            tags: averages_by_group(set, &all, |question| question.tags.clone()),
+            against: other.map(|(other, settings)| ReportComparison::from_metrics(set, settings, &all, &other)),
             by_question,
         }
     }
 
     /// The questions that miss an answer, those that found least first.
-    pub(super) fn misses(&self) -> Vec<&QuestionReport> {
+    pub(super) fn missed_questions(&self) -> Vec<&QuestionReport> {
         let mut missed: Vec<&QuestionReport> = self
             .by_question
             .iter()
@@ -141,17 +147,22 @@ impl Report {
     }
 }
 
-impl Against {
-    fn of(set: &EvalSet, settings: Settings, first: &[Figures], second: &[Figures]) -> Self {
-        let compared = |of: fn(&Figures) -> f64| {
-            let figures = |all: &[Figures]| all.iter().map(of).collect::<Vec<f64>>();
-            compare(&figures(first), &figures(second))
+impl ReportComparison {
+    fn from_metrics(
+        set: &EvalSet,
+        settings: EvalSettings,
+        first: &[RankingMetrics],
+        second: &[RankingMetrics],
+    ) -> Self {
+        let compared = |of: fn(&RankingMetrics) -> f64| {
+            let figures = |all: &[RankingMetrics]| all.iter().map(of).collect::<Vec<f64>>();
+            compare_paired(&figures(first), &figures(second))
         };
         Self {
             settings,
-            overall: averages(second),
-            languages: grouped(set, second, language),
-            tags: grouped(set, second, |question| question.tags.clone()),
+            overall: average_metrics(second),
+            languages: averages_by_group(set, second, question_language),
+            tags: averages_by_group(set, second, |question| question.tags.clone()),
             recall: compared(|figures| figures.recall),
             hit: compared(|figures| figures.hit),
             mrr: compared(|figures| figures.reciprocal_rank),
@@ -159,37 +170,37 @@ impl Against {
     }
 }
 
-fn language(question: &SetQuestion) -> Vec<String> {
+fn question_language(question: &SetQuestion) -> Vec<String> {
     vec![question.language.clone()]
 }
 
-fn figures_of(set: &EvalSet, asked: &[Asked], k: usize) -> Vec<Figures> {
+fn metrics_by_question(set: &EvalSet, asked: &[QuestionOutcome], k: usize) -> Vec<RankingMetrics> {
     let pairs = set.questions.iter().zip(asked);
     pairs
         .map(|(question, asked)| {
             let ranking: Vec<usize> = asked.total.iter().map(|ranked| ranked.fact).collect();
-            figures(&ranking, &question.answers, k)
+            ranking_metrics(&ranking, &question.answers, k)
         })
         .collect()
 }
 
 /// The averages of the ranking by one factor.
-fn alone(set: &EvalSet, asked: &[Asked], k: usize, factor: usize) -> Averages {
-    let all: Vec<Figures> = set
+fn factor_averages(set: &EvalSet, asked: &[QuestionOutcome], k: usize, factor: usize) -> MetricAverages {
+    let all: Vec<RankingMetrics> = set
         .questions
         .iter()
         .zip(asked)
-        .filter_map(|(question, asked)| Some(figures(asked.factors.get(factor)?, &question.answers, k)))
+        .filter_map(|(question, asked)| Some(ranking_metrics(asked.factors.get(factor)?, &question.answers, k)))
         .collect();
-    averages(&all)
+    average_metrics(&all)
 }
 
-fn grouped(
+fn averages_by_group(
     set: &EvalSet,
-    all: &[Figures],
+    all: &[RankingMetrics],
     groups_of: impl Fn(&SetQuestion) -> Vec<String>,
-) -> BTreeMap<String, Averages> {
-    let mut groups: BTreeMap<String, Vec<&Figures>> = BTreeMap::new();
+) -> BTreeMap<String, MetricAverages> {
+    let mut groups: BTreeMap<String, Vec<&RankingMetrics>> = BTreeMap::new();
     for (question, figures) in set.questions.iter().zip(all) {
         for group in groups_of(question) {
             groups.entry(group).or_default().push(figures);
@@ -197,11 +208,16 @@ fn grouped(
     }
     groups
         .into_iter()
-        .map(|(group, figures)| (group, averages(figures)))
+        .map(|(group, figures)| (group, average_metrics(figures)))
         .collect()
 }
 
-fn by_question(set: &EvalSet, run: &Run<'_>, all: &[Figures], against: Option<&[Figures]>) -> Vec<QuestionReport> {
+fn question_reports(
+    set: &EvalSet,
+    run: &EvalRun<'_>,
+    all: &[RankingMetrics],
+    against: Option<&[RankingMetrics]>,
+) -> Vec<QuestionReport> {
     let questions = set.questions.iter().zip(run.asked).enumerate();
     questions
         .map(|(at, (question, asked))| QuestionReport {
@@ -211,13 +227,13 @@ fn by_question(set: &EvalSet, run: &Run<'_>, all: &[Figures], against: Option<&[
             tags: question.tags.clone(),
             figures: all[at],
             against: against.map(|against| against[at]),
-            answers: answers(set, question, asked),
-            found: asked.total.iter().map(|ranked| found(set, ranked)).collect(),
+            answers: answer_reports(set, question, asked),
+            found: asked.total.iter().map(|ranked| found_report(set, ranked)).collect(),
         })
         .collect()
 }
 
-fn found(set: &EvalSet, ranked: &Ranked) -> FoundReport {
+fn found_report(set: &EvalSet, ranked: &RankedFact) -> FoundReport {
     let fact = &set.facts[ranked.fact];
     FoundReport {
         fact: fact.id.clone(),
@@ -226,7 +242,7 @@ fn found(set: &EvalSet, ranked: &Ranked) -> FoundReport {
     }
 }
 
-fn answers(set: &EvalSet, question: &SetQuestion, asked: &Asked) -> Vec<AnswerReport> {
+fn answer_reports(set: &EvalSet, question: &SetQuestion, asked: &QuestionOutcome) -> Vec<AnswerReport> {
     let of = |(at, group): (usize, &Vec<usize>)| {
         let near = asked.total.iter().position(|ranked| group.contains(&ranked.fact));
         let further = asked.missed.iter().find(|missed| missed.0 == at);
@@ -250,7 +266,7 @@ fn answers(set: &EvalSet, question: &SetQuestion, asked: &Asked) -> Vec<AnswerRe
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::cli::eval::set::parse;
+    use crate::cli::eval::eval_set::parse_set;
 
     const SET: &str = r#"
 {"fact": {"id": "a", "content": "A"}}
@@ -259,8 +275,8 @@ mod tests {
 {"question": {"id": "two", "text": "나?", "answers": ["b"], "tags": ["x", "y"]}}
 "#;
 
-    fn ranked(fact: usize) -> Ranked {
-        Ranked {
+    fn ranked(fact: usize) -> RankedFact {
+        RankedFact {
             fact,
             score: ScoreParts {
                 recency: 1.0,
@@ -273,16 +289,16 @@ mod tests {
         }
     }
 
-    fn asked(total: &[usize], missed: Vec<(usize, Option<(usize, Ranked)>)>) -> Asked {
-        Asked {
+    fn asked(total: &[usize], missed: Vec<(usize, Option<(usize, RankedFact)>)>) -> QuestionOutcome {
+        QuestionOutcome {
             total: total.iter().copied().map(ranked).collect(),
             factors: vec![total.to_vec(); 4],
             missed,
         }
     }
 
-    fn settings(name: &str) -> Settings {
-        Settings {
+    fn settings(name: &str) -> EvalSettings {
+        EvalSettings {
             name: name.to_owned(),
             embedder: "offline".to_owned(),
             weights: RecallWeights::FOUR_FACTOR,
@@ -291,21 +307,21 @@ mod tests {
     }
 
     #[test]
-    fn groups_questions_and_misses() {
-        let set = parse(SET).unwrap();
+    fn report_shows_groups_questions_and_misses() {
+        let set = parse_set(SET).unwrap();
         let first = [asked(&[0, 1], vec![]), asked(&[0], vec![(0, Some((7, ranked(1))))])];
         let second = [asked(&[1, 0], vec![]), asked(&[1], vec![])];
-        let run = |name, asked| Run {
+        let run = |name, asked| EvalRun {
             settings: settings(name),
             asked,
         };
-        let report = Report::of("set".into(), &set, 10, run("a", &first), Some(run("b", &second)));
+        let report = EvalReport::from_runs("set".into(), &set, 10, run("a", &first), Some(run("b", &second)));
         assert_eq!((report.facts, report.questions, report.memories), (2, 2, 1));
         assert!((report.overall.recall - 0.5).abs() < 1e-9 && (report.overall.mrr - 0.5).abs() < 1e-9);
         assert!((report.languages["en"].recall - 1.0).abs() < 1e-9 && report.languages["ko"].recall < 1e-9);
         assert_eq!((report.tags["x"].questions, report.tags["y"].questions), (2, 1));
         assert!((report.factors["keyword"].recall - 0.5).abs() < 1e-9);
-        let misses = report.misses();
+        let misses = report.missed_questions();
         assert_eq!((misses.len(), misses[0].id.as_str()), (1, "two"));
         assert_eq!(
             (misses[0].answers[0].place, misses[0].found[0].fact.as_str()),

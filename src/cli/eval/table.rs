@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{
-    measures::Averages,
-    paired::Comparison,
-    report::{Against, QuestionReport, Report, Settings},
+    measures::MetricAverages,
+    report::{EvalReport, EvalSettings, QuestionReport, ReportComparison},
+    significance::PairedComparison,
 };
 use crate::memory::trace::ScoreParts;
 
@@ -15,15 +15,15 @@ const SHOWN_CHARS: usize = 100;
 const SHOWN_FOUND: usize = 3;
 
 /// The tables.
-pub(super) fn table(report: &Report) -> String {
+pub(super) fn render_tables(report: &EvalReport) -> String {
     let mut out = String::new();
     // Writing into a text does not fail.
     let _ = write_tables(&mut out, report);
     out
 }
 
-fn write_tables(out: &mut String, report: &Report) -> std::fmt::Result {
-    let Report {
+fn write_tables(out: &mut String, report: &EvalReport) -> std::fmt::Result {
+    let EvalReport {
         set,
         facts,
         questions,
@@ -35,9 +35,9 @@ fn write_tables(out: &mut String, report: &Report) -> std::fmt::Result {
         out,
         "{set}: {facts} facts in {memories} memories, {questions} questions; K = {k}"
     )?;
-    writeln!(out, "{}", described(&report.settings))?;
+    writeln!(out, "{}", describe_settings(&report.settings))?;
     if let Some(against) = &report.against {
-        writeln!(out, "against {}", described(&against.settings))?;
+        writeln!(out, "against {}", describe_settings(&against.settings))?;
     }
     let against = report.against.as_ref();
     writeln!(
@@ -54,27 +54,27 @@ fn write_tables(out: &mut String, report: &Report) -> std::fmt::Result {
             ""
         }
     )?;
-    row(out, "total", &report.overall, against.map(|against| &against.overall))?;
+    write_row(out, "total", &report.overall, against.map(|against| &against.overall))?;
     for (factor, averages) in &report.factors {
-        row(out, &format!("  {factor} alone"), averages, None)?;
+        write_row(out, &format!("  {factor} alone"), averages, None)?;
     }
     writeln!(out, "by language")?;
     for (language, averages) in &report.languages {
         let other = against.and_then(|against| against.languages.get(language));
-        row(out, &format!("  {language}"), averages, other)?;
+        write_row(out, &format!("  {language}"), averages, other)?;
     }
     if !report.tags.is_empty() {
         writeln!(out, "by tag")?;
     }
     for (tag, averages) in &report.tags {
         let other = against.and_then(|against| against.tags.get(tag));
-        row(out, &format!("  {tag}"), averages, other)?;
+        write_row(out, &format!("  {tag}"), averages, other)?;
     }
-    against.map_or(Ok(()), |against| compared(out, report, against))
+    against.map_or(Ok(()), |against| write_comparison(out, report, against))
 }
 
-fn described(settings: &Settings) -> String {
-    let Settings {
+fn describe_settings(settings: &EvalSettings) -> String {
+    let EvalSettings {
         name,
         embedder,
         weights,
@@ -86,8 +86,13 @@ fn described(settings: &Settings) -> String {
     )
 }
 
-fn row(out: &mut String, name: &str, averages: &Averages, against: Option<&Averages>) -> std::fmt::Result {
-    let Averages {
+fn write_row(
+    out: &mut String,
+    name: &str,
+    averages: &MetricAverages,
+    against: Option<&MetricAverages>,
+) -> std::fmt::Result {
+    let MetricAverages {
         questions,
         recall,
         hit,
@@ -100,7 +105,7 @@ fn row(out: &mut String, name: &str, averages: &Averages, against: Option<&Avera
     writeln!(out)
 }
 
-fn compared(out: &mut String, report: &Report, against: &Against) -> std::fmt::Result {
+fn write_comparison(out: &mut String, report: &EvalReport, against: &ReportComparison) -> std::fmt::Result {
     writeln!(
         out,
         "\nthe first less the second, question by question (two-sided sign-flip permutation test, bootstrap interval)\n\
@@ -118,7 +123,7 @@ fn compared(out: &mut String, report: &Report, against: &Against) -> std::fmt::R
         (format!("Hit@{}", report.k), first.hit, second.hit, &against.hit),
         ("MRR".to_owned(), first.mrr, second.mrr, &against.mrr),
     ] {
-        let Comparison {
+        let PairedComparison {
             difference,
             low,
             high,
@@ -137,8 +142,8 @@ fn compared(out: &mut String, report: &Report, against: &Against) -> std::fmt::R
 }
 
 /// The first `count` misses: what was asked and expected, and what came up in its place.
-pub(super) fn misses(report: &Report, count: usize) -> String {
-    let all = report.misses();
+pub(super) fn render_misses(report: &EvalReport, count: usize) -> String {
+    let all = report.missed_questions();
     let mut out = String::new();
     if count == 0 {
         return out;
@@ -166,34 +171,38 @@ fn write_miss(out: &mut String, question: &QuestionReport, k: usize) -> std::fmt
         "\n{} [{}] {}",
         question.id,
         question.tags.join(", "),
-        shown(&question.text)
+        shorten_line(&question.text)
     )?;
     for answer in question
         .answers
         .iter()
         .filter(|answer| answer.place.is_none_or(|place| place > k))
     {
-        let (fact, content) = (&answer.fact, shown(&answer.content));
+        let (fact, content) = (&answer.fact, shorten_line(&answer.content));
         if let (Some(place), Some(score)) = (answer.place, &answer.score) {
-            writeln!(out, "  expected, at {place}: {fact}: {content}\n    {}", parts(score))?;
+            writeln!(
+                out,
+                "  expected, at {place}: {fact}: {content}\n    {}",
+                describe_score(score)
+            )?;
         } else {
             writeln!(out, "  expected, not among the candidates: {fact}: {content}")?;
         }
     }
     for (at, found) in question.found.iter().take(SHOWN_FOUND).enumerate() {
-        let content = shown(&found.content);
+        let content = shorten_line(&found.content);
         writeln!(
             out,
             "  {}. {}: {content}\n    {}",
             at + 1,
             found.fact,
-            parts(&found.score)
+            describe_score(&found.score)
         )?;
     }
     Ok(())
 }
 
-fn parts(score: &ScoreParts) -> String {
+fn describe_score(score: &ScoreParts) -> String {
     format!(
         "score {:.3}: relevance {:.3} (cosine {:.3}), keyword {:.3}, recency {:.3}, importance {:.3}",
         score.total, score.relevance, score.cosine, score.keyword, score.recency, score.importance
@@ -201,7 +210,7 @@ fn parts(score: &ScoreParts) -> String {
 }
 
 /// In one line, and not too long.
-fn shown(text: &str) -> String {
+fn shorten_line(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= SHOWN_CHARS {
         return line;

@@ -11,10 +11,10 @@ use chrono::{DateTime, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
-    measures::place,
+    eval_set::{EvalSet, SetFact, SetQuestion},
+    measures::place_of_first,
     memo::MemoEmbedder,
-    progress::Progress,
-    set::{EvalSet, SetFact, SetQuestion},
+    progress::ProgressPrinter,
 };
 use crate::{
     app::open_services,
@@ -25,7 +25,7 @@ use crate::{
         agreement,
         authored::{Language, Npc, Persona, World, WorldSettings},
         fact::{Audience, Cause, Knower, NewFact, Statement, Viewpoint, Watchers},
-        locks::Locks,
+        locks::DisclosureLocks,
         scoring::RecallWeights,
         trace::ScoreParts,
     },
@@ -42,13 +42,13 @@ const EMBED_BATCH: usize = 32;
 /// Embedder calls side by side.
 const EMBED_CALLS: usize = 2;
 /// Facts written, and questions asked, side by side.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// How far down the expected facts of a missed question are looked for.
-const DEPTH: usize = 200;
+const MISS_SEARCH_DEPTH: usize = 200;
 
 /// A way to order what was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ordering {
+pub(super) enum RankingOrder {
     /// By the configured weights.
     Total,
     Recency,
@@ -57,7 +57,7 @@ pub(super) enum Ordering {
     Keyword,
 }
 
-impl Ordering {
+impl RankingOrder {
     /// One factor alone, each.
     pub(super) const FACTORS: [Self; 4] = [Self::Recency, Self::Importance, Self::Relevance, Self::Keyword];
 
@@ -72,7 +72,7 @@ impl Ordering {
     }
 
     /// `None`: the configured ones.
-    fn weights(self) -> Option<RecallWeights> {
+    fn recall_weights(self) -> Option<RecallWeights> {
         let only = |factor| f64::from(u8::from(self == factor));
         (self != Self::Total).then(|| RecallWeights {
             recency: only(Self::Recency),
@@ -85,7 +85,7 @@ impl Ordering {
 
 /// A fact that came up.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Ranked {
+pub(super) struct RankedFact {
     /// Its position in the set.
     pub fact: usize,
     pub score: ScoreParts,
@@ -93,18 +93,18 @@ pub(super) struct Ranked {
 
 /// What one question brought.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct QuestionOutcome {
     /// Best first, at most K.
-    pub total: Vec<Ranked>,
-    /// Positions of facts, at most K, in the order of [`Ordering::FACTORS`]; empty if they were not asked for.
+    pub total: Vec<RankedFact>,
+    /// Positions of facts, at most K, in the order of [`RankingOrder::FACTORS`]; empty if they were not asked for.
     pub factors: Vec<Vec<usize>>,
     /// Of each answer that is not among the first K, by its position in the question, what came up first of it further down,
     /// with its place, if anything did.
-    pub missed: Vec<(usize, Option<(usize, Ranked)>)>,
+    pub missed: Vec<(usize, Option<(usize, RankedFact)>)>,
 }
 
 /// A ledger of its own with nothing in it, and what is needed to ask it. Its folder goes with it.
-pub(super) struct Trial {
+pub(super) struct EvalTrial {
     services: Services,
     clock: Arc<ManualClock>,
     scope: TenantScope,
@@ -112,14 +112,14 @@ pub(super) struct Trial {
     by_id: HashMap<FactId, usize>,
 }
 
-impl Trial {
+impl EvalTrial {
     /// Opens one in `folder`. `config` says how facts are embedded, found and weighed; its stores are not touched.
-    pub(super) async fn open(config: &Config, folder: &Path, set: &EvalSet) -> anyhow::Result<Self> {
+    pub(super) async fn open_in_folder(config: &Config, folder: &Path, set: &EvalSet) -> anyhow::Result<Self> {
         let start = set.facts.iter().map(|fact| fact.valid_at).min();
-        let clock = ManualClock::at(start.context("the set has no facts")?);
+        let clock = ManualClock::starting_at(start.context("the set has no facts")?);
         // Without randomness: of equal scores the smaller id wins.
         let ids = Arc::new(IdSource::new(clock.clone(), Box::new(|| 0)));
-        let mut services = open_services(&apart(config, folder), clock.clone(), ids).await?;
+        let mut services = open_services(&with_own_stores(config, folder), clock.clone(), ids).await?;
         services.embedder = Arc::new(MemoEmbedder::new(services.embedder.clone()));
         let tenant: TenantId = "eval".parse()?;
         let now = services.clock.now();
@@ -140,16 +140,16 @@ impl Trial {
             world,
             by_id: HashMap::new(),
         };
-        trial.author(tenant, set, now).await?;
+        trial.write_authored(tenant, set, now).await?;
         Ok(trial)
     }
 
     /// The tenant, the world and an NPC per memory.
-    async fn author(&self, tenant: TenantId, set: &EvalSet, now: DateTime<Utc>) -> anyhow::Result<()> {
+    async fn write_authored(&self, tenant: TenantId, set: &EvalSet, now: DateTime<Utc>) -> anyhow::Result<()> {
         let ledger = &self.services.ledger;
         ledger
             .tenants
-            .ensure(&Tenant {
+            .ensure_tenant(&Tenant {
                 id: tenant,
                 name: "Eval".to_owned(),
                 enabled: true,
@@ -158,9 +158,9 @@ impl Trial {
                 version: 1,
             })
             .await?;
-        let edit = self.edit("world.put", self.world.id.to_string());
+        let edit = self.new_edit("world.put", self.world.id.to_string());
         ledger.authored.put_world(&self.scope, &self.world, None, &edit).await?;
-        for memory in set.memories() {
+        for memory in set.memory_ids() {
             let npc = Npc {
                 world: self.world.id.clone(),
                 id: memory.clone(),
@@ -174,16 +174,16 @@ impl Trial {
                 version: 0,
                 updated_at: now,
             };
-            let edit = self.edit("npc.put", memory.to_string());
+            let edit = self.new_edit("npc.put", memory.to_string());
             ledger.authored.put_npc(&self.scope, &npc, None, &edit).await?;
         }
         Ok(())
     }
 
-    fn edit(&self, action: &'static str, object: String) -> Edit {
+    fn new_edit(&self, action: &'static str, object: String) -> Edit {
         Edit {
-            id: self.services.ids.next(),
-            audit_id: self.services.ids.next(),
+            id: self.services.ids.next_id(),
+            audit_id: self.services.ids.next_id(),
             subject: "eval".to_owned(),
             role: Role::Admin,
             player: None,
@@ -194,33 +194,40 @@ impl Trial {
     }
 
     /// The embedder's model.
-    pub(super) fn embedder(&self) -> String {
+    pub(super) fn embedder_model(&self) -> String {
         self.services.embedder.info().model.clone()
     }
 
     /// Writes every fact and asks every question, in the order of their times; answers in the order of the questions.
     /// With `factors` each factor alone is asked, too.
-    pub(super) async fn ask(mut self, set: &EvalSet, k: usize, factors: bool) -> anyhow::Result<Vec<Asked>> {
-        self.embed(set).await?;
-        let mut asked: Vec<Option<Asked>> = vec![None; set.questions.len()];
-        let mut progress = Progress::new("asked", set.questions.len(), self.services.clock.clone());
-        for step in steps(set) {
+    pub(super) async fn run_set(
+        mut self,
+        set: &EvalSet,
+        k: usize,
+        factors: bool,
+    ) -> anyhow::Result<Vec<QuestionOutcome>> {
+        self.embed_texts(set).await?;
+        let mut asked: Vec<Option<QuestionOutcome>> = vec![None; set.questions.len()];
+        let mut progress = ProgressPrinter::new("asked", set.questions.len(), self.services.clock.clone());
+        for step in steps_in_order(set) {
             match step {
-                Step::Write(facts) => self.write(set, &facts).await?,
-                Step::Ask(questions) => {
-                    self.wait_until(set.questions[questions[0]].at)?;
-                    let asking = questions.iter().map(|&at| self.one(&set.questions[at], k, factors));
-                    let mut answers = stream::iter(asking).buffered(AT_ONCE);
+                TrialStep::Write(facts) => self.write_facts(set, &facts).await?,
+                TrialStep::Ask(questions) => {
+                    self.advance_clock_to(set.questions[questions[0]].at)?;
+                    let asking = questions
+                        .iter()
+                        .map(|&at| self.ask_question(&set.questions[at], k, factors));
+                    let mut answers = stream::iter(asking).buffered(MAX_CONCURRENT);
                     let mut at = questions.iter();
                     while let (Some(answer), Some(&at)) = (answers.next().await, at.next()) {
                         let id = &set.questions[at].id;
                         asked[at] = Some(answer.with_context(|| format!("the question `{id}`"))?);
-                        progress.done(1);
+                        progress.add_done(1);
                     }
                 }
             }
         }
-        self.services.ledger.maintenance.close().await;
+        self.services.ledger.maintenance.close_connections().await;
         asked
             .into_iter()
             .collect::<Option<_>>()
@@ -228,25 +235,33 @@ impl Trial {
     }
 
     /// Has every text embedded, many in a call: what asks and writes afterwards finds its vectors.
-    async fn embed(&self, set: &EvalSet) -> anyhow::Result<()> {
-        let facts = set.facts.iter().map(|fact| statement(fact).embedded_text()).collect();
+    async fn embed_texts(&self, set: &EvalSet) -> anyhow::Result<()> {
+        let facts = set
+            .facts
+            .iter()
+            .map(|fact| statement_of(fact).embedded_text())
+            .collect();
         let questions = set.questions.iter().map(|question| question.text.clone()).collect();
         let texts: [(EmbedAs, Vec<String>); 2] = [(EmbedAs::Passage, facts), (EmbedAs::Query, questions)];
         let count = texts.iter().map(|(_, texts)| texts.len()).sum();
-        let mut progress = Progress::new("embedded", count, self.services.clock.clone());
+        let mut progress = ProgressPrinter::new("embedded", count, self.services.clock.clone());
         let calls = texts
             .iter()
             .flat_map(|(kind, texts)| texts.chunks(EMBED_BATCH).map(|batch| self.embed_batch(*kind, batch)));
         let mut calls = stream::iter(calls).buffered(EMBED_CALLS);
         while let Some(vectors) = calls.next().await {
-            progress.done(vectors?.len());
+            progress.add_done(vectors?.len());
         }
         Ok(())
     }
 
     async fn embed_batch(&self, kind: EmbedAs, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
         let embedder = self.services.embedder.as_ref();
-        let (vectors, _) = self.services.models.embed(&self.scope, embedder, kind, texts).await;
+        let (vectors, _) = self
+            .services
+            .models
+            .embed_texts(&self.scope, embedder, kind, texts)
+            .await;
         let vectors = vectors.context("the embedder failed")?;
         anyhow::ensure!(
             vectors.len() == texts.len(),
@@ -257,30 +272,30 @@ impl Trial {
         Ok(vectors)
     }
 
-    async fn write(&mut self, set: &EvalSet, facts: &[usize]) -> anyhow::Result<()> {
+    async fn write_facts(&mut self, set: &EvalSet, facts: &[usize]) -> anyhow::Result<()> {
         let Some(newest) = facts.iter().map(|&at| set.facts[at].valid_at).max() else {
             return Ok(());
         };
-        self.wait_until(newest)?;
+        self.advance_clock_to(newest)?;
         let texts: Vec<String> = facts
             .iter()
-            .map(|&at| statement(&set.facts[at]).embedded_text())
+            .map(|&at| statement_of(&set.facts[at]).embedded_text())
             .collect();
         let vectors = self.embed_batch(EmbedAs::Passage, &texts).await?;
         let mut rows = Vec::with_capacity(facts.len());
         for (&at, embedding) in facts.iter().zip(vectors) {
             let fact = &set.facts[at];
             // Ids rise in the order of the set, whichever is written first.
-            let edit = self.edit("fact.create", fact.id.clone());
+            let edit = self.new_edit("fact.create", fact.id.clone());
             let row = NewFact {
-                id: self.services.ids.next(),
+                id: self.services.ids.next_id(),
                 world: self.world.id.clone(),
                 audience: Audience {
                     knowers: [Knower::Npc(fact.memory.clone())].into(),
                     private_to: None,
                 },
-                locks: Locks::default(),
-                statement: statement(fact),
+                locks: DisclosureLocks::default(),
+                statement: statement_of(fact),
                 valid_at: fact.valid_at,
                 expires_at: None,
                 cause: Cause::Edit(edit.id),
@@ -296,9 +311,9 @@ impl Trial {
         let store = &self.services.ledger.facts;
         stream::iter(
             rows.iter()
-                .map(|(row, edit)| store.create(&self.scope, row, false, edit)),
+                .map(|(row, edit)| store.create_fact(&self.scope, row, false, edit)),
         )
-        .buffered(AT_ONCE)
+        .buffered(MAX_CONCURRENT)
         .try_collect::<()>()
         .await?;
         while jobs::relay_outbox(&self.services).await? > 0 {}
@@ -306,7 +321,7 @@ impl Trial {
     }
 
     /// Sets the clock of the ledger forward. Never back: steps are in the order of time.
-    fn wait_until(&self, at: DateTime<Utc>) -> anyhow::Result<()> {
+    fn advance_clock_to(&self, at: DateTime<Utc>) -> anyhow::Result<()> {
         let left = (at - self.clock_now()).to_std().unwrap_or(Duration::ZERO);
         self.clock.advance(left);
         anyhow::ensure!(self.clock_now() >= at, "{at} is not a time that can be reached");
@@ -317,36 +332,43 @@ impl Trial {
         self.services.clock.now()
     }
 
-    async fn one(&self, question: &SetQuestion, k: usize, factors: bool) -> anyhow::Result<Asked> {
-        let total = self.search(question, Ordering::Total, k).await?;
+    async fn ask_question(&self, question: &SetQuestion, k: usize, factors: bool) -> anyhow::Result<QuestionOutcome> {
+        let total = self.search_facts(question, RankingOrder::Total, k).await?;
         let mut by_factor = Vec::new();
-        for factor in Ordering::FACTORS.into_iter().filter(|_| factors) {
-            let ranked = self.search(question, factor, k).await?;
+        for factor in RankingOrder::FACTORS.into_iter().filter(|_| factors) {
+            let ranked = self.search_facts(question, factor, k).await?;
             by_factor.push(ranked.into_iter().map(|ranked| ranked.fact).collect());
         }
         let ranking: Vec<usize> = total.iter().map(|ranked| ranked.fact).collect();
         let answers = question.answers.iter().enumerate();
         let missing: Vec<(usize, &Vec<usize>)> = answers
-            .filter(|(_, group)| place(&ranking, group, k).is_none())
+            .filter(|(_, group)| place_of_first(&ranking, group, k).is_none())
             .collect();
         let mut missed = Vec::with_capacity(missing.len());
         if !missing.is_empty() {
-            let deep = self.search(question, Ordering::Total, DEPTH.max(k)).await?;
+            let deep = self
+                .search_facts(question, RankingOrder::Total, MISS_SEARCH_DEPTH.max(k))
+                .await?;
             for (answer, group) in missing {
                 let at = deep.iter().position(|ranked| group.contains(&ranked.fact));
                 missed.push((answer, at.map(|at| (at + 1, deep[at]))));
             }
         }
-        Ok(Asked {
+        Ok(QuestionOutcome {
             total,
             factors: by_factor,
             missed,
         })
     }
 
-    async fn search(&self, question: &SetQuestion, by: Ordering, limit: usize) -> anyhow::Result<Vec<Ranked>> {
+    async fn search_facts(
+        &self,
+        question: &SetQuestion,
+        by: RankingOrder,
+        limit: usize,
+    ) -> anyhow::Result<Vec<RankedFact>> {
         let mut services = self.services.clone();
-        if let Some(weights) = by.weights() {
+        if let Some(weights) = by.recall_weights() {
             let mut settings = (*services.settings).clone();
             settings.recall.weights = weights;
             services.settings = Arc::new(settings);
@@ -359,7 +381,7 @@ impl Trial {
             watchers: Watchers::default(),
             sees_all_players: true,
         };
-        let (hits, calls) = recall::search(
+        let (hits, calls) = recall::search_facts(
             &services,
             &self.scope,
             &self.world,
@@ -376,7 +398,7 @@ impl Trial {
         Ok(hits
             .into_iter()
             .filter_map(|hit| {
-                Some(Ranked {
+                Some(RankedFact {
                     fact: *self.by_id.get(&hit.fact.id)?,
                     score: hit.score,
                 })
@@ -386,7 +408,7 @@ impl Trial {
 }
 
 /// The configuration with stores of its own in `folder`, whatever it names.
-fn apart(config: &Config, folder: &Path) -> Config {
+fn with_own_stores(config: &Config, folder: &Path) -> Config {
     let mut config = config.clone();
     folder.clone_into(&mut config.data_dir);
     config.ledger.url = None;
@@ -396,7 +418,7 @@ fn apart(config: &Config, folder: &Path) -> Config {
     config
 }
 
-fn statement(fact: &SetFact) -> Statement {
+fn statement_of(fact: &SetFact) -> Statement {
     Statement {
         subject: fact.subject.clone(),
         predicate: fact.predicate.clone(),
@@ -414,7 +436,7 @@ fn statement(fact: &SetFact) -> Statement {
 
 /// What is done together.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum TrialStep {
     /// Facts that nobody is asked about in between.
     Write(Vec<usize>),
     /// Questions of one moment.
@@ -422,7 +444,7 @@ enum Step {
 }
 
 /// The set in the order of its times; what begins to hold at the moment of a question is known to it.
-fn steps(set: &EvalSet) -> Vec<Step> {
+fn steps_in_order(set: &EvalSet) -> Vec<TrialStep> {
     let facts = set
         .facts
         .iter()
@@ -436,7 +458,11 @@ fn steps(set: &EvalSet) -> Vec<Step> {
         .chunk_by(alike)
         .map(|chunk| {
             let of: Vec<usize> = chunk.iter().map(|event| event.2).collect();
-            if chunk[0].1 { Step::Ask(of) } else { Step::Write(of) }
+            if chunk[0].1 {
+                TrialStep::Ask(of)
+            } else {
+                TrialStep::Write(of)
+            }
         })
         .collect()
 }
@@ -445,7 +471,7 @@ fn steps(set: &EvalSet) -> Vec<Step> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::cli::eval::set::parse;
+    use crate::cli::eval::eval_set::parse_set;
 
     const SET: &str = r#"
 {"fact": {"id": "old", "content": "The player likes grapes.", "valid_at": "2026-01-01T00:00:00Z"}}
@@ -457,25 +483,27 @@ mod tests {
 "#;
 
     #[test]
-    fn steps_go_by_time() {
-        let set = parse(SET).unwrap();
+    fn trial_steps_follow_time() {
+        let set = parse_set(SET).unwrap();
         assert_eq!(
-            steps(&set),
+            steps_in_order(&set),
             [
-                Step::Write(vec![0, 1]),
-                Step::Ask(vec![0]),
-                Step::Write(vec![2]),
-                Step::Ask(vec![1, 2]),
+                TrialStep::Write(vec![0, 1]),
+                TrialStep::Ask(vec![0]),
+                TrialStep::Write(vec![2]),
+                TrialStep::Ask(vec![1, 2]),
             ]
         );
     }
 
     #[tokio::test]
-    async fn a_question_is_answered_from_what_was_known_then() {
-        let set = parse(SET).unwrap();
+    async fn trial_question_is_answered_from_facts_known_at_its_time() {
+        let set = parse_set(SET).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let trial = Trial::open(&Config::defaults(), folder.path(), &set).await.unwrap();
-        let asked = trial.ask(&set, 10, true).await.unwrap();
+        let trial = EvalTrial::open_in_folder(&Config::embedded_defaults(), folder.path(), &set)
+            .await
+            .unwrap();
+        let asked = trial.run_set(&set, 10, true).await.unwrap();
         let facts = |at: usize| asked[at].total.iter().map(|ranked| ranked.fact).collect::<Vec<_>>();
         assert_eq!(facts(0), [0, 1], "the newer fact is not known yet");
         assert_eq!((facts(1)[0], facts(2)[0]), (2, 1));
@@ -489,7 +517,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fact_that_names_somebody_is_a_name() {
+    async fn fact_that_names_a_person_is_stored_as_a_name() {
         let rows = r#"
 {"fact": {"id": "name", "content": "The player's sister is called Anna.", "subject": "the player's sister", "predicate": "be named", "object": "Anna"}}
 {"fact": {"id": "boat", "content": "Anna rows on the lake.", "subject": "Anna"}}
@@ -500,10 +528,12 @@ mod tests {
 "#;
         for named in [true, false] {
             let unnamed = rows.replace("be named", "be");
-            let set = parse(if named { rows } else { &unnamed }).unwrap();
+            let set = parse_set(if named { rows } else { &unnamed }).unwrap();
             let folder = tempfile::tempdir().unwrap();
-            let trial = Trial::open(&Config::defaults(), folder.path(), &set).await.unwrap();
-            let asked = trial.ask(&set, 10, false).await.unwrap();
+            let trial = EvalTrial::open_in_folder(&Config::embedded_defaults(), folder.path(), &set)
+                .await
+                .unwrap();
+            let asked = trial.run_set(&set, 10, false).await.unwrap();
             for (question, answer) in [(0, 1), (1, 2)] {
                 let mut ranked = asked[question].total.iter();
                 let found = ranked.find(|ranked| ranked.fact == answer).unwrap();
@@ -513,13 +543,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missed_answer_is_looked_for_further_down() {
-        let set = parse(SET).unwrap();
+    async fn missed_answer_is_searched_at_greater_depth() {
+        let set = parse_set(SET).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let trial = Trial::open(&Config::defaults(), folder.path(), &set).await.unwrap();
+        let trial = EvalTrial::open_in_folder(&Config::embedded_defaults(), folder.path(), &set)
+            .await
+            .unwrap();
         let mut set = set;
         set.questions[2].answers = vec![vec![2]];
-        let asked = trial.ask(&set, 1, false).await.unwrap();
+        let asked = trial.run_set(&set, 1, false).await.unwrap();
         let (answer, found) = asked[2].missed[0];
         let (place, ranked) = found.unwrap();
         assert_eq!((asked[2].total.len(), answer, ranked.fact), (1, 0, 2));

@@ -7,15 +7,15 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::SECRET_BYTES;
+use super::MIN_SECRET_BYTES;
 use crate::{
-    config::{Config, sections::Listen},
+    config::{Config, sections::ListenAddress},
     ids::TenantId,
     tenancy::auth::{ALL_TENANTS, IssuerSettings},
 };
 
-pub(super) fn check(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    let beyond_loopback = match config.server.listen.parse::<Listen>() {
+pub(super) fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    let beyond_loopback = match config.server.listen.parse::<ListenAddress>() {
         Ok(listen) => !listen.0.ip().is_loopback(),
         Err(what) => {
             fault("server.listen", what);
@@ -27,7 +27,7 @@ pub(super) fn check(config: &Config, fault: &mut impl FnMut(&str, String)) {
             "server.listen",
             format!(
                 "{} is reachable from other machines, and no key to check tokens with is configured: set \
-                 auth.hs256_secret (COLLOQUY__AUTH__HS256_SECRET, at least {SECRET_BYTES} bytes), auth.jwks_file or \
+                 auth.hs256_secret (COLLOQUY__AUTH__HS256_SECRET, at least {MIN_SECRET_BYTES} bytes), auth.jwks_file or \
                  auth.public_key_file, or listen on 127.0.0.1",
                 config.server.listen
             ),
@@ -37,11 +37,14 @@ pub(super) fn check(config: &Config, fault: &mut impl FnMut(&str, String)) {
         .auth
         .hs256_secret
         .as_ref()
-        .is_some_and(|secret| secret.expose_secret().len() < SECRET_BYTES)
+        .is_some_and(|secret| secret.expose_secret().len() < MIN_SECRET_BYTES)
     {
-        fault("auth.hs256_secret", format!("must have at least {SECRET_BYTES} bytes"));
+        fault(
+            "auth.hs256_secret",
+            format!("must have at least {MIN_SECRET_BYTES} bytes"),
+        );
     }
-    check_previous(
+    check_previous_secret(
         "auth",
         config.auth.hs256_secret.as_ref(),
         config.auth.hs256_previous_secret.as_ref(),
@@ -69,7 +72,7 @@ pub(super) fn check(config: &Config, fault: &mut impl FnMut(&str, String)) {
 }
 
 /// The secret before the one in use, of `section`.
-pub(super) fn check_previous(
+pub(super) fn check_previous_secret(
     section: &str,
     secret: Option<&SecretString>,
     previous: Option<&SecretString>,
@@ -82,8 +85,8 @@ pub(super) fn check_previous(
         "auth" => "auth.hs256_previous_secret",
         _ => "node.previous_secret",
     };
-    if previous.len() < SECRET_BYTES {
-        fault(key, format!("must have at least {SECRET_BYTES} bytes"));
+    if previous.len() < MIN_SECRET_BYTES {
+        fault(key, format!("must have at least {MIN_SECRET_BYTES} bytes"));
     }
     if secret.is_some_and(|secret| secret.expose_secret() == previous) {
         fault(key, "must differ from the secret in use".into());
@@ -98,7 +101,7 @@ fn check_issuers(config: &Config, fault: &mut impl FnMut(&str, String)) {
         ("auth.public_key_file", &config.auth.public_key_file),
     ] {
         if let Some(path) = path {
-            files.insert(resolved(path), setting.to_owned());
+            files.insert(canonical_path(path), setting.to_owned());
         }
     }
     for (name, issuer) in &config.auth.issuers {
@@ -108,7 +111,7 @@ fn check_issuers(config: &Config, fault: &mut impl FnMut(&str, String)) {
         } else if let Some(other) = names.insert(&issuer.iss, name) {
             fault(&key("iss"), format!("is that of auth.issuers.{other}, too"));
         }
-        check_speaks_for(issuer, &key, fault);
+        check_issuer_scope(issuer, &key, fault);
         match (&issuer.jwks_file, &issuer.public_key_file) {
             (Some(_), None) | (None, Some(_)) => {}
             _ => fault(
@@ -126,7 +129,7 @@ fn check_issuers(config: &Config, fault: &mut impl FnMut(&str, String)) {
             let Some(path) = path else { continue };
             if !path.is_file() {
                 fault(&key(field), format!("there is no file {}", path.display()));
-            } else if let Some(other) = files.insert(resolved(path), key(field)) {
+            } else if let Some(other) = files.insert(canonical_path(path), key(field)) {
                 // Whoever has the keys could sign with either name, or with none.
                 fault(
                     &key(field),
@@ -137,7 +140,7 @@ fn check_issuers(config: &Config, fault: &mut impl FnMut(&str, String)) {
     }
 }
 
-fn check_speaks_for(issuer: &IssuerSettings, key: &impl Fn(&str) -> String, fault: &mut impl FnMut(&str, String)) {
+fn check_issuer_scope(issuer: &IssuerSettings, key: &impl Fn(&str) -> String, fault: &mut impl FnMut(&str, String)) {
     if issuer.tenants.is_empty() {
         fault(&key("tenants"), format!("must name tenants, or be [\"{ALL_TENANTS}\"]"));
     }
@@ -158,6 +161,6 @@ fn check_speaks_for(issuer: &IssuerSettings, key: &impl Fn(&str) -> String, faul
     }
 }
 
-fn resolved(path: &Path) -> PathBuf {
+fn canonical_path(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -7,26 +7,26 @@ use rand::seq::SliceRandom as _;
 
 use super::{JobError, relay_outbox};
 use crate::{
-    dialogue::{Services, models::let_in, scenarios},
+    dialogue::{Services, models::run_admitted, scenarios},
     ids::{FactId, TenantId},
-    ports::{StoreResult, embedder::EmbedAs, ledger::urgency::in_background, llm::LlmError},
+    ports::{StoreResult, embedder::EmbedAs, ledger::priority::in_background, llm::LlmError},
     tenancy::TenantScope,
 };
 
 /// Texts embedded in one call.
-const BATCH: u32 = 32;
+const EMBED_BATCH: u32 = 32;
 /// Calls in a stretch: with three nodes, about a fifth are made twice.
-const CALLS: u32 = 32;
+const CALLS_PER_STRETCH: u32 = 32;
 /// How long tenants with whom it did not work are left alone.
-const AGAIN_AFTER: Duration = Duration::from_mins(1);
+const RETRY_TENANTS_AFTER: Duration = Duration::from_mins(1);
 /// When a server looks once more: until a rollout is over, nodes that run with the embedder of before go on writing. Not
 /// again and again, or servers with two embedders would undo each other's work for good.
-const ONCE_MORE_AFTER: Duration = Duration::from_hours(1);
+const SECOND_PASS_AFTER: Duration = Duration::from_hours(1);
 
 /// Embeds a tenant's facts that have no vector of the embedder in use, and indexes them, and its scenarios. Returns how
 /// many of both. What was done before a failure is kept. The operator wants it: no budget of the tenant's stops it.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
-    let_in(async {
+    run_admitted(async {
         let (scenarios, facts) = (
             embed_scenarios(services, scope).await,
             embed_facts(services, scope).await,
@@ -42,11 +42,13 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
     let (facts, mut done) = (&services.ledger.facts, 0);
     let (mut after, mut refused) = (None, None);
     loop {
-        let stretch = facts.unembedded(scope, after, CALLS * BATCH).await?;
+        let stretch = facts
+            .list_unembedded(scope, after, CALLS_PER_STRETCH * EMBED_BATCH)
+            .await?;
         let Some((end, _)) = stretch.last() else {
             return refused.map_or(Ok(done), Err);
         };
-        let ends = stretch.chunks(BATCH as usize).filter_map(|call| call.last());
+        let ends = stretch.chunks(EMBED_BATCH as usize).filter_map(|call| call.last());
         let mut calls: Vec<(Option<FactId>, FactId)> = Vec::new();
         for (last, _) in ends {
             calls.push((calls.last().map_or(after, |(_, before)| Some(*before)), *last));
@@ -55,7 +57,7 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
         calls.shuffle(&mut rand::rng());
         for (after, last) in calls {
             // Less of it, if another node was here meanwhile.
-            let mut missing = facts.unembedded(scope, after, BATCH).await?;
+            let mut missing = facts.list_unembedded(scope, after, EMBED_BATCH).await?;
             missing.retain(|(fact, _)| *fact <= last);
             if missing.is_empty() {
                 continue;
@@ -63,7 +65,7 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
             // One by one, should there be one among them that is refused.
             let mut calls = vec![missing];
             while let Some(call) = calls.pop() {
-                match embed_some(services, scope, &call).await {
+                match embed_batch(services, scope, &call).await {
                     Ok(some) => done += some,
                     Err(JobError::Model(error)) if !error.is_transient() => {
                         refused = Some(error.into());
@@ -79,10 +81,13 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
 }
 
 /// In one call.
-async fn embed_some(services: &Services, scope: &TenantScope, missing: &[(FactId, String)]) -> Result<u64, JobError> {
+async fn embed_batch(services: &Services, scope: &TenantScope, missing: &[(FactId, String)]) -> Result<u64, JobError> {
     let (ids, texts): (Vec<FactId>, Vec<String>) = missing.iter().cloned().unzip();
     let embedder = services.embedder.as_ref();
-    let (vectors, _) = services.models.embed(scope, embedder, EmbedAs::Passage, &texts).await;
+    let (vectors, _) = services
+        .models
+        .embed_texts(scope, embedder, EmbedAs::Passage, &texts)
+        .await;
     let vectors = vectors?;
     if vectors.len() != ids.len() {
         let wrong = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
@@ -90,7 +95,7 @@ async fn embed_some(services: &Services, scope: &TenantScope, missing: &[(FactId
     }
     let some = ids.len() as u64;
     let rows: Vec<(FactId, Vec<f32>)> = ids.into_iter().zip(vectors).collect();
-    services.ledger.facts.put_embeddings(scope, &rows).await?;
+    services.ledger.facts.store_embeddings(scope, &rows).await?;
     relay_outbox(services).await?;
     Ok(some)
 }
@@ -99,51 +104,54 @@ async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64
     let (store, model) = (&services.ledger.scenarios, &services.embedder.info().model);
     let mut done = 0;
     loop {
-        let missing = store.unembedded(scope, model, BATCH).await?;
+        let missing = store.list_unembedded(scope, model, EMBED_BATCH).await?;
         if missing.is_empty() {
             return Ok(done);
         }
-        let embeddings = scenarios::embed(services, scope, &missing).await?;
+        let embeddings = scenarios::embed_scenarios(services, scope, &missing).await?;
         if embeddings.len() != missing.len() {
             let wrong = format!("{} vectors came back for {} texts", embeddings.len(), missing.len());
             return Err(LlmError::Broken(wrong).into());
         }
         for (scenario, embedding) in missing.iter().zip(&embeddings) {
-            store.embed(scope, scenario, embedding).await?;
+            store.store_embedding(scope, scenario, embedding).await?;
         }
         done += missing.len() as u64;
     }
 }
 
 /// The same for every tenant, in the background of a server, until all of it is done.
-pub async fn keep_embedded(services: Services) {
+pub async fn run_embedding_backfill(services: Services) {
     in_background(async {
         // With whom it does not work holds up nobody's second look.
-        let first = tokio::time::timeout(ONCE_MORE_AFTER, embed_all(&services));
-        tokio::join!(first, tokio::time::sleep(ONCE_MORE_AFTER)).0.ok();
-        embed_all(&services).await;
+        let first = tokio::time::timeout(SECOND_PASS_AFTER, embed_all_tenants(&services));
+        tokio::join!(first, tokio::time::sleep(SECOND_PASS_AFTER)).0.ok();
+        embed_all_tenants(&services).await;
     })
     .await;
 }
 
-async fn embed_all(services: &Services) {
+async fn embed_all_tenants(services: &Services) {
     let mut left: Option<Vec<TenantId>> = None;
     loop {
-        match embed_missing_of(services, left.take()).await {
+        match embed_missing_of_tenants(services, left.take()).await {
             Ok(behind) if behind.is_empty() => return,
             Ok(behind) => left = Some(behind),
             Err(error) => tracing::warn!(%error, "whether facts wait for a vector is not known"),
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
+        tokio::time::sleep(RETRY_TENANTS_AFTER).await;
     }
 }
 
 /// [`embed_missing`] of these tenants, or of all; says so. Returns those with whom it did not work.
-pub async fn embed_missing_of(services: &Services, tenants: Option<Vec<TenantId>>) -> StoreResult<Vec<TenantId>> {
+pub async fn embed_missing_of_tenants(
+    services: &Services,
+    tenants: Option<Vec<TenantId>>,
+) -> StoreResult<Vec<TenantId>> {
     let tenants = if let Some(tenants) = tenants {
         tenants
     } else {
-        let all = services.ledger.tenants.all().await?;
+        let all = services.ledger.tenants.list_all().await?;
         all.into_iter().map(|tenant| tenant.id).collect()
     };
     let mut behind = Vec::new();
@@ -151,8 +159,8 @@ pub async fn embed_missing_of(services: &Services, tenants: Option<Vec<TenantId>
         let scope = TenantScope::new(tenant);
         let tenant = scope.tenant();
         let model = &services.embedder.info().model;
-        let facts = services.ledger.facts.unembedded(&scope, None, 1);
-        let scenarios = services.ledger.scenarios.unembedded(&scope, model, 1);
+        let facts = services.ledger.facts.list_unembedded(&scope, None, 1);
+        let scenarios = services.ledger.scenarios.list_unembedded(&scope, model, 1);
         match tokio::try_join!(facts, scenarios) {
             Ok((facts, scenarios)) if facts.is_empty() && scenarios.is_empty() => continue,
             Ok(_) => tracing::warn!(

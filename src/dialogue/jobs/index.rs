@@ -15,29 +15,29 @@ use crate::{
     ids::{FactId, TenantId},
     ports::{
         StoreError, StoreResult,
-        ledger::urgency::in_background,
-        vectors::{IndexState, Prepared},
+        ledger::priority::in_background,
+        vectors::{IndexState, PrepareOutcome},
     },
     tenancy::TenantScope,
 };
 
 /// Points read at once.
-const PAGE: u32 = 500;
+const POINTS_PER_PAGE: u32 = 500;
 /// How often a server looks whether its index is in place.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const INDEX_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a tenant with which it did not work is left alone.
-const AGAIN_AFTER: Duration = Duration::from_mins(1);
+const RETRY_TENANTS_AFTER: Duration = Duration::from_mins(1);
 /// How long after it did a server compares the whole index with the ledger once more, beside the outbox.
-const COMPARE_EVERY: Duration = Duration::from_hours(1);
+const COMPARE_INTERVAL: Duration = Duration::from_hours(1);
 /// Between two pages of that, so that it is never felt: some hundred points a second, whose vectors the ledger reads. A
 /// million take about an hour.
-const PACE: Duration = Duration::from_secs(1);
+const PAUSE_BETWEEN_PAGES: Duration = Duration::from_secs(1);
 /// Outbox rows looked at to tell what only lags.
-const LAGGING: u32 = 100_000;
+const MAX_LAGGING_ROWS: u32 = 100_000;
 
 /// Where an index differs from the ledger. What the outbox names is on its way and does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drift {
+pub struct IndexDrift {
     /// Facts that the index has not.
     pub missing: HashSet<FactId>,
     /// Facts of which the index has something else.
@@ -46,15 +46,15 @@ pub struct Drift {
     pub surplus: HashSet<FactId>,
 }
 
-impl Drift {
+impl IndexDrift {
     /// Points that are not as they should be.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn point_count(&self) -> usize {
         self.missing.len() + self.stale.len() + self.surplus.len()
     }
 
     /// What is in both.
-    fn and(self, other: &Self) -> Self {
+    fn intersect_with(self, other: &Self) -> Self {
         let both = |these: HashSet<FactId>, those: &HashSet<FactId>| -> HashSet<FactId> {
             these.into_iter().filter(|fact| those.contains(fact)).collect()
         };
@@ -67,37 +67,41 @@ impl Drift {
 }
 
 /// Tenants with which it did not work: the index is in use without some of their facts, and they come again.
-pub type Behind = BTreeSet<TenantId>;
+pub type LaggingTenants = BTreeSet<TenantId>;
 
 /// Compares a tenant's points with the ledger. `None`: the index keeps nothing that could differ.
-pub async fn drift(services: &Services, scope: &TenantScope) -> StoreResult<Option<Drift>> {
-    drift_at(services, scope, Duration::ZERO).await
+pub async fn find_drift(services: &Services, scope: &TenantScope) -> StoreResult<Option<IndexDrift>> {
+    find_drift_paced(services, scope, Duration::ZERO).await
 }
 
-/// As [`drift`], with a pause between pages.
-async fn drift_at(services: &Services, scope: &TenantScope, pause: Duration) -> StoreResult<Option<Drift>> {
-    let Some(first) = compare(services, scope, false, pause).await? else {
+/// As [`find_drift`], with a pause between pages.
+async fn find_drift_paced(
+    services: &Services,
+    scope: &TenantScope,
+    pause: Duration,
+) -> StoreResult<Option<IndexDrift>> {
+    let Some(first) = compare_with_ledger(services, scope, false, pause).await? else {
         return Ok(None);
     };
-    if first.count() == 0 {
+    if first.point_count() == 0 {
         return Ok(Some(first));
     }
     // What changed while it was compared is no drift.
-    let again = compare(services, scope, false, pause).await?;
-    Ok(again.map(|again| first.and(&again)))
+    let again = compare_with_ledger(services, scope, false, pause).await?;
+    Ok(again.map(|again| first.intersect_with(&again)))
 }
 
 /// Compares a tenant's points with the ledger without hurry, and puts right what differs. Returns how many did.
 ///
 /// The outbox leaves little to find: what a node wrote that died before it saw that another had overtaken it, or
 /// what the index itself has lost.
-pub async fn heal(services: &Services, scope: &TenantScope) -> StoreResult<usize> {
-    let Some(drift) = drift_at(services, scope, PACE).await? else {
+pub async fn heal_drift(services: &Services, scope: &TenantScope) -> StoreResult<usize> {
+    let Some(drift) = find_drift_paced(services, scope, PAUSE_BETWEEN_PAGES).await? else {
         return Ok(0);
     };
     let wrong = drift.missing.iter().chain(&drift.stale).chain(&drift.surplus);
     let wrong: Vec<FactId> = wrong.copied().collect();
-    for page in wrong.chunks(PAGE as usize) {
+    for page in wrong.chunks(POINTS_PER_PAGE as usize) {
         write_points(services, scope, page).await?;
     }
     Ok(wrong.len())
@@ -105,10 +109,10 @@ pub async fn heal(services: &Services, scope: &TenantScope) -> StoreResult<usize
 
 /// Compares a tenant's points with the ledger and puts right what differs. Returns what did; `None`: the
 /// index keeps nothing, and reads the ledger anew.
-pub async fn reindex(services: &Services, scope: &TenantScope) -> StoreResult<Option<Drift>> {
-    let repaired = compare(services, scope, true, Duration::ZERO).await?;
+pub async fn reindex_tenant(services: &Services, scope: &TenantScope) -> StoreResult<Option<IndexDrift>> {
+    let repaired = compare_with_ledger(services, scope, true, Duration::ZERO).await?;
     if repaired.is_none() {
-        services.index.clear(scope).await?;
+        services.index.clear_tenant(scope).await?;
     }
     Ok(repaired)
 }
@@ -118,35 +122,35 @@ pub async fn reindex(services: &Services, scope: &TenantScope) -> StoreResult<Op
 ///
 /// # Errors
 /// The index or the ledger cannot be used, or not for any tenant.
-pub async fn ready_index(services: &Services) -> StoreResult<Behind> {
-    let prepared = services.index.prepare(true).await?;
-    if prepared == Prepared::Ready {
-        return Ok(Behind::new());
+pub async fn activate_index(services: &Services) -> StoreResult<LaggingTenants> {
+    let prepared = services.index.prepare_index(true).await?;
+    if prepared == PrepareOutcome::Ready {
+        return Ok(LaggingTenants::new());
     }
-    if prepared == Prepared::Empty {
+    if prepared == PrepareOutcome::Empty {
         tracing::info!("filling the index from the ledger");
-        repair_all(services).await?;
-        services.index.adopt().await?;
+        repair_all_tenants(services).await?;
+        services.index.adopt_index().await?;
     }
     // Until now somebody else may have taken rows out of the outbox for the one before; none do any longer.
-    let behind = repair_all(services).await?;
+    let behind = repair_all_tenants(services).await?;
     if behind.is_empty() {
-        services.index.retire().await?;
+        services.index.drop_replaced_index().await?;
     }
     Ok(behind)
 }
 
-async fn repair_all(services: &Services) -> StoreResult<Behind> {
-    let tenants = services.ledger.tenants.all().await?;
-    repair(services, tenants.into_iter().map(|tenant| tenant.id)).await
+async fn repair_all_tenants(services: &Services) -> StoreResult<LaggingTenants> {
+    let tenants = services.ledger.tenants.list_all().await?;
+    repair_tenants(services, tenants.into_iter().map(|tenant| tenant.id)).await
 }
 
 /// Returns those with which it did not work. If it works with none, it is not for them.
-async fn repair(services: &Services, tenants: impl Iterator<Item = TenantId>) -> StoreResult<Behind> {
-    let (mut behind, mut repaired, mut last) = (Behind::new(), 0, None);
+async fn repair_tenants(services: &Services, tenants: impl Iterator<Item = TenantId>) -> StoreResult<LaggingTenants> {
+    let (mut behind, mut repaired, mut last) = (LaggingTenants::new(), 0, None);
     for tenant in tenants {
         let scope = TenantScope::new(tenant);
-        match compare(services, &scope, true, Duration::ZERO).await {
+        match compare_with_ledger(services, &scope, true, Duration::ZERO).await {
             Ok(_) => repaired += 1,
             Err(error) => {
                 tracing::warn!(tenant = %scope.tenant(), %error, "facts of a tenant are not all in the index; they are tried again");
@@ -163,16 +167,16 @@ async fn repair(services: &Services, tenants: impl Iterator<Item = TenantId>) ->
 
 /// In the background of a server: sees to it that there is an index and that it is what the ledger says, for as long
 /// as the server runs. `behind`: with whom it did not work when the server began.
-pub async fn keep_index(services: Services, behind: Behind) {
+pub async fn maintain_index(services: Services, behind: LaggingTenants) {
     if services.index.is_shared() {
-        tokio::join!(look_after(&services, behind), compare_now_and_then(&services));
+        tokio::join!(watch_index(&services, behind), compare_periodically(&services));
     }
 }
 
-async fn look_after(services: &Services, mut behind: Behind) {
-    let (mut trouble, mut tried) = (String::new(), services.clock.instant());
+async fn watch_index(services: &Services, mut behind: LaggingTenants) {
+    let (mut trouble, mut tried) = (String::new(), services.clock.monotonic_now());
     loop {
-        let looked = look(services, &mut behind, &mut tried).await;
+        let looked = check_index(services, &mut behind, &mut tried).await;
         let now = looked.as_ref().err().map(StoreError::to_string).unwrap_or_default();
         // Once, and not every other second.
         match looked {
@@ -183,22 +187,22 @@ async fn look_after(services: &Services, mut behind: Behind) {
             _ => {}
         }
         trouble = now;
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(INDEX_CHECK_INTERVAL).await;
     }
 }
 
-async fn look(services: &Services, behind: &mut Behind, tried: &mut Instant) -> StoreResult<()> {
-    let now = services.clock.instant();
-    if services.index.state() == IndexState::Filling || !services.index.is_current().await? {
-        *behind = ready_index(services).await?;
+async fn check_index(services: &Services, behind: &mut LaggingTenants, tried: &mut Instant) -> StoreResult<()> {
+    let now = services.clock.monotonic_now();
+    if services.index.index_state() == IndexState::Filling || !services.index.is_current().await? {
+        *behind = activate_index(services).await?;
         *tried = now;
-    } else if !behind.is_empty() && now.saturating_duration_since(*tried) >= AGAIN_AFTER {
+    } else if !behind.is_empty() && now.saturating_duration_since(*tried) >= RETRY_TENANTS_AFTER {
         *tried = now;
         // If it works with none of them, they stay behind.
-        if let Ok(left) = repair(services, behind.clone().into_iter()).await {
+        if let Ok(left) = repair_tenants(services, behind.clone().into_iter()).await {
             *behind = left;
             if behind.is_empty() {
-                services.index.retire().await?;
+                services.index.drop_replaced_index().await?;
             }
         }
     }
@@ -206,24 +210,24 @@ async fn look(services: &Services, behind: &mut Behind, tried: &mut Instant) -> 
 }
 
 /// Each server by itself, at moments of its own.
-async fn compare_now_and_then(services: &Services) {
-    let random = RandomState::new().hash_one(0) % COMPARE_EVERY.as_secs();
+async fn compare_periodically(services: &Services) {
+    let random = RandomState::new().hash_one(0) % COMPARE_INTERVAL.as_secs();
     tokio::time::sleep(Duration::from_secs(random)).await;
     loop {
-        if let Err(error) = in_background(heal_all(services)).await {
+        if let Err(error) = in_background(heal_all_tenants(services)).await {
             tracing::info!(%error, "the index was not compared with the ledger");
         }
-        tokio::time::sleep(COMPARE_EVERY).await;
+        tokio::time::sleep(COMPARE_INTERVAL).await;
     }
 }
 
-async fn heal_all(services: &Services) -> StoreResult<()> {
-    for tenant in services.ledger.tenants.all().await? {
-        if services.index.state() != IndexState::Ready {
+async fn heal_all_tenants(services: &Services) -> StoreResult<()> {
+    for tenant in services.ledger.tenants.list_all().await? {
+        if services.index.index_state() != IndexState::Ready {
             return Ok(());
         }
         let scope = TenantScope::new(tenant.id);
-        match heal(services, &scope).await {
+        match heal_drift(services, &scope).await {
             Ok(0) => {}
             Ok(points) => {
                 tracing::warn!(tenant = %scope.tenant(), points, "the index differed from the ledger and was put right");
@@ -236,24 +240,28 @@ async fn heal_all(services: &Services) -> StoreResult<()> {
     Ok(())
 }
 
-async fn compare(
+async fn compare_with_ledger(
     services: &Services,
     scope: &TenantScope,
     repair: bool,
     pause: Duration,
-) -> StoreResult<Option<Drift>> {
-    let Some(mut stored) = stored(services, scope, pause).await? else {
+) -> StoreResult<Option<IndexDrift>> {
+    let Some(mut stored) = stored_digests(services, scope, pause).await? else {
         return Ok(None);
     };
     let lagging = if repair {
         HashSet::new()
     } else {
-        lagging(services, scope).await?
+        read_lagging_facts(services, scope).await?
     };
-    let mut drift = Drift::default();
+    let mut drift = IndexDrift::default();
     let mut after = None;
     loop {
-        let points = services.ledger.facts.all_points(scope, after, PAGE).await?;
+        let points = services
+            .ledger
+            .facts
+            .list_all_points(scope, after, POINTS_PER_PAGE)
+            .await?;
         let Some(last) = points.last() else { break };
         after = Some(last.fact);
         let mut wrong = Vec::new();
@@ -271,12 +279,12 @@ async fn compare(
         if repair {
             write_points(services, scope, &wrong).await?;
         }
-        rest(pause).await;
+        pause_between_pages(pause).await;
     }
     drift.surplus = stored.into_keys().filter(|fact| !lagging.contains(fact)).collect();
     if repair {
         let surplus: Vec<FactId> = drift.surplus.iter().copied().collect();
-        for page in surplus.chunks(PAGE as usize) {
+        for page in surplus.chunks(POINTS_PER_PAGE as usize) {
             write_points(services, scope, page).await?;
         }
     }
@@ -284,7 +292,7 @@ async fn compare(
 }
 
 /// Everything an index keeps of a tenant, by fact.
-async fn stored(
+async fn stored_digests(
     services: &Services,
     scope: &TenantScope,
     pause: Duration,
@@ -292,7 +300,11 @@ async fn stored(
     let mut all = HashMap::new();
     let mut after: Option<String> = None;
     loop {
-        let Some(page) = services.index.stored(scope, after.as_deref(), PAGE).await? else {
+        let Some(page) = services
+            .index
+            .list_stored_points(scope, after.as_deref(), POINTS_PER_PAGE)
+            .await?
+        else {
             return Ok(None);
         };
         all.extend(page.points.iter().map(|point| (point.fact, point.digest)));
@@ -300,18 +312,18 @@ async fn stored(
         if after.is_none() {
             return Ok(Some(all));
         }
-        rest(pause).await;
+        pause_between_pages(pause).await;
     }
 }
 
-async fn rest(pause: Duration) {
+async fn pause_between_pages(pause: Duration) {
     if !pause.is_zero() {
         tokio::time::sleep(pause).await;
     }
 }
 
-async fn lagging(services: &Services, scope: &TenantScope) -> StoreResult<HashSet<FactId>> {
-    let rows = services.ledger.facts.outbox(LAGGING).await?;
+async fn read_lagging_facts(services: &Services, scope: &TenantScope) -> StoreResult<HashSet<FactId>> {
+    let rows = services.ledger.facts.load_outbox(MAX_LAGGING_ROWS).await?;
     let own = rows.into_iter().filter(|row| row.tenant == *scope.tenant());
     Ok(own.map(|row| row.fact).collect())
 }

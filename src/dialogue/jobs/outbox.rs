@@ -11,20 +11,20 @@ use crate::{
     ids::{FactId, TenantId},
     ports::{
         StoreError, StoreResult,
-        ledger::urgency::patiently,
+        ledger::priority::with_deferred_priority,
         vectors::{IndexPoint, IndexState},
     },
     tenancy::TenantScope,
 };
 
 /// Rows handled at once.
-const BATCH: u32 = 256;
+const OUTBOX_BATCH: u32 = 256;
 /// Batches until a relay lets others go on; more rows come with the next call.
 const MAX_BATCHES: usize = 64;
 /// How often facts are written that change meanwhile; beyond that they come again.
-const ROUNDS: usize = 4;
+const MAX_WRITE_ROUNDS: usize = 4;
 /// Points read at once.
-const PAGE: u32 = 500;
+const POINTS_PER_PAGE: u32 = 500;
 
 /// Moves what the outbox names into the index. Returns how many rows were handled (0: idle). A tenant
 /// whose rows cannot be handled keeps them for the next call and holds up nobody else.
@@ -33,15 +33,18 @@ const PAGE: u32 = 500;
 /// all of them, unless some of those stay. Rows written before the call are in the index when it returns,
 /// unless those of their tenant cannot be handled, or more than a relay's fill of rows waited (64 batches of 256).
 pub async fn relay_outbox(services: &Services) -> Result<usize, StoreError> {
-    relay(services).await.map(|relayed| relayed.handled)
+    relay_deferred(services).await.map(|relayed| relayed.handled)
 }
 
 /// As [`relay_outbox`], for a caller who needs this tenant's index complete.
 ///
 /// # Errors
 /// If rows of this tenant were left.
-pub(in crate::dialogue) async fn relay_outbox_of(services: &Services, scope: &TenantScope) -> Result<(), StoreError> {
-    match relay(services).await?.stuck.remove(scope.tenant()) {
+pub(in crate::dialogue) async fn relay_outbox_for_tenant(
+    services: &Services,
+    scope: &TenantScope,
+) -> Result<(), StoreError> {
+    match relay_deferred(services).await?.stuck.remove(scope.tenant()) {
         Some(error) => Err(error),
         None => Ok(()),
     }
@@ -49,20 +52,20 @@ pub(in crate::dialogue) async fn relay_outbox_of(services: &Services, scope: &Te
 
 /// The one relay of this node that moves the outbox, and those who wait for it.
 #[derive(Default)]
-pub(in crate::dialogue) struct Relays {
+pub(in crate::dialogue) struct OutboxRelay {
     /// How often it was asked for.
     asked: AtomicU64,
     /// How many of those were asked before a relay began that left nothing.
     served: tokio::sync::Mutex<u64>,
 }
 
-impl Relays {
+impl OutboxRelay {
     /// Waits for the relay that runs, if any. `None`: another began after this was asked and left nothing, so that whatever the
     /// caller wrote before is in the index.
-    async fn turn(&self) -> Option<RelayTurn<'_>> {
+    async fn wait_for_turn(&self) -> Option<RelayPermit<'_>> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let served = self.served.lock().await;
-        (*served < asked).then(|| RelayTurn {
+        (*served < asked).then(|| RelayPermit {
             covers: self.asked.load(Ordering::SeqCst),
             served,
         })
@@ -70,40 +73,40 @@ impl Relays {
 }
 
 /// Leave to move the outbox, alone.
-struct RelayTurn<'a> {
+struct RelayPermit<'a> {
     covers: u64,
     served: tokio::sync::MutexGuard<'a, u64>,
 }
 
-impl RelayTurn<'_> {
+impl RelayPermit<'_> {
     /// It was read to its end, and nothing of it was left: those who asked before this began need no relay of their own.
-    fn left_nothing(mut self) {
+    fn mark_all_served(mut self) {
         *self.served = self.covers;
     }
 }
 
 #[derive(Default)]
-struct Relayed {
+struct RelayOutcome {
     handled: usize,
     /// Tenants whose rows stay for now, and why.
     stuck: BTreeMap<TenantId, StoreError>,
 }
 
 /// One at a time, and some who ask for it are waited for.
-async fn relay(services: &Services) -> Result<Relayed, StoreError> {
-    patiently(relay_alone(services)).await
+async fn relay_deferred(services: &Services) -> Result<RelayOutcome, StoreError> {
+    with_deferred_priority(relay_exclusively(services)).await
 }
 
-async fn relay_alone(services: &Services) -> Result<Relayed, StoreError> {
-    let mut relayed = Relayed::default();
-    let Some(turn) = services.bodies.relays.turn().await else {
+async fn relay_exclusively(services: &Services) -> Result<RelayOutcome, StoreError> {
+    let mut relayed = RelayOutcome::default();
+    let Some(turn) = services.memory_cache.relays.wait_for_turn().await else {
         return Ok(relayed);
     };
     // Rows that stay are read again, so each batch reaches past them.
     let mut left = 0_u32;
     for _ in 0..MAX_BATCHES {
-        let limit = BATCH.saturating_add(left);
-        let rows = services.ledger.facts.outbox(limit).await?;
+        let limit = OUTBOX_BATCH.saturating_add(left);
+        let rows = services.ledger.facts.load_outbox(limit).await?;
         let full = rows.len() >= limit as usize;
         let mut tenants: BTreeMap<TenantId, (Vec<i64>, HashSet<FactId>)> = BTreeMap::new();
         left = 0;
@@ -122,7 +125,7 @@ async fn relay_alone(services: &Services) -> Result<Relayed, StoreError> {
             match relay_tenant(services, &scope, &facts).await {
                 Ok(()) => {
                     failpoint!("outbox.indexed");
-                    services.ledger.facts.outbox_done(&seqs).await?;
+                    services.ledger.facts.mark_outbox_done(&seqs).await?;
                     failpoint!("outbox.done");
                     relayed.handled += seqs.len();
                 }
@@ -135,7 +138,7 @@ async fn relay_alone(services: &Services) -> Result<Relayed, StoreError> {
         }
         if !full {
             if relayed.stuck.is_empty() {
-                turn.left_nothing();
+                turn.mark_all_served();
             }
             break;
         }
@@ -145,19 +148,19 @@ async fn relay_alone(services: &Services) -> Result<Relayed, StoreError> {
 
 async fn relay_tenant(services: &Services, scope: &TenantScope, facts: &HashSet<FactId>) -> StoreResult<()> {
     let index = &services.index;
-    if index.state() == IndexState::Filling {
-        return Err(not_in_place());
+    if index.index_state() == IndexState::Filling {
+        return Err(index_not_ready_error());
     }
     let ids: Vec<FactId> = facts.iter().copied().collect();
     write_points(services, scope, &ids).await?;
     // Another node may have taken up another index, which does not have what was written here.
     if index.is_shared() && !index.is_current().await? {
-        return Err(not_in_place());
+        return Err(index_not_ready_error());
     }
     Ok(())
 }
 
-fn not_in_place() -> StoreError {
+fn index_not_ready_error() -> StoreError {
     StoreError::Unavailable("the index is not in place".to_owned())
 }
 
@@ -170,8 +173,8 @@ pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts
     let index = &services.index;
     let mut left: Vec<FactId> = facts.to_vec();
     let mut written: HashMap<FactId, Option<u64>> = HashMap::new();
-    for _ in 0..ROUNDS {
-        let points = services.ledger.facts.points(scope, &left).await?;
+    for _ in 0..MAX_WRITE_ROUNDS {
+        let points = services.ledger.facts.load_points(scope, &left).await?;
         let shared = index.is_shared();
         let mut says: HashMap<FactId, Option<u64>> = left.iter().map(|fact| (*fact, None)).collect();
         for point in &points {
@@ -189,10 +192,10 @@ pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts
             return Ok(());
         }
         if !changed.is_empty() {
-            index.upsert(scope, &changed).await?;
+            index.upsert_points(scope, &changed).await?;
         }
         if !gone.is_empty() {
-            index.remove(scope, &gone).await?;
+            index.remove_points(scope, &gone).await?;
         }
         if !shared {
             return Ok(());
@@ -210,7 +213,11 @@ pub async fn expected_points(services: &Services, scope: &TenantScope) -> Result
     let mut after = None;
     let mut expected = 0;
     loop {
-        let points = services.ledger.facts.all_points(scope, after, PAGE).await?;
+        let points = services
+            .ledger
+            .facts
+            .list_all_points(scope, after, POINTS_PER_PAGE)
+            .await?;
         let Some(last) = points.last() else {
             return Ok(expected);
         };
@@ -236,15 +243,15 @@ mod tests {
     use super::*;
 
     /// Whether a relay that two asked for while another ran, and that left nothing or something, serves the later of them.
-    async fn serves_who_waits(relays: &Relays, leaves_nothing: bool) -> bool {
-        let first = relays.turn().await.unwrap();
-        let (mut second, mut third) = (pin!(relays.turn()), pin!(relays.turn()));
+    async fn serves_who_waits(relays: &OutboxRelay, leaves_nothing: bool) -> bool {
+        let first = relays.wait_for_turn().await.unwrap();
+        let (mut second, mut third) = (pin!(relays.wait_for_turn()), pin!(relays.wait_for_turn()));
         assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
-        first.left_nothing();
+        first.mark_all_served();
         // What they wrote, the first may have come too early for.
         let second = second.await.expect("a relay that began before it asked is none of its");
         if leaves_nothing {
-            second.left_nothing();
+            second.mark_all_served();
         } else {
             drop(second);
         }
@@ -252,17 +259,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_relay_serves_all_who_asked_before_it_began() {
-        let relays = Relays::default();
+    async fn relay_run_serves_all_callers_that_asked_before_it_began() {
+        let relays = OutboxRelay::default();
         assert!(serves_who_waits(&relays, true).await);
         assert!(
-            relays.turn().await.is_some(),
+            relays.wait_for_turn().await.is_some(),
             "whoever asks later may have written more"
         );
     }
 
     #[tokio::test]
-    async fn one_that_left_something_serves_nobody() {
-        assert!(!serves_who_waits(&Relays::default(), false).await);
+    async fn relay_run_with_a_remainder_serves_no_caller() {
+        assert!(!serves_who_waits(&OutboxRelay::default(), false).await);
     }
 }

@@ -17,55 +17,61 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use recloser::{AsyncRecloser, Recloser};
 
-use super::{ModelLimits, RouteTable, routes::slot};
+use super::{ModelLimits, RouteTable, routes::task_slot};
 use crate::ports::llm::{LlmError, Task};
 
 /// Breakers of models that only an NPC or the embedder names; the least used are forgotten.
-const NAMED: u64 = 1_024;
+const MAX_NAMED_BREAKERS: u64 = 1_024;
 
-pub(super) struct Breakers {
+pub(super) struct ModelBreakers {
     limits: ModelLimits,
     /// By task slot and place in the chain.
-    routes: [Vec<Breaker>; Task::ALL.len()],
-    named: Cache<(&'static str, String), Breaker>,
+    routes: [Vec<ModelBreaker>; Task::ALL.len()],
+    named: Cache<(&'static str, String), ModelBreaker>,
 }
 
-impl Breakers {
+impl ModelBreakers {
     pub(super) fn new(table: &RouteTable, limits: &ModelLimits) -> Self {
-        let each = |task| table.chain(task).iter().map(|_| Breaker::new(limits)).collect();
+        let each = |task| {
+            table
+                .chain_for(task)
+                .iter()
+                .map(|_| ModelBreaker::new(limits))
+                .collect()
+        };
         Self {
             routes: Task::ALL.map(each),
-            named: Cache::new(NAMED),
+            named: Cache::new(MAX_NAMED_BREAKERS),
             limits: limits.clone(),
         }
     }
     /// The breaker of the route at `place` of the chain of `task`.
-    pub(super) fn of_route(&self, task: Task, place: usize) -> Breaker {
-        self.routes[slot(task)][place].clone()
+    pub(super) fn for_route(&self, task: Task, place: usize) -> ModelBreaker {
+        self.routes[task_slot(task)][place].clone()
     }
     /// The breaker of a model that is in no route.
-    pub(super) fn of_model(&self, task: &'static str, model: &str) -> Breaker {
+    pub(super) fn for_model(&self, task: &'static str, model: &str) -> ModelBreaker {
         self.named
-            .get_with((task, model.to_owned()), || Breaker::new(&self.limits))
+            .get_with((task, model.to_owned()), || ModelBreaker::new(&self.limits))
     }
 }
 
 /// The breaker of one model in one task.
 #[derive(Clone)]
-pub(super) struct Breaker {
+pub(super) struct ModelBreaker {
     pub share: AsyncRecloser,
-    row: Arc<Row>,
+    row: Arc<TimeoutStreak>,
 }
 
 /// Timeouts in a row.
-struct Row {
+struct TimeoutStreak {
     most: u32,
     rest: Duration,
-    state: Mutex<RowState>,
+    state: Mutex<TimeoutStreakState>,
 }
 
 #[derive(Default)]
-struct RowState {
+struct TimeoutStreakState {
     timeouts: u32,
     /// Set once the row was full, until a call succeeds in being in time.
     resting_until: Option<Instant>,
@@ -73,7 +79,7 @@ struct RowState {
     trial: bool,
 }
 
-impl Breaker {
+impl ModelBreaker {
     fn new(limits: &ModelLimits) -> Self {
         // It judges by `closed_len` calls once it has seen one more than that.
         let share = Recloser::custom()
@@ -84,7 +90,7 @@ impl Breaker {
             .build();
         Self {
             share: share.into(),
-            row: Arc::new(Row {
+            row: Arc::new(TimeoutStreak {
                 most: limits.breaker_timeouts.max(1),
                 rest: limits.breaker_open,
                 state: Mutex::default(),
@@ -92,7 +98,7 @@ impl Breaker {
         }
     }
     /// Leave to call. `None`: the model has been late too often in a row and rests.
-    pub(super) fn admit(&self, now: Instant) -> Option<Admitted> {
+    pub(super) fn admit_call(&self, now: Instant) -> Option<AdmittedCall> {
         let mut state = self.row.state.lock();
         let trial = match state.resting_until {
             None => false,
@@ -102,7 +108,7 @@ impl Breaker {
                 true
             }
         };
-        Some(Admitted {
+        Some(AdmittedCall {
             row: self.row.clone(),
             trial,
         })
@@ -110,14 +116,14 @@ impl Breaker {
 }
 
 /// A call under way. Dropped without having ended, it says nothing about the model.
-pub(super) struct Admitted {
-    row: Arc<Row>,
+pub(super) struct AdmittedCall {
+    row: Arc<TimeoutStreak>,
     trial: bool,
 }
 
-impl Admitted {
+impl AdmittedCall {
     /// The model answered in time, however, or did not.
-    pub(super) fn ended(self, timed_out: bool, now: Instant) {
+    pub(super) fn record_outcome(self, timed_out: bool, now: Instant) {
         let mut state = self.row.state.lock();
         if !timed_out {
             state.timeouts = 0;
@@ -131,7 +137,7 @@ impl Admitted {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for AdmittedCall {
     fn drop(&mut self) {
         if self.trial {
             self.row.state.lock().trial = false;
@@ -141,7 +147,7 @@ impl Drop for Admitted {
 
 /// Whether a failure says something about the model's health: a refused request or a rate limit is
 /// an answer of an endpoint that works.
-pub(super) const fn counts(error: &LlmError) -> bool {
+pub(super) const fn counts_as_failure(error: &LlmError) -> bool {
     matches!(
         error,
         LlmError::Timeout | LlmError::Unavailable(_) | LlmError::Broken(_)
@@ -155,15 +161,15 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "some moment to count from")]
-    fn a_few_timeouts_in_a_row_are_enough() {
+    fn breaker_opens_after_consecutive_timeouts() {
         let limits = ModelLimits::default();
-        let breaker = Breaker::new(&limits);
+        let breaker = ModelBreaker::new(&limits);
         let start = Instant::now();
         let (early, later) = (start + limits.breaker_open, start + 2 * limits.breaker_open);
         let call = |now, timed_out| {
-            let admitted = breaker.admit(now);
+            let admitted = breaker.admit_call(now);
             admitted.is_some_and(|call| {
-                call.ended(timed_out, now);
+                call.record_outcome(timed_out, now);
                 true
             })
         };
@@ -175,13 +181,13 @@ mod tests {
         assert!(!call(start, true), "it rests");
         assert!(!call(start + limits.breaker_open / 2, true));
         // One at a time tells how things are, and one that is given up says nothing.
-        let trial = breaker.admit(early).unwrap();
-        assert!(breaker.admit(early).is_none());
+        let trial = breaker.admit_call(early).unwrap();
+        assert!(breaker.admit_call(early).is_none());
         drop(trial);
         assert!(call(early, true));
         assert!(!call(early, false), "late again: it rests again");
         assert!(call(later, false));
-        let calls = [breaker.admit(later), breaker.admit(later)];
+        let calls = [breaker.admit_call(later), breaker.admit_call(later)];
         assert!(calls.iter().all(Option::is_some), "it is back");
     }
 }

@@ -1,9 +1,9 @@
 //! What tenants may use: tokens and money of a day (UTC), and how many dialogues and turns are stored.
 //!
-//! What was let in is paid for to its end ([`let_in`]): no turn breaks off between two of its calls.
+//! What was let in is paid for to its end ([`run_admitted`]): no turn breaks off between two of its calls.
 //!
 //! Every call and every stored turn of this node is counted here. What other nodes count, and what was counted before a
-//! start, is read from the ledger now and then ([`Budgets::refresh`]). So a budget can be exceeded by what is under way, and
+//! start, is read from the ledger now and then ([`Budgets::refresh_from_ledger`]). So a budget can be exceeded by what is under way, and
 //! by what other nodes add between two readings.
 
 mod settings;
@@ -20,8 +20,8 @@ use chrono::{DateTime, Days, NaiveDate, NaiveTime, Utc};
 use parking_lot::Mutex;
 
 pub use self::settings::BudgetSettings;
-use self::settings::{as_f64, whole};
-use super::meters::ModelMeters;
+use self::settings::{as_f64, whole_limit};
+use super::metrics::ModelMetrics;
 use crate::{
     ids::{PlayerId, TenantId},
     memory::turn::Usage,
@@ -30,32 +30,32 @@ use crate::{
         clock::Clock,
         ledger::{
             Ledger,
-            usage::{Budgeted, ModelDay, OverBudget, Stored, TenantBudget},
+            usage::{Budgeted, DailyModelUsage, OverBudget, StoredAmounts, TenantBudget},
         },
     },
     tenancy::TenantScope,
 };
 
 /// How old a count of stored rows may be while more is stored, or refused. In between, what this node stores is added.
-const COUNTED_FOR: Duration = Duration::from_mins(1);
+const STORED_COUNT_MAX_AGE: Duration = Duration::from_mins(1);
 /// Nothing that is stored goes by itself within minutes: whoever is refused need not ask again soon.
-const STORED_AGAIN: Duration = Duration::from_hours(1);
+const STORED_RETRY_AFTER: Duration = Duration::from_hours(1);
 /// The share of a budget of a day that jobs may use: the rest is for turns.
-const OF_JOBS: f64 = 0.9;
+const JOBS_BUDGET_SHARE: f64 = 0.9;
 /// One player may have this part of its tenant's dialogues, so that none shuts all others out; and so many in any case.
-const PLAYERS_PART: u64 = 10;
-const PLAYERS_LEAST: u64 = 10;
+const PLAYER_DIALOGUES_DIVISOR: u64 = 10;
+const MIN_PLAYER_DIALOGUES: u64 = 10;
 
 tokio::task_local! {
-    static LET_IN: ();
+    static ADMITTED_WORK: ();
 }
 
 /// Does `work`, which was let in: its calls are made even if the budget of the day is used up meanwhile.
-pub async fn let_in<F: Future>(work: F) -> F::Output {
-    LET_IN.scope((), work).await
+pub async fn run_admitted<F: Future>(work: F) -> F::Output {
+    ADMITTED_WORK.scope((), work).await
 }
 
-const OF_A_DAY: [Budgeted; 2] = [Budgeted::TokensPerDay, Budgeted::CostPerDay];
+const DAILY_BUDGETS: [Budgeted; 2] = [Budgeted::TokensPerDay, Budgeted::CostPerDay];
 
 /// One budget of a tenant, and how far it is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,37 +71,37 @@ pub struct BudgetLine {
 /// The budgets of all tenants, as this node knows them.
 pub struct Budgets {
     settings: BudgetSettings,
-    meters: Arc<ModelMeters>,
+    meters: Arc<ModelMetrics>,
     clock: Arc<dyn Clock>,
-    accounts: Mutex<Accounts>,
+    accounts: Mutex<BudgetAccounts>,
     /// One reading of the ledger at a time, so that the last to begin is the last to end.
     reading: tokio::sync::Mutex<()>,
 }
 
 /// A place for one more stored row, given back unless it is kept.
 #[must_use]
-pub struct Reserved {
+pub struct BudgetReservation {
     budgets: Arc<Budgets>,
     tenant: TenantId,
     /// `None`: there is no limit, and nothing is counted.
     of: Option<Budgeted>,
 }
 
-impl Reserved {
+impl BudgetReservation {
     /// The row was stored.
-    pub fn keep(mut self) {
+    pub fn mark_stored(mut self) {
         self.of = None;
     }
 }
 
-impl Drop for Reserved {
+impl Drop for BudgetReservation {
     fn drop(&mut self) {
         if let Some(of) = self.of {
-            self.budgets.change(&self.tenant, |accounts| {
+            self.budgets.update_accounts(&self.tenant, |accounts| {
                 if let Some(count) = accounts
                     .of
                     .get_mut(&self.tenant)
-                    .and_then(|account| account.count_of(of))
+                    .and_then(|account| account.stored_count_mut(of))
                 {
                     *count = count.saturating_sub(1);
                 }
@@ -110,36 +110,36 @@ impl Drop for Reserved {
     }
 }
 
-struct Accounts {
+struct BudgetAccounts {
     day: NaiveDate,
-    of: HashMap<TenantId, Account>,
+    of: HashMap<TenantId, BudgetAccount>,
 }
 
 #[derive(Default)]
-struct Account {
+struct BudgetAccount {
     own: Option<TenantBudget>,
     tokens: f64,
     cost: f64,
-    stored: Option<Counted>,
+    stored: Option<StoredCount>,
 }
 
 #[derive(Clone, Copy)]
-struct Counted {
-    stored: Stored,
+struct StoredCount {
+    stored: StoredAmounts,
     at: Instant,
     /// More was stored since, or refused.
     touched: bool,
 }
 
-impl Counted {
+impl StoredCount {
     fn is_old(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.at) >= COUNTED_FOR
+        now.saturating_duration_since(self.at) >= STORED_COUNT_MAX_AGE
     }
 }
 
-impl Account {
+impl BudgetAccount {
     /// What is stored of it; `None`: it was not counted.
-    fn count_of(&mut self, of: Budgeted) -> Option<&mut u64> {
+    fn stored_count_mut(&mut self, of: Budgeted) -> Option<&mut u64> {
         let counted = self.stored.as_mut()?;
         counted.touched = true;
         match of {
@@ -148,7 +148,7 @@ impl Account {
             Budgeted::TokensPerDay | Budgeted::CostPerDay => None,
         }
     }
-    fn used(&self, of: Budgeted) -> f64 {
+    fn used_amount(&self, of: Budgeted) -> f64 {
         let stored = self.stored.map(|counted| counted.stored).unwrap_or_default();
         match of {
             Budgeted::TokensPerDay => self.tokens,
@@ -159,9 +159,9 @@ impl Account {
     }
 }
 
-impl Accounts {
+impl BudgetAccounts {
     /// Those of `day`: what was used of another is no longer counted.
-    fn on(&mut self, day: NaiveDate) -> &mut HashMap<TenantId, Account> {
+    fn accounts_on_day(&mut self, day: NaiveDate) -> &mut HashMap<TenantId, BudgetAccount> {
         if day > self.day {
             self.day = day;
             for account in self.of.values_mut() {
@@ -175,13 +175,13 @@ impl Accounts {
 impl Budgets {
     /// Nothing is known yet of what is used.
     #[must_use]
-    pub fn new(settings: BudgetSettings, meters: Arc<ModelMeters>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(settings: BudgetSettings, meters: Arc<ModelMetrics>, clock: Arc<dyn Clock>) -> Self {
         let day = clock.now().date_naive();
         Self {
             settings,
             meters,
             clock,
-            accounts: Mutex::new(Accounts {
+            accounts: Mutex::new(BudgetAccounts {
                 day,
                 of: HashMap::new(),
             }),
@@ -190,14 +190,14 @@ impl Budgets {
     }
 
     /// A call of `tenant` used this.
-    pub(super) fn spend(&self, tenant: &TenantId, day: NaiveDate, model: &str, usage: Usage) {
+    pub(super) fn record_spending(&self, tenant: &TenantId, day: NaiveDate, model: &str, usage: Usage) {
         let tokens = f64::from(usage.prompt_tokens) + f64::from(usage.completion_tokens);
-        let cost = self.meters.cost(model, usage).unwrap_or_default();
-        self.change(tenant, |accounts| {
+        let cost = self.meters.usage_cost(model, usage).unwrap_or_default();
+        self.update_accounts(tenant, |accounts| {
             if day < accounts.day {
                 return;
             }
-            let account = accounts.on(day).entry(tenant.clone()).or_default();
+            let account = accounts.accounts_on_day(day).entry(tenant.clone()).or_default();
             account.tokens += tokens;
             account.cost += cost;
         });
@@ -207,61 +207,66 @@ impl Budgets {
     ///
     /// # Errors
     /// [`OverBudget`]: not before tomorrow (UTC).
-    pub fn check_day(&self, tenant: &TenantId) -> Result<(), OverBudget> {
-        self.check(tenant, &OF_A_DAY)
+    pub fn check_daily_budget(&self, tenant: &TenantId) -> Result<(), OverBudget> {
+        self.check_budgets(tenant, &DAILY_BUDGETS)
     }
 
-    /// As [`Self::check_day`], for a single call: one of work that was [`let_in`] may be made.
+    /// As [`Self::check_daily_budget`], for a single call: one of work that was [`run_admitted`] may be made.
     pub(super) fn check_call(&self, tenant: &TenantId) -> Result<(), OverBudget> {
-        match LET_IN.try_with(|()| ()) {
+        match ADMITTED_WORK.try_with(|()| ()) {
             Ok(()) => Ok(()),
-            Err(_) => self.check_day(tenant),
+            Err(_) => self.check_daily_budget(tenant),
         }
     }
 
     /// Whether a job may call models: a part of the day's budget is kept for turns. Counts as no refusal.
     #[must_use]
-    pub fn may_do_jobs(&self, tenant: &TenantId) -> bool {
-        self.spent(tenant, &OF_A_DAY, OF_JOBS).is_none()
+    pub fn can_run_jobs(&self, tenant: &TenantId) -> bool {
+        self.first_exhausted(tenant, &DAILY_BUDGETS, JOBS_BUDGET_SHARE)
+            .is_none()
     }
 
     /// Whether a turn may begin, as far as is known without asking the ledger.
     ///
     /// # Errors
-    /// As for [`Self::turn`].
+    /// As for [`Self::reserve_turn`].
     pub fn check_turn(&self, tenant: &TenantId) -> Result<(), OverBudget> {
-        self.check(tenant, &[Budgeted::TokensPerDay, Budgeted::CostPerDay, Budgeted::Turns])
+        self.check_budgets(tenant, &[Budgeted::TokensPerDay, Budgeted::CostPerDay, Budgeted::Turns])
     }
 
     /// A place for one more turn: models may be called, and it may be stored.
     ///
     /// # Errors
     /// [`OverBudget`]: one of the two may not. That the ledger could not count is no reason: it is counted later.
-    pub async fn turn(self: &Arc<Self>, ledger: &Ledger, scope: &TenantScope) -> Result<Reserved, OverBudget> {
-        self.check_day(scope.tenant())?;
-        self.reserve(ledger, scope, Budgeted::Turns).await
+    pub async fn reserve_turn(
+        self: &Arc<Self>,
+        ledger: &Ledger,
+        scope: &TenantScope,
+    ) -> Result<BudgetReservation, OverBudget> {
+        self.check_daily_budget(scope.tenant())?;
+        self.reserve_place(ledger, scope, Budgeted::Turns).await
     }
 
     /// A place for one more dialogue. `player`: whose session it is.
     ///
     /// # Errors
     /// [`OverBudget`]: the tenant may store no more, or the player has its part of them.
-    pub async fn dialogue(
+    pub async fn reserve_dialogue(
         self: &Arc<Self>,
         ledger: &Ledger,
         scope: &TenantScope,
         player: Option<&PlayerId>,
-    ) -> Result<Reserved, OverBudget> {
-        let place = self.reserve(ledger, scope, Budgeted::Dialogues).await?;
-        if let (Some(player), Some(limit)) = (player, self.limit(scope.tenant(), Budgeted::Dialogues)) {
-            let most = (whole(limit) / PLAYERS_PART).max(PLAYERS_LEAST);
-            match ledger.usage.sessions_of(scope, player, most).await {
+    ) -> Result<BudgetReservation, OverBudget> {
+        let place = self.reserve_place(ledger, scope, Budgeted::Dialogues).await?;
+        if let (Some(player), Some(limit)) = (player, self.limit_for(scope.tenant(), Budgeted::Dialogues)) {
+            let most = (whole_limit(limit) / PLAYER_DIALOGUES_DIVISOR).max(MIN_PLAYER_DIALOGUES);
+            match ledger.usage.count_sessions_of(scope, player, most).await {
                 Ok(has) if has >= most => {
-                    self.meters.over_budget(Budgeted::Dialogues);
+                    self.meters.record_over_budget(Budgeted::Dialogues);
                     return Err(OverBudget {
                         whose: "player",
                         of: Budgeted::Dialogues,
-                        retry_after: STORED_AGAIN,
+                        retry_after: STORED_RETRY_AFTER,
                     });
                 }
                 Ok(_) => {}
@@ -280,9 +285,9 @@ impl Budgets {
     ///
     /// # Errors
     /// The ledger could not answer.
-    pub async fn refresh(&self, ledger: &Ledger) -> StoreResult<()> {
+    pub async fn refresh_from_ledger(&self, ledger: &Ledger) -> StoreResult<()> {
         let _one = self.reading.lock().await;
-        let own: HashMap<_, _> = ledger.tenants.with_budgets().await?.into_iter().collect();
+        let own: HashMap<_, _> = ledger.tenants.list_tenant_budgets().await?.into_iter().collect();
         {
             let mut accounts = self.accounts.lock();
             for (tenant, account) in &mut accounts.of {
@@ -296,18 +301,18 @@ impl Budgets {
                 accounts.of.entry(tenant.clone()).or_default().own = Some(*own);
             }
         }
-        if self.limits_days(own.values()) {
+        if self.has_daily_limits(own.values()) {
             let today = self.clock.now().date_naive();
-            let rows = ledger.usage.of_day(today).await?;
-            self.keep_day(today, rows);
+            let rows = ledger.usage.list_usage_of_day(today).await?;
+            self.merge_daily_usage(today, rows);
         }
         Ok(())
     }
 
     /// Counts anew what is stored of tenants that were counted a while ago and stored more since.
-    pub async fn count_again(&self, ledger: &Ledger) {
-        for scope in self.to_count_again() {
-            if let Err(error) = self.count(ledger, &scope).await {
+    pub async fn recount_stored(&self, ledger: &Ledger) {
+        for scope in self.tenants_to_recount() {
+            if let Err(error) = self.count_stored(ledger, &scope).await {
                 tracing::warn!(tenant = %scope.tenant(), %error, "what is stored of a tenant could not be counted");
             }
         }
@@ -317,24 +322,30 @@ impl Budgets {
     ///
     /// # Errors
     /// The ledger could not answer.
-    pub async fn lines(&self, ledger: &Ledger, scope: &TenantScope) -> StoreResult<Vec<BudgetLine>> {
+    pub async fn budget_lines(&self, ledger: &Ledger, scope: &TenantScope) -> StoreResult<Vec<BudgetLine>> {
         let today = self.clock.now().date_naive();
-        let rows = ledger.usage.between(scope, today, today).await?;
-        let rows = rows.into_iter().map(|row| ModelDay {
+        let rows = ledger.usage.list_usage_between(scope, today, today).await?;
+        let rows = rows.into_iter().map(|row| DailyModelUsage {
             tenant: scope.tenant().clone(),
             model: row.model,
             prompt_tokens: row.prompt_tokens,
             cached_tokens: row.cached_tokens,
             completion_tokens: row.completion_tokens,
         });
-        self.keep_day(today, rows.collect());
-        if self.is_due(scope.tenant()) {
-            self.count(ledger, scope).await?;
+        self.merge_daily_usage(today, rows.collect());
+        if self.needs_recount(scope.tenant()) {
+            self.count_stored(ledger, scope).await?;
         }
         let mut accounts = self.accounts.lock();
-        let account = accounts.on(today).entry(scope.tenant().clone()).or_default();
+        let account = accounts
+            .accounts_on_day(today)
+            .entry(scope.tenant().clone())
+            .or_default();
         let line = |of| {
-            let (used, limit) = (account.used(of), self.settings.limit(account.own.as_ref(), of));
+            let (used, limit) = (
+                account.used_amount(of),
+                self.settings.limit_for(account.own.as_ref(), of),
+            );
             BudgetLine {
                 of,
                 used,
@@ -347,25 +358,25 @@ impl Budgets {
 
     /// When the next day begins (UTC).
     #[must_use]
-    pub fn tomorrow(&self) -> DateTime<Utc> {
+    pub fn next_day_start(&self) -> DateTime<Utc> {
         let tomorrow = self.clock.now().date_naive() + Days::new(1);
         tomorrow.and_time(NaiveTime::MIN).and_utc()
     }
 
-    fn limit(&self, tenant: &TenantId, of: Budgeted) -> Option<f64> {
+    fn limit_for(&self, tenant: &TenantId, of: Budgeted) -> Option<f64> {
         let accounts = self.accounts.lock();
         let own = accounts.of.get(tenant).and_then(|account| account.own.as_ref());
-        self.settings.limit(own, of)
+        self.settings.limit_for(own, of)
     }
 
     /// The first of these budgets of which the tenant has used this share.
-    fn spent(&self, tenant: &TenantId, all: &[Budgeted], share: f64) -> Option<Budgeted> {
+    fn first_exhausted(&self, tenant: &TenantId, all: &[Budgeted], share: f64) -> Option<Budgeted> {
         let today = self.clock.now().date_naive();
         let mut accounts = self.accounts.lock();
-        let account = accounts.on(today).get_mut(tenant)?;
+        let account = accounts.accounts_on_day(today).get_mut(tenant)?;
         let spent = all.iter().copied().find(|of| {
-            let limit = self.settings.limit(account.own.as_ref(), *of);
-            limit.is_some_and(|limit| account.used(*of) >= limit * share)
+            let limit = self.settings.limit_for(account.own.as_ref(), *of);
+            limit.is_some_and(|limit| account.used_amount(*of) >= limit * share)
         })?;
         if let Some(counted) = &mut account.stored {
             counted.touched = true;
@@ -375,39 +386,39 @@ impl Budgets {
 
     /// # Errors
     /// [`OverBudget`], which is counted.
-    fn check(&self, tenant: &TenantId, all: &[Budgeted]) -> Result<(), OverBudget> {
-        match self.spent(tenant, all, 1.0) {
-            Some(of) => Err(self.refused(of)),
+    fn check_budgets(&self, tenant: &TenantId, all: &[Budgeted]) -> Result<(), OverBudget> {
+        match self.first_exhausted(tenant, all, 1.0) {
+            Some(of) => Err(self.over_budget_error(of)),
             None => Ok(()),
         }
     }
 
-    fn refused(&self, of: Budgeted) -> OverBudget {
-        self.meters.over_budget(of);
+    fn over_budget_error(&self, of: Budgeted) -> OverBudget {
+        self.meters.record_over_budget(of);
         OverBudget {
             whose: "tenant",
             of,
-            retry_after: if of.is_of_a_day() {
-                (self.tomorrow() - self.clock.now()).to_std().unwrap_or_default()
+            retry_after: if of.is_daily() {
+                (self.next_day_start() - self.clock.now()).to_std().unwrap_or_default()
             } else {
-                STORED_AGAIN
+                STORED_RETRY_AFTER
             },
         }
     }
 
-    async fn reserve(
+    async fn reserve_place(
         self: &Arc<Self>,
         ledger: &Ledger,
         scope: &TenantScope,
         of: Budgeted,
-    ) -> Result<Reserved, OverBudget> {
+    ) -> Result<BudgetReservation, OverBudget> {
         let tenant = scope.tenant();
-        let mut place = Reserved {
+        let mut place = BudgetReservation {
             budgets: Arc::clone(self),
             tenant: tenant.clone(),
             of: None,
         };
-        if self.limit(tenant, of).is_none() {
+        if self.limit_for(tenant, of).is_none() {
             return Ok(place);
         }
         let is_unknown = || {
@@ -418,18 +429,18 @@ impl Budgets {
             // Once: another count would not have what was reserved since.
             let _one = self.reading.lock().await;
             if is_unknown()
-                && let Err(error) = self.count(ledger, scope).await
+                && let Err(error) = self.count_stored(ledger, scope).await
             {
                 tracing::warn!(%tenant, %error, "what is stored of a tenant could not be counted");
             }
         }
-        self.change(tenant, |accounts| {
+        self.update_accounts(tenant, |accounts| {
             let Some(account) = accounts.of.get_mut(tenant) else {
                 return Ok(());
             };
-            let limit = self.settings.limit(account.own.as_ref(), of);
-            let is_over = limit.is_some_and(|limit| account.used(of) >= limit);
-            match account.count_of(of) {
+            let limit = self.settings.limit_for(account.own.as_ref(), of);
+            let is_over = limit.is_some_and(|limit| account.used_amount(of) >= limit);
+            match account.stored_count_mut(of) {
                 Some(_) if is_over => Err(()),
                 Some(count) => {
                     *count += 1;
@@ -439,19 +450,19 @@ impl Budgets {
                 None => Ok(()),
             }
         })
-        .map_err(|()| self.refused(of))?;
+        .map_err(|()| self.over_budget_error(of))?;
         Ok(place)
     }
 
     /// Counts what is stored of a tenant, up to its limits and no further.
-    async fn count(&self, ledger: &Ledger, scope: &TenantScope) -> StoreResult<()> {
+    async fn count_stored(&self, ledger: &Ledger, scope: &TenantScope) -> StoreResult<()> {
         let own = self
             .accounts
             .lock()
             .of
             .get(scope.tenant())
             .and_then(|account| account.own);
-        let most = |of| self.settings.limit(own.as_ref(), of);
+        let most = |of| self.settings.limit_for(own.as_ref(), of);
         // Both limits are whole numbers, and far below 2^63.
         #[expect(
             clippy::cast_possible_truncation,
@@ -459,27 +470,27 @@ impl Budgets {
             reason = "whole and positive"
         )]
         let up_to = |of| most(of).map_or(0, |limit| limit as u64);
-        let at_most = Stored {
+        let at_most = StoredAmounts {
             dialogues: up_to(Budgeted::Dialogues),
             turns: up_to(Budgeted::Turns),
         };
-        if at_most == Stored::default() {
+        if at_most == StoredAmounts::default() {
             return Ok(());
         }
-        let stored = ledger.usage.stored(scope, at_most).await?;
-        let counted = Counted {
+        let stored = ledger.usage.count_stored(scope, at_most).await?;
+        let counted = StoredCount {
             stored,
-            at: self.clock.instant(),
+            at: self.clock.monotonic_now(),
             touched: false,
         };
-        self.change(scope.tenant(), |accounts| {
+        self.update_accounts(scope.tenant(), |accounts| {
             accounts.of.entry(scope.tenant().clone()).or_default().stored = Some(counted);
         });
         Ok(())
     }
 
-    fn to_count_again(&self) -> Vec<TenantScope> {
-        let now = self.clock.instant();
+    fn tenants_to_recount(&self) -> Vec<TenantScope> {
+        let now = self.clock.monotonic_now();
         let accounts = self.accounts.lock();
         let due = accounts.of.iter().filter(|(_, account)| {
             let counted = account.stored.filter(|counted| counted.touched);
@@ -489,21 +500,25 @@ impl Budgets {
     }
 
     /// Whether it was not counted, or a while ago.
-    fn is_due(&self, tenant: &TenantId) -> bool {
-        let now = self.clock.instant();
+    fn needs_recount(&self, tenant: &TenantId) -> bool {
+        let now = self.clock.monotonic_now();
         let accounts = self.accounts.lock();
         let counted = accounts.of.get(tenant).and_then(|account| account.stored);
         counted.is_none_or(|counted| counted.is_old(now))
     }
 
     /// Whether any tenant may use only so much of a day.
-    fn limits_days<'a>(&self, own: impl Iterator<Item = &'a TenantBudget>) -> bool {
-        let limits = |own| OF_A_DAY.iter().any(|of| self.settings.limit(own, *of).is_some());
+    fn has_daily_limits<'a>(&self, own: impl Iterator<Item = &'a TenantBudget>) -> bool {
+        let limits = |own| {
+            DAILY_BUDGETS
+                .iter()
+                .any(|of| self.settings.limit_for(own, *of).is_some())
+        };
         limits(None) || own.map(Some).any(limits)
     }
 
     /// What the ledger has of today. Some calls of this node may not be in it yet, so nothing becomes less.
-    fn keep_day(&self, today: NaiveDate, rows: Vec<ModelDay>) {
+    fn merge_daily_usage(&self, today: NaiveDate, rows: Vec<DailyModelUsage>) {
         let mut sums = HashMap::<TenantId, (f64, f64)>::new();
         for row in rows {
             let (tokens, cost) = sums.entry(row.tenant).or_default();
@@ -515,11 +530,11 @@ impl Budgets {
                 .unwrap_or_default();
         }
         for (tenant, (tokens, cost)) in sums {
-            self.change(&tenant, |accounts| {
+            self.update_accounts(&tenant, |accounts| {
                 if today < accounts.day {
                     return;
                 }
-                let account = accounts.on(today).entry(tenant.clone()).or_default();
+                let account = accounts.accounts_on_day(today).entry(tenant.clone()).or_default();
                 account.tokens = account.tokens.max(tokens);
                 account.cost = account.cost.max(cost);
             });
@@ -527,14 +542,14 @@ impl Budgets {
     }
 
     /// Changes what is counted of a tenant, and logs what has come near its limit by that.
-    fn change<T>(&self, tenant: &TenantId, change: impl FnOnce(&mut Accounts) -> T) -> T {
+    fn update_accounts<T>(&self, tenant: &TenantId, change: impl FnOnce(&mut BudgetAccounts) -> T) -> T {
         let mut accounts = self.accounts.lock();
-        let near = |accounts: &Accounts| {
+        let near = |accounts: &BudgetAccounts| {
             let account = accounts.of.get(tenant);
             let own = account.and_then(|account| account.own.as_ref());
             Budgeted::ALL.map(|of| {
-                let used = account.map_or(0.0, |account| account.used(of));
-                match self.settings.limit(own, of) {
+                let used = account.map_or(0.0, |account| account.used_amount(of));
+                match self.settings.limit_for(own, of) {
                     Some(limit) if used >= limit => 2,
                     Some(limit) if used >= limit * self.settings.warn_at => 1,
                     _ => 0,

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::{
     ids::TenantId,
     ports::llm::Task,
-    shares::{Place, Places, Turn},
+    shares::{FairPermit, FairPermits, PermitPriority},
 };
 
 /// With more tenants than this known, those with no call running are forgotten.
@@ -16,18 +16,18 @@ const SWEEP_ABOVE: usize = 1_024;
 
 /// Whether somebody waits for the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Urgency {
+pub(super) enum CallUrgency {
     /// A player does: replies, and what a reply needs first.
-    Player,
+    Interactive,
     /// Nobody does: what runs after a turn.
-    Nobody,
+    Background,
 }
 
-impl Urgency {
-    pub(super) const fn of(task: Task) -> Self {
+impl CallUrgency {
+    pub(super) const fn for_task(task: Task) -> Self {
         match task {
-            Task::Reply | Task::Intent => Self::Player,
-            Task::Extraction | Task::Judge | Task::Summary | Task::Curation => Self::Nobody,
+            Task::Reply | Task::Intent => Self::Interactive,
+            Task::Extraction | Task::Judge | Task::Summary | Task::Curation => Self::Background,
         }
     }
 }
@@ -42,46 +42,56 @@ pub const fn places_for_jobs(width: usize) -> usize {
 /// nobody waits for, and a quarter of the places is its alone (if there is but one place, a call that
 /// runs already is not cut). Where several tenants wait, the one with the fewest calls goes first.
 #[derive(Debug, Clone)]
-pub struct Capacity(Arc<Places<TenantId>>);
+pub struct CallCapacity(Arc<FairPermits<TenantId>>);
 
 /// A place. Given back on drop.
-pub(super) type Permit = Place<TenantId>;
+pub(super) type CallPermit = FairPermit<TenantId>;
 
-impl Capacity {
+impl CallCapacity {
     /// `width` places, at least one.
     #[must_use]
-    pub fn of(width: usize) -> Self {
-        Self(Places::of(width, places_for_jobs(width)))
+    pub fn with_places(width: usize) -> Self {
+        Self(FairPermits::new(width, places_for_jobs(width)))
     }
     /// A place for one call of `tenant`, given back on drop; `None` if none comes free in `patience`.
-    pub(super) async fn enter(&self, tenant: &TenantId, urgency: Urgency, patience: Duration) -> Option<Permit> {
+    pub(super) async fn acquire_place(
+        &self,
+        tenant: &TenantId,
+        urgency: CallUrgency,
+        patience: Duration,
+    ) -> Option<CallPermit> {
         let turn = match urgency {
-            Urgency::Player => Turn::First,
-            Urgency::Nobody => Turn::Later,
+            CallUrgency::Interactive => PermitPriority::First,
+            CallUrgency::Background => PermitPriority::Later,
         };
-        timeout(patience, self.0.enter(tenant, turn)).await.ok()?
+        timeout(patience, self.0.acquire_permit(tenant, turn)).await.ok()?
     }
 }
 
 /// Places of each tenant, made on first use.
-pub(super) struct Gate {
+pub(super) struct TenantGate {
     width: usize,
-    tenants: Mutex<HashMap<TenantId, Capacity>>,
+    tenants: Mutex<HashMap<TenantId, CallCapacity>>,
 }
 
-impl Gate {
+impl TenantGate {
     pub(super) fn new(width: usize) -> Self {
         Self {
             width,
             tenants: Mutex::default(),
         }
     }
-    /// A place for one call of `tenant`, as [`Capacity::enter`].
-    pub(super) async fn enter(&self, tenant: &TenantId, urgency: Urgency, patience: Duration) -> Option<Permit> {
-        self.of(tenant).enter(tenant, urgency, patience).await
+    /// A place for one call of `tenant`, as [`CallCapacity::acquire_place`].
+    pub(super) async fn acquire_place(
+        &self,
+        tenant: &TenantId,
+        urgency: CallUrgency,
+        patience: Duration,
+    ) -> Option<CallPermit> {
+        self.capacity_of(tenant).acquire_place(tenant, urgency, patience).await
     }
     /// Calls of all tenants that run, and those that wait.
-    pub(super) fn under_way(&self) -> (usize, usize) {
+    pub(super) fn running_and_waiting(&self) -> (usize, usize) {
         let tenants = self.tenants.lock();
         tenants.values().fold((0, 0), |(running, waiting), capacity| {
             let (theirs, wait) = capacity.0.counts();
@@ -89,7 +99,7 @@ impl Gate {
         })
     }
 
-    fn of(&self, tenant: &TenantId) -> Capacity {
+    fn capacity_of(&self, tenant: &TenantId) -> CallCapacity {
         let mut tenants = self.tenants.lock();
         if let Some(capacity) = tenants.get(tenant) {
             return capacity.clone();
@@ -98,7 +108,7 @@ impl Gate {
             // Permits and waiting calls hold a reference of their own.
             tenants.retain(|_, capacity| Arc::strong_count(&capacity.0) > 1);
         }
-        let capacity = Capacity::of(self.width);
+        let capacity = CallCapacity::with_places(self.width);
         tenants.insert(tenant.clone(), capacity.clone());
         capacity
     }
@@ -110,7 +120,7 @@ mod tests {
     use futures_util::{FutureExt, poll};
 
     use super::{
-        Urgency::{Nobody, Player},
+        CallUrgency::{Background, Interactive},
         *,
     };
 
@@ -121,32 +131,43 @@ mod tests {
     const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test]
-    async fn a_full_tenant_waits_and_others_do_not() {
-        let gate = Gate::new(1);
-        let held = gate.enter(&tenant("a"), Player, Duration::ZERO).await.unwrap();
+    async fn full_tenant_waits_and_others_do_not() {
+        let gate = TenantGate::new(1);
+        let held = gate
+            .acquire_place(&tenant("a"), Interactive, Duration::ZERO)
+            .await
+            .unwrap();
         assert!(
-            gate.enter(&tenant("a"), Player, Duration::from_millis(1))
+            gate.acquire_place(&tenant("a"), Interactive, Duration::from_millis(1))
                 .await
                 .is_none()
         );
-        assert!(gate.enter(&tenant("b"), Player, Duration::ZERO).await.is_some());
+        assert!(
+            gate.acquire_place(&tenant("b"), Interactive, Duration::ZERO)
+                .await
+                .is_some()
+        );
         let a = tenant("a");
-        let mut waiting = Box::pin(gate.enter(&a, Player, LONG));
+        let mut waiting = Box::pin(gate.acquire_place(&a, Interactive, LONG));
         assert!(poll!(&mut waiting).is_pending());
-        assert_eq!(gate.under_way(), (1, 1), "who lost patience does not count");
+        assert_eq!(gate.running_and_waiting(), (1, 1), "who lost patience does not count");
         drop((waiting, held));
-        assert!(gate.enter(&tenant("a"), Player, Duration::ZERO).await.is_some());
-        assert_eq!(gate.under_way(), (0, 0));
+        assert!(
+            gate.acquire_place(&tenant("a"), Interactive, Duration::ZERO)
+                .await
+                .is_some()
+        );
+        assert_eq!(gate.running_and_waiting(), (0, 0));
     }
 
     #[tokio::test]
-    async fn what_a_player_waits_for_goes_first() {
+    async fn interactive_calls_go_first() {
         let a = tenant("a");
-        let capacity = Capacity::of(1);
-        let held = capacity.enter(&a, Nobody, LONG).await.unwrap();
-        let mut extraction = Box::pin(capacity.enter(&a, Nobody, LONG));
+        let capacity = CallCapacity::with_places(1);
+        let held = capacity.acquire_place(&a, Background, LONG).await.unwrap();
+        let mut extraction = Box::pin(capacity.acquire_place(&a, Background, LONG));
         assert!(poll!(&mut extraction).is_pending());
-        let mut reply = Box::pin(capacity.enter(&a, Player, LONG));
+        let mut reply = Box::pin(capacity.acquire_place(&a, Interactive, LONG));
         assert!(poll!(&mut reply).is_pending());
         drop(held);
         let reply = reply
@@ -159,22 +180,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_quarter_is_kept_for_players() {
+    async fn gate_reserves_a_quarter_for_players() {
         let a = tenant("a");
-        let capacity = Capacity::of(4);
+        let capacity = CallCapacity::with_places(4);
         let mut held = Vec::new();
         for _ in 0..3 {
             held.push(
                 capacity
-                    .enter(&tenant("a"), Nobody, LONG)
+                    .acquire_place(&tenant("a"), Background, LONG)
                     .now_or_never()
                     .flatten()
                     .unwrap(),
             );
         }
-        let mut fourth = Box::pin(capacity.enter(&a, Nobody, LONG));
+        let mut fourth = Box::pin(capacity.acquire_place(&a, Background, LONG));
         assert!(poll!(&mut fourth).is_pending());
-        let reply = capacity.enter(&a, Player, LONG).now_or_never().flatten();
+        let reply = capacity.acquire_place(&a, Interactive, LONG).now_or_never().flatten();
         assert!(reply.is_some());
         drop(reply);
         assert!(poll!(&mut fourth).is_pending(), "the place it gave back is a player's");
@@ -183,13 +204,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn forgetting_idle_tenants_spares_busy_ones() {
-        let gate = Gate::new(1);
-        let _held = gate.enter(&tenant("busy"), Player, Duration::ZERO).await.unwrap();
+    async fn idle_tenants_are_forgotten_and_busy_tenants_are_not() {
+        let gate = TenantGate::new(1);
+        let _held = gate
+            .acquire_place(&tenant("busy"), Interactive, Duration::ZERO)
+            .await
+            .unwrap();
         for n in 0..2 * SWEEP_ABOVE {
-            drop(gate.enter(&tenant(&format!("t{n}")), Player, Duration::ZERO).await);
+            drop(
+                gate.acquire_place(&tenant(&format!("t{n}")), Interactive, Duration::ZERO)
+                    .await,
+            );
         }
         assert!(gate.tenants.lock().len() <= SWEEP_ABOVE);
-        assert!(gate.enter(&tenant("busy"), Player, Duration::ZERO).await.is_none());
+        assert!(
+            gate.acquire_place(&tenant("busy"), Interactive, Duration::ZERO)
+                .await
+                .is_none()
+        );
     }
 }

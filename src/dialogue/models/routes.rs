@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::gate::Capacity;
+use super::gate::CallCapacity;
 use crate::ports::llm::{ChatMessage, JsonSchema, Llm, LlmRequest, Task};
 
 /// Defaults of a task's routes, where the configuration says nothing.
@@ -24,7 +24,7 @@ impl TaskDefaults {
     /// | summary | 700 | 30 s | 0.2 |
     /// | curation | 600 | 60 s | 0.2 |
     #[must_use]
-    pub const fn of(task: Task) -> Self {
+    pub const fn for_task(task: Task) -> Self {
         let (max_output_tokens, timeout_s, temperature) = match task {
             Task::Reply => (400, 60, 0.7),
             Task::Intent => (20, 2, 0.0),
@@ -55,14 +55,14 @@ pub struct Route {
     /// 0–2.
     pub temperature: f32,
     /// The places of its endpoint; every route to the endpoint has the same. `None`: as many as come.
-    pub capacity: Option<Capacity>,
+    pub capacity: Option<CallCapacity>,
 }
 
 impl Route {
     /// `llm` with its own model and the defaults of `task`.
     #[must_use]
     pub fn new(task: Task, llm: Arc<dyn Llm>) -> Self {
-        let defaults = TaskDefaults::of(task);
+        let defaults = TaskDefaults::for_task(task);
         Self {
             llm,
             model: None,
@@ -74,11 +74,11 @@ impl Route {
     }
 
     /// The model this route asks, given the one an NPC names.
-    pub(super) fn model_named<'a>(&'a self, wanted: Option<&'a str>) -> &'a str {
+    pub(super) fn model_name<'a>(&'a self, wanted: Option<&'a str>) -> &'a str {
         wanted.or(self.model.as_deref()).unwrap_or_else(|| self.llm.model())
     }
     /// The request this route makes of `messages`, but for its model.
-    pub(super) fn request(
+    pub(super) fn build_request(
         &self,
         task: Task,
         messages: Vec<ChatMessage>,
@@ -95,7 +95,7 @@ impl Route {
         }
     }
     /// Makes `request` this route's own.
-    pub(super) fn fill(&self, request: &mut LlmRequest, wanted: Option<&str>) {
+    pub(super) fn fill_request(&self, request: &mut LlmRequest, wanted: Option<&str>) {
         request.model = wanted.map(str::to_owned).or_else(|| self.model.clone());
         request.max_output_tokens = self.max_output_tokens;
         request.temperature = self.temperature;
@@ -106,14 +106,14 @@ impl Route {
 /// For every task a chain of at least one route.
 #[derive(Clone)]
 pub struct RouteTable {
-    /// Indexed by [`slot`].
+    /// Indexed by [`task_slot`].
     chains: [Vec<Route>; Task::ALL.len()],
 }
 
 impl RouteTable {
     /// One model for everything, with each task's defaults.
     #[must_use]
-    pub fn uniform(llm: &Arc<dyn Llm>) -> Self {
+    pub fn with_single_model(llm: &Arc<dyn Llm>) -> Self {
         Self {
             chains: Task::ALL.map(|task| vec![Route::new(task, llm.clone())]),
         }
@@ -123,18 +123,18 @@ impl RouteTable {
     pub fn with_chain(mut self, task: Task, first: Route, fallbacks: Vec<Route>) -> Self {
         let mut chain = vec![first];
         chain.extend(fallbacks);
-        self.chains[slot(task)] = chain;
+        self.chains[task_slot(task)] = chain;
         self
     }
     /// The chain of `task`. Never empty.
     #[must_use]
-    pub fn chain(&self, task: Task) -> &[Route] {
-        &self.chains[slot(task)]
+    pub fn chain_for(&self, task: Task) -> &[Route] {
+        &self.chains[task_slot(task)]
     }
 }
 
 /// The place of `task` in [`Task::ALL`].
-pub(super) const fn slot(task: Task) -> usize {
+pub(super) const fn task_slot(task: Task) -> usize {
     match task {
         Task::Reply => 0,
         Task::Intent => 1,
@@ -150,9 +150,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_task_has_a_slot_of_its_own() {
+    fn tasks_have_separate_slots() {
         for (place, task) in Task::ALL.into_iter().enumerate() {
-            assert_eq!(slot(task), place, "{}", task.as_str());
+            assert_eq!(task_slot(task), place, "{}", task.as_str());
         }
     }
 }

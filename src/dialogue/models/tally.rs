@@ -9,18 +9,18 @@ tokio::task_local! {
 }
 
 /// Does `work`, keeping count of the calls that it makes; not of those that it has others make, in tasks of their own.
-pub async fn tallied<F: Future>(work: F) -> F::Output {
+pub async fn with_usage_tally<F: Future>(work: F) -> F::Output {
     TALLY.scope(RefCell::default(), work).await
 }
 
 /// What the work around this has used so far, by task; nothing where nobody keeps count.
 #[must_use]
-pub fn spent() -> Vec<TaskUsage> {
+pub fn tallied_usage() -> Vec<TaskUsage> {
     TALLY.try_with(|tally| tally.borrow().clone()).unwrap_or_default()
 }
 
 /// Counts one call.
-pub(super) fn note(task: &str, usage: Usage) {
+pub(super) fn tally_call(task: &str, usage: Usage) {
     // Nobody may be counting.
-    let _ = TALLY.try_with(|tally| TaskUsage::add(&mut tally.borrow_mut(), task, 1, usage));
+    let _ = TALLY.try_with(|tally| TaskUsage::add_usage(&mut tally.borrow_mut(), task, 1, usage));
 }

@@ -85,7 +85,7 @@ impl Puppet {
 
 #[async_trait]
 impl Llm for Puppet {
-    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
         let (text, error) = self.act(request).await?;
         match error {
             Some(error) => Err(error),
@@ -97,7 +97,7 @@ impl Llm for Puppet {
             }),
         }
     }
-    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+    async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let (text, error) = self.act(request).await?;
         let mut chunks: Vec<_> = text
             .split_inclusive(' ')
@@ -128,12 +128,12 @@ fn route(llm: &Arc<Puppet>) -> Route {
     Route::new(Task::Reply, llm.clone() as Arc<dyn Llm>)
 }
 
-fn models_with(first: Route, fallbacks: Vec<Route>, limits: ModelLimits) -> Models {
-    let table = RouteTable::uniform(&first.llm).with_chain(Task::Reply, first, fallbacks);
-    Models::with_limits(table, limits, Arc::new(SystemClock))
+fn models_with(first: Route, fallbacks: Vec<Route>, limits: ModelLimits) -> ModelRouter {
+    let table = RouteTable::with_single_model(&first.llm).with_chain(Task::Reply, first, fallbacks);
+    ModelRouter::with_limits(table, limits, Arc::new(SystemClock))
 }
 
-fn models(chain: &[&Arc<Puppet>]) -> Models {
+fn models(chain: &[&Arc<Puppet>]) -> ModelRouter {
     models_with(
         route(chain[0]),
         chain[1..].iter().map(|llm| route(llm)).collect(),
@@ -145,8 +145,8 @@ fn scope(tenant: &str) -> TenantScope {
     TenantScope::new(tenant.parse().unwrap())
 }
 
-fn ask() -> Ask {
-    Ask {
+fn ask() -> ModelRequest {
+    ModelRequest {
         task: Task::Reply,
         messages: vec![ChatMessage::new(ChatRole::User, "How long is the road?")],
         json_schema: None,
@@ -177,24 +177,24 @@ async fn text_of(stream: BoxStream<'static, Result<Chunk, LlmError>>) -> (String
 }
 
 #[tokio::test]
-async fn a_passing_failure_is_retried() {
+async fn transient_failure_is_retried() {
     let puppet = Puppet::new(
         "a",
         [down(), Act::Fail(LlmError::Broken("cut".into())), Act::Say("Long.")],
     );
-    let (answer, trace) = models(&[&puppet]).complete(&scope("t"), ask()).await;
+    let (answer, trace) = models(&[&puppet]).request_completion(&scope("t"), ask()).await;
     assert_eq!(answer.unwrap().text, "Long.");
     assert_eq!((trace.attempts, trace.model.as_str(), trace.error), (3, "a", None));
     assert_eq!(trace.usage, USAGE);
 }
 
 #[tokio::test]
-async fn an_empty_answer_counts_as_a_failure() {
+async fn empty_answer_counts_as_a_failure() {
     let puppet = Puppet::new("a", [Act::Say(" "), Act::Say("Long.")]);
-    let (answer, trace) = models(&[&puppet]).complete(&scope("t"), ask()).await;
+    let (answer, trace) = models(&[&puppet]).request_completion(&scope("t"), ask()).await;
     assert_eq!((answer.unwrap().text.as_str(), trace.attempts), ("Long.", 2));
     let puppet = Puppet::new("a", [Act::Say(""), Act::Say("Long.")]);
-    let (stream, trace) = models(&[&puppet]).stream(&scope("t"), ask()).await;
+    let (stream, trace) = models(&[&puppet]).request_stream(&scope("t"), ask()).await;
     assert_eq!(
         (text_of(stream.unwrap()).await.0.as_str(), trace.attempts),
         ("Long.", 2)
@@ -202,10 +202,10 @@ async fn an_empty_answer_counts_as_a_failure() {
 }
 
 #[tokio::test]
-async fn attempts_are_bounded_and_the_chain_goes_on() {
+async fn attempts_are_bounded_and_then_the_next_route_is_tried() {
     let (first, second) = (Puppet::new("a", [down()]), Puppet::new("b", [Act::Say("Far.")]));
     let models = models(&[&first, &second]);
-    let (answer, trace) = models.complete(&scope("t"), ask()).await;
+    let (answer, trace) = models.request_completion(&scope("t"), ask()).await;
     assert_eq!(answer.unwrap().model, "b");
     assert_eq!((first.calls(), second.calls()), (3, 1));
     assert_eq!((trace.attempts, trace.model.as_str()), (4, "b"));
@@ -231,63 +231,63 @@ async fn attempts_are_bounded_and_the_chain_goes_on() {
 }
 
 #[tokio::test]
-async fn what_will_not_get_better_is_not_retried() {
+async fn permanent_failure_is_not_retried() {
     for error in [LlmError::Refused("no such model".into()), LlmError::Timeout] {
         let (first, second) = (
             Puppet::new("a", [Act::Fail(error)]),
             Puppet::new("b", [Act::Say("Far.")]),
         );
-        let (answer, _) = models(&[&first, &second]).complete(&scope("t"), ask()).await;
+        let (answer, _) = models(&[&first, &second]).request_completion(&scope("t"), ask()).await;
         assert_eq!(answer.unwrap().text, "Far.");
         assert_eq!(first.calls(), 1);
     }
 }
 
 #[tokio::test]
-async fn the_last_routes_error_is_reported() {
+async fn error_of_the_last_route_is_reported() {
     let (first, second) = (
         Puppet::new("a", [down()]),
         Puppet::new("b", [Act::Fail(LlmError::Refused("too long".into()))]),
     );
-    let (answer, trace) = models(&[&first, &second]).complete(&scope("t"), ask()).await;
+    let (answer, trace) = models(&[&first, &second]).request_completion(&scope("t"), ask()).await;
     assert!(matches!(answer, Err(LlmError::Refused(_))));
     assert!(trace.error.unwrap().contains("too long"));
 }
 
 #[tokio::test]
-async fn a_route_has_its_time_and_no_more() {
+async fn route_is_limited_by_its_timeout() {
     let (first, second) = (Puppet::new("a", [Act::Hang]), Puppet::new("b", [Act::Say("Far.")]));
     let mut hurried = route(&first);
     hurried.timeout = Duration::from_millis(10);
     let models = models_with(hurried, vec![route(&second)], limits());
-    let (answer, trace) = models.complete(&scope("t"), ask()).await;
+    let (answer, trace) = models.request_completion(&scope("t"), ask()).await;
     assert_eq!(answer.unwrap().text, "Far.");
     assert!(trace.millis >= 10.0, "{}", trace.millis);
-    let (stream, _) = models.stream(&scope("t"), ask()).await;
+    let (stream, _) = models.request_stream(&scope("t"), ask()).await;
     assert_eq!(text_of(stream.unwrap()).await.0, "Far.");
 }
 
 #[tokio::test]
-async fn retry_after_is_heeded_within_bounds() {
+async fn retry_after_is_respected_within_bounds() {
     let limited = |ms| {
         Act::Fail(LlmError::RateLimited {
             retry_after: Some(Duration::from_millis(ms)),
         })
     };
     let puppet = Puppet::new("a", [limited(30), Act::Say("Long.")]);
-    let (answer, trace) = models(&[&puppet]).complete(&scope("t"), ask()).await;
+    let (answer, trace) = models(&[&puppet]).request_completion(&scope("t"), ask()).await;
     assert!(answer.is_ok());
     assert!(trace.millis >= 30.0, "waited only {} ms", trace.millis);
     let (first, second) = (
         Puppet::new("a", [limited(60_000)]),
         Puppet::new("b", [Act::Say("Far.")]),
     );
-    let (answer, _) = models(&[&first, &second]).complete(&scope("t"), ask()).await;
+    let (answer, _) = models(&[&first, &second]).request_completion(&scope("t"), ask()).await;
     assert_eq!((answer.unwrap().text.as_str(), first.calls()), ("Far.", 1));
 }
 
 #[tokio::test]
-async fn a_pause_that_would_outlast_the_route_is_not_begun() {
+async fn retry_delay_longer_than_the_route_timeout_is_skipped() {
     let limited = LlmError::RateLimited {
         retry_after: Some(Duration::from_secs(4)),
     };
@@ -295,19 +295,19 @@ async fn a_pause_that_would_outlast_the_route_is_not_begun() {
     let mut hurried = route(&puppet);
     hurried.timeout = Duration::from_secs(2);
     let (answer, trace) = models_with(hurried, vec![], limits())
-        .complete(&scope("t"), ask())
+        .request_completion(&scope("t"), ask())
         .await;
     assert!(matches!(answer, Err(LlmError::RateLimited { .. })));
     assert!(trace.millis < 1_000.0, "{}", trace.millis);
 }
 
 #[tokio::test]
-async fn a_stream_falls_back_before_its_first_token_and_never_after() {
+async fn stream_falls_back_before_its_first_token_and_never_after() {
     let (first, second) = (
         Puppet::new("a", [down()]),
         Puppet::new("b", [Act::Say("Far and wide.")]),
     );
-    let (stream, trace) = models(&[&first, &second]).stream(&scope("t"), ask()).await;
+    let (stream, trace) = models(&[&first, &second]).request_stream(&scope("t"), ask()).await;
     assert_eq!(
         text_of(stream.unwrap()).await,
         ("Far and wide.".to_owned(), vec![USAGE])
@@ -317,7 +317,7 @@ async fn a_stream_falls_back_before_its_first_token_and_never_after() {
 
     let broken = Act::Break("Far and ", LlmError::Broken("cut".into()));
     let (first, second) = (Puppet::new("a", [broken]), Puppet::new("b", [Act::Say("Far.")]));
-    let (stream, trace) = models(&[&first, &second]).stream(&scope("t"), ask()).await;
+    let (stream, trace) = models(&[&first, &second]).request_stream(&scope("t"), ask()).await;
     let chunks: Vec<_> = stream.unwrap().collect().await;
     assert_eq!(chunks.len(), 3);
     assert!(matches!(&chunks[1], Ok(Chunk::Text(text)) if text == "and "));
@@ -326,34 +326,34 @@ async fn a_stream_falls_back_before_its_first_token_and_never_after() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_usage_even_where_none_is_reported() {
+async fn stream_ends_with_usage_even_when_unreported() {
     let puppet = Puppet::with_usage("a", [Act::Say("Far and wide.")], false);
     let models = models(&[&puppet]);
-    let (stream, _) = models.stream(&scope("t"), ask()).await;
-    let counted = usage::unreported(TokenCounter::Estimated, &ask().messages, "Far and wide.");
+    let (stream, _) = models.request_stream(&scope("t"), ask()).await;
+    let counted = usage::estimate_usage(TokenCounter::Estimated, &ask().messages, "Far and wide.");
     assert_ne!(counted, Usage::default());
     assert_eq!(text_of(stream.unwrap()).await.1, [counted]);
     assert_eq!(models.take_usage()[0].1.usage, counted);
-    let (answer, trace) = models.complete(&scope("t"), ask()).await;
+    let (answer, trace) = models.request_completion(&scope("t"), ask()).await;
     assert_eq!((answer.unwrap().usage, trace.usage), (counted, counted));
 }
 
 #[tokio::test]
-async fn a_stream_cut_off_is_billed_for_what_it_gave() {
+async fn stream_that_breaks_off_is_billed_for_its_output() {
     let puppet = Puppet::new("a", [Act::Say("Far and wide.")]);
     let models = models(&[&puppet]);
-    let (stream, _) = models.stream(&scope("t"), ask()).await;
+    let (stream, _) = models.request_stream(&scope("t"), ask()).await;
     let mut stream = stream.unwrap();
     assert!(stream.next().await.is_some());
     drop(stream);
     let billed = models.take_usage();
     assert_eq!((billed.len(), billed[0].1.calls), (1, 1));
-    let counted = usage::unreported(TokenCounter::Estimated, &ask().messages, "Far ");
+    let counted = usage::estimate_usage(TokenCounter::Estimated, &ask().messages, "Far ");
     assert_eq!(billed[0].1.usage, counted);
 }
 
 #[tokio::test]
-async fn a_failing_model_is_given_a_rest_and_tried_again() {
+async fn breaker_rests_a_failing_model_and_probes_it_again() {
     let limits = ModelLimits {
         retries: 0,
         breaker_window: 4,
@@ -363,11 +363,11 @@ async fn a_failing_model_is_given_a_rest_and_tried_again() {
     let (first, second) = (Puppet::new("a", [down()]), Puppet::new("b", [Act::Say("Far.")]));
     let models = models_with(route(&first), vec![route(&second)], limits);
     for _ in 0..5 {
-        let (answer, _) = models.complete(&scope("t"), ask()).await;
+        let (answer, _) = models.request_completion(&scope("t"), ask()).await;
         assert!(answer.is_ok());
     }
     assert_eq!(first.calls(), 5, "the window is full and one over");
-    let (answer, trace) = models.complete(&scope("t"), ask()).await;
+    let (answer, trace) = models.request_completion(&scope("t"), ask()).await;
     assert!(answer.is_ok());
     assert_eq!((first.calls(), trace.attempts), (5, 1), "the breaker is open");
 
@@ -376,14 +376,14 @@ async fn a_failing_model_is_given_a_rest_and_tried_again() {
     while first.calls() == 5 {
         assert!(tokio::time::Instant::now() < deadline, "the breaker never half-opened");
         tokio::task::yield_now().await;
-        assert!(models.complete(&scope("t"), ask()).await.0.is_ok());
+        assert!(models.request_completion(&scope("t"), ask()).await.0.is_ok());
     }
-    let (answer, _) = models.complete(&scope("t"), ask()).await;
+    let (answer, _) = models.request_completion(&scope("t"), ask()).await;
     assert_eq!(answer.unwrap().text, "Long.");
 }
 
 #[tokio::test]
-async fn refusals_and_rate_limits_open_no_breaker() {
+async fn breaker_ignores_refusals_and_rate_limits() {
     for error in [
         LlmError::Refused("bad".into()),
         LlmError::RateLimited { retry_after: None },
@@ -396,14 +396,14 @@ async fn refusals_and_rate_limits_open_no_breaker() {
         let puppet = Puppet::new("a", [Act::Fail(error)]);
         let models = models_with(route(&puppet), vec![], limits);
         for _ in 0..6 {
-            assert!(models.complete(&scope("t"), ask()).await.0.is_err());
+            assert!(models.request_completion(&scope("t"), ask()).await.0.is_err());
         }
         assert_eq!(puppet.calls(), 6);
     }
 }
 
 #[tokio::test]
-async fn a_model_only_one_npc_names_has_a_breaker_of_its_own() {
+async fn breaker_is_separate_for_a_model_of_one_npc() {
     let limits = ModelLimits {
         retries: 0,
         breaker_window: 1,
@@ -413,22 +413,22 @@ async fn a_model_only_one_npc_names_has_a_breaker_of_its_own() {
     let puppet = Puppet::new("a", [down()]);
     let models = models_with(route(&puppet), vec![], limits);
     for _ in 0..4 {
-        let named = Ask {
+        let named = ModelRequest {
             model: Some("odd".into()),
             ..ask()
         };
-        let (answer, trace) = models.complete(&scope("t"), named).await;
+        let (answer, trace) = models.request_completion(&scope("t"), named).await;
         assert!(answer.is_err());
         assert_eq!(trace.model, "odd");
     }
     assert_eq!(puppet.calls(), 2, "its breaker is open");
     assert_eq!(puppet.seen.lock()[0].model.as_deref(), Some("odd"));
     *puppet.acts.lock() = [Act::Say("Long.")].into();
-    assert!(models.complete(&scope("t"), ask()).await.0.is_ok());
+    assert!(models.request_completion(&scope("t"), ask()).await.0.is_ok());
 }
 
 #[tokio::test]
-async fn a_tenant_has_its_share_of_calls_and_no_more() {
+async fn tenant_share_of_calls_is_limited() {
     let limits = ModelLimits {
         tenant_concurrency: 1,
         ..limits()
@@ -438,20 +438,20 @@ async fn a_tenant_has_its_share_of_calls_and_no_more() {
     patient.timeout = Duration::from_millis(200);
     let models = Arc::new(models_with(patient, vec![], limits));
     puppet.go.add_permits(1);
-    let (held, _) = models.stream(&scope("busy"), ask()).await;
+    let (held, _) = models.request_stream(&scope("busy"), ask()).await;
     let held = held.unwrap();
-    let (refused, trace) = models.complete(&scope("busy"), ask()).await;
+    let (refused, trace) = models.request_completion(&scope("busy"), ask()).await;
     assert!(matches!(refused, Err(LlmError::RateLimited { .. })));
     assert_eq!((trace.attempts, puppet.calls()), (0, 1), "it never reached the model");
     puppet.go.add_permits(1);
-    assert!(models.complete(&scope("other"), ask()).await.0.is_ok());
+    assert!(models.request_completion(&scope("other"), ask()).await.0.is_ok());
     drop(held);
     puppet.go.add_permits(1);
-    assert!(models.complete(&scope("busy"), ask()).await.0.is_ok());
+    assert!(models.request_completion(&scope("busy"), ask()).await.0.is_ok());
 }
 
 #[tokio::test]
-async fn each_route_brings_its_own_numbers() {
+async fn routes_apply_their_own_parameters() {
     let (first, second) = (Puppet::new("a", [down()]), Puppet::new("b", [Act::Say("Far.")]));
     let mut fallback = route(&second);
     fallback.model = Some("b-small".into());
@@ -459,11 +459,11 @@ async fn each_route_brings_its_own_numbers() {
     fallback.temperature = 0.1;
     fallback.timeout = Duration::from_secs(3);
     let models = models_with(route(&first), vec![fallback], limits());
-    let named = Ask {
+    let named = ModelRequest {
         model: Some("a-large".into()),
         ..ask()
     };
-    let (_, trace) = models.complete(&scope("t"), named).await;
+    let (_, trace) = models.request_completion(&scope("t"), named).await;
     assert_eq!(trace.model, "b-small");
     let (asked_first, asked_second) = (first.seen.lock()[0].clone(), second.seen.lock()[0].clone());
     let of_first = (asked_first.model.as_deref(), asked_first.max_output_tokens);
@@ -486,7 +486,7 @@ struct FlakyEmbedder {
 
 #[async_trait]
 impl Embedder for FlakyEmbedder {
-    async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+    async fn embed_texts(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         let mut failures = self.failures.lock();
         if *failures > 0 {
             *failures -= 1;
@@ -512,7 +512,7 @@ async fn embedder_calls_are_retried_traced_and_counted() {
     };
     let models = models(&[&Puppet::new("a", [down()])]);
     let texts = ["twelve chars".to_owned(), "four".to_owned()];
-    let (vectors, trace) = models.embed(&scope("t"), &embedder, EmbedAs::Query, &texts).await;
+    let (vectors, trace) = models.embed_texts(&scope("t"), &embedder, EmbedAs::Query, &texts).await;
     assert_eq!(vectors.unwrap().len(), 2);
     assert_eq!(
         (trace.task.as_str(), trace.model.as_str(), trace.attempts, trace.offline),
@@ -522,10 +522,10 @@ async fn embedder_calls_are_retried_traced_and_counted() {
     assert_eq!((usage[0].1.calls, usage[0].1.usage.prompt_tokens), (3, 4));
 
     *embedder.failures.lock() = 3;
-    let (vectors, trace) = models.embed(&scope("t"), &embedder, EmbedAs::Query, &texts).await;
+    let (vectors, trace) = models.embed_texts(&scope("t"), &embedder, EmbedAs::Query, &texts).await;
     assert!(vectors.is_err() && trace.error.is_some());
 
-    let (none, trace) = models.embed(&scope("t"), &embedder, EmbedAs::Query, &[]).await;
+    let (none, trace) = models.embed_texts(&scope("t"), &embedder, EmbedAs::Query, &[]).await;
     assert!(none.unwrap().is_empty());
     assert_eq!(trace.attempts, 0);
 }
@@ -536,12 +536,12 @@ fn calls_can_be_spawned() {
     fn is_send(_: impl Send) {}
     let models = models(&[&Puppet::new("a", [down()])]);
     let scope = scope("t");
-    is_send(models.complete(&scope, ask()));
-    is_send(models.stream(&scope, ask()));
+    is_send(models.request_completion(&scope, ask()));
+    is_send(models.request_stream(&scope, ask()));
 }
 
 #[tokio::test]
-async fn a_model_that_is_always_late_soon_rests() {
+async fn breaker_rests_a_model_that_is_always_late() {
     let puppet = Puppet::new("a", [Act::Hang]);
     let mut hasty = route(&puppet);
     hasty.timeout = Duration::from_millis(5);
@@ -551,12 +551,12 @@ async fn a_model_that_is_always_late_soon_rests() {
     };
     let models = models_with(hasty, vec![], limits);
     for calls in [1, 2, 3, 3, 3] {
-        assert!(models.complete(&scope("t"), ask()).await.0.is_err());
+        assert!(models.request_completion(&scope("t"), ask()).await.0.is_err());
         assert_eq!(puppet.calls(), calls);
     }
     *puppet.acts.lock() = [Act::Say("Long.")].into();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-    while models.complete(&scope("t"), ask()).await.0.is_err() {
+    while models.request_completion(&scope("t"), ask()).await.0.is_err() {
         assert!(tokio::time::Instant::now() < deadline, "it never came back");
         tokio::task::yield_now().await;
     }
@@ -564,30 +564,30 @@ async fn a_model_that_is_always_late_soon_rests() {
 }
 
 #[tokio::test]
-async fn at_a_full_endpoint_a_reply_goes_before_an_extraction_of_another_tenant() {
+async fn reply_precedes_an_extraction_of_another_tenant_at_a_full_endpoint() {
     let puppet = Puppet::new("a", [Act::Wait("Long.")]);
-    let capacity = Capacity::of(1);
+    let capacity = CallCapacity::with_places(1);
     let of = |task| Route {
         capacity: Some(capacity.clone()),
         ..Route::new(task, puppet.clone() as Arc<dyn Llm>)
     };
-    let table = RouteTable::uniform(&(puppet.clone() as Arc<dyn Llm>))
+    let table = RouteTable::with_single_model(&(puppet.clone() as Arc<dyn Llm>))
         .with_chain(Task::Reply, of(Task::Reply), vec![])
         .with_chain(Task::Extraction, of(Task::Extraction), vec![]);
-    let models = Models::with_limits(table, limits(), Arc::new(SystemClock));
+    let models = ModelRouter::with_limits(table, limits(), Arc::new(SystemClock));
     let extract = |tenant: &'static str| {
-        let ask = Ask {
+        let ask = ModelRequest {
             task: Task::Extraction,
             ..ask()
         };
         let (models, scope) = (&models, scope(tenant));
-        async move { models.complete(&scope, ask).await.0 }
+        async move { models.request_completion(&scope, ask).await.0 }
     };
     let (mut running, mut waiting) = (Box::pin(extract("a")), Box::pin(extract("b")));
     assert!(futures_util::poll!(&mut running).is_pending() && futures_util::poll!(&mut waiting).is_pending());
     assert_eq!(puppet.calls(), 1);
     let tenant = scope("c");
-    let mut reply = Box::pin(models.complete(&tenant, ask()));
+    let mut reply = Box::pin(models.request_completion(&tenant, ask()));
     assert!(futures_util::poll!(&mut reply).is_pending());
     puppet.go.add_permits(1);
     assert!(running.await.is_ok());

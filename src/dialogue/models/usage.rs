@@ -11,7 +11,7 @@ use chrono::NaiveDate;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
 
-use super::{Budgets, ModelMeters, Permits, tally};
+use super::{Budgets, HeldPermits, ModelMetrics, tally};
 use crate::{
     ids::TenantId,
     memory::{tokens::TokenCounter, turn::Usage},
@@ -24,23 +24,23 @@ use crate::{
 };
 
 /// Sums by tenant, day, task and model.
-pub(super) struct Book {
+pub(super) struct UsageBook {
     clock: Arc<dyn Clock>,
-    meters: Arc<ModelMeters>,
+    meters: Arc<ModelMetrics>,
     budgets: Arc<Budgets>,
-    sums: Mutex<HashMap<Account, (u32, Usage)>>,
+    sums: Mutex<HashMap<UsageKey, (u32, Usage)>>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Account {
+struct UsageKey {
     tenant: TenantId,
     day: NaiveDate,
     task: &'static str,
     model: String,
 }
 
-impl Book {
-    pub(super) fn new(clock: Arc<dyn Clock>, meters: Arc<ModelMeters>, budgets: Arc<Budgets>) -> Self {
+impl UsageBook {
+    pub(super) fn new(clock: Arc<dyn Clock>, meters: Arc<ModelMetrics>, budgets: Arc<Budgets>) -> Self {
         Self {
             clock,
             meters,
@@ -49,12 +49,12 @@ impl Book {
         }
     }
     /// Counts one attempt, and what it used.
-    pub(super) fn record(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
-        self.meters.used(tenant, task, model, usage);
-        tally::note(task, usage);
+    pub(super) fn record_usage(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
+        self.meters.record_usage(tenant, task, model, usage);
+        tally::tally_call(task, usage);
         let day = self.clock.now().date_naive();
-        self.budgets.spend(tenant, day, model, usage);
-        let account = Account {
+        self.budgets.record_spending(tenant, day, model, usage);
+        let account = UsageKey {
             tenant: tenant.clone(),
             day,
             task,
@@ -66,7 +66,7 @@ impl Book {
         *sum += usage;
     }
     /// Empties the book.
-    pub(super) fn take(&self) -> Vec<(TenantScope, UsageDelta)> {
+    pub(super) fn take_sums(&self) -> Vec<(TenantScope, UsageDelta)> {
         let sums = std::mem::take(&mut *self.sums.lock());
         sums.into_iter()
             .map(|(account, (calls, usage))| {
@@ -85,8 +85,8 @@ impl Book {
 
 /// A call that has gone out. If it is let go before it has answered, or answers what cannot be used, its prompt is counted all
 /// the same: the endpoint has read it.
-pub(super) struct Asked<'a, F: Fn() -> Usage> {
-    pub book: &'a Book,
+pub(super) struct PendingCall<'a, F: Fn() -> Usage> {
+    pub book: &'a UsageBook,
     pub tenant: &'a TenantId,
     pub task: &'static str,
     pub model: &'a str,
@@ -95,17 +95,18 @@ pub(super) struct Asked<'a, F: Fn() -> Usage> {
     pub is_open: bool,
 }
 
-impl<F: Fn() -> Usage> Asked<'_, F> {
+impl<F: Fn() -> Usage> PendingCall<'_, F> {
     /// It has ended so: what was used is counted elsewhere, or nothing was.
-    pub(super) fn ended<T>(mut self, answer: &Result<T, LlmError>) {
+    pub(super) fn mark_ended<T>(mut self, answer: &Result<T, LlmError>) {
         self.is_open = answer.as_ref().err().is_some_and(is_paid_for);
     }
 }
 
-impl<F: Fn() -> Usage> Drop for Asked<'_, F> {
+impl<F: Fn() -> Usage> Drop for PendingCall<'_, F> {
     fn drop(&mut self) {
         if self.is_open {
-            self.book.record(self.tenant, self.task, self.model, (self.prompt)());
+            self.book
+                .record_usage(self.tenant, self.task, self.model, (self.prompt)());
         }
     }
 }
@@ -116,32 +117,32 @@ pub(super) const fn is_paid_for(error: &LlmError) -> bool {
 }
 
 /// Tokens of texts where nobody reports them.
-pub(super) fn counted<'a>(counter: TokenCounter, texts: impl Iterator<Item = &'a str>) -> u32 {
-    texts.fold(0, |sum, text| sum.saturating_add(counter.count(text)))
+pub(super) fn count_tokens<'a>(counter: TokenCounter, texts: impl Iterator<Item = &'a str>) -> u32 {
+    texts.fold(0, |sum, text| sum.saturating_add(counter.count_tokens(text)))
 }
 
 /// What a call used whose endpoint does not say.
-pub(super) fn unreported(counter: TokenCounter, prompt: &[ChatMessage], answer: &str) -> Usage {
+pub(super) fn estimate_usage(counter: TokenCounter, prompt: &[ChatMessage], answer: &str) -> Usage {
     Usage {
-        prompt_tokens: counted(counter, prompt.iter().map(|message| message.content.as_str())),
+        prompt_tokens: count_tokens(counter, prompt.iter().map(|message| message.content.as_str())),
         cached_tokens: 0,
-        completion_tokens: counter.count(answer),
+        completion_tokens: counter.count_tokens(answer),
     }
 }
 
 /// A stream that has begun: gives out its first piece again, ends with its usage (counted where
 /// the endpoint reports none), and books it however it ends, cut off included.
-pub(super) struct Metered {
+pub(super) struct MeteredStream {
     first: Option<String>,
     rest: BoxStream<'static, Result<Chunk, LlmError>>,
-    meter: Meter,
+    meter: StreamMeter,
     over: bool,
     /// The tenant's place among running calls, held until the stream is dropped.
-    _permits: Permits,
+    _permits: HeldPermits,
 }
 
-struct Meter {
-    book: Arc<Book>,
+struct StreamMeter {
+    book: Arc<UsageBook>,
     tenant: TenantId,
     task: &'static str,
     model: String,
@@ -153,7 +154,7 @@ struct Meter {
 }
 
 /// Whose stream it is, and how its tokens are counted where nobody reports them.
-pub(super) struct Payer<'a> {
+pub(super) struct UsagePayer<'a> {
     pub tenant: &'a TenantId,
     pub task: &'static str,
     pub model: &'a str,
@@ -161,17 +162,17 @@ pub(super) struct Payer<'a> {
     pub prompt: Vec<ChatMessage>,
 }
 
-impl Metered {
+impl MeteredStream {
     pub(super) fn new(
-        book: Arc<Book>,
-        payer: Payer<'_>,
+        book: Arc<UsageBook>,
+        payer: UsagePayer<'_>,
         (first, rest): (String, BoxStream<'static, Result<Chunk, LlmError>>),
-        permits: Permits,
+        permits: HeldPermits,
     ) -> Self {
         Self {
             first: Some(first),
             rest,
-            meter: Meter {
+            meter: StreamMeter {
                 book,
                 tenant: payer.tenant.clone(),
                 task: payer.task,
@@ -187,20 +188,21 @@ impl Metered {
     }
 }
 
-impl Meter {
+impl StreamMeter {
     fn usage(&self) -> Usage {
         self.reported
-            .unwrap_or_else(|| unreported(self.counter, &self.prompt, &self.answer))
+            .unwrap_or_else(|| estimate_usage(self.counter, &self.prompt, &self.answer))
     }
 }
 
-impl Drop for Meter {
+impl Drop for StreamMeter {
     fn drop(&mut self) {
-        self.book.record(&self.tenant, self.task, &self.model, self.usage());
+        self.book
+            .record_usage(&self.tenant, self.task, &self.model, self.usage());
     }
 }
 
-impl Stream for Metered {
+impl Stream for MeteredStream {
     type Item = Result<Chunk, LlmError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -8,19 +8,19 @@ use crate::memory::authored::Language;
 
 /// The moment a prompt is made for. Days begin at midnight, UTC.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ages {
+pub(super) struct AgeFormatter {
     pub language: Language,
     pub now: DateTime<Utc>,
 }
 
-impl Ages {
+impl AgeFormatter {
     /// `2026-11-25`.
     pub(super) fn today(self) -> String {
         self.now.format("%Y-%m-%d").to_string()
     }
 
     /// "3 days ago". What is dated in the future is of today.
-    pub(super) fn of(self, templates: &Templates, at: DateTime<Utc>) -> Result<String, TemplateError> {
+    pub(super) fn describe_age(self, templates: &Templates, at: DateTime<Utc>) -> Result<String, TemplateError> {
         let days = (self.now.date_naive() - at.date_naive()).num_days().max(0);
         templates.render(self.language, Template::Ago, context! { days })
     }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_read_as_people_say_them() {
+    fn ages_read_naturally() {
         let templates = Templates::load(None).unwrap();
         let now: DateTime<Utc> = "2026-11-25T00:10:00Z".parse().unwrap();
         for (at, english, korean) in [
@@ -46,8 +46,12 @@ mod tests {
             ("2024-11-20T01:00:00Z", "2 years ago", "2년 전"),
         ] {
             for (language, expected) in [(Language::En, english), (Language::Ko, korean)] {
-                let ages = Ages { language, now };
-                assert_eq!(ages.of(&templates, at.parse().unwrap()).unwrap(), expected, "{at}");
+                let ages = AgeFormatter { language, now };
+                assert_eq!(
+                    ages.describe_age(&templates, at.parse().unwrap()).unwrap(),
+                    expected,
+                    "{at}"
+                );
             }
         }
     }

@@ -10,20 +10,20 @@ use minijinja::context;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ages::Ages,
-    attribution::{Reader, attributed},
+    ages::AgeFormatter,
+    attribution::{PromptReader, attribute_statement},
     history::{self, HistoryWindow},
-    scenarios::Shown,
-    selection::{Selection, Standing},
+    scenarios::ShownScenarios,
+    selection::{PromptSelection, StandingContext},
     templates::{Template, Templates, system_values},
-    untrusted,
+    untrusted::escape_untrusted,
 };
 use crate::{
     dialogue::{
         npc_conversation::{END_MARK, Scene},
         overheard::OverheardLine,
-        recall::{self, Gate, Hit, TRACED},
-        scenarios::Past,
+        recall::{self, MAX_TRACED, RecallHit, TopicGate},
+        scenarios::NpcPast,
         settings::{DialogueSettings, PromptSettings},
         turn::TurnError,
     },
@@ -31,10 +31,10 @@ use crate::{
     memory::{
         authored::{Language, Npc, World},
         fact::Fact,
-        packing::{Budget, pack},
-        scoring::diversify,
+        packing::{PackingBudget, pack_texts},
+        scoring::diversify_order,
         summary::{Meeting, Summary},
-        text::hexadecimal,
+        text::to_hexadecimal,
         tokens::TokenCounter,
         trace::{CandidateFate, CandidateTrace, ScenarioTrace, SectionTrace},
     },
@@ -58,7 +58,7 @@ pub(super) const HEADING_TOKENS: u32 = 12;
 const ROUND_TOKENS: u32 = 256;
 
 /// Everything a prompt is made of.
-pub(in crate::dialogue) struct Material<'a> {
+pub(in crate::dialogue) struct PromptMaterial<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
     pub dialogue: DialogueId,
@@ -69,10 +69,10 @@ pub(in crate::dialogue) struct Material<'a> {
     /// What NPCs said to each other, oldest first.
     pub overheard: &'a [OverheardLine],
     /// What the NPC may tell of its own past, if the turn is about it.
-    pub past: Option<&'a Past>,
+    pub past: Option<&'a NpcPast>,
     pub line: &'a str,
     /// The beginning of the answer, where that was cut and is gone on with.
-    pub goes_on: Option<&'a str>,
+    pub continued_text: Option<&'a str>,
     pub history: &'a [BufferedTurn],
     pub summaries: &'a [Summary],
     /// Pinned facts and facts of mutable-state kinds, most important first.
@@ -80,11 +80,11 @@ pub(in crate::dialogue) struct Material<'a> {
     /// World state, one line each, escaped already.
     pub world_lines: Vec<String>,
     /// Scored and confirmed, best first.
-    pub hits: &'a [Hit],
+    pub hits: &'a [RecallHit],
     /// From this raw cosine on, two hits may be one.
     pub near_duplicate_cosine: f32,
     /// How strictly hits have to be about the line.
-    pub gate: Gate,
+    pub gate: TopicGate,
     pub counter: TokenCounter,
     /// When the turn began: ages are reckoned from it.
     pub now: DateTime<Utc>,
@@ -92,17 +92,17 @@ pub(in crate::dialogue) struct Material<'a> {
     pub meeting: Option<&'a Meeting>,
 }
 
-impl Material<'_> {
+impl PromptMaterial<'_> {
     /// Who reads it.
-    pub(super) fn reader(&self) -> Reader<'_> {
-        Reader {
+    pub(super) fn reader(&self) -> PromptReader<'_> {
+        PromptReader {
             language: self.npc.language,
             npc: &self.npc.name,
             player: self.player,
         }
     }
-    pub(super) fn ages(&self) -> Ages {
-        Ages {
+    pub(super) fn ages(&self) -> AgeFormatter {
+        AgeFormatter {
             language: self.npc.language,
             now: self.now,
         }
@@ -118,7 +118,7 @@ pub(in crate::dialogue) struct Prompt {
     pub tokens: u32,
     /// SHA-256, hexadecimal.
     pub hash: String,
-    /// What became of every fact that was considered, best first, at most [`TRACED`].
+    /// What became of every fact that was considered, best first, at most [`MAX_TRACED`].
     pub candidates: Vec<CandidateTrace>,
     /// And of every scenario, best first.
     pub scenarios: Vec<ScenarioTrace>,
@@ -127,7 +127,7 @@ pub(in crate::dialogue) struct Prompt {
 
 impl Prompt {
     /// The scenarios that are in it.
-    pub(in crate::dialogue) fn told(&self) -> impl Iterator<Item = ScenarioId> {
+    pub(in crate::dialogue) fn told_scenarios(&self) -> impl Iterator<Item = ScenarioId> {
         let used = self
             .scenarios
             .iter()
@@ -137,23 +137,23 @@ impl Prompt {
 }
 
 /// Assembles the prompt.
-pub(in crate::dialogue) fn assemble(
+pub(in crate::dialogue) fn assemble_prompt(
     templates: &Templates,
     settings: &DialogueSettings,
-    material: &Material<'_>,
+    material: &PromptMaterial<'_>,
 ) -> Result<Prompt, TurnError> {
     let budgets = &settings.prompt;
     let language = material.npc.language;
-    let count = |text: &str| templates.count(material.counter, text);
+    let count = |text: &str| templates.count_tokens(material.counter, text);
     let system = match material.scene {
-        None => templates.system(material.world, material.npc, budgets.ask_for_state)?,
-        Some(scene) => scene_system(templates, language, material, scene, budgets.ask_for_state)?.into(),
+        None => templates.render_system(material.world, material.npc, budgets.ask_for_state)?,
+        Some(scene) => render_scene_system(templates, language, material, scene, budgets.ask_for_state)?.into(),
     };
     let line = match (material.player, material.scene) {
-        (None, Some(scene)) => scene.cue(templates, material.npc, material.history)?.into(),
-        _ => templates.line(language, material.line)?,
+        (None, Some(scene)) => scene.render_next_cue(templates, material.npc, material.history)?.into(),
+        _ => templates.render_line(language, material.line)?,
     };
-    let goes_on = going_on(templates, material)?;
+    let goes_on = continuation_messages(templates, material)?;
     let (system_tokens, line_tokens) = (count(&system), count(&line));
     let fixed = system_tokens
         + line_tokens
@@ -170,24 +170,24 @@ pub(in crate::dialogue) fn assemble(
     }
     let mut left = budgets.total_tokens - fixed;
 
-    let shown = Shown::select(material, settings, left);
+    let shown = ShownScenarios::select_fitting(material, settings, left);
     left = left.saturating_sub(shown.tokens());
-    let standing = Standing::select(templates, material, budgets, shown, left, &count)?;
+    let standing = StandingContext::select_fitting(templates, material, budgets, shown, left, &count)?;
     left = left.saturating_sub(standing.tokens());
-    let turns = history::render(templates, material, &count)?;
-    let window = HistoryWindow::fit(
+    let turns = history::render_turns(templates, material, &count)?;
+    let window = HistoryWindow::fit_to_room(
         turns,
         history_room(budgets, left, line_tokens + standing.changing_tokens()),
     );
     left = left.saturating_sub(window.tokens());
 
-    let (mut fates, packable) = sort_hits(material, &standing, &window, settings);
-    let packable = diversified(material, packable, settings.recall.diversity);
+    let (mut fates, packable) = decide_hit_fates(material, &standing, &window, settings);
+    let packable = diversify_hits(material, packable, settings.recall.diversity);
     let texts: Vec<String> = packable
         .iter()
         .map(|&at| {
             let body = &material.hits[at].body;
-            attributed(
+            attribute_statement(
                 templates,
                 material.reader(),
                 &body.subject,
@@ -196,9 +196,9 @@ pub(in crate::dialogue) fn assemble(
             )
         })
         .collect::<Result<_, _>>()?;
-    let packing = pack(
+    let packing = pack_texts(
         &texts.iter().map(String::as_str).collect::<Vec<_>>(),
-        Budget {
+        PackingBudget {
             top_k: settings.recall.top_k,
             total_tokens: budgets
                 .memory_tokens
@@ -218,26 +218,26 @@ pub(in crate::dialogue) fn assemble(
         .map(|item| (packable[item.index], item.text.to_owned()))
         .collect();
 
-    let mut selection = Selection::new(standing, window, memories, material, budgets, left, &count);
+    let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
     let (messages, tokens) = loop {
-        let mut messages = selection.messages(templates, language, material, &system, &line)?;
+        let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
         messages.extend(goes_on.iter().cloned());
-        let tokens = total(&messages, &count);
+        let tokens = total_tokens(&messages, &count);
         // The parts were counted one by one; joined they may come out a little longer.
         if tokens <= budgets.total_tokens {
             break (messages, tokens);
         }
-        if !selection.shrink(&mut fates) {
+        if !selection.drop_least_important(&mut fates) {
             return Err(TurnError::PromptTooLarge {
                 over: tokens - budgets.total_tokens,
             });
         }
     };
-    let sections = selection.sections(budgets, system_tokens, line_tokens, &count);
-    let notes = selection.notes();
-    let scenarios = selection.past(material);
+    let sections = selection.trace_sections(budgets, system_tokens, line_tokens, &count);
+    let notes = selection.collect_notes();
+    let scenarios = selection.trace_past(material);
     Ok(Prompt {
-        hash: hash(&messages),
+        hash: hash_messages(&messages),
         messages,
         sections,
         tokens,
@@ -248,8 +248,8 @@ pub(in crate::dialogue) fn assemble(
 }
 
 /// What has a reply gone on with that was cut: its beginning as the NPC's own words, and the request.
-fn going_on(templates: &Templates, material: &Material<'_>) -> Result<Vec<ChatMessage>, TurnError> {
-    let Some(said) = material.goes_on else {
+fn continuation_messages(templates: &Templates, material: &PromptMaterial<'_>) -> Result<Vec<ChatMessage>, TurnError> {
+    let Some(said) = material.continued_text else {
         return Ok(Vec::new());
     };
     let request = templates.render(material.npc.language, Template::ReplyGoOn, context! {})?;
@@ -274,10 +274,10 @@ fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u
 }
 
 /// The first section where several NPCs are together: who they are belongs to it.
-fn scene_system(
+fn render_scene_system(
     templates: &Templates,
     language: Language,
-    material: &Material<'_>,
+    material: &PromptMaterial<'_>,
     scene: &Scene,
     ask_for_state: bool,
 ) -> Result<String, TurnError> {
@@ -285,8 +285,8 @@ fn scene_system(
         Some(_) => Template::ReplySystem,
         None => Template::ConversationSystem,
     };
-    let others = scene.others(&material.npc.id);
-    let topic = scene.topic.as_deref().map(untrusted).unwrap_or_default();
+    let others = scene.other_names(&material.npc.id);
+    let topic = scene.topic.as_deref().map(escape_untrusted).unwrap_or_default();
     let values = context! {
         topic,
         end_mark => END_MARK,
@@ -296,9 +296,9 @@ fn scene_system(
 }
 
 /// Says of every hit whether it may be packed (its position is in the second list) or why not.
-fn sort_hits(
-    material: &Material<'_>,
-    standing: &Standing,
+fn decide_hit_fates(
+    material: &PromptMaterial<'_>,
+    standing: &StandingContext,
     history: &HistoryWindow,
     settings: &DialogueSettings,
 ) -> (Vec<CandidateFate>, Vec<usize>) {
@@ -307,7 +307,7 @@ fn sort_hits(
     let mut kept: Vec<&RecallBody> = Vec::new();
     for (at, hit) in material.hits.iter().enumerate() {
         let body = &hit.body;
-        let near = |other: &&RecallBody| recall::say_the_same(other, body, material.near_duplicate_cosine);
+        let near = |other: &&RecallBody| recall::is_same_statement(other, body, material.near_duplicate_cosine);
         let fate = if standing.facts.pinned_ids.contains(&body.id) {
             CandidateFate::Pinned
         } else if standing.facts.state_ids.contains(&body.id) {
@@ -316,11 +316,11 @@ fn sort_hits(
             CandidateFate::InHistory
         } else if hit.score.total < settings.recall.min_score {
             CandidateFate::TooWeak
-        } else if !hit.topic.passes(material.gate) {
+        } else if !hit.topic.is_on_topic(material.gate) {
             CandidateFate::OffTopic
-        } else if material.gate != Gate::Open && hit.topic.matter < settings.recall.min_score {
+        } else if material.gate != TopicGate::Open && hit.topic.matter < settings.recall.min_score {
             CandidateFate::TooWeak
-        } else if packable.len() >= recall::packable(&settings.recall) {
+        } else if packable.len() >= recall::max_packable(&settings.recall) {
             CandidateFate::BeyondTopK
         } else if kept.iter().any(near) {
             CandidateFate::NearDuplicate
@@ -335,13 +335,13 @@ fn sort_hits(
 }
 
 /// Whether a line that the prompt shows says it: among themselves NPCs would say it again.
-fn is_just_said(material: &Material<'_>, history: &HistoryWindow, body: &RecallBody) -> bool {
+fn is_just_said(material: &PromptMaterial<'_>, history: &HistoryWindow, body: &RecallBody) -> bool {
     let (dialogue, turn) = body.source.unzip();
-    dialogue == Some(material.dialogue) && turn.is_some_and(|turn| history.shows(turn))
+    dialogue == Some(material.dialogue) && turn.is_some_and(|turn| history.has_turn(turn))
 }
 
 /// `packable`, with what resembles a better one behind what does not, as much as the world wants it.
-fn diversified(material: &Material<'_>, packable: Vec<usize>, configured: f64) -> Vec<usize> {
+fn diversify_hits(material: &PromptMaterial<'_>, packable: Vec<usize>, configured: f64) -> Vec<usize> {
     let wanted = material.world.settings.recall.and_then(|recall| recall.diversity);
     let diversity = wanted.unwrap_or(configured);
     if diversity <= 0.0 {
@@ -354,12 +354,12 @@ fn diversified(material: &Material<'_>, packable: Vec<usize>, configured: f64) -
             (hit.score.total, hit.body.embedding.as_ref())
         })
         .collect();
-    let order = diversify(&candidates, 1.0 - diversity);
+    let order = diversify_order(&candidates, 1.0 - diversity);
     order.into_iter().map(|place| packable[place]).collect()
 }
 
 /// Tokens of all messages with their frames.
-fn total(messages: &[ChatMessage], count: &dyn Fn(&str) -> u32) -> u32 {
+fn total_tokens(messages: &[ChatMessage], count: &dyn Fn(&str) -> u32) -> u32 {
     messages
         .iter()
         .map(|message| count(&message.content) + FRAME_TOKENS)
@@ -368,7 +368,7 @@ fn total(messages: &[ChatMessage], count: &dyn Fn(&str) -> u32) -> u32 {
 }
 
 /// SHA-256 over roles and contents, each with its length in front.
-fn hash(messages: &[ChatMessage]) -> String {
+fn hash_messages(messages: &[ChatMessage]) -> String {
     let mut hash = Sha256::new();
     for message in messages {
         let role = match message.role {
@@ -380,11 +380,15 @@ fn hash(messages: &[ChatMessage]) -> String {
         hash.update((message.content.len() as u64).to_le_bytes());
         hash.update(&message.content);
     }
-    hexadecimal(&hash.finalize())
+    to_hexadecimal(&hash.finalize())
 }
 
 /// Standing facts that are in the prompt and every hit, for the trace.
-fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[CandidateFate]) -> Vec<CandidateTrace> {
+fn trace_candidates(
+    material: &PromptMaterial<'_>,
+    selection: &PromptSelection,
+    fates: &[CandidateFate],
+) -> Vec<CandidateTrace> {
     let scored: HashSet<FactId> = material.hits.iter().map(|hit| hit.body.id).collect();
     let standing = material
         .standing
@@ -412,7 +416,7 @@ fn trace_candidates(material: &Material<'_>, selection: &Selection, fates: &[Can
     });
     // What is in the prompt is never left out of the trace; of the rest the best are kept.
     let mut traced: Vec<CandidateTrace> = standing.collect();
-    let mut others = TRACED.saturating_sub(traced.len());
+    let mut others = MAX_TRACED.saturating_sub(traced.len());
     for candidate in hits {
         let in_prompt = matches!(
             candidate.fate,

@@ -7,7 +7,7 @@ use minijinja::context;
 
 use super::{
     templates::{Template, TemplateError, Templates},
-    untrusted,
+    untrusted::escape_untrusted,
 };
 use crate::{
     ids::PlayerId,
@@ -16,21 +16,21 @@ use crate::{
 
 /// Whose word a statement is, for one NPC and whoever it talks with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word<'a> {
+pub(super) enum Attribution<'a> {
     /// Of the authors, or of the game itself: how things are.
     Canon,
     /// The player who is spoken with.
     Player,
     AnotherPlayer(&'a str),
     /// The NPC's own.
-    Own,
+    NpcItself,
     /// Another character.
     Character(&'a str),
 }
 
 /// Who reads a prompt.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::dialogue) struct Reader<'a> {
+pub(in crate::dialogue) struct PromptReader<'a> {
     pub language: Language,
     /// The NPC's name.
     pub npc: &'a str,
@@ -38,84 +38,84 @@ pub(in crate::dialogue) struct Reader<'a> {
     pub player: Option<&'a PlayerId>,
 }
 
-impl Reader<'_> {
+impl PromptReader<'_> {
     /// Whose word it is that `speaker` said. Nothing is known of who said what an old trace holds: "".
-    pub(super) fn word_of<'s>(&self, speaker: &'s str) -> Word<'s> {
+    pub(super) fn attribution_of<'s>(&self, speaker: &'s str) -> Attribution<'s> {
         if speaker == party::AUTHOR || speaker.is_empty() {
-            Word::Canon
+            Attribution::Canon
         } else if party::is_player(speaker) {
-            match party::owner(speaker).filter(|&id| self.player.is_none_or(|player| player.as_str() != id)) {
-                Some(other) => Word::AnotherPlayer(other),
-                None => Word::Player,
+            match party::owner_id(speaker).filter(|&id| self.player.is_none_or(|player| player.as_str() != id)) {
+                Some(other) => Attribution::AnotherPlayer(other),
+                None => Attribution::Player,
             }
         } else if speaker == self.npc {
-            Word::Own
+            Attribution::NpcItself
         } else {
-            Word::Character(speaker)
+            Attribution::Character(speaker)
         }
     }
 
     /// Who said `fact`, as a trace keeps it: nobody, where it is so.
     pub(super) fn speaker_of<'s>(&self, fact: &'s Fact) -> &'s str {
-        match self.word_of_fact(fact) {
-            Word::Canon => party::AUTHOR,
+        match self.attribution_of_fact(fact) {
+            Attribution::Canon => party::AUTHOR,
             _ => &fact.statement.speaker,
         }
     }
 
     /// Whose word `fact` is: what people write and what the game's backend reports is so.
-    pub(super) fn word_of_fact<'s>(&self, fact: &'s Fact) -> Word<'s> {
+    pub(super) fn attribution_of_fact<'s>(&self, fact: &'s Fact) -> Attribution<'s> {
         if fact.is_canon() {
-            Word::Canon
+            Attribution::Canon
         } else {
-            self.word_of(&fact.statement.speaker)
+            self.attribution_of(&fact.statement.speaker)
         }
     }
 }
 
 /// A statement as a model reads it, with whoever said it.
-pub(in crate::dialogue) fn attributed(
+pub(in crate::dialogue) fn attribute_statement(
     templates: &Templates,
-    reader: Reader<'_>,
+    reader: PromptReader<'_>,
     subject: &str,
     speaker: &str,
     content: &str,
 ) -> Result<String, TemplateError> {
-    attributed_to(templates, reader, reader.word_of(speaker), subject, content)
+    attribute_to(templates, reader, reader.attribution_of(speaker), subject, content)
 }
 
 /// The same, where it is known whose word it is.
-pub(super) fn attributed_to(
+pub(super) fn attribute_to(
     templates: &Templates,
-    reader: Reader<'_>,
-    word: Word<'_>,
+    reader: PromptReader<'_>,
+    word: Attribution<'_>,
     subject: &str,
     content: &str,
 ) -> Result<String, TemplateError> {
-    let text = told(templates, reader, subject, content)?;
+    let text = render_statement(templates, reader, subject, content)?;
     let (by, name) = match word {
-        Word::Canon => return Ok(text),
-        Word::Player => ("player", ""),
-        Word::AnotherPlayer(id) => ("another_player", id),
-        Word::Own => ("self", ""),
-        Word::Character(name) => ("character", name),
+        Attribution::Canon => return Ok(text),
+        Attribution::Player => ("player", ""),
+        Attribution::AnotherPlayer(id) => ("another_player", id),
+        Attribution::NpcItself => ("self", ""),
+        Attribution::Character(name) => ("character", name),
     };
-    let values = context! { by, name => untrusted(name), text };
+    let values = context! { by, name => escape_untrusted(name), text };
     templates.render(reader.language, Template::Claimed, values)
 }
 
 /// A statement alone. What is known about another player than the one who is spoken with says so: its
 /// sentence calls that player `the player` too.
-pub(super) fn told(
+pub(super) fn render_statement(
     templates: &Templates,
-    reader: Reader<'_>,
+    reader: PromptReader<'_>,
     subject: &str,
     content: &str,
 ) -> Result<String, TemplateError> {
-    let text = untrusted(content);
-    match party::owner(subject).filter(|&id| reader.player.is_none_or(|player| player.as_str() != id)) {
+    let text = escape_untrusted(content);
+    match party::owner_id(subject).filter(|&id| reader.player.is_none_or(|player| player.as_str() != id)) {
         Some(other) => {
-            let values = context! { player => untrusted(other), text };
+            let values = context! { player => escape_untrusted(other), text };
             templates.render(reader.language, Template::AboutAnother, values)
         }
         None => Ok(text),

@@ -3,15 +3,15 @@
 use minijinja::context;
 
 use super::{
-    assembly::{FRAME_TOKENS, Material},
+    assembly::{FRAME_TOKENS, PromptMaterial},
     templates::{Template, TemplateError, Templates},
-    untrusted,
+    untrusted::escape_untrusted,
 };
 use crate::ports::llm::{ChatMessage, ChatRole};
 
 /// History begins at a turn after a multiple of this, so that trimming moves its beginning once in
 /// so many turns and the prompt's prefix stays the same in between.
-const BLOCK: u32 = 8;
+const TURNS_PER_BLOCK: u32 = 8;
 
 /// A turn as messages.
 #[derive(Debug, Clone)]
@@ -26,9 +26,9 @@ pub(super) struct RenderedTurn {
 
 /// Renders turns in the order of their numbers.
 /// What the NPC said itself are its own messages, what others said are messages to it.
-pub(super) fn render(
+pub(super) fn render_turns(
     templates: &Templates,
-    material: &Material<'_>,
+    material: &PromptMaterial<'_>,
     count: &dyn Fn(&str) -> u32,
 ) -> Result<Vec<RenderedTurn>, TemplateError> {
     let (language, npc) = (material.npc.language, &material.npc.id);
@@ -39,12 +39,13 @@ pub(super) fn render(
             let mut messages = Vec::with_capacity(2);
             // In a session something always comes before a reply, if it is only that the player came up.
             if material.player.is_some() {
-                let line = templates.earlier_line(language, &turn.player_text)?;
+                let line = templates.render_earlier_line(language, &turn.player_text)?;
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
             }
             messages.push(match material.scene {
                 Some(scene) if turn.npc != *npc => {
-                    let values = context! { name => scene.name_of(&turn.npc), text => untrusted(&turn.reply_text) };
+                    let values =
+                        context! { name => scene.name_of(&turn.npc), text => escape_untrusted(&turn.reply_text) };
                     let line = templates.render(language, Template::ConversationLine, values)?;
                     ChatMessage::new(ChatRole::User, line)
                 }
@@ -52,7 +53,7 @@ pub(super) fn render(
             });
             let lead = match (messages.first(), material.scene) {
                 (Some(first), Some(scene)) if first.role == ChatRole::Assistant => {
-                    let cue = scene.earlier_cue(templates, material.npc, turn.number)?;
+                    let cue = scene.render_earlier_cue(templates, material.npc, turn.number)?;
                     let tokens = count(&cue) + FRAME_TOKENS;
                     Some((ChatMessage::new(ChatRole::User, cue), tokens))
                 }
@@ -82,7 +83,7 @@ pub(super) struct HistoryWindow {
 impl HistoryWindow {
     /// The longest run of latest turns that begins a block and fits the room, which is told how many
     /// tokens all of them take. If not even the last block fits, smaller blocks are tried.
-    pub(super) fn fit(turns: Vec<RenderedTurn>, room: impl Fn(u32) -> u32) -> Self {
+    pub(super) fn fit_to_room(turns: Vec<RenderedTurn>, room: impl Fn(u32) -> u32) -> Self {
         let mut window = Self { turns, dropped: None };
         let mut suffix = vec![0_u32; window.turns.len() + 1];
         for at in (0..window.turns.len()).rev() {
@@ -91,7 +92,7 @@ impl HistoryWindow {
         let room = room(suffix[0]);
         if suffix[0] > room {
             let begins = |at: &usize, block: u32| window.turns[*at].number.saturating_sub(1).is_multiple_of(block);
-            let start = [BLOCK, BLOCK / 2, BLOCK / 4, 1]
+            let start = [TURNS_PER_BLOCK, TURNS_PER_BLOCK / 2, TURNS_PER_BLOCK / 4, 1]
                 .into_iter()
                 .find_map(|block| (0..window.turns.len()).find(|at| begins(at, block) && suffix[*at] <= room))
                 .unwrap_or(window.turns.len());
@@ -101,18 +102,18 @@ impl HistoryWindow {
     }
 
     pub(super) fn tokens(&self) -> u32 {
-        let lead = self.lead().map_or(0, |(_, tokens)| *tokens);
+        let lead = self.lead_message().map_or(0, |(_, tokens)| *tokens);
         self.turns.iter().map(|turn| turn.tokens).sum::<u32>() + lead
     }
-    fn lead(&self) -> Option<&(ChatMessage, u32)> {
+    fn lead_message(&self) -> Option<&(ChatMessage, u32)> {
         self.turns.first().and_then(|turn| turn.lead.as_ref())
     }
     /// Whether the turn of that number is in it.
-    pub(super) fn shows(&self, number: u32) -> bool {
+    pub(super) fn has_turn(&self, number: u32) -> bool {
         self.turns.iter().any(|turn| turn.number == number)
     }
     /// First and last number of the turns left out, if any.
-    pub(super) const fn dropped(&self) -> Option<(u32, u32)> {
+    pub(super) const fn dropped_turns(&self) -> Option<(u32, u32)> {
         self.dropped
     }
 
@@ -122,7 +123,7 @@ impl HistoryWindow {
             return false;
         }
         let next = (1..self.turns.len())
-            .find(|at| self.turns[*at].number.saturating_sub(1).is_multiple_of(BLOCK))
+            .find(|at| self.turns[*at].number.saturating_sub(1).is_multiple_of(TURNS_PER_BLOCK))
             .unwrap_or(1);
         self.drop_before(next);
         true
@@ -141,10 +142,10 @@ impl HistoryWindow {
         let middle = self
             .turns
             .iter()
-            .rposition(|turn| turn.number.is_multiple_of(BLOCK))
+            .rposition(|turn| turn.number.is_multiple_of(TURNS_PER_BLOCK))
             .filter(|at| at + 1 < self.turns.len());
         let mut messages = Vec::with_capacity(self.turns.len() * 2 + 1);
-        messages.extend(self.lead().map(|(message, _)| message.clone()));
+        messages.extend(self.lead_message().map(|(message, _)| message.clone()));
         for (at, turn) in self.turns.iter().enumerate() {
             messages.extend(turn.messages.iter().cloned());
             if (Some(at) == middle || at + 1 == self.turns.len())
@@ -176,16 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn everything_stays_while_it_fits() {
-        let window = HistoryWindow::fit(turns(3..=20, 10), |_| 180);
-        assert_eq!((window.turns.len(), window.dropped()), (18, None));
+    fn history_stays_whole_while_it_fits() {
+        let window = HistoryWindow::fit_to_room(turns(3..=20, 10), |_| 180);
+        assert_eq!((window.turns.len(), window.dropped_turns()), (18, None));
     }
 
     #[test]
-    fn the_beginning_moves_in_blocks() {
+    fn history_start_moves_in_blocks() {
         let mut beginnings = Vec::new();
         for head in 8..40 {
-            let window = HistoryWindow::fit(turns(1..=head, 10), |_| 120);
+            let window = HistoryWindow::fit_to_room(turns(1..=head, 10), |_| 120);
             assert!(window.tokens() <= 120);
             beginnings.push(numbers(&window)[0]);
         }
@@ -195,27 +196,30 @@ mod tests {
 
     #[test]
     fn long_turns_fall_back_to_smaller_blocks() {
-        assert_eq!(numbers(&HistoryWindow::fit(turns(1..=14, 100), |_| 450)), [13, 14]);
-        assert_eq!(numbers(&HistoryWindow::fit(turns(1..=8, 100), |_| 100)), [8]);
-        let none = HistoryWindow::fit(turns(1..=8, 100), |_| 99);
-        assert_eq!((numbers(&none), none.dropped()), (vec![], Some((1, 8))));
+        assert_eq!(
+            numbers(&HistoryWindow::fit_to_room(turns(1..=14, 100), |_| 450)),
+            [13, 14]
+        );
+        assert_eq!(numbers(&HistoryWindow::fit_to_room(turns(1..=8, 100), |_| 100)), [8]);
+        let none = HistoryWindow::fit_to_room(turns(1..=8, 100), |_| 99);
+        assert_eq!((numbers(&none), none.dropped_turns()), (vec![], Some((1, 8))));
     }
 
     #[test]
-    fn dropping_blocks_ends_with_nothing() {
-        let mut window = HistoryWindow::fit(turns(6..=20, 1), |_| 100);
+    fn history_may_drop_all_blocks() {
+        let mut window = HistoryWindow::fit_to_room(turns(6..=20, 1), |_| 100);
         let mut beginnings = vec![];
         while window.drop_block() {
             beginnings.extend(numbers(&window).first().copied());
         }
         assert_eq!(beginnings, [9, 17, 18, 19, 20]);
-        assert_eq!(window.dropped(), Some((6, 20)));
+        assert_eq!(window.dropped_turns(), Some((6, 20)));
     }
 
     #[test]
     fn cache_marks_stand_at_the_last_whole_block_and_at_the_end() {
         let marked = |last| {
-            HistoryWindow::fit(turns(1..=last, 1), |_| 100)
+            HistoryWindow::fit_to_room(turns(1..=last, 1), |_| 100)
                 .messages()
                 .iter()
                 .filter(|message| message.cache_breakpoint)

@@ -3,13 +3,13 @@
 use minijinja::{Value, context};
 
 use super::{
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
-    untrusted,
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    untrusted::escape_untrusted,
 };
 use crate::{
     dialogue::settings::DialogueSettings,
     memory::{
-        packing::{Budget, pack},
+        packing::{PackingBudget, pack_texts},
         trace::{CandidateFate, ScenarioTrace},
     },
 };
@@ -19,7 +19,7 @@ const INTRODUCTION_TOKENS: u32 = 64;
 
 /// What is shown of an NPC's past.
 #[derive(Default)]
-pub(super) struct Shown {
+pub(super) struct ShownScenarios {
     /// Whether there is anything to show, be it only that nothing is to be told.
     is_there: bool,
     /// Position among the hits, the text, and its tokens.
@@ -29,9 +29,9 @@ pub(super) struct Shown {
     dropped: usize,
 }
 
-impl Shown {
+impl ShownScenarios {
     /// Takes the best that fit.
-    pub(super) fn select(material: &Material<'_>, settings: &DialogueSettings, left: u32) -> Self {
+    pub(super) fn select_fitting(material: &PromptMaterial<'_>, settings: &DialogueSettings, left: u32) -> Self {
         let Some(past) = material.past else {
             return Self::default();
         };
@@ -44,10 +44,10 @@ impl Shown {
             .map(|&at| {
                 let scenario = &past.hits[at].scenario;
                 let text = format!("{}: {}", scenario.title, scenario.content);
-                untrusted(&text)
+                escape_untrusted(&text)
             })
             .collect();
-        let budget = Budget {
+        let budget = PackingBudget {
             top_k: settings.scenarios.top_k,
             total_tokens: settings
                 .prompt
@@ -56,7 +56,7 @@ impl Shown {
             item_tokens: settings.prompt.scenario_item_tokens,
         };
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let packing = pack(&texts, budget, ITEM_TOKENS, &material.counter);
+        let packing = pack_texts(&texts, budget, ITEM_TOKENS, &material.counter);
         for (&at, &fate) in strong.iter().zip(&packing.fates) {
             fates[at] = fate;
         }
@@ -86,11 +86,11 @@ impl Shown {
     pub(super) const fn is_empty(&self) -> bool {
         !self.is_there
     }
-    pub(super) const fn dropped(&self) -> usize {
+    pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
     }
     /// Leaves out the last of it, and in the end that there is nothing. `false`: there is nothing.
-    pub(super) fn shrink(&mut self) -> bool {
+    pub(super) fn drop_last(&mut self) -> bool {
         let Some((at, ..)) = self.items.pop() else {
             return std::mem::take(&mut self.is_there);
         };
@@ -100,7 +100,7 @@ impl Shown {
     }
 
     /// As the template takes it.
-    pub(super) fn values(&self, material: &Material<'_>) -> Value {
+    pub(super) fn template_values(&self, material: &PromptMaterial<'_>) -> Value {
         if material.past.is_none() || !self.is_there {
             return Value::from(());
         }
@@ -109,7 +109,7 @@ impl Shown {
     }
 
     /// What became of every scenario that was considered.
-    pub(super) fn trace(&self, material: &Material<'_>) -> Vec<ScenarioTrace> {
+    pub(super) fn trace_scenarios(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
         let hits = material.past.into_iter().flat_map(|past| &past.hits);
         hits.zip(&self.fates)
             .enumerate()

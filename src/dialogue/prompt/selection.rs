@@ -4,13 +4,13 @@ use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, Material},
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     history::HistoryWindow,
-    scenarios::Shown,
-    standing::StandingFacts,
+    player_identity::PlayerIdentity,
+    scenarios::ShownScenarios,
+    standing_facts::StandingFacts,
     templates::{Template, Templates},
-    untrusted,
-    who::Who,
+    untrusted::escape_untrusted,
 };
 use crate::{
     dialogue::{settings::PromptSettings, turn::TurnError},
@@ -23,9 +23,9 @@ use crate::{
 };
 
 /// World-state lines take at most this many characters.
-const WORLD_CHARS: usize = 600;
+const MAX_WORLD_CHARS: usize = 600;
 /// Headings that facts and the state of the world may take.
-const HEADINGS: u32 = 7;
+const MAX_HEADINGS: u32 = 7;
 
 struct SummaryItem {
     from: u32,
@@ -36,31 +36,31 @@ struct SummaryItem {
 }
 
 /// Facts that are in every prompt, and the world as it stands.
-pub(super) struct Standing {
+pub(super) struct StandingContext {
     pub(super) facts: StandingFacts,
-    who: Who,
+    who: PlayerIdentity,
     world: Vec<(String, u32)>,
     /// Who said what, oldest first, with its tokens.
     overheard: Vec<(String, String, u32)>,
     overheard_dropped: usize,
-    past: Shown,
+    past: ShownScenarios,
 }
 
-impl Standing {
+impl StandingContext {
     /// Takes what fits the budgets of each, most important first.
-    pub(super) fn select(
+    pub(super) fn select_fitting(
         templates: &Templates,
-        material: &Material<'_>,
+        material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
-        past: Shown,
+        past: ShownScenarios,
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
-        let mut left = left.saturating_sub(HEADINGS * (HEADING_TOKENS + FRAME_TOKENS));
-        let who = Who::select(templates, material, budgets.acquaintance_tokens, left, count)?;
+        let mut left = left.saturating_sub(MAX_HEADINGS * (HEADING_TOKENS + FRAME_TOKENS));
+        let who = PlayerIdentity::select_fitting(templates, material, budgets.acquaintance_tokens, left, count)?;
         left = left.saturating_sub(who.tokens());
-        let mut facts = StandingFacts::select(templates, material, budgets, &mut left, count)?;
-        facts.state_ids.extend(who.name());
+        let mut facts = StandingFacts::select_fitting(templates, material, budgets, &mut left, count)?;
+        facts.state_ids.extend(who.name_fact());
         let mut standing = Self {
             facts,
             who,
@@ -69,7 +69,7 @@ impl Standing {
             overheard_dropped: 0,
             past,
         };
-        let mut chars = WORLD_CHARS;
+        let mut chars = MAX_WORLD_CHARS;
         for line in &material.world_lines {
             let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
             if length > chars || tokens > left {
@@ -83,7 +83,7 @@ impl Standing {
             .overheard_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         for line in material.overheard.iter().rev() {
-            let (name, text) = (untrusted(&line.name), untrusted(&line.text));
+            let (name, text) = (escape_untrusted(&line.name), escape_untrusted(&line.text));
             let tokens = count(&name) + count(&text) + ITEM_TOKENS;
             // Without a gap: what was said last is what is asked about.
             if tokens > slot {
@@ -107,17 +107,17 @@ impl Standing {
         self.overheard.iter().map(|item| item.2).sum()
     }
     /// Leaves out the least of who the player is.
-    fn shrink_who(&mut self) -> bool {
-        let name = self.who.name();
-        let shrunk = self.who.shrink();
-        if let Some(name) = name.filter(|_| self.who.name().is_none()) {
+    fn drop_least_of_identity(&mut self) -> bool {
+        let name = self.who.name_fact();
+        let shrunk = self.who.drop_least_important();
+        if let Some(name) = name.filter(|_| self.who.name_fact().is_none()) {
             self.facts.state_ids.remove(&name);
         }
         shrunk
     }
     /// Everything but the NPC's past, with the headings and frames that come with it.
     pub(super) fn tokens(&self) -> u32 {
-        let headed = self.facts.headings()
+        let headed = self.facts.heading_count()
             + u32::from(!self.who.is_empty())
             + u32::from(!self.world.is_empty())
             + u32::from(!self.overheard.is_empty());
@@ -130,8 +130,8 @@ impl Standing {
 }
 
 /// The movable parts of a prompt.
-pub(super) struct Selection {
-    standing: Standing,
+pub(super) struct PromptSelection {
+    standing: StandingContext,
     history: HistoryWindow,
     /// Position among the hits, and the text.
     memories: Vec<(usize, String)>,
@@ -141,13 +141,13 @@ pub(super) struct Selection {
     memories_dropped: usize,
 }
 
-impl Selection {
+impl PromptSelection {
     /// `left`: tokens that summaries may take.
     pub(super) fn new(
-        standing: Standing,
+        standing: StandingContext,
         history: HistoryWindow,
         memories: Vec<(usize, String)>,
-        material: &Material<'_>,
+        material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
         left: u32,
         count: &dyn Fn(&str) -> u32,
@@ -157,7 +157,7 @@ impl Selection {
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         let mut summaries = Vec::new();
         for summary in material.summaries.iter().rev() {
-            let text = untrusted(&summary.text);
+            let text = escape_untrusted(&summary.text);
             let tokens = count(&text) + ITEM_TOKENS + 4;
             // Without a gap: an older one does not slip in where a newer one did not fit.
             if tokens > room {
@@ -185,7 +185,7 @@ impl Selection {
 
     /// Leaves out the least important thing still in (raw turns > memories > summaries; state and
     /// pinned facts last). `false`: only persona and line are left.
-    pub(super) fn shrink(&mut self, fates: &mut [CandidateFate]) -> bool {
+    pub(super) fn drop_least_important(&mut self, fates: &mut [CandidateFate]) -> bool {
         if !self.summaries.is_empty() {
             self.summaries.remove(0);
             self.summaries_dropped += 1;
@@ -197,20 +197,20 @@ impl Selection {
         } else if !self.standing.overheard.is_empty() {
             self.standing.overheard.remove(0);
             self.standing.overheard_dropped += 1;
-        } else if self.standing.past.shrink() {
+        } else if self.standing.past.drop_last() {
             // Likewise.
         } else {
-            return self.standing.shrink_who() || self.standing.facts.shrink();
+            return self.standing.drop_least_of_identity() || self.standing.facts.drop_least_important();
         }
         true
     }
 
     /// The messages of all four sections.
-    pub(super) fn messages(
+    pub(super) fn build_messages(
         &self,
         templates: &Templates,
         language: Language,
-        material: &Material<'_>,
+        material: &PromptMaterial<'_>,
         system: &str,
         line: &str,
     ) -> Result<Vec<ChatMessage>, TurnError> {
@@ -219,9 +219,9 @@ impl Selection {
         let mut messages = vec![first];
         let pinned = self.standing.facts.pinned_values();
         let ages = material.ages();
-        let who = self.standing.who.values(templates, ages)?;
+        let who = self.standing.who.template_values(templates, ages)?;
         let summaries = self.summaries.iter().map(|item| {
-            let ago = ages.of(templates, item.at)?;
+            let ago = ages.describe_age(templates, item.at)?;
             Ok(context! { from => item.from, to => item.to, ago, text => item.text.as_str() })
         });
         let summaries = summaries.collect::<Result<Vec<Value>, TurnError>>()?;
@@ -231,7 +231,7 @@ impl Selection {
             messages.push(ChatMessage::new(ChatRole::System, memory));
         }
         messages.extend(self.history.messages());
-        let now = self.context(templates, language, material)?;
+        let now = self.render_context(templates, language, material)?;
         let last = if now.is_empty() {
             line.to_owned()
         } else {
@@ -241,7 +241,12 @@ impl Selection {
         Ok(messages)
     }
 
-    fn context(&self, templates: &Templates, language: Language, material: &Material<'_>) -> Result<String, TurnError> {
+    fn render_context(
+        &self,
+        templates: &Templates,
+        language: Language,
+        material: &PromptMaterial<'_>,
+    ) -> Result<String, TurnError> {
         let ages = material.ages();
         let mut memories: Vec<(DateTime<Utc>, FactId, &str)> = self
             .memories
@@ -255,7 +260,7 @@ impl Selection {
         memories.sort_by_key(|(at, fact, _)| (*at, *fact));
         let facts = memories
             .into_iter()
-            .map(|(at, _, text)| Ok(context! { text, ago => ages.of(templates, at)? }));
+            .map(|(at, _, text)| Ok(context! { text, ago => ages.describe_age(templates, at)? }));
         let facts = facts.collect::<Result<Vec<Value>, TurnError>>()?;
         let is_dated = !facts.is_empty()
             || !self.summaries.is_empty()
@@ -269,7 +274,7 @@ impl Selection {
             .iter()
             .map(|(name, text, _)| context! { name => name.as_str(), text => text.as_str() })
             .collect();
-        let past = self.standing.past.values(material);
+        let past = self.standing.past.template_values(material);
         let values = context! {
             today, facts, world_state, overheard, past,
             ..self.standing.facts.state_values(templates, ages)?
@@ -279,8 +284,8 @@ impl Selection {
     }
 
     /// What became of the NPC's past.
-    pub(super) fn past(&self, material: &Material<'_>) -> Vec<ScenarioTrace> {
-        self.standing.past.trace(material)
+    pub(super) fn trace_past(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
+        self.standing.past.trace_scenarios(material)
     }
 
     /// How a standing fact is in the prompt, if it is.
@@ -295,7 +300,7 @@ impl Selection {
     }
 
     /// Sizes and what was left out, section by section.
-    pub(super) fn sections(
+    pub(super) fn trace_sections(
         &self,
         budgets: &PromptSettings,
         system_tokens: u32,
@@ -309,7 +314,10 @@ impl Selection {
             dropped,
         };
         let some = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}")).into_iter().collect();
-        let history_dropped = self.history.dropped().map(|(from, to)| format!("turns {from} to {to}"));
+        let history_dropped = self
+            .history
+            .dropped_turns()
+            .map(|(from, to)| format!("turns {from} to {to}"));
         let state_budget = u32::try_from(budgets.state_chars / 3).unwrap_or(u32::MAX);
         let memories: u32 = self.memories.iter().map(|item| count(&item.1) + ITEM_TOKENS).sum();
         let mut sections = vec![
@@ -352,23 +360,23 @@ impl Selection {
             sections.insert(6, section("overheard", tokens, budgets.overheard_tokens, dropped));
         }
         let who = &self.standing.who;
-        if !who.is_empty() || who.dropped() > 0 {
-            let dropped = some(who.dropped(), "lines about who the player is");
+        if !who.is_empty() || who.dropped_count() > 0 {
+            let dropped = some(who.dropped_count(), "lines about who the player is");
             let section = section("acquaintance", who.tokens(), budgets.acquaintance_tokens, dropped);
             sections.insert(1, section);
         }
         let past = &self.standing.past;
-        if !past.is_empty() || past.dropped() > 0 {
-            let dropped = some(past.dropped(), "scenarios");
+        if !past.is_empty() || past.dropped_count() > 0 {
+            let dropped = some(past.dropped_count(), "scenarios");
             sections.insert(6, section("scenarios", past.tokens(), budgets.scenario_tokens, dropped));
         }
         sections
     }
 
     /// What a person should know who wonders why something is missing.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(super) fn collect_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some((from, to)) = self.history.dropped() {
+        if let Some((from, to)) = self.history.dropped_turns() {
             notes.push(format!("turns {from} to {to} did not fit the history budget"));
         }
         if self.standing.facts.pinned_dropped > 0 {

@@ -4,7 +4,7 @@ use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-use super::untrusted;
+use super::untrusted::escape_untrusted;
 use crate::{
     ids::{NpcId, WorldId},
     memory::{
@@ -102,7 +102,7 @@ shipped! {
 }
 
 impl Template {
-    fn file(self, language: Language) -> String {
+    fn file_name(self, language: Language) -> String {
         let name = SHIPPED
             .iter()
             .find(|entry| entry.0 == self)
@@ -112,15 +112,15 @@ impl Template {
 }
 
 /// Token counts that are kept: long texts come back turn after turn (the persona, the history).
-const KEPT_COUNTS: u64 = 100_000;
+const MAX_CACHED_COUNTS: u64 = 100_000;
 /// Shorter texts are counted faster than they are looked up.
-const KEPT_FROM_BYTES: usize = 48;
+const MIN_CACHED_BYTES: usize = 48;
 
 /// Lines of players that are kept as they are rendered: each comes back with the history of every
 /// later turn.
-const KEPT_LINES: u64 = 20_000;
+const MAX_CACHED_LINES: u64 = 20_000;
 /// NPCs whose first section is kept: it is the same in every turn until somebody edits it.
-const KEPT_SYSTEMS: u64 = 10_000;
+const MAX_CACHED_SYSTEMS: u64 = 10_000;
 
 /// The prompt templates of every language, and what was rendered and counted before. All of it can be
 /// lost and made again.
@@ -128,7 +128,7 @@ pub struct Templates {
     env: Environment<'static>,
     counts: moka::sync::Cache<(TokenCounter, u64), u32>,
     lines: moka::sync::Cache<(Language, String), Arc<str>>,
-    systems: moka::sync::Cache<(WorldId, NpcId), Arc<KeptSystem>>,
+    systems: moka::sync::Cache<(WorldId, NpcId), Arc<CachedSystemPrompt>>,
     hasher: std::hash::RandomState,
 }
 
@@ -156,20 +156,20 @@ impl Templates {
                         })?;
                         (text, path.display().to_string())
                     }
-                    None => (shipped.to_owned(), template.file(language)),
+                    None => (shipped.to_owned(), template.file_name(language)),
                 };
-                env.add_template_owned(template.file(language), source)
+                env.add_template_owned(template.file_name(language), source)
                     .map_err(|error| anyhow::anyhow!("the prompt template {origin} does not parse: {error:#}"))?;
             }
         }
         let templates = Self {
             env,
-            counts: moka::sync::Cache::new(KEPT_COUNTS),
-            lines: moka::sync::Cache::new(KEPT_LINES),
-            systems: moka::sync::Cache::new(KEPT_SYSTEMS),
+            counts: moka::sync::Cache::new(MAX_CACHED_COUNTS),
+            lines: moka::sync::Cache::new(MAX_CACHED_LINES),
+            systems: moka::sync::Cache::new(MAX_CACHED_SYSTEMS),
             hasher: std::hash::RandomState::new(),
         };
-        templates.try_out()?;
+        templates.try_render_all()?;
         Ok(templates)
     }
 
@@ -181,7 +181,7 @@ impl Templates {
         template: Template,
         values: Value,
     ) -> Result<String, TemplateError> {
-        let file = template.file(language);
+        let file = template.file_name(language);
         self.env
             .get_template(&file)
             .and_then(|found| found.render(values))
@@ -193,16 +193,20 @@ impl Templates {
 
     /// A player's line as it stands in the prompt, this turn and as history later. An empty one is that of a
     /// player who has come up and said nothing: the NPC is asked to speak first.
-    pub(in crate::dialogue) fn line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
-        self.line_or(language, line, Template::ReplyGreeting)
+    pub(in crate::dialogue) fn render_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
+        self.render_line_or(language, line, Template::ReplyGreeting)
     }
 
     /// The same in history: where the player said nothing, only that it came up. What the NPC was asked then is over.
-    pub(in crate::dialogue) fn earlier_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
-        self.line_or(language, line, Template::ReplyCameUp)
+    pub(in crate::dialogue) fn render_earlier_line(
+        &self,
+        language: Language,
+        line: &str,
+    ) -> Result<Arc<str>, TemplateError> {
+        self.render_line_or(language, line, Template::ReplyCameUp)
     }
 
-    fn line_or(&self, language: Language, line: &str, unsaid: Template) -> Result<Arc<str>, TemplateError> {
+    fn render_line_or(&self, language: Language, line: &str, unsaid: Template) -> Result<Arc<str>, TemplateError> {
         if line.is_empty() {
             return Ok(self.render(language, unsaid, context! {})?.into());
         }
@@ -210,14 +214,14 @@ impl Templates {
         if let Some(kept) = self.lines.get(&key) {
             return Ok(kept);
         }
-        let values = context! { line => untrusted(line) };
+        let values = context! { line => escape_untrusted(line) };
         let rendered: Arc<str> = self.render(language, Template::ReplyLine, values)?.into();
         self.lines.insert(key, rendered.clone());
         Ok(rendered)
     }
 
     /// Section 1: the NPC and its world.
-    pub(in crate::dialogue) fn system(
+    pub(in crate::dialogue) fn render_system(
         &self,
         world: &World,
         npc: &Npc,
@@ -226,13 +230,13 @@ impl Templates {
         // Tenants may use the same names, and rows are edited: only the same rows are the same text.
         let key = (world.id.clone(), npc.id.clone());
         if let Some(kept) = self.systems.get(&key)
-            && kept.is_of(world, npc, ask_for_state)
+            && kept.is_rendered_from(world, npc, ask_for_state)
         {
             return Ok(kept.text.clone());
         }
         let values = system_values(world, npc, ask_for_state, Vec::new());
         let text: Arc<str> = self.render(npc.language, Template::ReplySystem, values)?.into();
-        let kept = KeptSystem {
+        let kept = CachedSystemPrompt {
             world: world.clone(),
             npc: npc.clone(),
             ask_for_state,
@@ -243,17 +247,17 @@ impl Templates {
     }
 
     /// Tokens of `text`; counts of longer texts are kept.
-    pub(in crate::dialogue) fn count(&self, counter: TokenCounter, text: &str) -> u32 {
-        if counter == TokenCounter::Estimated || text.len() < KEPT_FROM_BYTES {
-            return counter.count(text);
+    pub(in crate::dialogue) fn count_tokens(&self, counter: TokenCounter, text: &str) -> u32 {
+        if counter == TokenCounter::Estimated || text.len() < MIN_CACHED_BYTES {
+            return counter.count_tokens(text);
         }
         let key = (counter, self.hasher.hash_one(text));
-        self.counts.get_with(key, || counter.count(text))
+        self.counts.get_with(key, || counter.count_tokens(text))
     }
 
     /// Renders everything once, empty and full: a template that asks for a value nobody gives is
     /// found at start and not in somebody's turn.
-    fn try_out(&self) -> Result<(), TemplateError> {
+    fn try_render_all(&self) -> Result<(), TemplateError> {
         let none = Vec::<String>::new();
         let some = vec!["x".to_owned()];
         for texts in [none, some] {
@@ -297,15 +301,15 @@ impl Templates {
 }
 
 /// A rendered first section, and what it was rendered from.
-struct KeptSystem {
+struct CachedSystemPrompt {
     world: World,
     npc: Npc,
     ask_for_state: bool,
     text: Arc<str>,
 }
 
-impl KeptSystem {
-    fn is_of(&self, world: &World, npc: &Npc, ask_for_state: bool) -> bool {
+impl CachedSystemPrompt {
+    fn is_rendered_from(&self, world: &World, npc: &Npc, ask_for_state: bool) -> bool {
         self.ask_for_state == ask_for_state && self.world == *world && self.npc == *npc
     }
 }
@@ -335,24 +339,24 @@ pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, other
 }
 
 /// Items and places that a prompt names, each; a world may list more, which count all the same.
-const MOST_LISTED: usize = 60;
+const MAX_LISTED_NAMES: usize = 60;
 
 /// What a state block may say, by the lists and numbers of the world: the same for a reply that has one and for the
 /// call that reads the reply instead.
 pub(in crate::dialogue) fn state_bounds(world: &World, language: Language) -> Value {
     let (settings, default) = (&world.settings, StateRules::default());
-    let vocabulary = Vocabulary::of(settings);
+    let vocabulary = Vocabulary::from_settings(settings);
     let moods = vocabulary.moods_in(language).into_iter().map(str::to_owned);
     let moods: Vec<String> = moods.collect();
     let first = |list: &Option<Vec<String>>| -> Vec<String> {
-        let names = list.iter().flatten().take(MOST_LISTED);
-        names.map(|name| untrusted(name)).collect()
+        let names = list.iter().flatten().take(MAX_LISTED_NAMES);
+        names.map(|name| escape_untrusted(name)).collect()
     };
     context! {
         relationship => settings.max_relationship_delta.unwrap_or(default.max_relationship_delta),
         hp => settings.max_hp_delta.unwrap_or(default.max_hp_delta),
         moods,
-        kinds => vocabulary.kinds().to_vec(),
+        kinds => vocabulary.relationship_kinds().to_vec(),
         items => first(&settings.items),
         places => first(&settings.places),
     }
@@ -370,12 +374,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_templates_load() {
+    fn shipped_templates_load() {
         Templates::load(None).unwrap();
     }
 
     #[test]
-    fn a_file_replaces_a_shipped_template() {
+    fn template_file_replaces_a_shipped_template() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("en")).unwrap();
         std::fs::write(dir.path().join("en/reply_line.j2"), "says: {{ line }}").unwrap();
@@ -390,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faulty_template_is_named_at_start() {
+    fn faulty_template_is_named_at_startup() {
         for (text, fault) in [
             ("{{ line", "does not parse"),
             ("{{ no_such_value }}", "cannot be rendered"),
@@ -404,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_section_follows_its_rows_and_a_line_its_language() {
+    fn first_section_follows_its_rows_and_line_its_language() {
         let templates = Templates::load(None).unwrap();
         let now = chrono::DateTime::UNIX_EPOCH;
         let world = World {
@@ -430,9 +434,9 @@ mod tests {
             version: 1,
             updated_at: now,
         };
-        let first = templates.system(&world, &mira, false).unwrap();
+        let first = templates.render_system(&world, &mira, false).unwrap();
         assert!(first.contains("You are Mira"));
-        assert_eq!(templates.system(&world, &mira, false).unwrap(), first);
+        assert_eq!(templates.render_system(&world, &mira, false).unwrap(), first);
         // Another tenant's NPC of the same name, or an edit that nobody counted.
         let other = Npc {
             name: "Mara".to_owned(),
@@ -440,7 +444,7 @@ mod tests {
         };
         assert!(
             templates
-                .system(&world, &other, false)
+                .render_system(&world, &other, false)
                 .unwrap()
                 .contains("You are Mara")
         );
@@ -448,12 +452,12 @@ mod tests {
             premise: "A dark valley.".to_owned(),
             ..world.clone()
         };
-        assert!(templates.system(&dark, &mira, false).unwrap().contains("dark"));
-        assert_ne!(templates.system(&world, &mira, true).unwrap(), first);
-        assert_eq!(templates.system(&world, &mira, false).unwrap(), first);
+        assert!(templates.render_system(&dark, &mira, false).unwrap().contains("dark"));
+        assert_ne!(templates.render_system(&world, &mira, true).unwrap(), first);
+        assert_eq!(templates.render_system(&world, &mira, false).unwrap(), first);
 
         for _ in 0..2 {
-            let line = |language| templates.line(language, "hi <b>").unwrap();
+            let line = |language| templates.render_line(language, "hi <b>").unwrap();
             assert_eq!(
                 &*line(Language::En),
                 "<player_line>\nhi \u{2039}b\u{203a}\n</player_line>"
@@ -463,12 +467,12 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_the_counters_own() {
+    fn token_counts_equal_those_of_the_counter() {
         let templates = Templates::load(None).unwrap();
         let text = "The player likes grapes. 플레이어는 포도를 좋아한다. ".repeat(20);
         for counter in [TokenCounter::O200k, TokenCounter::Estimated] {
             for _ in 0..2 {
-                assert_eq!(templates.count(counter, &text), counter.count(&text));
+                assert_eq!(templates.count_tokens(counter, &text), counter.count_tokens(&text));
             }
         }
     }

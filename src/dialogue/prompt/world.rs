@@ -7,7 +7,7 @@ use minijinja::context;
 
 use super::{
     templates::{Template, TemplateError, Templates},
-    untrusted,
+    untrusted::escape_untrusted,
 };
 use crate::{
     dialogue::npc_conversation::Scene,
@@ -21,13 +21,13 @@ use crate::{
 };
 
 /// Relationships and items shown at most, each.
-const MOST: usize = 8;
+const MAX_LISTED: usize = 8;
 
 /// Replaces the word `player` in a change by the player's own name in world state.
 pub(in crate::dialogue) fn bind_player(change: &mut StateChange, player: &PlayerId) {
     let bind = |name: &mut String| {
-        if party::names_player(name) {
-            *name = party::key_of(player);
+        if party::means_player(name) {
+            *name = party::player_key(player);
         }
     };
     match change {
@@ -59,7 +59,7 @@ pub(in crate::dialogue) fn world_lines(
     player: Option<&PlayerId>,
     scene: Option<&Scene>,
 ) -> Result<Vec<String>, TemplateError> {
-    let bound = player.map(party::key_of);
+    let bound = player.map(party::player_key);
     let others: Vec<&str> = scene
         .into_iter()
         .flat_map(|scene| &scene.cast)
@@ -70,7 +70,7 @@ pub(in crate::dialogue) fn world_lines(
         if Some(name) == bound.as_deref() {
             PLAYER.to_owned()
         } else {
-            untrusted(name)
+            escape_untrusted(name)
         }
     };
     let characters: Vec<_> = [npc.name.as_str(), npc.id.as_str()]
@@ -78,8 +78,8 @@ pub(in crate::dialogue) fn world_lines(
         .chain(others.iter().copied())
         .chain(bound.as_deref())
         .filter_map(|name| state.characters.get_key_value(name))
-        .filter(|(_, character)| tells_something(character))
-        .map(|(name, character)| described(&shown(name), character, language, &shown))
+        .filter(|(_, character)| has_details(character))
+        .map(|(name, character)| character_values(&shown(name), character, language, &shown))
         .collect();
     let about_us = |name: &str| {
         Some(name) == bound.as_deref() || name == npc.name || name == npc.id.as_str() || others.contains(&name)
@@ -88,8 +88,8 @@ pub(in crate::dialogue) fn world_lines(
         .relationships
         .iter()
         .filter(|r| about_us(&r.from) && about_us(&r.to))
-        .take(MOST)
-        .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => untrusted(&r.kind), strength => r.strength })
+        .take(MAX_LISTED)
+        .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => escape_untrusted(&r.kind), strength => r.strength })
         .collect();
     if characters.is_empty() && relationships.is_empty() {
         return Ok(Vec::new());
@@ -104,7 +104,7 @@ pub(in crate::dialogue) fn world_lines(
 }
 
 /// Whether there is anything to say of a character beside its name: somebody who lost all that it had is there, too.
-fn tells_something(character: &Character) -> bool {
+fn has_details(character: &Character) -> bool {
     let Character {
         location,
         status,
@@ -123,28 +123,28 @@ fn tells_something(character: &Character) -> bool {
         || !with.is_empty()
 }
 
-fn described(
+fn character_values(
     name: &str,
     character: &Character,
     language: Language,
     shown: &dyn Fn(&str) -> String,
 ) -> minijinja::Value {
-    let text = |value: &Option<String>| value.as_deref().map(untrusted);
+    let text = |value: &Option<String>| value.as_deref().map(escape_untrusted);
     let items: Vec<String> = character
         .items
         .iter()
-        .take(MOST)
+        .take(MAX_LISTED)
         .map(|(item, count)| match count {
-            1 => untrusted(item),
-            many => format!("{} \u{d7}{many}", untrusted(item)),
+            1 => escape_untrusted(item),
+            many => format!("{} \u{d7}{many}", escape_untrusted(item)),
         })
         .collect();
-    let with: Vec<String> = character.with.iter().take(MOST).map(|name| shown(name)).collect();
+    let with: Vec<String> = character.with.iter().take(MAX_LISTED).map(|name| shown(name)).collect();
     context! {
         name,
         location => text(&character.location),
         status => text(&character.status),
-        mood => character.mood.as_deref().map(|mood| untrusted(vocabulary::label(mood, language))),
+        mood => character.mood.as_deref().map(|mood| escape_untrusted(vocabulary::display_label(mood, language))),
         hp => character.hp,
         items,
         with,

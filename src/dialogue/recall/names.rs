@@ -5,52 +5,56 @@ use chrono::{DateTime, Utc};
 use crate::{
     dialogue::{Services, locks},
     memory::{
+        aliases::{NameAliases, NameAssertion},
         authored::World,
         fact::Viewpoint,
-        names::{Names, Told},
     },
     ports::{StoreResult, ledger::facts::NamingFact},
     tenancy::TenantScope,
 };
 
 /// Names that are read of each knower and privacy, newest first.
-const NAMES: u32 = 200;
+const MAX_NAMES_READ: u32 = 200;
 
 /// The names of those that the viewpoint may know at `at`.
 ///
 /// # Errors
 /// If the ledger does not answer.
-pub(in crate::dialogue) async fn names(
+pub(in crate::dialogue) async fn read_names(
     services: &Services,
     scope: &TenantScope,
     world: &World,
     viewpoint: &Viewpoint,
     at: DateTime<Utc>,
-) -> StoreResult<Names> {
-    let known = services.ledger.facts.names(scope, viewpoint, at, NAMES).await?;
-    open_names(services, scope, world, viewpoint, known).await
+) -> StoreResult<NameAliases> {
+    let known = services
+        .ledger
+        .facts
+        .list_naming_facts(scope, viewpoint, at, MAX_NAMES_READ)
+        .await?;
+    merge_open_names(services, scope, world, viewpoint, known).await
 }
 
 /// Of names that are known, those that are open to the viewpoint by their locks, brought together.
 ///
 /// # Errors
 /// If the ledger does not answer.
-pub(in crate::dialogue) async fn open_names(
+pub(in crate::dialogue) async fn merge_open_names(
     services: &Services,
     scope: &TenantScope,
     world: &World,
     viewpoint: &Viewpoint,
     known: Vec<NamingFact>,
-) -> StoreResult<Names> {
+) -> StoreResult<NameAliases> {
     let with_locks = known.into_iter().map(|name| {
         let locks = name.locks.clone();
         (name, locks)
     });
-    let open = locks::open(services, scope, world, viewpoint, with_locks.collect()).await?;
-    let told: Vec<Told<'_>> = open.iter().map(told).collect();
-    Ok(Names::of(&told))
+    let open = locks::filter_open(services, scope, world, viewpoint, with_locks.collect()).await?;
+    let told: Vec<NameAssertion<'_>> = open.iter().map(naming_of).collect();
+    Ok(NameAliases::from_assertions(&told))
 }
 
-fn told(fact: &NamingFact) -> Told<'_> {
-    Told::by(&fact.speaker, fact.authored, &fact.subject, &fact.name)
+fn naming_of(fact: &NamingFact) -> NameAssertion<'_> {
+    NameAssertion::from_speaker(&fact.speaker, fact.authored, &fact.subject, &fact.name)
 }

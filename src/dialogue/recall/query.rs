@@ -3,15 +3,15 @@
 
 use crate::{
     memory::{
+        aliases::{NameAliases, SpeakerAndListener},
         keywords::{self, TermWeights},
-        names::{Names, Spoken},
         summary::Summary,
     },
     ports::buffer::BufferedTurn,
 };
 
 /// Words that weigh less in all say too little to search with: "and then?", "why?", "그래서?".
-const TOO_LITTLE: f32 = 0.5;
+const MIN_QUERY_WEIGHT: f32 = 0.5;
 /// Characters of what was said before that go into a query, the last ones.
 const CONTEXT_CHARS: usize = 300;
 /// Turns of it.
@@ -21,7 +21,7 @@ const CONTEXT_WEIGHT: f32 = 0.5;
 
 /// A query.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::dialogue) struct Query {
+pub(in crate::dialogue) struct SearchQuery {
     /// What is embedded. Empty: nothing was said.
     pub text: String,
     /// What words are searched for, each as informative as it is anywhere.
@@ -36,11 +36,11 @@ pub(in crate::dialogue) struct Query {
     context: String,
 }
 
-impl Query {
+impl SearchQuery {
     /// A search for just this.
-    pub(in crate::dialogue) fn plain(line: &str) -> Self {
+    pub(in crate::dialogue) fn from_text(line: &str) -> Self {
         Self {
-            text: with_names(line),
+            text: repeat_names(line),
             terms: keywords::search_terms(line),
             words: keywords::query_terms(line),
             says_nothing: false,
@@ -50,30 +50,35 @@ impl Query {
     }
 
     /// For a line said to the NPC of that name, after these turns.
-    pub(in crate::dialogue) fn of(line: &str, npc: &str, history: &[BufferedTurn], summaries: &[Summary]) -> Self {
+    pub(in crate::dialogue) fn for_line(
+        line: &str,
+        npc: &str,
+        history: &[BufferedTurn],
+        summaries: &[Summary],
+    ) -> Self {
         let said = line;
-        let line = keywords::without_name(line, npc);
+        let line = keywords::without_listener_name(line, npc);
         let mut query = Self {
             line: said.to_owned(),
-            ..Self::plain(&line)
+            ..Self::from_text(&line)
         };
         // Nothing but the name was said: it is no evidence.
         let own = keywords::query_terms(npc);
         let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
         query.terms.0.retain(|(term, _)| !is_own(*term));
         query.words.0.retain(|(term, _)| !is_own(*term));
-        let points = keywords::is_pointing(&line);
+        let points = keywords::refers_back(&line);
         let weight: f32 = query.words.0.iter().map(|(_, weight)| weight).sum();
-        query.says_nothing = weight < TOO_LITTLE && !points;
+        query.says_nothing = weight < MIN_QUERY_WEIGHT && !points;
         if line.trim().is_empty() || !(points || query.says_nothing) {
             return query;
         }
-        let context = said_before(history, summaries);
+        let context = recent_context(history, summaries);
         if !context.is_empty() {
             query.text.push('\n');
             query.text.push_str(&context);
-            let terms = keywords::search_terms(&keywords::without_name(&context, npc));
-            query.add(&terms, CONTEXT_WEIGHT, &is_own);
+            let terms = keywords::search_terms(&keywords::without_listener_name(&context, npc));
+            query.add_terms(&terms, CONTEXT_WEIGHT, &is_own);
             query.context = context;
         }
         query
@@ -81,25 +86,25 @@ impl Query {
 
     /// Whoever is spoken of is searched for by the other names as well. They are words to search for, and change neither what
     /// is embedded nor what the line says.
-    pub(in crate::dialogue) fn add_names(&mut self, names: &Names, spoken: Spoken<'_>) {
+    pub(in crate::dialogue) fn add_names(&mut self, names: &NameAliases, spoken: SpeakerAndListener<'_>) {
         let own = spoken.listener.map(keywords::query_terms).unwrap_or_default();
         let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
-        let in_line = names.spoken_of(&self.line, spoken);
+        let in_line = names.names_mentioned(&self.line, spoken);
         // Whose "my sister" was said before is not known.
-        let unowned = Spoken {
+        let unowned = SpeakerAndListener {
             speaker: None,
             ..spoken
         };
-        let in_context = names.spoken_of(&self.context, unowned);
+        let in_context = names.names_mentioned(&self.context, unowned);
         for (others, weight) in [(in_line, 1.0), (in_context, CONTEXT_WEIGHT)] {
             for other in others {
-                self.add(&keywords::search_terms(&other), weight, &is_own);
+                self.add_terms(&keywords::search_terms(&other), weight, &is_own);
             }
         }
     }
 
     /// Adds what the line does not have itself.
-    fn add(&mut self, more: &TermWeights, weight: f32, is_own: &dyn Fn(u64) -> bool) {
+    fn add_terms(&mut self, more: &TermWeights, weight: f32, is_own: &dyn Fn(u64) -> bool) {
         let mut all: std::collections::BTreeMap<u64, f32> = self.terms.0.iter().copied().collect();
         for (term, of_term) in more.0.iter().filter(|(term, _)| !is_own(*term)) {
             all.entry(*term).or_insert(of_term * weight);
@@ -109,7 +114,7 @@ impl Query {
 }
 
 /// The line, and once more the names in it: they say best what it is about.
-fn with_names(line: &str) -> String {
+fn repeat_names(line: &str) -> String {
     let names = keywords::proper_nouns(line);
     if names.is_empty() {
         return line.to_owned();
@@ -118,7 +123,7 @@ fn with_names(line: &str) -> String {
 }
 
 /// The end of the last raw turns, or, where there are none, of the last summary.
-fn said_before(history: &[BufferedTurn], summaries: &[Summary]) -> String {
+fn recent_context(history: &[BufferedTurn], summaries: &[Summary]) -> String {
     let from = history.len().saturating_sub(CONTEXT_TURNS);
     let turns = history[from..].iter();
     let mut said: Vec<&str> = turns
@@ -141,7 +146,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::{DialogueId, SummaryId, TurnId},
-        memory::{fact::Importance, names::Told},
+        memory::{aliases::NameAssertion, fact::Importance},
     };
 
     fn turn(number: u32, player: &str, reply: &str) -> BufferedTurn {
@@ -164,7 +169,7 @@ mod tests {
             created_at: DateTime::UNIX_EPOCH,
         }
     }
-    fn has(query: &Query, word: &str) -> bool {
+    fn has(query: &SearchQuery, word: &str) -> bool {
         let terms = keywords::query_terms(word);
         terms
             .0
@@ -173,17 +178,17 @@ mod tests {
     }
 
     #[test]
-    fn the_own_name_is_no_evidence() {
-        let query = Query::of("I'm off to bed. Night, Mira.", "Mira", &[], &[]);
+    fn own_name_of_the_npc_is_no_evidence() {
+        let query = SearchQuery::for_line("I'm off to bed. Night, Mira.", "Mira", &[], &[]);
         assert_eq!(query.text, "I'm off to bed. Night.");
         assert!(!has(&query, "Mira") && has(&query, "bed"));
-        let query = Query::of("Mira?", "Mira", &[], &[]);
+        let query = SearchQuery::for_line("Mira?", "Mira", &[], &[]);
         assert!(query.terms.0.is_empty() && query.says_nothing);
     }
 
     #[test]
-    fn names_of_others_are_searched_for_once_more() {
-        let query = Query::of("Anna's moved, by the way. She's in Oakford now.", "Mira", &[], &[]);
+    fn names_of_others_are_repeated_in_the_query() {
+        let query = SearchQuery::for_line("Anna's moved, by the way. She's in Oakford now.", "Mira", &[], &[]);
         assert_eq!(
             query.text,
             "Anna's moved, by the way. She's in Oakford now. (Anna, Oakford)"
@@ -192,21 +197,21 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_searched_for_as_the_name_that_was_said() {
-        let told = |subject, name| Told::by("player:p7", false, subject, name);
-        let names = Names::of(&[told("player:p7's sister", "Anna"), told("the inn", "Mira's Rest")]);
-        let spoken = Spoken {
+    fn aliases_are_searched_as_the_spoken_name() {
+        let told = |subject, name| NameAssertion::from_speaker("player:p7", false, subject, name);
+        let names = NameAliases::from_assertions(&[told("player:p7's sister", "Anna"), told("the inn", "Mira's Rest")]);
+        let spoken = SpeakerAndListener {
             speaker: Some("player:p7"),
             listener: Some("Mira"),
         };
         let asked = |line: &str, history: &[BufferedTurn]| {
-            let mut query = Query::of(line, "Mira", history, &[]);
+            let mut query = SearchQuery::for_line(line, "Mira", history, &[]);
             let before = query.clone();
             query.add_names(&names, spoken);
             assert_eq!((&query.text, &query.words), (&before.text, &before.words), "{line}");
             query
         };
-        let weight = |query: &Query, word: &str| {
+        let weight = |query: &SearchQuery, word: &str| {
             let term = keywords::query_terms(word).0[0].0;
             query.terms.0.iter().find(|entry| entry.0 == term).map(|entry| entry.1)
         };
@@ -228,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_points_is_searched_for_with_the_last_turns() {
+    fn referring_line_is_searched_with_the_last_turns() {
         let history = [
             turn(1, "무릎이 아파", "옛날이야기부터 하자"),
             turn(2, "무릎이 시큰거려", "이 고약을 발라 봐"),
             turn(3, "고마워", "아침저녁으로 바르게"),
         ];
         let summaries = [summary("They met at the gate.")];
-        let query = Query::of("아까 그거 다 쓰면 어떻게 해?", "에르겐", &history, &summaries);
+        let query = SearchQuery::for_line("아까 그거 다 쓰면 어떻게 해?", "에르겐", &history, &summaries);
         assert!(
             query
                 .text
@@ -245,15 +250,15 @@ mod tests {
         );
         assert!(has(&query, "고약") && !has(&query, "옛날이야기") && !query.says_nothing);
         // In a new session there is only what was summed up.
-        let query = Query::of("Tell me more about that", "Mira", &[], &summaries);
+        let query = SearchQuery::for_line("Tell me more about that", "Mira", &[], &summaries);
         assert!(query.text.ends_with("\nThey met at the gate."));
         let long = [turn(1, "", &format!("{} the well", "far away ".repeat(60)))];
-        let query = Query::of("why?", "Mira", &long, &[]);
+        let query = SearchQuery::for_line("why?", "Mira", &long, &[]);
         assert!(query.text.ends_with("the well") && query.text.chars().count() <= CONTEXT_CHARS + 5);
     }
 
     #[test]
-    fn a_line_that_speaks_for_itself_has_nothing_of_them() {
+    fn self_contained_line_is_searched_alone() {
         let history = [turn(1, "Try the ale", "That is our best ale")];
         for line in [
             "That's strong stuff! Is it market day again?",
@@ -261,7 +266,7 @@ mod tests {
             "What fruit do I like?",
             "오늘 날씨 좋네",
         ] {
-            let query = Query::of(line, "Mira", &history, &[]);
+            let query = SearchQuery::for_line(line, "Mira", &history, &[]);
             assert_eq!(query.text, line);
             assert!(!has(&query, "ale"));
         }
@@ -270,11 +275,11 @@ mod tests {
             "나에 대해 뭘 알아?",
             "Do you remember me?",
         ] {
-            assert!(Query::of(line, "Mira", &[], &[]).says_nothing, "{line}");
+            assert!(SearchQuery::for_line(line, "Mira", &[], &[]).says_nothing, "{line}");
         }
         for line in ["What fruit do I like?", "내 누나 어디 살아?", "Good morning, friend!"] {
-            assert!(!Query::of(line, "Mira", &[], &[]).says_nothing, "{line}");
+            assert!(!SearchQuery::for_line(line, "Mira", &[], &[]).says_nothing, "{line}");
         }
-        assert_eq!(Query::of("", "Mira", &history, &[]).text, "");
+        assert_eq!(SearchQuery::for_line("", "Mira", &history, &[]).text, "");
     }
 }

@@ -5,24 +5,27 @@ use std::{collections::HashMap, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{Query, Ranked, Sought, best_first, by_body, limits, names, rank, weighed};
+use super::{
+    RankedCandidate, RecallRequest, SearchQuery, best_first, leg_limits, names::read_names, rank_body, rank_facts,
+    weigh_terms,
+};
 use crate::{
     dialogue::{Services, locks},
     ids::FactId,
     memory::{
+        aliases::SpeakerAndListener,
         authored::World,
         fact::{Fact, Viewpoint},
         keywords::{self, TermStatistics, TermWeights},
-        names::Spoken,
         party,
-        scoring::dot,
+        scoring::dot_product,
         trace::{CallTrace, ScoreParts},
     },
     ports::{
         PageRequest, StoreError,
         embedder::EmbedAs,
         ledger::facts::{FactFilter, RecallBody},
-        vectors::LegLimits,
+        vectors::CandidateLimits,
     },
     tenancy::TenantScope,
 };
@@ -35,19 +38,19 @@ pub struct SearchHit {
 }
 
 /// Facts that a search in the past looks through, newest first.
-const PAST_FACTS: usize = 2_000;
+const MAX_PAST_FACTS: usize = 2_000;
 /// The most a page of the ledger may have.
-const PAGE: u32 = 200;
+const FACTS_PER_PAGE: u32 = 200;
 /// How far back a time still counts as now.
-const NOW: TimeDelta = TimeDelta::seconds(1);
+const NOW_TOLERANCE: TimeDelta = TimeDelta::seconds(1);
 /// Full facts read side by side.
-const READS: usize = 8;
+const CONCURRENT_READS: usize = 8;
 
 /// Hybrid search for `GET …/facts?q=`: best first, at most `limit`, as of `at`.
 ///
 /// The index holds what is valid now; a time in the past is answered from the ledger, over the
 /// newest 2,000 facts valid then. If the embedder fails, keywords must do and its call's trace says why.
-pub async fn search(
+pub async fn search_facts(
     services: &Services,
     scope: &TenantScope,
     world: &World,
@@ -57,32 +60,32 @@ pub async fn search(
     limit: usize,
 ) -> Result<(Vec<SearchHit>, Vec<CallTrace>), StoreError> {
     // A time of just now is now: the caller read the clock before this did.
-    let past = at + NOW < services.clock.now();
-    let mut query = Query::plain(query);
+    let past = at + NOW_TOLERANCE < services.clock.now();
+    let mut query = SearchQuery::from_text(query);
     let ((embedded, call), names) = tokio::join!(
-        services.models.embed(
+        services.models.embed_texts(
             scope,
             services.embedder.as_ref(),
             EmbedAs::Query,
             std::slice::from_ref(&query.text),
         ),
-        names(services, scope, world, viewpoint, at),
+        read_names(services, scope, world, viewpoint, at),
     );
-    let player = viewpoint.player.as_ref().map(party::key_of);
-    let spoken = Spoken {
+    let player = viewpoint.player.as_ref().map(party::player_key);
+    let spoken = SpeakerAndListener {
         speaker: Some(player.as_deref().unwrap_or(party::PLAYER)),
         listener: None,
     };
     query.add_names(&names?, spoken);
     let embedding = embedded.ok().and_then(|mut vectors| vectors.pop());
-    let configured = limits(&services.settings.recall);
-    let sought = Sought {
+    let configured = leg_limits(&services.settings.recall);
+    let sought = RecallRequest {
         scope,
         world,
         viewpoint,
         embedding: embedding.as_deref(),
         terms: &query.terms,
-        limits: LegLimits {
+        limits: CandidateLimits {
             dense: configured.dense.max(limit),
             sparse: configured.sparse.max(limit),
             ..configured
@@ -90,50 +93,54 @@ pub async fn search(
         at,
     };
     let hits = if past {
-        in_the_past(services, &sought, limit).await?
+        search_past(services, &sought, limit).await?
     } else {
-        let terms = weighed(services, &sought).await;
-        let sought = Sought {
+        let terms = weigh_terms(services, &sought).await;
+        let sought = RecallRequest {
             terms: &terms,
             ..sought
         };
-        let found = rank(services, &sought).await?;
+        let found = rank_facts(services, &sought).await?;
         if let Some(error) = &found.without_index {
             tracing::warn!(%error, "searched in the ledger, by words alone");
         }
-        in_full(services, scope, found.facts, limit).await?
+        read_full_hits(services, scope, found.facts, limit).await?
     };
     Ok((hits, vec![call]))
 }
 
-async fn in_full(
+async fn read_full_hits(
     services: &Services,
     scope: &TenantScope,
-    found: Vec<Ranked>,
+    found: Vec<RankedCandidate>,
     limit: usize,
 ) -> Result<Vec<SearchHit>, StoreError> {
     let read = found.into_iter().take(limit).map(|ranked| async move {
-        let fact = services.ledger.facts.get(scope, ranked.fact).await?;
+        let fact = services.ledger.facts.load_fact(scope, ranked.fact).await?;
         Ok(fact.map(|fact| SearchHit {
             fact,
             score: ranked.score,
         }))
     });
     stream::iter(read)
-        .buffered(READS)
+        .buffered(CONCURRENT_READS)
         .try_filter_map(|hit| async move { Ok(hit) })
         .try_collect()
         .await
 }
 
-async fn in_the_past(services: &Services, sought: &Sought<'_>, limit: usize) -> Result<Vec<SearchHit>, StoreError> {
-    let facts = valid_then(services, sought).await?;
+async fn search_past(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+    limit: usize,
+) -> Result<Vec<SearchHit>, StoreError> {
+    let facts = read_valid_facts(services, sought).await?;
     let words: Vec<TermWeights> = facts
         .values()
         .map(|fact| keywords::fact_terms(&fact.view.content, &fact.view.keywords))
         .collect();
-    let terms = TermStatistics::of(sought.terms, &words).weigh(sought.terms);
-    let sought = &Sought {
+    let terms = TermStatistics::count_terms(sought.terms, &words).weigh_query(sought.terms);
+    let sought = &RecallRequest {
         terms: &terms,
         ..*sought
     };
@@ -141,18 +148,18 @@ async fn in_the_past(services: &Services, sought: &Sought<'_>, limit: usize) -> 
     let embeddings: HashMap<FactId, Arc<[f32]>> = services
         .ledger
         .facts
-        .bodies(sought.scope, &ids)
+        .load_bodies(sought.scope, &ids)
         .await?
         .into_iter()
         .map(|body| (body.id, body.embedding))
         .collect();
-    let mut ranked: Vec<Ranked> = facts
+    let mut ranked: Vec<RankedCandidate> = facts
         .values()
         .map(|fact| {
             let embedding = embeddings.get(&fact.id).cloned().unwrap_or_else(|| Arc::from([]));
-            let cosine = sought.embedding.map_or(0.0, |query| dot(query, &embedding));
+            let cosine = sought.embedding.map_or(0.0, |query| dot_product(query, &embedding));
             // Not through the cache: it holds bodies as they are now.
-            by_body(services, sought, Arc::new(body_of(fact, embedding)), cosine)
+            rank_body(services, sought, Arc::new(body_of(fact, embedding)), cosine)
         })
         .collect();
     ranked.sort_by(best_first);
@@ -169,7 +176,10 @@ async fn in_the_past(services: &Services, sought: &Sought<'_>, limit: usize) -> 
         .collect())
 }
 
-async fn valid_then(services: &Services, sought: &Sought<'_>) -> Result<HashMap<FactId, Fact>, StoreError> {
+async fn read_valid_facts(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+) -> Result<HashMap<FactId, Fact>, StoreError> {
     let filter = FactFilter {
         viewpoint: sought.viewpoint.clone(),
         subject: None,
@@ -182,10 +192,17 @@ async fn valid_then(services: &Services, sought: &Sought<'_>) -> Result<HashMap<
     };
     let mut facts = HashMap::new();
     let mut after = None;
-    while facts.len() < PAST_FACTS {
-        let request = PageRequest { limit: PAGE, after };
-        let page = services.ledger.facts.list(sought.scope, &filter, &request).await?;
-        let open = locks::open_facts(services, sought.scope, sought.world, sought.viewpoint, page.items).await?;
+    while facts.len() < MAX_PAST_FACTS {
+        let request = PageRequest {
+            limit: FACTS_PER_PAGE,
+            after,
+        };
+        let page = services
+            .ledger
+            .facts
+            .list_facts(sought.scope, &filter, &request)
+            .await?;
+        let open = locks::filter_open_facts(services, sought.scope, sought.world, sought.viewpoint, page.items).await?;
         facts.extend(open.into_iter().map(|fact| (fact.id, fact)));
         after = page.next;
         if after.is_none() {

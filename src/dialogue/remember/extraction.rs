@@ -5,29 +5,29 @@ use minijinja::context;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Injected;
+use super::InjectedMemory;
 use crate::{
     dialogue::{
         Services,
-        jobs::{JobError, Said, ask_json_or},
+        jobs::{JobError, JobInput, ask_json_or_salvage},
         models::salvage_list,
         npc_conversation::Scene,
-        prompt::{Template, untrusted},
+        prompt::{Template, escape_untrusted},
     },
     ids::{FactId, PlayerId},
     memory::{
-        agreement,
+        agreement, aliases,
         authored::{Language, Npc},
         fact::{FactKind, Importance, InvalidReason, Polarity, Statement, Tense},
-        keywords, names,
+        keywords,
         party::{self, PLAYER},
         pii, reconcile,
-        scoring::dot,
+        scoring::dot_product,
         text::is_ignorable,
-        timeline::Ending,
+        timeline::PromiseEnd,
     },
     ports::{
-        buffer::{BufferedTurn, with_dash},
+        buffer::{BufferedTurn, mark_if_interrupted},
         embedder::EmbedAs,
         llm::{JsonSchema, Task},
     },
@@ -39,15 +39,15 @@ const MAX_FACTS: usize = 12;
 /// Open promises and goals that a model is shown, and may say are over.
 pub(super) const MAX_PROMISES: usize = 12;
 /// The predicate of a name that a player gives an NPC.
-const CALL: &str = "call";
+const CALL_PREDICATE: &str = "call";
 /// Sizes in characters. What is longer is not a fact but a paragraph.
-const MAX_CONTENT: usize = 500;
-const MAX_PART: usize = 120;
-const MAX_KEYWORD: usize = 40;
+const MAX_CONTENT_CHARS: usize = 500;
+const MAX_PART_CHARS: usize = 120;
+const MAX_KEYWORD_CHARS: usize = 40;
 const MAX_KEYWORDS: usize = 16;
 
 #[derive(Serialize, Deserialize)]
-struct Answer {
+struct ExtractionAnswer {
     facts: Vec<Value>,
     #[serde(default)]
     forget: Vec<Value>,
@@ -56,12 +56,12 @@ struct Answer {
     ends: Vec<Value>,
     /// The same by fact, for whoever takes the answer up: numbers are those of one prompt.
     #[serde(default)]
-    ended: Vec<Ending>,
+    ended: Vec<PromiseEnd>,
 }
 
 /// A new fact on its way.
 #[derive(Debug, Clone)]
-pub(super) struct Fresh {
+pub(super) struct FreshFact {
     pub id: FactId,
     pub statement: Statement,
     pub pii: Vec<String>,
@@ -70,17 +70,17 @@ pub(super) struct Fresh {
 
 /// What a turn taught.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Learned {
-    pub facts: Vec<Fresh>,
+pub(super) struct LearnedFacts {
+    pub facts: Vec<FreshFact>,
     /// What the player asked to forget, in words.
     pub forget: Vec<String>,
     /// Promises and goals that are over.
-    pub ends: Vec<Ending>,
+    pub ends: Vec<PromiseEnd>,
     /// The model's answer, for an attempt that takes up where this one ends.
     pub answer: String,
 }
 
-impl Learned {
+impl LearnedFacts {
     pub(super) fn is_empty(&self) -> bool {
         self.facts.is_empty() && self.forget.is_empty() && self.ends.is_empty()
     }
@@ -88,30 +88,32 @@ impl Learned {
 
 /// Asks the small model, unless an earlier attempt has `kept` its answer, checks what it says, and
 /// embeds it.
-pub(super) async fn extract(
+pub(super) async fn extract_learned(
     services: &Services,
     scope: &TenantScope,
-    said: &Said,
-    injected: &Injected,
+    said: &JobInput,
+    injected: &InjectedMemory,
     kept: Option<&str>,
-) -> Result<Learned, JobError> {
+) -> Result<LearnedFacts, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
     let answer = if let Some(answer) = kept.and_then(|kept| serde_json::from_str(kept).ok()) {
         answer
     } else {
-        let mut answer = ask(services, scope, said, injected).await?;
-        answer.ended = ended(&answer.ends, &injected.promises);
+        let mut answer = ask_extraction(services, scope, said, injected).await?;
+        answer.ended = parse_endings(&answer.ends, &injected.promises);
         answer
     };
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
-        let Some(mut statement) = statement_of(value, npc, turn.player.as_ref()) else {
+        let Some(mut statement) = parse_statement(value, npc, turn.player.as_ref()) else {
             continue;
         };
-        let gist = keywords::gist(&statement.content);
-        let repeated = statements.iter().any(|other| keywords::gist(&other.content) == gist);
+        let gist = keywords::sentence_key(&statement.content);
+        let repeated = statements
+            .iter()
+            .any(|other| keywords::sentence_key(&other.content) == gist);
         if !repeated {
-            reconcile::safety_boost(&mut statement);
+            reconcile::boost_if_vital(&mut statement);
             statements.push(statement);
         }
     }
@@ -120,40 +122,53 @@ pub(super) async fn extract(
         .forget
         .iter()
         .filter(|_| turn.player.is_some())
-        .filter_map(|text| bounded(text.as_str(), MAX_CONTENT))
+        .filter_map(|text| bounded_text(text.as_str(), MAX_CONTENT_CHARS))
         .take(MAX_FACTS)
         .collect();
-    Ok(Learned {
-        facts: embedded(services, scope, statements).await?,
+    Ok(LearnedFacts {
+        facts: embed_statements(services, scope, statements).await?,
         forget,
         ends: answer.ended.clone(),
         answer: serde_json::json!(answer).to_string(),
     })
 }
 
-async fn ask(services: &Services, scope: &TenantScope, said: &Said, injected: &Injected) -> Result<Answer, JobError> {
-    let prompt = asked(services, scope, said, injected).await?;
+async fn ask_extraction(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+    injected: &InjectedMemory,
+) -> Result<ExtractionAnswer, JobError> {
+    let prompt = render_prompt(services, scope, said, injected).await?;
     let by_player = said.turn.player.is_some();
     // A talkative turn may fill more than the model may write: what it finished is worth keeping.
     let salvage = |text: &str| {
         let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
         let ends = salvage_list(text, "ends");
-        (!facts.is_empty() || !forget.is_empty() || !ends.is_empty()).then_some(Answer {
+        (!facts.is_empty() || !forget.is_empty() || !ends.is_empty()).then_some(ExtractionAnswer {
             facts,
             forget,
             ends,
             ended: Vec::new(),
         })
     };
-    let (answer, _) = ask_json_or(services, scope, Task::Extraction, prompt, schema(by_player), salvage).await?;
+    let (answer, _) = ask_json_or_salvage(
+        services,
+        scope,
+        Task::Extraction,
+        prompt,
+        facts_schema(by_player),
+        salvage,
+    )
+    .await?;
     Ok(answer)
 }
 
 /// What a model says is over, each promise once; numbers that it was not shown are left out.
-fn ended(ends: &[Value], promises: &[(FactId, String)]) -> Vec<Ending> {
-    let mut ended: Vec<Ending> = Vec::new();
+fn parse_endings(ends: &[Value], promises: &[(FactId, String)]) -> Vec<PromiseEnd> {
+    let mut ended: Vec<PromiseEnd> = Vec::new();
     for value in ends {
-        let shown = value.get("number").and_then(number).and_then(|number| {
+        let shown = value.get("number").and_then(parse_number).and_then(|number| {
             let mut numbers = (1..=promises.len()).zip(promises);
             numbers.find_map(|(nth, (fact, _))| (nth.to_string() == number.to_string()).then_some(*fact))
         });
@@ -165,20 +180,25 @@ fn ended(ends: &[Value], promises: &[(FactId, String)]) -> Vec<Ending> {
         if let (Some(fact), Some(how)) = (shown, how)
             && ended.iter().all(|other| other.fact != fact)
         {
-            ended.push(Ending { fact, how });
+            ended.push(PromiseEnd { fact, how });
         }
     }
     ended
 }
 
 /// The question for the small model: what a player and an NPC said, or what an NPC said to others.
-async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: &Injected) -> Result<String, JobError> {
+async fn render_prompt(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+    injected: &InjectedMemory,
+) -> Result<String, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
     let date = turn.started_at.format("%Y-%m-%d").to_string();
-    let weekday = weekday(npc.language, turn.started_at);
-    let reply = untrusted(&with_dash(turn.reply_text.clone(), turn.status));
+    let weekday = weekday_name(npc.language, turn.started_at);
+    let reply = escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status));
     let scene = Scene {
-        cast: said.cast(services, scope).await?,
+        cast: said.cast_members(services, scope).await?,
         ..Scene::default()
     };
     let before: Vec<String> = said
@@ -189,10 +209,10 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
     let (template, values) = if turn.player.is_some() {
         let values = context! {
             npc_name => npc.name.as_str(),
-            line => untrusted(&turn.player_text),
+            line => escape_untrusted(&turn.player_text),
             reply,
             known => &injected.texts,
-            open => injected.open(),
+            open => injected.open_promises(),
             subjects => &injected.subjects,
             before,
             date,
@@ -202,11 +222,11 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
     } else {
         let values = context! {
             npc_name => npc.name.as_str(),
-            listeners => scene.others(&npc.id),
+            listeners => scene.other_names(&npc.id),
             before,
             reply,
             known => &injected.texts,
-            open => injected.open(),
+            open => injected.open_promises(),
             subjects => &injected.subjects,
             date,
             weekday,
@@ -216,9 +236,9 @@ async fn asked(services: &Services, scope: &TenantScope, said: &Said, injected: 
     Ok(services.prompts.render(npc.language, template, values)?)
 }
 
-impl Injected {
+impl InjectedMemory {
     /// Open promises as a prompt has them.
-    fn open(&self) -> Vec<String> {
+    fn open_promises(&self) -> Vec<String> {
         self.promises.iter().map(|(_, text)| text.clone()).collect()
     }
 }
@@ -229,17 +249,17 @@ fn lines_of(turn: &BufferedTurn, scene: &Scene, language: Language) -> impl Iter
         Language::En => PLAYER,
         Language::Ko => "플레이어",
     };
-    let line = (!turn.player_text.is_empty()).then(|| spoken(player, &turn.player_text));
+    let line = (!turn.player_text.is_empty()).then(|| spoken_line(player, &turn.player_text));
     line.into_iter()
-        .chain([spoken(&scene.name_of(&turn.npc), &turn.reply_text)])
+        .chain([spoken_line(&scene.name_of(&turn.npc), &turn.reply_text)])
 }
 
-fn spoken(name: &str, text: &str) -> String {
-    format!("{name}: {}", untrusted(text))
+fn spoken_line(name: &str, text: &str) -> String {
+    format!("{name}: {}", escape_untrusted(text))
 }
 
 /// The day of the week as the language of the prompt has it: from a date alone a small model counts wrongly.
-pub(in crate::dialogue) fn weekday(language: Language, at: DateTime<Utc>) -> &'static str {
+pub(in crate::dialogue) fn weekday_name(language: Language, at: DateTime<Utc>) -> &'static str {
     let names = match language {
         Language::En => [
             "Monday",
@@ -256,34 +276,34 @@ pub(in crate::dialogue) fn weekday(language: Language, at: DateTime<Utc>) -> &'s
 }
 
 /// Embeds statements; of two that say the same, the first one stays.
-async fn embedded(
+async fn embed_statements(
     services: &Services,
     scope: &TenantScope,
     statements: Vec<Statement>,
-) -> Result<Vec<Fresh>, JobError> {
+) -> Result<Vec<FreshFact>, JobError> {
     if statements.is_empty() {
         return Ok(Vec::new());
     }
     let texts: Vec<String> = statements.iter().map(Statement::embedded_text).collect();
     let (vectors, _) = services
         .models
-        .embed(scope, services.embedder.as_ref(), EmbedAs::Passage, &texts)
+        .embed_texts(scope, services.embedder.as_ref(), EmbedAs::Passage, &texts)
         .await;
     let calibration = services.embedder.info().calibration;
-    let mut fresh: Vec<Fresh> = Vec::new();
+    let mut fresh: Vec<FreshFact> = Vec::new();
     for (statement, embedding) in statements.into_iter().zip(vectors?) {
         let key = party::subject_key(&statement.subject);
-        let same = |other: &Fresh| {
+        let same = |other: &FreshFact| {
             party::subject_key(&other.statement.subject) == key
-                && calibration.similarity(dot(&other.embedding, &embedding)) >= f64::from(calibration.same)
-                && agreement::agree(&other.statement, &statement)
+                && calibration.similarity_of(dot_product(&other.embedding, &embedding)) >= f64::from(calibration.same)
+                && agreement::statements_agree(&other.statement, &statement)
         };
         if fresh.iter().any(same) {
             continue;
         }
-        fresh.push(Fresh {
-            id: services.ids.next(),
-            pii: found_pii(&statement),
+        fresh.push(FreshFact {
+            id: services.ids.next_id(),
+            pii: detect_pii(&statement),
             statement,
             embedding,
         });
@@ -291,8 +311,8 @@ async fn embedded(
     Ok(fresh)
 }
 
-pub(super) fn found_pii(statement: &Statement) -> Vec<String> {
-    pii::detect(&format!("{} {}", statement.content, statement.object))
+pub(super) fn detect_pii(statement: &Statement) -> Vec<String> {
+    pii::detect_kinds(&format!("{} {}", statement.content, statement.object))
         .into_iter()
         .map(str::to_owned)
         .collect()
@@ -300,79 +320,80 @@ pub(super) fn found_pii(statement: &Statement) -> Vec<String> {
 
 /// Reads one fact; `player` is bound to the one who took part. `None`: it lacks what a fact needs, or
 /// is too long to be one.
-fn statement_of(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<Statement> {
-    let text = |key: &str, max| bounded(value.get(key).and_then(Value::as_str), max);
+fn parse_statement(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<Statement> {
+    let text = |key: &str, max| bounded_text(value.get(key).and_then(Value::as_str), max);
     let who = |name: String| match name.to_lowercase() {
         other if other == npc.id.as_str() || other == npc.name.to_lowercase() => npc.name.clone(),
         // As the instructions call the NPC, which are the same for all NPCs.
         other if ["character", "the character", "인물"].contains(&other.as_str()) => npc.name.clone(),
-        _ => party::bind(&name, player),
+        _ => party::bind_to_player(&name, player),
     };
-    let content = text("content", MAX_CONTENT)?;
+    let content = text("content", MAX_CONTENT_CHARS)?;
     let keywords = match value.get("keywords") {
         Some(Value::Array(list)) => list
             .iter()
-            .filter_map(|word| bounded(word.as_str(), MAX_KEYWORD))
+            .filter_map(|word| bounded_text(word.as_str(), MAX_KEYWORD_CHARS))
             .collect(),
         Some(Value::String(list)) => list
             .split(',')
-            .filter_map(|word| bounded(Some(word), MAX_KEYWORD))
+            .filter_map(|word| bounded_text(Some(word), MAX_KEYWORD_CHARS))
             .collect(),
         _ => Vec::new(),
     };
     let mut statement = Statement {
-        subject: who(text("subject", MAX_PART)?),
-        predicate: names::predicate_of(text("predicate", MAX_PART)?),
+        subject: who(text("subject", MAX_PART_CHARS)?),
+        predicate: aliases::canonical_predicate(text("predicate", MAX_PART_CHARS)?),
         // "The player sings" has none.
-        object: text("object", MAX_PART).unwrap_or_default(),
-        keywords: distinct(keywords),
+        object: text("object", MAX_PART_CHARS).unwrap_or_default(),
+        keywords: distinct_keywords(keywords),
         // Only two speak in a turn, and one where NPCs talk; whoever else a model names was spoken of.
-        speaker: match text("speaker", MAX_PART).map(who) {
+        speaker: match text("speaker", MAX_PART_CHARS).map(who) {
             Some(name) if name == npc.name => name,
             _ if player.is_none() => npc.name.clone(),
-            _ => party::bind(PLAYER, player),
+            _ => party::bind_to_player(PLAYER, player),
         },
-        kind: text("kind", MAX_PART).map_or(FactKind::Other, |kind| FactKind::parse_lenient(&kind.to_lowercase())),
+        kind: text("kind", MAX_PART_CHARS)
+            .map_or(FactKind::Other, |kind| FactKind::parse_lenient(&kind.to_lowercase())),
         importance: value
             .get("importance")
-            .and_then(number)
-            .map_or(Importance::DEFAULT, Importance::clamped),
-        polarity: match text("polarity", MAX_PART).as_deref() {
+            .and_then(parse_number)
+            .map_or(Importance::DEFAULT, Importance::from_clamped),
+        polarity: match text("polarity", MAX_PART_CHARS).as_deref() {
             Some("positive") => Polarity::Positive,
             Some("negative") => Polarity::Negative,
             _ => agreement::polarity_of(&content),
         },
-        tense: match text("tense", MAX_PART).as_deref() {
+        tense: match text("tense", MAX_PART_CHARS).as_deref() {
             Some("past") => Tense::Past,
             Some("present") => Tense::Present,
             Some("future") => Tense::Future,
             _ => agreement::tense_of(&content),
         },
-        // Only what keeps somebody safe is pinned on extraction, and `safety_boost` says what that is.
+        // Only what keeps somebody safe is pinned on extraction, and `boost_if_vital` says what that is.
         pinned: false,
         content,
     };
     // Who the NPC is, is not for a player to say: it stays what was said, and makes nobody one with the NPC.
     let of_npc = statement.subject == npc.name || statement.object.to_lowercase() == npc.name.to_lowercase();
-    if of_npc && party::is_player(&statement.speaker) && names::is_name(&statement) {
-        CALL.clone_into(&mut statement.predicate);
+    if of_npc && party::is_player(&statement.speaker) && aliases::states_name(&statement) {
+        CALL_PREDICATE.clone_into(&mut statement.predicate);
     }
     Some(statement)
 }
 
 /// A number, or a text that is one.
-pub(in crate::dialogue) fn number(value: &Value) -> Option<f64> {
+pub(in crate::dialogue) fn parse_number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
 /// Trimmed, in one line and without characters that nobody sees; `None` if nothing is left or more than `max` characters are.
-fn bounded(text: Option<&str>, max: usize) -> Option<String> {
+fn bounded_text(text: Option<&str>, max: usize) -> Option<String> {
     let seen: String = text?.chars().filter(|c| !is_ignorable(*c)).collect();
     let text = seen.split_whitespace().collect::<Vec<_>>().join(" ");
     (!text.is_empty() && text.chars().count() <= max).then_some(text)
 }
 
-fn distinct(keywords: Vec<String>) -> Vec<String> {
+fn distinct_keywords(keywords: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for keyword in keywords {
         if kept.len() < MAX_KEYWORDS && !kept.iter().any(|other| other.eq_ignore_ascii_case(&keyword)) {
@@ -383,7 +404,7 @@ fn distinct(keywords: Vec<String>) -> Vec<String> {
 }
 
 /// What an answer has. NPCs among themselves ask nobody to forget anything.
-fn schema(by_player: bool) -> JsonSchema {
+fn facts_schema(by_player: bool) -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
     let texts = |most: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": most, "items": text(max) });
     let hows = InvalidReason::ENDS_OF_PROMISES.map(InvalidReason::as_str);
@@ -391,9 +412,9 @@ fn schema(by_player: bool) -> JsonSchema {
     let fact = serde_json::json!({
         "type": "object",
         "properties": {
-            "subject": text(MAX_PART), "predicate": text(MAX_PART), "object": text(MAX_PART),
-            "content": text(MAX_CONTENT), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD),
-            "speaker": text(MAX_PART),
+            "subject": text(MAX_PART_CHARS), "predicate": text(MAX_PART_CHARS), "object": text(MAX_PART_CHARS),
+            "content": text(MAX_CONTENT_CHARS), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD_CHARS),
+            "speaker": text(MAX_PART_CHARS),
             "kind": { "type": "string", "enum": names },
             "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
             "polarity": { "type": "string", "enum": ["positive", "negative"] },
@@ -420,7 +441,7 @@ fn schema(by_player: bool) -> JsonSchema {
     });
     let mut required = vec!["facts", "ends"];
     if by_player {
-        properties["forget"] = texts(MAX_FACTS, MAX_CONTENT);
+        properties["forget"] = texts(MAX_FACTS, MAX_CONTENT_CHARS);
         required.push("forget");
     }
     JsonSchema {
@@ -455,11 +476,11 @@ mod tests {
             version: 1,
             updated_at: chrono::DateTime::UNIX_EPOCH,
         };
-        statement_of(value, &ergen, Some(&"p7".parse().unwrap()))
+        parse_statement(value, &ergen, Some(&"p7".parse().unwrap()))
     }
 
     #[test]
-    fn what_is_missing_is_read_off_the_sentence() {
+    fn missing_fields_are_derived_from_the_sentence() {
         let statement = read(&json!({
             "subject": "The Player", "predicate": "hate", "object": "apples",
             "content": "The player used to hate apples.", "keywords": "apple, fruit, Apple", "importance": "7.6",
@@ -475,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_that_nobody_sees() {
+    fn invisible_characters_are_removed() {
         let statement = read(&json!({
             "subject": "An\u{200b}na", "predicate": "be named", "object": "An\u{fe0f}na\u{e0101}", "content": "She is An\u{ad}na.",
             "keywords": ["na\u{2060}me", "\u{3164}"],
@@ -492,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn subject_and_speaker_are_kept_apart() {
+    fn subject_and_speaker_are_distinct() {
         for (subject, speaker, wanted) in [
             ("ergen", "player", ("Ergen", "player:p7")),
             ("플레이어", "Ergen", ("player:p7", "Ergen")),
@@ -509,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_is_over_is_named_by_the_number_it_was_shown_under() {
+    fn promise_that_is_over_is_named_by_its_number_in_the_prompt() {
         let fact = FactId::from_u128;
         let promises = [(fact(7), "salt".to_owned()), (fact(8), "honey".to_owned())];
         let ends = [
@@ -522,25 +543,25 @@ mod tests {
             json!({"number": 1, "how": "removed"}),
             json!("salt"),
         ];
-        let of = |fact, how| Ending { fact, how };
+        let of = |fact, how| PromiseEnd { fact, how };
         assert_eq!(
-            ended(&ends, &promises),
+            parse_endings(&ends, &promises),
             [
                 of(fact(8), InvalidReason::Fulfilled),
                 of(fact(7), InvalidReason::GivenUp)
             ]
         );
         // A model cannot name facts itself: what it was not asked for is not read.
-        let answer: Answer =
+        let answer: ExtractionAnswer =
             serde_json::from_value(json!({"facts": [], "ends": [], "ended": [of(fact(9), InvalidReason::Fulfilled)]}))
                 .unwrap();
-        assert_eq!(ended(&answer.ends, &promises), []);
+        assert_eq!(parse_endings(&answer.ends, &promises), []);
     }
 
     #[test]
-    fn only_a_player_asks_to_forget() {
+    fn forget_requests_come_only_from_players() {
         for by_player in [true, false] {
-            let schema = schema(by_player).schema;
+            let schema = facts_schema(by_player).schema;
             let required = schema["required"].as_array().unwrap();
             assert_eq!(required.contains(&json!("forget")), by_player);
             assert_eq!(schema["properties"]["forget"].is_object(), by_player);
@@ -548,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fact_is_left_out() {
+    fn non_facts_are_dropped() {
         for value in [
             json!("grapes"),
             json!({}),

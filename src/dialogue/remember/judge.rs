@@ -12,15 +12,15 @@ use serde::{Deserialize, Deserializer};
 use crate::{
     dialogue::{
         Services,
-        jobs::{JobError, ask_json_or},
+        jobs::{JobError, ask_json_or_salvage},
         models::salvage_list,
-        prompt::{Template, untrusted},
+        prompt::{Template, escape_untrusted},
     },
     memory::{
         authored::Language,
         fact::Statement,
-        reconcile::{Verdict, pair_hash},
-        timeline::{Judged, Room, Unasked},
+        reconcile::{JudgeVerdict, pair_hash},
+        timeline::{JudgeAnswer, JudgeBudget, UnjudgedPair},
     },
     ports::{
         StoreResult,
@@ -31,19 +31,19 @@ use crate::{
 };
 
 /// Calls made at once; the tenant's model routes bound what runs in all.
-const SIDE_BY_SIDE: usize = 4;
+const CONCURRENT_JUDGE_CALLS: usize = 4;
 
 /// What the answer needs beside its entries.
 const ANSWER_TOKENS: u32 = 8;
 
 #[derive(Deserialize)]
-struct Answer {
-    verdicts: Vec<Entry>,
+struct VerdictListAnswer {
+    verdicts: Vec<VerdictEntry>,
 }
 
 /// A verdict and the number of its pair, from 1; without a number pairs count in order.
 #[derive(Deserialize)]
-struct Entry {
+struct VerdictEntry {
     #[serde(default, alias = "number", alias = "n", deserialize_with = "number")]
     pair: Option<usize>,
     verdict: String,
@@ -58,13 +58,13 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D
 
 /// What is known about pairs, by the hash of their contents.
 #[derive(Default)]
-pub(super) struct Answers(HashMap<[u8; 32], Judged>);
+pub(super) struct KnownVerdicts(HashMap<[u8; 32], JudgeAnswer>);
 
-impl Answers {
+impl KnownVerdicts {
     /// What is known without asking anybody.
-    pub(super) fn of(&self, older: &Statement, newer: &Statement) -> Judged {
+    pub(super) fn verdict_of(&self, older: &Statement, newer: &Statement) -> JudgeAnswer {
         let pair = pair_hash(&older.content, &newer.content);
-        self.0.get(&pair).copied().unwrap_or(Judged::Unasked)
+        self.0.get(&pair).copied().unwrap_or(JudgeAnswer::NotAsked)
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Judge<'a> {
     asked_again: bool,
     /// Why it is, for now; what it is not asked then stays as it is.
     away: Option<LlmError>,
-    pub answers: Answers,
+    pub answers: KnownVerdicts,
     /// What it said that is not kept yet.
     pub unkept: Vec<JudgedPair>,
 }
@@ -94,13 +94,13 @@ impl<'a> Judge<'a> {
             calls: most,
             asked_again: false,
             away: None,
-            answers: Answers::default(),
+            answers: KnownVerdicts::default(),
             unkept: Vec::new(),
         }
     }
 
     /// The same where somebody comes again, if `patient`: what the judge does not answer for now is left, and it says so.
-    pub(super) fn patient(self, patient: bool) -> Self {
+    pub(super) fn with_patience(self, patient: bool) -> Self {
         Self {
             asked_again: patient,
             ..self
@@ -108,29 +108,31 @@ impl<'a> Judge<'a> {
     }
 
     /// Why somebody is to come again.
-    pub(super) fn away(&self) -> Option<&LlmError> {
+    pub(super) fn away_reason(&self) -> Option<&LlmError> {
         self.away.as_ref()
     }
 
     /// Keeps what it said, where nothing comes of it. A ledger that is away costs the verdicts alone.
-    pub(super) async fn keep(&mut self) {
+    pub(super) async fn store_verdicts(&mut self) {
         let unkept = std::mem::take(&mut self.unkept);
         if !unkept.is_empty()
-            && let Err(error) = self.services.ledger.facts.keep_verdicts(self.scope, &unkept).await
+            && let Err(error) = self.services.ledger.facts.store_verdicts(self.scope, &unkept).await
         {
             tracing::warn!(%error, "verdicts were not kept; their pairs may be judged again");
         }
     }
 
     /// Reads verdicts off the ledger; those that nobody has given yet are left.
-    pub(super) async fn look_up(&mut self, pairs: Vec<Unasked>) -> StoreResult<Vec<Unasked>> {
-        let hash = |asked: &Unasked| pair_hash(&asked.older.content, &asked.newer.content);
-        let mut left: Vec<([u8; 32], Unasked)> = pairs.into_iter().map(|asked| (hash(&asked), asked)).collect();
+    pub(super) async fn look_up_verdicts(&mut self, pairs: Vec<UnjudgedPair>) -> StoreResult<Vec<UnjudgedPair>> {
+        let hash = |asked: &UnjudgedPair| pair_hash(&asked.older.content, &asked.newer.content);
+        let mut left: Vec<([u8; 32], UnjudgedPair)> = pairs.into_iter().map(|asked| (hash(&asked), asked)).collect();
         left.retain(|(pair, _)| !self.answers.0.contains_key(pair));
         let sought: Vec<[u8; 32]> = left.iter().map(|(pair, _)| *pair).collect();
-        let known = self.services.ledger.facts.verdicts(self.scope, &sought).await?;
+        let known = self.services.ledger.facts.load_verdicts(self.scope, &sought).await?;
         left.retain(|(pair, _)| !known.contains_key(pair));
-        let said = known.into_iter().map(|(pair, verdict)| (pair, Judged::Said(verdict)));
+        let said = known
+            .into_iter()
+            .map(|(pair, verdict)| (pair, JudgeAnswer::Verdict(verdict)));
         self.answers.0.extend(said);
         Ok(left.into_iter().map(|(_, asked)| asked).collect())
     }
@@ -139,16 +141,19 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// If the prompt cannot be rendered.
-    pub(super) fn room(&self) -> Result<Room, JobError> {
+    pub(super) fn prompt_room(&self) -> Result<JudgeBudget, JobError> {
         let services = self.services;
-        let counter = services.models.counter(Task::Judge);
+        let counter = services.models.counter_for_task(Task::Judge);
         let fixed = services.prompts.render(
             self.language,
             Template::Judge,
             context! { pairs => Vec::<String>::new() },
         )?;
-        let fixed = services.prompts.count(counter, &fixed).saturating_add(ANSWER_TOKENS);
-        Ok(Room {
+        let fixed = services
+            .prompts
+            .count_tokens(counter, &fixed)
+            .saturating_add(ANSWER_TOKENS);
+        Ok(JudgeBudget {
             tokens: services.settings.jobs.judge_tokens.saturating_sub(fixed),
             counter,
         })
@@ -158,7 +163,7 @@ impl<'a> Judge<'a> {
     ///
     /// # Errors
     /// If the verdicts of one of several calls could not be kept.
-    pub(super) async fn ask(&mut self, pairs: Vec<Unasked>, room: &Room) -> Result<(), JobError> {
+    pub(super) async fn ask_pairs(&mut self, pairs: Vec<UnjudgedPair>, room: &JudgeBudget) -> Result<(), JobError> {
         let mut asked = HashSet::new();
         let mut questions = Vec::new();
         for question in pairs {
@@ -170,7 +175,7 @@ impl<'a> Judge<'a> {
         let mut calls = if self.away.is_some() {
             Vec::new()
         } else {
-            lists(questions, room)
+            batch_questions(questions, room)
         };
         let beyond = calls.split_off(calls.len().min(self.calls));
         self.calls -= calls.len();
@@ -183,8 +188,8 @@ impl<'a> Judge<'a> {
         let (mut calls, mut under_way) = (calls.into_iter(), FuturesUnordered::new());
         let (mut said, mut failed) = (0, 0);
         loop {
-            while under_way.len() < SIDE_BY_SIDE
-                && failed < said + SIDE_BY_SIDE
+            while under_way.len() < CONCURRENT_JUDGE_CALLS
+                && failed < said + CONCURRENT_JUDGE_CALLS
                 && let Some(list) = calls.next()
             {
                 under_way.push(async move { ask_model(services, scope, language, &list).await });
@@ -195,11 +200,11 @@ impl<'a> Judge<'a> {
             match answer {
                 Ok(judged) => {
                     if several {
-                        services.ledger.facts.keep_verdicts(scope, &judged).await?;
+                        services.ledger.facts.store_verdicts(scope, &judged).await?;
                     }
                     said += 1;
                     let verdicts = judged.iter();
-                    let verdicts = verdicts.map(|judged| (judged.pair, Judged::Said(judged.verdict)));
+                    let verdicts = verdicts.map(|judged| (judged.pair, JudgeAnswer::Verdict(judged.verdict)));
                     self.answers.0.extend(verdicts);
                     if !several {
                         self.unkept.extend(judged);
@@ -215,21 +220,21 @@ impl<'a> Judge<'a> {
             }
         }
         for pair in asked {
-            self.answers.0.entry(pair).or_insert(Judged::Silent);
+            self.answers.0.entry(pair).or_insert(JudgeAnswer::NoAnswer);
         }
         Ok(())
     }
 }
 
 /// A pair under its hash.
-type Question = ([u8; 32], Unasked);
+type PairQuestion = ([u8; 32], UnjudgedPair);
 
 /// Pairs in lists that fit into one call each, in their order.
-fn lists(questions: Vec<Question>, room: &Room) -> Vec<Vec<Question>> {
-    let mut lists: Vec<Vec<Question>> = Vec::new();
+fn batch_questions(questions: Vec<PairQuestion>, room: &JudgeBudget) -> Vec<Vec<PairQuestion>> {
+    let mut lists: Vec<Vec<PairQuestion>> = Vec::new();
     let mut left = 0;
     for question in questions {
-        let tokens = room.tokens_of(&question.1.older, &question.1.newer);
+        let tokens = room.pair_tokens(&question.1.older, &question.1.newer);
         match lists.last_mut() {
             Some(list) if tokens <= left => {
                 left -= tokens;
@@ -249,14 +254,14 @@ async fn ask_model(
     services: &Services,
     scope: &TenantScope,
     language: Language,
-    list: &[Question],
+    list: &[PairQuestion],
 ) -> Result<Vec<JudgedPair>, JobError> {
     let pairs: Vec<_> = list
         .iter()
         .map(|(_, question)| {
             context! {
-                older => untrusted(&question.older.content),
-                newer => untrusted(&question.newer.content),
+                older => escape_untrusted(&question.older.content),
+                newer => escape_untrusted(&question.newer.content),
             }
         })
         .collect();
@@ -281,11 +286,11 @@ async fn ask_model(
     // What an answer says before it breaks off counts.
     let salvage = |text: &str| {
         let entries = salvage_list(text, "verdicts").into_iter();
-        let verdicts: Vec<Entry> = entries.filter_map(|entry| serde_json::from_value(entry).ok()).collect();
-        (!verdicts.is_empty()).then_some(Answer { verdicts })
+        let verdicts: Vec<VerdictEntry> = entries.filter_map(|entry| serde_json::from_value(entry).ok()).collect();
+        (!verdicts.is_empty()).then_some(VerdictListAnswer { verdicts })
     };
-    let (answer, model) = ask_json_or(services, scope, Task::Judge, prompt, schema, salvage).await?;
-    let judged = read(&answer, list.len());
+    let (answer, model) = ask_json_or_salvage(services, scope, Task::Judge, prompt, schema, salvage).await?;
+    let judged = parse_verdicts(&answer, list.len());
     if judged.is_empty() {
         return Err(JobError::Unusable("the judge named no verdict".to_owned()));
     }
@@ -298,11 +303,11 @@ async fn ask_model(
 }
 
 /// The verdicts of an answer about `pairs` pairs, by their places from 0. Of two about one pair the first counts.
-fn read(answer: &Answer, pairs: usize) -> BTreeMap<usize, Verdict> {
+fn parse_verdicts(answer: &VerdictListAnswer, pairs: usize) -> BTreeMap<usize, JudgeVerdict> {
     let mut judged = BTreeMap::new();
     for (place, entry) in answer.verdicts.iter().enumerate() {
         let number = entry.pair.unwrap_or(place + 1);
-        let verdict = Verdict::parse(entry.verdict.trim().to_lowercase().as_str());
+        let verdict = JudgeVerdict::parse(entry.verdict.trim().to_lowercase().as_str());
         if let (Some(verdict), Some(nth)) = (verdict, number.checked_sub(1).filter(|nth| *nth < pairs)) {
             judged.entry(nth).or_insert(verdict);
         }
@@ -314,13 +319,13 @@ fn read(answer: &Answer, pairs: usize) -> BTreeMap<usize, Verdict> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use Verdict::{Contradicts, Independent, Same};
+    use JudgeVerdict::{Contradicts, Independent, Same};
 
     #[test]
-    fn an_answer_is_read_by_the_numbers_of_its_pairs() {
+    fn judge_answer_is_parsed_by_pair_number() {
         let judged = |text: &str, pairs| {
-            let answer: Answer = serde_json::from_str(text).unwrap();
-            read(&answer, pairs).into_iter().collect::<Vec<_>>()
+            let answer: VerdictListAnswer = serde_json::from_str(text).unwrap();
+            parse_verdicts(&answer, pairs).into_iter().collect::<Vec<_>>()
         };
         let answer = r#"{"verdicts": [{"pair": 2, "verdict": "Same "}, {"pair": "1", "verdict": "contradicts"}]}"#;
         assert_eq!(judged(answer, 3), [(0, Contradicts), (1, Same)], "the third has none");

@@ -6,7 +6,7 @@
 //! - it names no player, by the id, by the words that models have for players, nor as somebody who is spoken to;
 //! - it is not locked;
 //! - it has no word in common with what was private in any prompt of the dialogue so far, nor with what the player has said
-//!   in it, that is more than small talk ([`Confided`]), and says something beyond both;
+//!   in it, that is more than small talk ([`PrivateTerms`]), and says something beyond both;
 //! - the player has said nothing in a script in which it has no word: there is no telling what words of two languages share.
 //!
 //! The last is strict: a word that falls together is enough for a fact to stay private. A thing that is told in other words
@@ -14,23 +14,23 @@
 
 use std::collections::BTreeSet;
 
-use super::{Injected, extraction::Fresh};
+use super::{InjectedMemory, extraction::FreshFact};
 use crate::{
-    dialogue::{Services, jobs::Said},
+    dialogue::{Services, jobs::JobInput},
     ids::PlayerId,
     memory::{
         authored::SelfTold,
-        confided::Confided,
         fact::{Audience, FactKind, Statement, Tense},
         keywords, party,
-        timeline::Share,
+        private_terms::PrivateTerms,
+        timeline::JudgeBudgetShare,
     },
     ports::{StoreResult, ledger::facts::Extraction},
     tenancy::TenantScope,
 };
 
 /// Turns of a dialogue whose lines are looked through. In a longer one nothing is told to others any more.
-const MOST_TURNS: u32 = 500;
+const MAX_TURNS_COMPARED: u32 = 500;
 /// How models speak of whoever the NPC talks with.
 const PLAYER_WORDS: [&str; 23] = [
     "player",
@@ -59,43 +59,43 @@ const PLAYER_WORDS: [&str; 23] = [
 ];
 
 /// Those of `facts` that every player may hear of, and the others.
-pub(super) async fn apart(
+pub(super) async fn split_shared(
     services: &Services,
     scope: &TenantScope,
-    said: &Said,
-    injected: &Injected,
-    facts: Vec<Fresh>,
-) -> StoreResult<(Vec<Fresh>, Vec<Fresh>)> {
-    let is_own = |fresh: &Fresh| injected.is_free && is_of_its_life(&fresh.statement, &said.npc.name);
+    said: &JobInput,
+    injected: &InjectedMemory,
+    facts: Vec<FreshFact>,
+) -> StoreResult<(Vec<FreshFact>, Vec<FreshFact>)> {
+    let is_own = |fresh: &FreshFact| injected.is_free && is_of_its_life(&fresh.statement, &said.npc.name);
     let Some(player) = said.sharing_with() else {
         return Ok((Vec::new(), facts));
     };
-    if said.turn.number > MOST_TURNS || !facts.iter().any(is_own) {
+    if said.turn.number > MAX_TURNS_COMPARED || !facts.iter().any(is_own) {
         return Ok((Vec::new(), facts));
     }
     let (dialogues, dialogue, last) = (&services.ledger.dialogues, said.turn.dialogue, said.turn.number);
     let (turns, confided) = tokio::try_join!(
-        dialogues.turns(scope, dialogue, 1, last),
-        dialogues.confided(scope, dialogue, last)
+        dialogues.load_turns(scope, dialogue, 1, last),
+        dialogues.load_confided(scope, dialogue, last)
     )?;
     // Of some turn nobody knows.
     let Some(confided) = confided else {
         return Ok((Vec::new(), facts));
     };
     let lines = || turns.iter().map(|turn| turn.player_text.as_str());
-    let spoken: BTreeSet<u32> = lines().flat_map(scripts).collect();
-    let confided = confided.with(lines());
+    let spoken: BTreeSet<u32> = lines().flat_map(scripts_of).collect();
+    let confided = confided.with_lines(lines());
     Ok(facts.into_iter().partition(|fresh| {
         is_own(fresh)
             && !names_player(&fresh.statement, player)
-            && spoken.is_subset(&scripts(&fresh.statement.content))
-            && !rests_on(&fresh.statement, &said.npc.name, &confided)
+            && spoken.is_subset(&scripts_of(&fresh.statement.content))
+            && !can_rest_on_confided(&fresh.statement, &said.npc.name, &confided)
     }))
 }
 
 /// What the turn brought to the memory of what every player may hear of: facts alone, be they news or not. The rest is kept
 /// with `own`, that of the player's.
-pub(super) fn extraction(own: &Extraction) -> Extraction {
+pub(super) fn shared_extraction(own: &Extraction) -> Extraction {
     Extraction {
         audience: Audience {
             private_to: None,
@@ -104,12 +104,12 @@ pub(super) fn extraction(own: &Extraction) -> Extraction {
         forget: Vec::new(),
         ends: Vec::new(),
         quoted: Vec::new(),
-        room: Share::LESSER,
+        room: JudgeBudgetShare::LESSER,
         ..own.clone()
     }
 }
 
-impl Said {
+impl JobInput {
     /// The player to whom it would be private what the NPC tells of itself, where the world shares that.
     fn sharing_with(&self) -> Option<&PlayerId> {
         let settings = &self.world.settings;
@@ -141,7 +141,7 @@ fn is_of_its_life(statement: &Statement, npc: &str) -> bool {
 }
 
 /// All texts of it that anybody would be shown.
-fn texts(statement: &Statement) -> impl Iterator<Item = &str> {
+fn statement_texts(statement: &Statement) -> impl Iterator<Item = &str> {
     let keywords = statement.keywords.iter().map(String::as_str);
     [
         statement.content.as_str(),
@@ -154,9 +154,9 @@ fn texts(statement: &Statement) -> impl Iterator<Item = &str> {
 }
 
 fn names_player(statement: &Statement, player: &PlayerId) -> bool {
-    let id = keywords::gist(player.as_str());
-    texts(statement).any(|text| {
-        let words = format!(" {} ", keywords::gist(text));
+    let id = keywords::sentence_key(player.as_str());
+    statement_texts(statement).any(|text| {
+        let words = format!(" {} ", keywords::sentence_key(text));
         let has = |name: &str| words.contains(&format!(" {name} "));
         // Korean particles follow a name without a space.
         let is_korean = |name: &str| !name.is_ascii() && words.contains(&format!(" {name}"));
@@ -167,13 +167,13 @@ fn names_player(statement: &Statement, player: &PlayerId) -> bool {
 }
 
 /// The scripts of the words of a text, by their place in Unicode. Two letters ("OK") are no word of a language.
-fn scripts(text: &str) -> BTreeSet<u32> {
+fn scripts_of(text: &str) -> BTreeSet<u32> {
     let words = text.split(|c: char| !c.is_alphabetic());
     let telling = words.filter(|word| word.chars().count() > 2 || !word.is_ascii());
-    telling.flat_map(str::chars).map(script).collect()
+    telling.flat_map(str::chars).map(script_of).collect()
 }
 
-fn script(c: char) -> u32 {
+fn script_of(c: char) -> u32 {
     match u32::from(c) {
         // Latin with all its accents.
         0..=0x24f | 0x1e00..=0x1eff => 0,
@@ -186,11 +186,11 @@ fn script(c: char) -> u32 {
 }
 
 /// Whether it may rest on what is private. The NPC's own name tells nothing.
-fn rests_on(statement: &Statement, npc: &str, confided: &Confided) -> bool {
-    let name = keywords::telling_terms(npc);
-    let others: Vec<&str> = texts(statement).collect();
+fn can_rest_on_confided(statement: &Statement, npc: &str, confided: &PrivateTerms) -> bool {
+    let name = keywords::informative_terms(npc);
+    let others: Vec<&str> = statement_texts(statement).collect();
     let said = format!("{} {}", statement.content, statement.object);
-    confided.may_be_in(&said, &others, &name)
+    confided.may_underlie(&said, &others, &name)
 }
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn of_its_life_is_what_an_npc_says_of_itself_and_its_own() {
+    fn npc_life_statements_are_about_itself_or_its_relations() {
         for (subject, speaker, own) in [
             ("Mira", "Mira", true),
             ("mira", "Mira", true),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_a_player_is_of_that_player() {
+    fn statement_that_names_a_player_belongs_to_that_player() {
         let player = "rowan".parse().unwrap();
         for (content, names) in [
             ("Mira likes ale.", false),
@@ -275,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn words_of_two_scripts_are_told_apart() {
-        let is_within = |line: &str, content: &str| scripts(line).is_subset(&scripts(content));
+    fn words_of_two_scripts_are_distinguished() {
+        let is_within = |line: &str, content: &str| scripts_of(line).is_subset(&scripts_of(content));
         assert!(is_within("What do you sing?", "Mira sings the Miller's Grey Mare."));
         assert!(is_within("OK, 뭘 불러요?", "미라는 도라지꽃을 좋아한다."));
         assert!(!is_within("I am pregnant.", "미라도 임신한 여자를 숨기고 있다."));
@@ -286,15 +286,22 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_word_of_what_is_private_stays_so() {
-        let confided = Confided::default().with(["Do you like songs?", "My sister Anna hides the silver key."]);
+    fn statement_with_a_confided_word_stays_private() {
+        let confided =
+            PrivateTerms::default().with_lines(["Do you like songs?", "My sister Anna hides the silver key."]);
         let song = "Mira's favourite song is the Miller's Grey Mare.";
         let mut statement = told("Mira", "Mira", song);
-        assert!(!rests_on(&statement, "Mira", &confided));
+        assert!(!can_rest_on_confided(&statement, "Mira", &confided));
         statement.keywords = vec!["song".into(), "silver".into()];
-        assert!(rests_on(&statement, "Mira", &confided), "keywords are shown as well");
+        assert!(
+            can_rest_on_confided(&statement, "Mira", &confided),
+            "keywords are shown as well"
+        );
         for content in ["Mira hid a key once.", "Mira likes songs.", "Mira knows Anna."] {
-            assert!(rests_on(&told("Mira", "Mira", content), "Mira", &confided), "{content}");
+            assert!(
+                can_rest_on_confided(&told("Mira", "Mira", content), "Mira", &confided),
+                "{content}"
+            );
         }
     }
 }

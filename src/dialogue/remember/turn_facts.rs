@@ -2,28 +2,28 @@
 //! the NPC told of itself.
 
 use super::{
-    Injected,
-    extraction::{Fresh, Learned},
+    InjectedMemory,
+    extraction::{FreshFact, LearnedFacts},
     judge::Judge,
-    reconciling::{Addition, Memory, Part, write},
+    reconciliation::{AudienceMemory, MemoryUpdate, TurnAddition, write_updates},
     self_told,
 };
 use crate::{
     dialogue::{
         Services,
         events::{MemoryChange, MemoryOp},
-        jobs::{JobError, Said},
-        models::spent,
+        jobs::{JobError, JobInput},
+        models::tallied_usage,
     },
     ids::{FactId, WorldId},
     memory::{
         fact::{Audience, Cause, NewFact},
-        timeline::{Flagged, Known, Settled, Share},
+        timeline::{FlaggedFact, JudgeBudgetShare, KnownFact, TimelineResolution},
     },
     ports::{
         StoreError,
         ledger::{
-            facts::{Extraction, ReconcileOutcome, Reconciliation, Writing},
+            facts::{Extraction, ReconcileOutcome, ReconcileTrigger, Reconciliation},
             jobs::Job,
         },
     },
@@ -32,21 +32,21 @@ use crate::{
 
 /// Calls of a judge that the job of one turn may make. One is enough for what a turn teaches; what was said since a turn
 /// whose job comes late needs more.
-const TURN_CALLS: usize = 4;
+const MAX_CALLS_PER_TURN: usize = 4;
 
 /// Writes what was learned. Returns what changed; nothing if the turn was unsaid meanwhile.
 ///
 /// What the NPC told of itself may be for every player to hear of, which is another memory than what the player told it: both
 /// are planned apart, and written at once.
-pub(super) async fn reconcile(
+pub(super) async fn reconcile_turn(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
-    said: &Said,
-    injected: &Injected,
-    learned: Learned,
+    said: &JobInput,
+    injected: &InjectedMemory,
+    learned: LearnedFacts,
 ) -> Result<Vec<MemoryChange>, JobError> {
-    let (for_all, own) = self_told::apart(services, scope, said, injected, learned.facts).await?;
+    let (for_all, own) = self_told::split_shared(services, scope, said, injected, learned.facts).await?;
     let extraction = Extraction {
         turn: said.turn.id,
         dialogue: said.turn.dialogue,
@@ -60,31 +60,31 @@ pub(super) async fn reconcile(
         quoted: injected.quoted.clone(),
         audience: said.audience(),
         room: if for_all.is_empty() {
-            Share::WHOLE
+            JudgeBudgetShare::WHOLE
         } else {
-            Share::GREATER
+            JudgeBudgetShare::GREATER
         },
     };
-    let writing = Writing::Job(job.fence());
+    let writing = ReconcileTrigger::Job(job.fence());
     if for_all.is_empty() && own.is_empty() && !extraction.may_end_facts() {
         // A turn that says nothing new ends nothing, whatever was said around it: there is nothing to plan.
-        let result = nothing_new(said.world.id.clone(), writing, extraction);
-        return match services.ledger.facts.reconcile(scope, &result).await? {
+        let result = empty_reconciliation(said.world.id.clone(), writing, extraction);
+        return match services.ledger.facts.commit_reconciliation(scope, &result).await? {
             ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(Vec::new()),
             ReconcileOutcome::MemoryMoved => {
                 Err(StoreError::Corrupt(format!("the end of {} depends on a memory", said.turn.id)).into())
             }
         };
     }
-    let part = |fresh: Vec<Fresh>, extraction: Extraction| Part {
-        memory: Memory {
+    let part = |fresh: Vec<FreshFact>, extraction: Extraction| MemoryUpdate {
+        memory: AudienceMemory {
             services,
             scope,
             world: said.world.id.clone(),
-            npcs: said.learners(),
+            npcs: said.learner_npcs(),
             audience: extraction.audience.clone(),
         },
-        addition: Some(Addition {
+        addition: Some(TurnAddition {
             facts: fresh
                 .iter()
                 .map(|fresh| new_fact(said, &extraction.audience, injected, fresh))
@@ -93,24 +93,24 @@ pub(super) async fn reconcile(
             extraction,
         }),
     };
-    let beside = (!for_all.is_empty()).then(|| self_told::extraction(&extraction));
+    let beside = (!for_all.is_empty()).then(|| self_told::shared_extraction(&extraction));
     let mut parts = vec![part(own, extraction)];
     parts.extend(beside.map(|extraction| part(for_all, extraction)));
-    let mut judge = Judge::new(services, scope, said.npc.language, TURN_CALLS);
+    let mut judge = Judge::new(services, scope, said.npc.language, MAX_CALLS_PER_TURN);
     let answer = job.answer.is_none().then_some(learned.answer.as_str());
-    let written = write(&parts, said.turn.committed_at, &writing, answer, &mut judge).await?;
+    let written = write_updates(&parts, said.turn.committed_at, &writing, answer, &mut judge).await?;
     let outcomes = parts.iter().zip(written.into_iter().flatten());
     let added = outcomes.filter_map(|(part, outcome)| Some((part.addition.as_ref()?, outcome)));
     Ok(added
-        .flat_map(|(addition, (known, settled))| changes(&known, &settled, addition))
+        .flat_map(|(addition, (known, settled))| memory_changes(&known, &settled, addition))
         .collect())
 }
 
 /// That a turn taught nothing, which moves no memory and depends on none.
-fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reconciliation {
+fn empty_reconciliation(world: WorldId, writing: ReconcileTrigger, extraction: Extraction) -> Reconciliation {
     Reconciliation {
-        writing,
-        calls: spent(),
+        trigger: writing,
+        calls: tallied_usage(),
         world,
         npcs: Vec::new(),
         expected_memory_seq: 0,
@@ -127,7 +127,7 @@ fn nothing_new(world: WorldId, writing: Writing, extraction: Extraction) -> Reco
     }
 }
 
-fn new_fact(said: &Said, audience: &Audience, injected: &Injected, fresh: &Fresh) -> NewFact {
+fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fresh: &FreshFact) -> NewFact {
     NewFact {
         id: fresh.id,
         world: said.world.id.clone(),
@@ -148,7 +148,7 @@ fn new_fact(said: &Said, audience: &Audience, injected: &Injected, fresh: &Fresh
 
 /// What those who listen to the dialogue are told: what is new and stands, what it ended, what it
 /// contradicts.
-fn changes(known: &[Known], settled: &Settled, addition: &Addition) -> Vec<MemoryChange> {
+fn memory_changes(known: &[KnownFact], settled: &TimelineResolution, addition: &TurnAddition) -> Vec<MemoryChange> {
     let ended = |fact: FactId| {
         settled
             .ends
@@ -170,7 +170,7 @@ fn changes(known: &[Known], settled: &Settled, addition: &Addition) -> Vec<Memor
     });
     let others = known.filter_map(|known| {
         let id = known.fact.id;
-        let flagged = |flag: &Flagged| flag.fact == id && flag.turn == addition.extraction.turn;
+        let flagged = |flag: &FlaggedFact| flag.fact == id && flag.turn == addition.extraction.turn;
         let op = if known.fact.invalid.is_none() && ended(id) {
             MemoryOp::Invalidated
         } else if settled.flags.iter().any(flagged) {

@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{CommittedTurn, CutBy, TurnError, TurnFeed, TurnInput, gather::Gathered, speak::Reply};
+use super::{CommittedTurn, CutRequester, TurnError, TurnFeed, TurnInput, gather::GatheredContext, speak::Reply};
 use crate::{
     dialogue::{
         Services, locks,
         prompt::{self, Prompt},
-        scenarios::Unlocking,
+        scenarios::UnlockTrigger,
     },
     ids::PlayerId,
     memory::{
         authored::{Npc, World, WorldSettings},
         fact::Cause,
-        keywords::normalise,
+        keywords::normalise_text,
         party,
         state::StateChange,
         state_block::{self, StateBlock, StateBlockError, StateRules},
@@ -33,7 +33,7 @@ use crate::{
             audit::Edit,
             dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
             jobs::{Job, JobKind, NewJob},
-            rewinds::{LiveCut, Rewound},
+            rewinds::{LiveCut, RewindRecord},
             state::NewStateChange,
         },
     },
@@ -41,10 +41,10 @@ use crate::{
 };
 
 /// Everything a turn has gathered and said by the time `reply.done` went out.
-pub(super) struct Spoken {
+pub(super) struct UncommittedTurn {
     /// Who cut it.
-    pub cuts: Vec<CutBy>,
-    pub gathered: Gathered,
+    pub cuts: Vec<CutRequester>,
+    pub gathered: GatheredContext,
     pub prompt: Prompt,
     pub reply: Reply,
     pub done_seq: u64,
@@ -52,25 +52,25 @@ pub(super) struct Spoken {
 }
 
 /// Commits it. `turn.committed` may go out once this returns.
-pub(super) async fn commit(
+pub(super) async fn commit_reply(
     services: &Services,
     input: &TurnInput,
     feed: &dyn TurnFeed,
-    spoken: Spoken,
+    spoken: UncommittedTurn,
 ) -> Result<CommittedTurn, TurnError> {
     failpoint!("turn.said");
     let committed_seq = feed.reserve_committed();
     let turn = turn_of(services, input, &spoken, committed_seq);
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_ref();
-    let named = spoken.gathered.players_name(input);
-    let (changes, unreadable) = state_of(services, input, named, block, &mut notes).await?;
+    let named = spoken.gathered.known_player_name(input);
+    let (changes, unreadable) = read_state_changes(services, input, named, block, &mut notes).await?;
     // A reply without a block changes nothing. If one that was cut changed more for it, the player would
     // choose when the model is asked what happened.
     let cut_block = turn.status == TurnStatus::Interrupted && spoken.reply.began_block;
     let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block);
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
-    let summarise = summary_is_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
+    let summarise = is_summary_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let cut = turn.status == TurnStatus::Interrupted && !spoken.cuts.is_empty();
     // Nobody has told anything to an NPC that speaks first, and what it says then it knew.
     let extract_facts = !input.is_greeting();
@@ -78,7 +78,7 @@ pub(super) async fn commit(
     let state: Vec<NewStateChange> = changes
         .iter()
         .map(|change| NewStateChange {
-            id: services.ids.next(),
+            id: services.ids.next_id(),
             world: input.world.id.clone(),
             dialogue: Some(input.dialogue.id),
             change: change.clone(),
@@ -94,8 +94,8 @@ pub(super) async fn commit(
         expected_head: input.previous,
         replacing: input.replacing,
         key: input.key.clone(),
-        key_of: input.goes_on.as_ref().map(|unfinished| unfinished.of.id),
-        uncut: uncut.map(|text| (text, turn.committed_at + seal)),
+        key_of: input.continuation.as_ref().map(|unfinished| unfinished.of.id),
+        sealed_reply: uncut.map(|text| (text, turn.committed_at + seal)),
         cuts,
         checkpoint: checkpoint.clone(),
         trace: trace_of(services, input, &turn, spoken, notes, &checkpoint),
@@ -111,10 +111,10 @@ pub(super) async fn commit(
         CommitOutcome::KeyTaken => return Err(TurnError::KeyTaken),
     }
     failpoint!("turn.durable");
-    keep_in_buffer(services, input, &turn, &checkpoint).await;
+    append_to_buffer(services, input, &turn, &checkpoint).await;
     failpoint!("turn.buffered");
     Ok(CommittedTurn {
-        unlocking: Unlocking::by(input, &changes, turn.committed_at),
+        unlocking: UnlockTrigger::from_turn(input, &changes, turn.committed_at),
         turn,
         checkpoint,
         state: changes,
@@ -129,16 +129,16 @@ pub(super) async fn commit(
 }
 
 /// One row for each who cut it.
-fn cuts_of(services: &Services, input: &TurnInput, turn: &Turn, by: &[CutBy]) -> Vec<LiveCut> {
-    let cut = |by: &CutBy| LiveCut {
-        rewound: Rewound::live_cut(services.ids.next(), input.world.id.clone(), input.epoch, turn),
+fn cuts_of(services: &Services, input: &TurnInput, turn: &Turn, by: &[CutRequester]) -> Vec<LiveCut> {
+    let cut = |by: &CutRequester| LiveCut {
+        rewound: RewindRecord::for_live_cut(services.ids.next_id(), input.world.id.clone(), input.epoch, turn),
         key: by.key.clone(),
-        edit: Edit::by(&by.who, &services.ids, turn.committed_at, by.action, turn.dialogue),
+        edit: Edit::made_by(&by.who, &services.ids, turn.committed_at, by.action, turn.dialogue),
     };
     by.iter().map(cut).collect()
 }
 
-fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_seq: u64) -> Turn {
+fn turn_of(services: &Services, input: &TurnInput, spoken: &UncommittedTurn, committed_seq: u64) -> Turn {
     Turn {
         id: input.id,
         dialogue: input.dialogue.id,
@@ -152,7 +152,7 @@ fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_se
         cues: spoken.reply.cues.clone(),
         usage: spoken.reply.usage,
         started_at: input.started_at,
-        committed_at: after_the_last(services.clock.now(), &input.dialogue),
+        committed_at: monotonic_commit_time(services.clock.now(), &input.dialogue),
         seqs: TurnSeqs {
             started: input.started_seq,
             done: spoken.done_seq,
@@ -163,7 +163,7 @@ fn turn_of(services: &Services, input: &TurnInput, spoken: &Spoken, committed_se
 
 /// `now`, or just after the dialogue's last turn where the clock was set back: what a later turn
 /// teaches must be newer than what an earlier one did.
-fn after_the_last(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Utc> {
+fn monotonic_commit_time(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Utc> {
     if dialogue.head_turn == 0 {
         return now;
     }
@@ -172,7 +172,7 @@ fn after_the_last(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Utc> {
 
 /// Reads the state block within the world's rules. Also says whether a job must read the turn
 /// instead, since there was a block that could not be read.
-async fn state_of(
+async fn read_state_changes(
     services: &Services,
     input: &TurnInput,
     named: Option<&str>,
@@ -182,13 +182,13 @@ async fn state_of(
     let Some(block) = block else {
         return Ok((Vec::new(), false));
     };
-    let by = Speaking {
+    let by = StateBlockContext {
         world: &input.world,
         npc: &input.npc,
         player: input.player.as_ref(),
         named,
     };
-    let parsed = read_state(services, &input.scope, &by, block).await?;
+    let parsed = parse_state_block(services, &input.scope, &by, block).await?;
     Ok(match parsed {
         Ok(parsed) => {
             notes.extend(parsed.rejected.iter().map(|why| format!("state block: {why}")));
@@ -214,7 +214,7 @@ async fn state_of(
 
 /// Who says what a state block tells, and to whom.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::dialogue) struct Speaking<'a> {
+pub(in crate::dialogue) struct StateBlockContext<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
     /// `None`: NPCs talk among themselves.
@@ -225,27 +225,27 @@ pub(in crate::dialogue) struct Speaking<'a> {
 
 /// Reads a state block within the world's rules. Whoever it names as met, left or related to must be
 /// somebody of this world: an NPC of it, or a character its state has already.
-pub(in crate::dialogue) async fn read_state(
+pub(in crate::dialogue) async fn parse_state_block(
     services: &Services,
     scope: &TenantScope,
-    by: &Speaking<'_>,
+    by: &StateBlockContext<'_>,
     block: &StateBlock,
-) -> StoreResult<Result<state_block::Parsed, StateBlockError>> {
-    let Speaking {
+) -> StoreResult<Result<state_block::ParsedStateBlock, StateBlockError>> {
+    let StateBlockContext {
         world,
         npc,
         player,
         named: players_name,
     } = *by;
-    let mut rules = rules_of(&world.settings);
+    let mut rules = state_rules_of(&world.settings);
     rules.without_player = player.is_none();
-    let anybody = block.read(&npc.name, &rules);
+    let anybody = block.parse_changes(&npc.name, &rules);
     let Ok(parsed) = &anybody else {
         return Ok(anybody);
     };
-    let people = parsed.changes.iter().flat_map(StateChange::people);
+    let people = parsed.changes.iter().flat_map(StateChange::related_people);
     let strangers: BTreeSet<String> = people
-        .filter(|name| *name != npc.name && !party::names_player(name))
+        .filter(|name| *name != npc.name && !party::means_player(name))
         .map(str::to_owned)
         .collect();
     if strangers.is_empty() {
@@ -254,8 +254,8 @@ pub(in crate::dialogue) async fn read_state(
     let strangers: Vec<String> = strangers.into_iter().collect();
     let authored = &services.ledger.authored;
     let (named, state) = tokio::try_join!(
-        authored.npcs_named(scope, &world.id, &strangers),
-        services.bodies.world(services, scope, &world.id)
+        authored.find_npc_names(scope, &world.id, &strangers),
+        services.memory_cache.world_state(services, scope, &world.id)
     )?;
     // Its own name first: nobody known would mean anybody.
     rules.known_names.push(npc.name.clone());
@@ -263,21 +263,21 @@ pub(in crate::dialogue) async fn read_state(
     let characters = state.characters.keys();
     rules
         .known_names
-        .extend(characters.filter(|name| party::owner(name).is_none()).cloned());
+        .extend(characters.filter(|name| party::owner_id(name).is_none()).cloned());
     // Whoever else has that name is meant by it, whatever a player calls itself.
     let is_somebody_else = |name: &str| {
         rules
             .known_names
             .iter()
-            .any(|known| normalise(known) == normalise(name))
+            .any(|known| normalise_text(known) == normalise_text(name))
     };
     let players_name = players_name.filter(|name| !is_somebody_else(name));
     rules.player_names.extend(players_name.map(str::to_owned));
-    Ok(block.read(&npc.name, &rules))
+    Ok(block.parse_changes(&npc.name, &rules))
 }
 
 /// The bounds a world sets on what one turn may change.
-pub(in crate::dialogue) fn rules_of(settings: &WorldSettings) -> StateRules {
+pub(in crate::dialogue) fn state_rules_of(settings: &WorldSettings) -> StateRules {
     let default = StateRules::default();
     StateRules {
         max_relationship_delta: settings
@@ -285,7 +285,7 @@ pub(in crate::dialogue) fn rules_of(settings: &WorldSettings) -> StateRules {
             .unwrap_or(default.max_relationship_delta),
         max_hp_delta: settings.max_hp_delta.unwrap_or(default.max_hp_delta),
         max_item_delta: settings.max_item_delta.unwrap_or(default.max_item_delta),
-        vocabulary: Vocabulary::of(settings),
+        vocabulary: Vocabulary::from_settings(settings),
         items: settings.items.clone(),
         places: settings.places.clone(),
         ..default
@@ -294,18 +294,23 @@ pub(in crate::dialogue) fn rules_of(settings: &WorldSettings) -> StateRules {
 
 /// The checkpoint after this turn: what summaries have landed since the last one moves the counters
 /// and the beginning of the buffer, in blocks, so that the prompt's prefix stays.
-fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &Spoken) -> Checkpoint {
+fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &UncommittedTurn) -> Checkpoint {
     let mut checkpoint = input.checkpoint.clone();
     checkpoint.turn = input.number;
     checkpoint.ended = spoken.reply.ends;
-    checkpoint.catch_up(&input.summaries, services.settings.summaries.buffer_min_turns);
-    checkpoint.told(input.number, turn.committed_at, &input.npc.id, spoken.prompt.told());
-    checkpoint.locks = Some(locks::of_dialogue(input, &spoken.gathered, &spoken.prompt));
+    checkpoint.apply_summaries(&input.summaries, services.settings.summaries.buffer_min_turns);
+    checkpoint.record_commit(
+        input.number,
+        turn.committed_at,
+        &input.npc.id,
+        spoken.prompt.told_scenarios(),
+    );
+    checkpoint.locks = Some(locks::locks_after_turn(input, &spoken.gathered, &spoken.prompt));
     // Of a reply that was cut also what was not heard of it: it may be taken up again.
     let reply = spoken.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
     let said = [reply, turn.player_text.as_str()];
-    checkpoint.told_locks = Some(locks::told(input, &spoken.gathered, &spoken.prompt, &said));
-    checkpoint.confided = locks::confided(input, &spoken.gathered, &spoken.prompt);
+    checkpoint.told_locks = Some(locks::disclosed_locks(input, &spoken.gathered, &spoken.prompt, &said));
+    checkpoint.confided = locks::confided_in_prompt(input, &spoken.gathered, &spoken.prompt);
     checkpoint
 }
 
@@ -320,14 +325,14 @@ pub(in crate::dialogue) fn summary_rules(settings: &crate::dialogue::settings::S
     }
 }
 
-fn summary_is_due(
+fn is_summary_due(
     services: &Services,
     input: &TurnInput,
     turn: &Turn,
     checkpoint: &Checkpoint,
     counter: TokenCounter,
 ) -> bool {
-    let count = |text: &str| services.prompts.count(counter, text);
+    let count = |text: &str| services.prompts.count_tokens(counter, text);
     let unsummarised = input
         .history
         .iter()
@@ -359,7 +364,7 @@ fn jobs_of(
     (extract_facts, extract_state, summarise): (bool, bool, bool),
 ) -> Vec<NewJob> {
     let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
-    let held_until = waits_to_be_heard(input.dialogue.options.playback, cut)
+    let held_until = needs_playback_ack(input.dialogue.options.playback, cut)
         .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
     [
         (JobKind::ExtractFacts, extract_facts),
@@ -369,7 +374,7 @@ fn jobs_of(
     .into_iter()
     .filter(|(_, wanted)| *wanted)
     .map(|(kind, _)| NewJob {
-        id: services.ids.next(),
+        id: services.ids.next_id(),
         kind,
         dialogue: turn.dialogue,
         turn: turn.id,
@@ -384,7 +389,7 @@ fn jobs_of(
 
 /// What was not heard teaches nothing; until it is said to be, that is not known. A reply that somebody cut is committed
 /// as what was heard; one that ended with the server, or the session, is not.
-fn waits_to_be_heard(playback: Playback, cut: bool) -> bool {
+fn needs_playback_ack(playback: Playback, cut: bool) -> bool {
     playback == Playback::Ack && !cut
 }
 
@@ -392,14 +397,14 @@ fn trace_of(
     services: &Services,
     input: &TurnInput,
     turn: &Turn,
-    spoken: Spoken,
+    spoken: UncommittedTurn,
     state_notes: Vec<String>,
     checkpoint: &Checkpoint,
 ) -> TurnTrace {
     let told_locks = checkpoint.told_locks.clone();
     let told = told_locks.clone().unwrap_or_default();
-    let locked = locks::untold(input, &spoken.gathered, &spoken.prompt, &told);
-    let Spoken {
+    let locked = locks::undisclosed_words(input, &spoken.gathered, &spoken.prompt, &told);
+    let UncommittedTurn {
         gathered,
         prompt,
         reply,
@@ -409,7 +414,7 @@ fn trace_of(
     let mut calls = gathered.calls;
     calls.push(reply.call);
     let mut notes = gathered.notes;
-    if input.goes_on.is_some() {
+    if input.continuation.is_some() {
         notes.push("a reply that was cut was taken up again".to_owned());
     }
     notes.extend(prompt.notes);
@@ -432,7 +437,7 @@ fn trace_of(
         candidates: prompt.candidates,
         scenarios: prompt.scenarios,
         progress: gathered.past.map(|past| past.progress),
-        told_in: input.checkpoint.told_in(),
+        told_in: input.checkpoint.turns_told_in(),
         locks: checkpoint.locks.clone().unwrap_or_default(),
         told_locks,
         locked,
@@ -448,7 +453,7 @@ fn trace_of(
 }
 
 /// The buffer is a copy: whatever goes wrong with it costs a rebuild from the ledger, not the turn.
-async fn keep_in_buffer(services: &Services, input: &TurnInput, turn: &Turn, checkpoint: &Checkpoint) {
+async fn append_to_buffer(services: &Services, input: &TurnInput, turn: &Turn, checkpoint: &Checkpoint) {
     let buffered = BufferedTurn::from(turn);
     let head = |turn| BufferHead {
         epoch: input.epoch,
@@ -457,7 +462,7 @@ async fn keep_in_buffer(services: &Services, input: &TurnInput, turn: &Turn, che
     let buffers = &services.buffers;
     let (scope, dialogue) = (&input.scope, input.dialogue.id);
     let kept = match buffers
-        .append(scope, dialogue, head(input.previous), &buffered, checkpoint.buffer_from)
+        .append_turn(scope, dialogue, head(input.previous), &buffered, checkpoint.buffer_from)
         .await
     {
         Ok(true) => Ok(()),
@@ -470,7 +475,7 @@ async fn keep_in_buffer(services: &Services, input: &TurnInput, turn: &Turn, che
                     .filter(|turn| turn.number >= checkpoint.buffer_from)
                     .collect(),
             };
-            buffers.replace(scope, dialogue, &snapshot).await
+            buffers.replace_buffer(scope, dialogue, &snapshot).await
         }
         Err(error) => Err(error),
     };
@@ -484,14 +489,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_reply_said_to_its_end_waits_until_it_was_played() {
+    fn playback_wait_applies_only_to_a_complete_reply() {
         for (playback, cut, waits) in [
             (Playback::Immediate, false, false),
             (Playback::Immediate, true, false),
             (Playback::Ack, false, true),
             (Playback::Ack, true, false),
         ] {
-            assert_eq!(waits_to_be_heard(playback, cut), waits, "{playback:?} {cut}");
+            assert_eq!(needs_playback_ack(playback, cut), waits, "{playback:?} {cut}");
         }
     }
 }

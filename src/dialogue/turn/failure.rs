@@ -10,10 +10,10 @@ use crate::{
 };
 
 /// When it may be worth trying again if nobody said a time.
-const SOON: Duration = Duration::from_secs(1);
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The end of a turn that leaves nothing behind. A cut before the first character is not a fault.
-pub(super) fn told(input: &TurnInput, error: &TurnError) -> ReplyDone {
+pub(super) fn failed_reply_done(input: &TurnInput, error: &TurnError) -> ReplyDone {
     let (status, error) = match error {
         TurnError::CutBeforeReply | TurnError::Unsaid => (TurnStatus::Interrupted, None),
         fault => (TurnStatus::Failed, Some(event_error(fault))),
@@ -40,9 +40,11 @@ pub fn event_error(error: &TurnError) -> EventError {
             Some(over.retry_after),
         ),
         TurnError::Model(LlmError::Timeout) => ("model_timeout", "the language model did not answer in time", None),
-        TurnError::Model(LlmError::Unavailable(_)) => {
-            ("model_unavailable", "the language model cannot be reached", Some(SOON))
-        }
+        TurnError::Model(LlmError::Unavailable(_)) => (
+            "model_unavailable",
+            "the language model cannot be reached",
+            Some(DEFAULT_RETRY_AFTER),
+        ),
         TurnError::Model(LlmError::RateLimited { retry_after }) => {
             ("model_unavailable", "the language model limits requests", *retry_after)
         }
@@ -52,12 +54,12 @@ pub fn event_error(error: &TurnError) -> EventError {
         TurnError::Store(StoreError::Unavailable(_)) => (
             "store_unavailable",
             "a store cannot be reached; the turn was not kept",
-            Some(SOON),
+            Some(DEFAULT_RETRY_AFTER),
         ),
         TurnError::Store(StoreError::NotWritable(_)) => (
             "store_unavailable",
             "nothing can be stored at the moment; the turn was not kept",
-            Some(SOON),
+            Some(DEFAULT_RETRY_AFTER),
         ),
         TurnError::Store(_) | TurnError::Template(_) => ("internal", "the server failed; the turn was not kept", None),
         TurnError::Fenced => (

@@ -9,19 +9,19 @@ use super::{TurnError, TurnInput, stopwatch::Stopwatch};
 use crate::{
     dialogue::{
         Services, acquaintance,
-        intent::{self, Classified},
+        intent::{self, ClassifiedIntent},
         locks, overheard,
-        prompt::{self, Material, Prompt, Reader, world_lines},
-        recall::{self, Found, Gate, Hit, Query, Sought},
-        scenarios::{self, Known, Past},
-        taken_out,
+        prompt::{self, Prompt, PromptMaterial, PromptReader, world_lines},
+        recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
+        redaction,
+        scenarios::{self, KnownScenarios, NpcPast},
     },
     memory::{
+        aliases::SpeakerAndListener,
         authored::Greeting,
         fact::Fact,
         keywords::TermWeights,
-        locks::Locks,
-        names::Spoken,
+        locks::DisclosureLocks,
         party,
         state::WorldState,
         summary::{Meeting, Summary},
@@ -32,40 +32,40 @@ use crate::{
     ports::{
         StoreError, StoreResult,
         embedder::EmbedAs,
-        ledger::facts::{RecallBody, Standing},
+        ledger::facts::{RecallBody, StandingMemory},
         llm::Task,
     },
 };
 
 /// Standing facts read of each sort, more than any budget takes, and those that were taken out of memory.
-pub(in crate::dialogue) const STANDING: u32 = 50;
+pub(in crate::dialogue) const MAX_STANDING_FACTS: u32 = 50;
 
 /// Where the intent comes from.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::dialogue) enum Classify {
+pub(in crate::dialogue) enum IntentSource {
     /// The classifier.
     Model,
     /// Nobody is asked.
-    As(Intent),
+    Assumed(Intent),
 }
 
-impl Classify {
+impl IntentSource {
     /// NPCs among themselves always recall in full, as does one that greets: there is nobody's line to sort.
-    pub(super) fn of(input: &TurnInput) -> Self {
+    pub(super) fn for_turn(input: &TurnInput) -> Self {
         match input.player {
             Some(_) if !input.is_greeting() => Self::Model,
-            _ => Self::As(Intent::Memory),
+            _ => Self::Assumed(Intent::Memory),
         }
     }
 }
 
 /// What was gathered.
-pub(in crate::dialogue) struct Gathered {
-    pub intent: Classified,
+pub(in crate::dialogue) struct GatheredContext {
+    pub intent: ClassifiedIntent,
     pub query: String,
-    pub hits: Vec<Hit>,
+    pub hits: Vec<RecallHit>,
     /// How strictly those have to be about the line.
-    pub gate: Gate,
+    pub gate: TopicGate,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
     /// When the NPC last talked with the player, in another session.
@@ -73,11 +73,11 @@ pub(in crate::dialogue) struct Gathered {
     /// Of what was said in the dialogue before its history, as they may be told.
     pub summaries: Vec<Summary>,
     /// What NPCs said to each other, where the turn needs it.
-    pub overheard: overheard::Told,
+    pub overheard: overheard::OverheardLines,
     /// What the dialogue had had before that not every player may hear of.
-    pub locks_before: Locks,
+    pub locks_before: DisclosureLocks,
     /// What the NPC may tell of its own past, where the turn needs it.
-    pub past: Option<Past>,
+    pub past: Option<NpcPast>,
     pub counter: TokenCounter,
     pub calls: Vec<CallTrace>,
     pub notes: Vec<String>,
@@ -85,27 +85,31 @@ pub(in crate::dialogue) struct Gathered {
     pub timings: Timings,
 }
 
-impl Gathered {
+impl GatheredContext {
     /// The words that the persona greets with, where it has any and is to say them: no model is asked for them.
-    pub(super) fn own_words<'i>(&self, input: &'i TurnInput) -> Option<&'i str> {
+    pub(super) fn greeting_words<'i>(&self, input: &'i TurnInput) -> Option<&'i str> {
         let always = input.world.settings.greeting == Some(Greeting::Always);
-        input.own_words().filter(|_| always || self.meeting.is_none())
+        input.greeting_words().filter(|_| always || self.meeting.is_none())
     }
 
     /// Under what name the NPC knows the player, if it told one.
-    pub(in crate::dialogue) fn players_name(&self, input: &TurnInput) -> Option<&str> {
-        let reader = Reader {
+    pub(in crate::dialogue) fn known_player_name(&self, input: &TurnInput) -> Option<&str> {
+        let reader = PromptReader {
             language: input.npc.language,
             npc: &input.npc.name,
             player: input.player.as_ref(),
         };
-        let told = prompt::own_name(reader, &self.standing)?;
+        let told = prompt::player_own_name(reader, &self.standing)?;
         Some(told.statement.object.as_str())
     }
 
     /// Assembles the prompt from it.
-    pub(in crate::dialogue) fn prompt(&self, services: &Services, input: &TurnInput) -> Result<Prompt, TurnError> {
-        let material = Material {
+    pub(in crate::dialogue) fn assemble_prompt(
+        &self,
+        services: &Services,
+        input: &TurnInput,
+    ) -> Result<Prompt, TurnError> {
+        let material = PromptMaterial {
             world: &input.world,
             npc: &input.npc,
             dialogue: input.dialogue.id,
@@ -114,7 +118,10 @@ impl Gathered {
             overheard: &self.overheard.lines,
             past: self.past.as_ref(),
             line: &input.line,
-            goes_on: input.goes_on.as_ref().map(|unfinished| unfinished.beginning().text),
+            continued_text: input
+                .continuation
+                .as_ref()
+                .map(|unfinished| unfinished.beginning().text),
             history: &input.history,
             summaries: &self.summaries,
             standing: &self.standing,
@@ -126,17 +133,17 @@ impl Gathered {
             now: input.started_at,
             meeting: self.meeting.as_ref(),
         };
-        prompt::assemble(&services.prompts, &services.settings, &material)
+        prompt::assemble_prompt(&services.prompts, &services.settings, &material)
     }
 }
 
 /// Gathers for a preview, which has no stopwatch of its own.
-pub(in crate::dialogue) async fn gather(
+pub(in crate::dialogue) async fn gather_for_preview(
     services: &Services,
     input: &TurnInput,
-    classify: Classify,
-) -> Result<Gathered, TurnError> {
-    let watch = Stopwatch::since(input.accepted_at, services.clock.as_ref());
+    classify: IntentSource,
+) -> Result<GatheredContext, TurnError> {
+    let watch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
     gather_timed(services, input, classify, &watch).await
 }
 
@@ -146,42 +153,45 @@ pub(in crate::dialogue) async fn gather(
 pub(super) async fn gather_timed(
     services: &Services,
     input: &TurnInput,
-    classify: Classify,
+    classify: IntentSource,
     watch: &Stopwatch<'_>,
-) -> Result<Gathered, TurnError> {
+) -> Result<GatheredContext, TurnError> {
     let viewpoint = input.viewpoint();
     let now = services.clock.now();
-    let gossip = input.world.settings.gossips();
+    let gossip = input.world.settings.allows_gossip();
     let standing = &services.ledger.facts;
-    let standing = standing.standing(&input.scope, &viewpoint, gossip, now, STANDING);
-    let world = services.bodies.world(services, &input.scope, &input.world.id);
+    let standing = standing.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
+    let world = services
+        .memory_cache
+        .world_state(services, &input.scope, &input.world.id);
     let sorted = async {
-        if scenarios::may_be_told(input) {
-            return sorted_with_past(services, input, classify, watch, world).await;
+        if scenarios::can_tell_past(input) {
+            return classify_with_past(services, input, classify, watch, world).await;
         }
-        let known = Known::default();
-        let (world, classified) = tokio::join!(world, classified(services, input, classify, &known, watch));
+        let known = KnownScenarios::default();
+        let (world, classified) = tokio::join!(world, classify_line(services, input, classify, &known, watch));
         Ok::<_, StoreError>((world?, known, classified))
     };
     let meeting = acquaintance::last_meeting(services, input);
-    let (recalled, sorted, meeting) = if services.settings.recall.speculative || !matches!(classify, Classify::Model) {
-        let recalled = recalled(services, input, Searches::ALL, standing, watch);
-        tokio::join!(recalled, sorted, meeting)
-    } else {
-        let (sorted, meeting) = tokio::join!(sorted, meeting);
-        let needed = match &sorted {
-            Ok((.., (classified, _))) => Searches::needed(input, classified),
-            Err(_) => Searches::NONE,
+    let (recalled, sorted, meeting) =
+        if services.settings.recall.speculative || !matches!(classify, IntentSource::Model) {
+            let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, watch);
+            tokio::join!(recalled, sorted, meeting)
+        } else {
+            let (sorted, meeting) = tokio::join!(sorted, meeting);
+            let needed = match &sorted {
+                Ok((.., (classified, _))) => NeededSearches::for_intent(input, classified),
+                Err(_) => NeededSearches::NONE,
+            };
+            let recalled = recall_for_line(services, input, needed, standing, watch).await;
+            (recalled, sorted, meeting)
         };
-        let recalled = recalled(services, input, needed, standing, watch).await;
-        (recalled, sorted, meeting)
-    };
     let mut recalled = recalled?;
     let (world, known, (mut classified, intent_ms)) = sorted?;
-    let gate = Gate::of(input, &classified, recalled.query.says_nothing);
+    let gate = TopicGate::for_turn(input, &classified, recalled.query.says_nothing);
     let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());
-    if classified.source != intent::BY_MODEL && matches!(classify, Classify::Model) {
+    if classified.source != intent::INTENT_SOURCE_MODEL && matches!(classify, IntentSource::Model) {
         recalled
             .notes
             .push(format!("the intent was not classified; {}", classified.source));
@@ -194,34 +204,34 @@ pub(super) async fn gather_timed(
         input.player.as_ref(),
         input.scene.as_deref(),
     )?;
-    let Standing {
+    let StandingMemory {
         facts, taken_out: gone, ..
     } = std::mem::take(&mut recalled.standing);
-    let standing = locks::open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
+    let standing = locks::filter_open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
     if input.is_greeting() {
-        recalled.hits.retain(|hit| may_be_greeted_with(&hit.body));
+        recalled.hits.retain(|hit| can_be_greeted_with(&hit.body));
     }
-    let (embedding, terms) = (recalled.embedding.as_deref(), recalled.words());
+    let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
     let (overheard, locks_before, past) = tokio::try_join!(
-        overheard::lines(services, input, classified.intent),
-        locks::before(services, input),
-        scenarios::look(services, input, known, &classified, embedding, terms),
+        overheard::read_overheard_lines(services, input, classified.intent),
+        locks::locks_before_turn(services, input),
+        scenarios::find_tellable_past(services, input, known, &classified, embedding, terms),
     )?;
-    Ok(Gathered {
+    Ok(GatheredContext {
         intent: classified,
         query: recalled.query.text,
         hits: recalled.hits,
         gate,
         standing,
         world_lines: lines,
-        meeting: meeting?.map(|meeting| taken_out::of_meeting(&gone, meeting)),
-        summaries: taken_out::of_summaries(&gone, input.dialogue.created_at, &input.summaries),
+        meeting: meeting?.map(|meeting| redaction::redact_meeting(&gone, meeting)),
+        summaries: redaction::redact_summaries(&gone, input.dialogue.created_at, &input.summaries),
         overheard,
         locks_before,
         past,
-        counter: match services.models.model_of_npc(&input.npc) {
-            Some(model) => services.models.counter_of(model),
-            None => services.models.counter(Task::Reply),
+        counter: match services.models.allowed_npc_model(&input.npc) {
+            Some(model) => services.models.counter_for_model(model),
+            None => services.models.counter_for_task(Task::Reply),
         },
         calls,
         notes: recalled.notes,
@@ -236,42 +246,44 @@ pub(super) async fn gather_timed(
 
 /// Nobody asked for anything: what is locked would lock what others might hear of all that is learned in the session, but for what stands in each of its
 /// prompts anyway. What somebody said of others is nothing to begin with, nor what a player claims of the world.
-fn may_be_greeted_with(body: &RecallBody) -> bool {
-    let is_claim = || party::is_player(&body.speaker) && !body.statement().is_of_oneself();
+fn can_be_greeted_with(body: &RecallBody) -> bool {
+    let is_claim = || party::is_player(&body.speaker) && !body.statement().is_about_speaker_alone();
     let is_hearsay = body.speaker != party::AUTHOR && (body.speaker != body.subject || is_claim());
     body.locks.is_empty() && !is_hearsay
 }
 
 /// The state of the world, what is known of the NPC's past, and what the line is after: the classifier is told
 /// what was unlocked lately, and that follows from the state.
-async fn sorted_with_past(
+async fn classify_with_past(
     services: &Services,
     input: &TurnInput,
-    classify: Classify,
+    classify: IntentSource,
     watch: &Stopwatch<'_>,
     world: impl Future<Output = Result<Arc<WorldState>, StoreError>>,
-) -> Result<(Arc<WorldState>, Known, (Classified, f64)), StoreError> {
+) -> Result<(Arc<WorldState>, KnownScenarios, (ClassifiedIntent, f64)), StoreError> {
     let world = world.await?;
-    let known = scenarios::known(services, input, &world).await?;
-    let classified = classified(services, input, classify, &known, watch).await;
+    let known = scenarios::read_known_scenarios(services, input, &world).await?;
+    let classified = classify_line(services, input, classify, &known, watch).await;
     Ok((world, known, classified))
 }
 
 /// What the line is after, and how long it took to ask, in ms.
-async fn classified(
+async fn classify_line(
     services: &Services,
     input: &TurnInput,
-    classify: Classify,
-    known: &Known,
+    classify: IntentSource,
+    known: &KnownScenarios,
     watch: &Stopwatch<'_>,
-) -> (Classified, f64) {
+) -> (ClassifiedIntent, f64) {
     match classify {
-        Classify::Model => {
-            let classifying = intent::classify(services, input, known);
-            watch.wait(classifying.instrument(debug_span!("turn.intent"))).await
+        IntentSource::Model => {
+            let classifying = intent::classify_intent(services, input, known);
+            watch
+                .time_wait(classifying.instrument(debug_span!("turn.intent")))
+                .await
         }
-        Classify::As(intent) => {
-            let assumed = Classified {
+        IntentSource::Assumed(intent) => {
+            let assumed = ClassifiedIntent {
                 intent,
                 source: "not asked".to_owned(),
                 in_full: true,
@@ -284,13 +296,13 @@ async fn classified(
 
 /// What is searched for in a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Searches {
+struct NeededSearches {
     /// The line is embedded, which the NPC's past is compared with, too.
     embedding: bool,
     facts: bool,
 }
 
-impl Searches {
+impl NeededSearches {
     const ALL: Self = Self {
         embedding: true,
         facts: true,
@@ -301,11 +313,11 @@ impl Searches {
     };
 
     /// Small talk needs no memories, and a question about the NPC's past none but those of it.
-    fn needed(input: &TurnInput, classified: &Classified) -> Self {
+    fn for_intent(input: &TurnInput, classified: &ClassifiedIntent) -> Self {
         match classified.intent {
             _ if classified.in_full => Self::ALL,
             Intent::Chat => Self::NONE,
-            Intent::Scenario if scenarios::may_be_told(input) => Self {
+            Intent::Scenario if scenarios::can_tell_past(input) => Self {
                 embedding: true,
                 facts: false,
             },
@@ -315,12 +327,12 @@ impl Searches {
 }
 
 /// What came of the search.
-struct Recalled {
-    query: Query,
-    standing: Standing,
+struct LineRecall {
+    query: SearchQuery,
+    standing: StandingMemory,
     /// Of the query; `None`: nothing was said, nothing was to be searched for, or the embedder failed.
     embedding: Option<Vec<f32>>,
-    hits: Vec<Hit>,
+    hits: Vec<RecallHit>,
     /// Of the embedder, if it was asked.
     call: Option<CallTrace>,
     notes: Vec<String>,
@@ -328,9 +340,9 @@ struct Recalled {
     recall_ms: f64,
 }
 
-impl Recalled {
+impl LineRecall {
     /// The words of the line, or, if it has none that tell, of what it points at.
-    fn words(&self) -> &TermWeights {
+    fn telling_terms(&self) -> &TermWeights {
         if self.query.words.0.is_empty() {
             &self.query.terms
         } else {
@@ -340,22 +352,22 @@ impl Recalled {
 }
 
 /// Embeds the line and searches with it, as far as either is needed; reads what stands meanwhile.
-async fn recalled(
+async fn recall_for_line(
     services: &Services,
     input: &TurnInput,
-    needed: Searches,
-    standing: impl Future<Output = StoreResult<Standing>>,
+    needed: NeededSearches,
+    standing: impl Future<Output = StoreResult<StandingMemory>>,
     watch: &Stopwatch<'_>,
-) -> Result<Recalled, TurnError> {
-    let line = input.heard();
+) -> Result<LineRecall, TurnError> {
+    let line = input.heard_text();
     let query = match input.player {
-        Some(_) => Query::of(&line, &input.npc.name, &input.history, &input.summaries),
+        Some(_) => SearchQuery::for_line(&line, &input.npc.name, &input.history, &input.summaries),
         // What others said to it since it last spoke is all that there is to go by.
-        None => Query::plain(&line),
+        None => SearchQuery::from_text(&line),
     };
-    let mut recalled = Recalled {
+    let mut recalled = LineRecall {
         query,
-        standing: Standing::default(),
+        standing: StandingMemory::default(),
         embedding: None,
         hits: Vec::new(),
         call: None,
@@ -365,10 +377,10 @@ async fn recalled(
     };
     let searching = async {
         if needed.embedding {
-            recalled.embed(services, input, watch).await;
+            recalled.embed_query(services, input, watch).await;
         }
         if needed.facts {
-            recalled.search(services, input, watch).await?;
+            recalled.search_facts(services, input, watch).await?;
         }
         Ok::<_, TurnError>(())
     };
@@ -378,30 +390,30 @@ async fn recalled(
     // Who is who comes with what stands. Where a line speaks of somebody who has other names, it is searched for by those as well.
     if needed.facts && !line.trim().is_empty() && !recalled.standing.names.is_empty() {
         let (viewpoint, names) = (input.viewpoint(), std::mem::take(&mut recalled.standing.names));
-        let names = recall::open_names(services, &input.scope, &input.world, &viewpoint, names).await?;
-        let speaker = input.player.as_ref().map(party::key_of);
-        let spoken = Spoken {
+        let names = recall::merge_open_names(services, &input.scope, &input.world, &viewpoint, names).await?;
+        let speaker = input.player.as_ref().map(party::player_key);
+        let spoken = SpeakerAndListener {
             speaker: speaker.as_deref(),
             listener: input.player.is_some().then_some(input.npc.name.as_str()),
         };
         let without = recalled.query.terms.clone();
         recalled.query.add_names(&names, spoken);
         if recalled.query.terms != without {
-            recalled.search(services, input, watch).await?;
+            recalled.search_facts(services, input, watch).await?;
         }
     }
     Ok(recalled)
 }
 
-impl Recalled {
-    async fn embed(&mut self, services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) {
+impl LineRecall {
+    async fn embed_query(&mut self, services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) {
         let texts = [self.query.text.clone()];
         // Where nothing was said there is nothing to compare with: what is important or new is proposed.
         let asked = if texts[0].trim().is_empty() { &[] } else { &texts[..] };
         let embedding = services
             .models
-            .embed(&input.scope, services.embedder.as_ref(), EmbedAs::Query, asked);
-        let ((embedded, call), embed_ms) = watch.wait(embedding.instrument(debug_span!("turn.embed"))).await;
+            .embed_texts(&input.scope, services.embedder.as_ref(), EmbedAs::Query, asked);
+        let ((embedded, call), embed_ms) = watch.time_wait(embedding.instrument(debug_span!("turn.embed"))).await;
         match embedded {
             Ok(mut vectors) => self.embedding = vectors.pop(),
             Err(error) => {
@@ -413,21 +425,26 @@ impl Recalled {
         self.embed_ms = embed_ms;
     }
 
-    async fn search(&mut self, services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) -> Result<(), TurnError> {
+    async fn search_facts(
+        &mut self,
+        services: &Services,
+        input: &TurnInput,
+        watch: &Stopwatch<'_>,
+    ) -> Result<(), TurnError> {
         let viewpoint = input.viewpoint();
-        let sought = Sought {
+        let sought = RecallRequest {
             scope: &input.scope,
             world: &input.world,
             viewpoint: &viewpoint,
             embedding: self.embedding.as_deref(),
             terms: &self.query.terms,
-            limits: recall::limits(&services.settings.recall),
+            limits: recall::leg_limits(&services.settings.recall),
             // Not when the turn began: what the previous one taught may have landed since.
             at: services.clock.now(),
         };
-        let searching = recall::recall(services, sought).instrument(debug_span!("turn.recall"));
-        let (found, recall_ms) = watch.time(searching).await;
-        let Found { facts, without_index } = found?;
+        let searching = recall::recall_facts(services, sought).instrument(debug_span!("turn.recall"));
+        let (found, recall_ms) = watch.time_work(searching).await;
+        let RecallResult { facts, without_index } = found?;
         if let Some(error) = without_index {
             let note = format!("recall by words alone, in the ledger: the index did not answer: {error}");
             if !self.notes.contains(&note) {

@@ -5,9 +5,9 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::{Beginning, Cut, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
+use super::{Cut, ReplyBeginning, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
 use crate::{
-    dialogue::{Services, events::ReplyDone, models::Ask, npc_conversation::END_MARK, prompt::Prompt},
+    dialogue::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt},
     memory::{
         state_block::{StateBlock, StreamCutter},
         tokens::TokenCounter,
@@ -47,7 +47,7 @@ pub(super) struct Reply {
 }
 
 /// What was asked.
-pub(super) struct Question<'a> {
+pub(super) struct ReplyRequest<'a> {
     pub messages: Vec<ChatMessage>,
     pub prompt_tokens: u32,
     pub counter: TokenCounter,
@@ -55,9 +55,9 @@ pub(super) struct Question<'a> {
     pub own_words: Option<&'a str>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> ReplyRequest<'a> {
     /// Asks with an assembled prompt.
-    pub(super) fn of(prompt: &Prompt, counter: TokenCounter, own_words: Option<&'a str>) -> Self {
+    pub(super) fn from_prompt(prompt: &Prompt, counter: TokenCounter, own_words: Option<&'a str>) -> Self {
         Self {
             messages: prompt.messages.clone(),
             prompt_tokens: prompt.tokens,
@@ -69,7 +69,7 @@ impl<'a> Question<'a> {
 
 impl Reply {
     /// The event that ends it.
-    pub(super) fn done(&self, input: &TurnInput) -> ReplyDone {
+    pub(super) fn to_reply_done(&self, input: &TurnInput) -> ReplyDone {
         ReplyDone {
             turn: input.number,
             npc_id: input.npc.id.clone(),
@@ -83,27 +83,27 @@ impl Reply {
 }
 
 /// Asks the reply model and passes on what it says.
-pub(super) async fn speak(
+pub(super) async fn speak_reply(
     services: &Services,
     input: &TurnInput,
-    question: Question<'_>,
+    question: ReplyRequest<'_>,
     feed: &dyn TurnFeed,
     cut: &mut watch::Receiver<Option<Cut>>,
     stopwatch: &Stopwatch<'_>,
 ) -> Result<Reply, TurnError> {
     let began_ms = stopwatch.total_ms();
-    let mut voice = Voice::new(input, feed);
+    let mut voice = ReplyWriter::new(input, feed);
     let (opened, mut call) = if let Some(words) = question.own_words {
-        as_authored(words)
+        authored_stream(words)
     } else {
-        let ask = Ask {
+        let ask = ModelRequest {
             task: Task::Reply,
             messages: question.messages,
             json_schema: None,
-            model: services.models.model_of_npc(&input.npc).map(str::to_owned),
+            model: services.models.allowed_npc_model(&input.npc).map(str::to_owned),
             more_room: false,
         };
-        let opening = stopwatch.wait(services.models.stream(&input.scope, ask));
+        let opening = stopwatch.time_wait(services.models.request_stream(&input.scope, ask));
         unless_cut(cut, opening).await?.0
     };
     let mut stream = opened?;
@@ -113,11 +113,11 @@ pub(super) async fn speak(
     let cut_at = loop {
         let next = tokio::select! {
             biased;
-            cut = requested(cut) => break Some(cut),
-            (next, _) = stopwatch.wait(stream.next()) => next,
+            cut = wait_for_cut(cut) => break Some(cut),
+            (next, _) = stopwatch.time_wait(stream.next()) => next,
         };
         match next {
-            Some(Ok(Chunk::Text(delta))) => voice.say(&delta),
+            Some(Ok(Chunk::Text(delta))) => voice.write_delta(&delta),
             Some(Ok(Chunk::AtCap)) => {
                 notes.push("the reply ended at the output cap of the model's task (finish_reason: length)".to_owned());
             }
@@ -147,14 +147,14 @@ pub(super) async fn speak(
     let usage = usage.unwrap_or_else(|| Usage {
         prompt_tokens: question.prompt_tokens,
         cached_tokens: 0,
-        completion_tokens: question.counter.count(&voice.raw),
+        completion_tokens: question.counter.count_tokens(&voice.raw),
     });
     call.millis = reply_ms;
     call.first_token_millis = call.first_token_millis.or(first_token_ms);
     call.usage = usage;
     let ended = match cut_at {
-        Some(cut) => voice.cut(&cut)?,
-        None => voice.end()?,
+        Some(cut) => voice.finish_cut(&cut)?,
+        None => voice.finish_completed()?,
     };
     let mut cues = ended.cues;
     let tags = cues.len();
@@ -176,7 +176,7 @@ pub(super) async fn speak(
 }
 
 /// A reply that is no model's: the persona's own greeting, which costs nothing.
-fn as_authored(words: &str) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
+fn authored_stream(words: &str) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
     let call = CallTrace {
         task: Task::Reply.as_str().to_owned(),
         model: "persona.greeting".to_owned(),
@@ -198,13 +198,13 @@ pub(super) async fn unless_cut<T>(
 ) -> Result<T, TurnError> {
     tokio::select! {
         biased;
-        _ = requested(cut) => Err(TurnError::CutBeforeReply),
+        _ = wait_for_cut(cut) => Err(TurnError::CutBeforeReply),
         done = work => Ok(done),
     }
 }
 
 /// Waits until the player cuts in; for ever if nobody can any more.
-async fn requested(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
+async fn wait_for_cut(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
     loop {
         // Copied out at once: the guard must not live across the wait.
         let asked = cut.borrow_and_update().clone();
@@ -218,7 +218,7 @@ async fn requested(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
 }
 
 /// What has been said so far.
-struct Voice<'a> {
+struct ReplyWriter<'a> {
     input: &'a TurnInput,
     feed: &'a dyn TurnFeed,
     cutter: StreamCutter,
@@ -228,13 +228,13 @@ struct Voice<'a> {
     /// What of it was said before this reply was cut, in Unicode scalar values; the model has said the rest.
     before: usize,
     /// Nothing has been said after that yet.
-    joining: Option<Beginning<'a>>,
+    joining: Option<ReplyBeginning<'a>>,
     /// Everything the model wrote, for counting.
     raw: String,
 }
 
 /// What a voice has said.
-struct Ended {
+struct FinishedReply {
     status: TurnStatus,
     text: String,
     cues: Vec<String>,
@@ -243,13 +243,13 @@ struct Ended {
     began_block: bool,
 }
 
-impl<'a> Voice<'a> {
+impl<'a> ReplyWriter<'a> {
     fn new(input: &'a TurnInput, feed: &'a dyn TurnFeed) -> Self {
         let mut tags = input.npc.persona.cues.clone();
         if input.player.is_none() {
             tags.push(END_MARK.to_owned());
         }
-        let goes_on = input.goes_on.as_ref().map(|unfinished| unfinished.beginning());
+        let goes_on = input.continuation.as_ref().map(|unfinished| unfinished.beginning());
         let mut voice = Self {
             input,
             feed,
@@ -261,45 +261,45 @@ impl<'a> Voice<'a> {
             raw: String::new(),
         };
         if let Some(beginning) = goes_on {
-            voice.send(beginning.text);
+            voice.send_visible(beginning.text);
             voice.before = voice.chars;
             voice.joining = Some(beginning);
         }
         voice
     }
-    fn say(&mut self, delta: &str) {
+    fn write_delta(&mut self, delta: &str) {
         self.raw.push_str(delta);
         let visible = self.cutter.push(delta);
-        self.add(&visible);
+        self.write_visible(&visible);
     }
     /// Says what the model has said next.
-    fn add(&mut self, visible: &str) {
+    fn write_visible(&mut self, visible: &str) {
         let Some(beginning) = self.joining else {
-            return self.send(visible);
+            return self.send_visible(visible);
         };
-        let joined = beginning.join(visible);
+        let joined = beginning.join_piece(visible);
         if !joined.is_empty() {
             self.joining = None;
-            self.send(&joined);
+            self.send_visible(&joined);
         }
     }
-    fn send(&mut self, visible: &str) {
+    fn send_visible(&mut self, visible: &str) {
         if !visible.is_empty() {
             self.feed
-                .delta(self.input.number, self.chars, &self.input.npc.id, visible);
+                .send_delta(self.input.number, self.chars, &self.input.npc.id, visible);
             self.text.push_str(visible);
             self.chars += visible.chars().count();
         }
     }
-    fn end(mut self) -> Result<Ended, TurnError> {
-        let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish();
-        self.add(&ended.visible_tail);
+    fn finish_completed(mut self) -> Result<FinishedReply, TurnError> {
+        let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
+        self.write_visible(&ended.visible_tail);
         if self.text.trim().is_empty() {
             return Err(LlmError::Broken("the reply was empty".to_owned()).into());
         }
         let mut cues = self.earlier_cues();
         cues.extend(ended.cues);
-        Ok(Ended {
+        Ok(FinishedReply {
             status: TurnStatus::Completed,
             text: self.text,
             cues,
@@ -313,13 +313,13 @@ impl<'a> Voice<'a> {
     }
     /// Those of what was heard before it was cut.
     fn earlier_cues(&self) -> Vec<String> {
-        let goes_on = self.input.goes_on.as_ref();
+        let goes_on = self.input.continuation.as_ref();
         goes_on.map(|unfinished| unfinished.of.cues.clone()).unwrap_or_default()
     }
-    fn cut(self, cut: &Cut) -> Result<Ended, TurnError> {
+    fn finish_cut(self, cut: &Cut) -> Result<FinishedReply, TurnError> {
         let heard = cut
             .heard_chars
-            .map_or(self.text.as_str(), |heard| beginning(&self.text, heard));
+            .map_or(self.text.as_str(), |heard| grapheme_prefix(&self.text, heard));
         if heard.trim().is_empty() {
             return Err(TurnError::CutBeforeReply);
         }
@@ -328,11 +328,11 @@ impl<'a> Voice<'a> {
         let heard_chars = heard.chars().count();
         let heard = heard.to_owned();
         let mut cues = self.earlier_cues();
-        let ended = self.cutter.finish();
+        let ended = self.cutter.finish_reply();
         let new = ended.cues.into_iter().zip(ended.cues_at);
         let heard_of_them = new.filter(|(_, at)| whole || self.before + *at < heard_chars);
         cues.extend(heard_of_them.map(|(cue, _)| cue));
-        Ok(Ended {
+        Ok(FinishedReply {
             status: TurnStatus::Interrupted,
             text: heard,
             cues,
@@ -344,7 +344,7 @@ impl<'a> Voice<'a> {
 }
 
 /// The longest beginning of `text` in whole graphemes that is at most `chars` Unicode scalar values.
-pub(in crate::dialogue) fn beginning(text: &str, chars: usize) -> &str {
+pub(in crate::dialogue) fn grapheme_prefix(text: &str, chars: usize) -> &str {
     let mut left = chars;
     let end = text
         .grapheme_indices(true)
@@ -360,10 +360,10 @@ pub(in crate::dialogue) fn beginning(text: &str, chars: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::beginning;
+    use super::grapheme_prefix;
 
     #[test]
-    fn what_was_heard_ends_between_graphemes() {
+    fn heard_text_ends_between_graphemes() {
         for (text, chars, heard) in [
             ("hello", 2, "he"),
             ("hello", 99, "hello"),
@@ -373,7 +373,7 @@ mod tests {
             ("a\u{1f468}\u{200d}\u{1f469}b", 3, "a"),
             ("포도", 1, "포"),
         ] {
-            assert_eq!(beginning(text, chars), heard, "{text} {chars}");
+            assert_eq!(grapheme_prefix(text, chars), heard, "{text} {chars}");
         }
     }
 }

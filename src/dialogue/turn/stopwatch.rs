@@ -15,7 +15,7 @@ pub(super) struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    pub(super) fn since(accepted_at: Instant, clock: &'a dyn Clock) -> Self {
+    pub(super) fn start_at(accepted_at: Instant, clock: &'a dyn Clock) -> Self {
         Self {
             clock,
             accepted_at,
@@ -23,35 +23,38 @@ impl<'a> Stopwatch<'a> {
         }
     }
     /// Runs `work` and says how many ms it took.
-    pub(super) async fn time<T>(&self, work: impl Future<Output = T>) -> (T, f64) {
-        let from = self.clock.instant();
+    pub(super) async fn time_work<T>(&self, work: impl Future<Output = T>) -> (T, f64) {
+        let from = self.clock.monotonic_now();
         let done = work.await;
-        (done, millis(self.clock.instant().saturating_duration_since(from)))
+        (
+            done,
+            to_millis(self.clock.monotonic_now().saturating_duration_since(from)),
+        )
     }
     /// Runs `call`, a wait on a model or an embedder, and says how many ms it took.
-    pub(super) async fn wait<T>(&self, call: impl Future<Output = T>) -> (T, f64) {
-        let from = self.clock.instant();
+    pub(super) async fn time_wait<T>(&self, call: impl Future<Output = T>) -> (T, f64) {
+        let from = self.clock.monotonic_now();
         let done = call.await;
-        let to = self.clock.instant();
+        let to = self.clock.monotonic_now();
         self.waits.lock().push((from, to));
-        (done, millis(to.saturating_duration_since(from)))
+        (done, to_millis(to.saturating_duration_since(from)))
     }
     /// Ms since the line was accepted.
     pub(super) fn total_ms(&self) -> f64 {
-        millis(self.clock.instant().saturating_duration_since(self.accepted_at))
+        to_millis(self.clock.monotonic_now().saturating_duration_since(self.accepted_at))
     }
     /// Ms since the line was accepted in which no model or embedder call was being waited for.
     pub(super) fn own_ms(&self) -> f64 {
-        (self.total_ms() - millis(union(self.waits.lock().clone()))).max(0.0)
+        (self.total_ms() - to_millis(union_length(self.waits.lock().clone()))).max(0.0)
     }
 }
 
-pub(super) fn millis(duration: Duration) -> f64 {
+pub(super) fn to_millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }
 
 /// How long at least one of the intervals lasted.
-fn union(mut intervals: Vec<(Instant, Instant)>) -> Duration {
+fn union_length(mut intervals: Vec<(Instant, Instant)>) -> Duration {
     intervals.sort_unstable();
     let mut sum = Duration::ZERO;
     let mut counted_to: Option<Instant> = None;
@@ -70,10 +73,10 @@ mod tests {
 
     #[test]
     fn overlapping_waits_count_once() {
-        let start = SystemClock.instant();
+        let start = SystemClock.monotonic_now();
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(union(vec![]), Duration::ZERO);
+        assert_eq!(union_length(vec![]), Duration::ZERO);
         let waits = vec![(at(20), at(30)), (at(0), at(10)), (at(5), at(8)), (at(7), at(12))];
-        assert_eq!(union(waits), Duration::from_millis(22));
+        assert_eq!(union_length(waits), Duration::from_millis(22));
     }
 }

@@ -8,27 +8,27 @@ use garde::Validate;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{find::find, view::FactView};
+use super::{find::find_fact, view::FactView};
 use crate::{
     dialogue::{
         jobs,
-        remember::{self, Correction, HandWritten},
+        remember::{self, FactCorrection, ManualFact},
     },
     http::{
         AppState,
         errors::{Code, FieldError, Problem},
         etag::{self, IfMatch},
-        extract::{Author, Body, Caller, NoOptions, OptionalBody, Path},
-        idempotency::{self, Answer},
-        npcs, to_the_end,
-        validate::{display_name, display_name_with_emoji, label, visible},
+        extract::{Author, Authorized, Body, NoOptions, OptionalBody, Path},
+        idempotency::{self, IdempotentResponse},
+        npcs, run_uncancelled,
+        validate::{display_name, display_name_with_emoji, one_line_label, visible_text},
     },
     ids::{FactId, NpcId, PlayerId, WorldId},
     memory::{
         fact::{Audience, FactKind, Importance, Knower},
         party,
     },
-    ports::ledger::{audit::Edit, facts::FactEdit},
+    ports::ledger::{audit::Edit, facts::FactEditOutcome},
 };
 
 /// A fact as a person writes it.
@@ -41,19 +41,19 @@ pub struct FactBody {
     #[garde(length(chars, max = 200), custom(display_name))]
     #[schema(min_length = 1, max_length = 200)]
     subject: String,
-    #[garde(length(chars, max = 200), custom(label))]
+    #[garde(length(chars, max = 200), custom(one_line_label))]
     #[schema(min_length = 1, max_length = 200)]
     predicate: String,
     #[garde(length(chars, max = 500), custom(display_name_with_emoji))]
     #[schema(min_length = 1, max_length = 500)]
     object: String,
     /// One self-contained sentence.
-    #[garde(length(chars, max = 2000), custom(visible))]
+    #[garde(length(chars, max = 2000), custom(visible_text))]
     #[schema(min_length = 1, max_length = 2000)]
     content: String,
     /// Specific keywords and their broader categories.
     #[serde(default)]
-    #[garde(length(max = 32), inner(length(chars, max = 64), custom(label)))]
+    #[garde(length(max = 32), inner(length(chars, max = 64), custom(one_line_label)))]
     #[schema(max_items = 32)]
     keywords: Vec<String>,
     kind: FactKind,
@@ -90,12 +90,12 @@ pub struct FactBody {
 #[post("/v1/worlds/{world}/npcs/{npc}/facts")]
 pub async fn create_fact(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, NpcId)>,
     request: HttpRequest,
     body: Body<FactBody>,
 ) -> Result<HttpResponse, Problem> {
-    let npc = npcs::find(&state, &caller, &path.0.0, &path.0.1).await?;
+    let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     check_knowers(&state, &caller, &path.0.0, &body.value).await?;
     let raw = body.raw.clone();
     let fact = body.value.into_fact(path.0.0.clone(), npc.id);
@@ -105,20 +105,20 @@ pub async fn create_fact(
             let services = &state.services;
             // The fact's id is made below this; the audit row names where it was written.
             let object = format!("{}/{}", path.0.0, path.0.1);
-            let edit = Edit::by(&principal, &services.ids, services.clock.now(), "fact.create", object);
-            let fact = remember::write_by_hand(services, &scope, fact, &edit).await?;
+            let edit = Edit::made_by(&principal, &services.ids, services.clock.now(), "fact.create", object);
+            let fact = remember::write_manual_fact(services, &scope, fact, &edit).await?;
             let location = format!("/v1/facts/{}", fact.id);
-            Answer::created(&FactView::from(fact), location)
+            IdempotentResponse::created(&FactView::from(fact), location)
         }
     };
     // Boxed: to reconcile takes a future too large for the stack of a request.
-    Box::pin(idempotency::once(&state, &caller.principal, &request, &raw, work)).await
+    Box::pin(idempotency::run_once(&state, &caller.principal, &request, &raw, work)).await
 }
 
 /// A fact that only a misspelt name knows would never be found again. Factions are whatever NPCs say they are.
 async fn check_knowers(
     state: &AppState,
-    caller: &Caller<Author>,
+    caller: &Authorized<Author>,
     world: &WorldId,
     body: &FactBody,
 ) -> Result<(), Problem> {
@@ -126,7 +126,7 @@ async fn check_knowers(
     let mut unknown = Vec::new();
     for knower in body.knowers.iter().flatten() {
         if let Knower::Npc(npc) = knower
-            && authored.npc(&caller.scope, world, npc).await?.is_none()
+            && authored.load_npc(&caller.scope, world, npc).await?.is_none()
         {
             unknown.push(FieldError {
                 param: "knowers".to_owned(),
@@ -137,17 +137,17 @@ async fn check_knowers(
     if unknown.is_empty() {
         Ok(())
     } else {
-        Err(Problem::fields(unknown))
+        Err(Problem::invalid_fields(unknown))
     }
 }
 
 impl FactBody {
-    fn into_fact(self, world: WorldId, npc: NpcId) -> HandWritten {
+    fn into_fact(self, world: WorldId, npc: NpcId) -> ManualFact {
         let subject = match &self.private_to {
-            Some(player) => party::bind(&self.subject, Some(player)),
+            Some(player) => party::bind_to_player(&self.subject, Some(player)),
             None => self.subject,
         };
-        HandWritten {
+        ManualFact {
             world,
             audience: Audience {
                 knowers: self.knowers.unwrap_or_else(|| BTreeSet::from([Knower::Npc(npc)])),
@@ -172,10 +172,10 @@ impl FactBody {
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
 pub struct FactPatchBody {
-    #[garde(inner(length(chars, max = 2000), custom(visible)))]
+    #[garde(inner(length(chars, max = 2000), custom(visible_text)))]
     #[schema(min_length = 1, max_length = 2000)]
     content: Option<String>,
-    #[garde(inner(length(max = 32), inner(length(chars, max = 64), custom(label))))]
+    #[garde(inner(length(max = 32), inner(length(chars, max = 64), custom(one_line_label))))]
     #[schema(max_items = 32)]
     keywords: Option<Vec<String>>,
     #[garde(range(min = 1, max = 10))]
@@ -195,25 +195,33 @@ pub struct FactPatchBody {
 #[patch("/v1/facts/{fact}")]
 pub async fn edit_fact(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<FactId>,
     request: HttpRequest,
     body: Body<FactPatchBody>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::of(&request)?;
+    let wanted = IfMatch::from_request(&request)?;
     let body = body.value;
-    to_the_end(async move {
-        find(&state, &caller, path.0).await?;
-        let edit = edit_of(&state, &caller, "fact.edit", path.0);
-        let correction = Correction {
+    run_uncancelled(async move {
+        find_fact(&state, &caller, path.0).await?;
+        let edit = audit_edit(&state, &caller, "fact.edit", path.0);
+        let correction = FactCorrection {
             content: body.content,
             keywords: body.keywords,
             importance: body.importance.and_then(Importance::new),
             pinned: body.pinned,
         };
         let services = &state.services;
-        let outcome = remember::correct(services, &caller.scope, path.0, correction, wanted.version(), &edit).await?;
-        answer(&state, outcome).await
+        let outcome = remember::correct_fact(
+            services,
+            &caller.scope,
+            path.0,
+            correction,
+            wanted.expected_version(),
+            &edit,
+        )
+        .await?;
+        respond_to_edit(&state, outcome).await
     })
     .await
 }
@@ -228,12 +236,12 @@ pub async fn edit_fact(
 #[delete("/v1/facts/{fact}")]
 pub async fn remove_fact(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<FactId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::of(&request)?;
-    change(state, caller, path.0, wanted, Standing::Removed).await
+    let wanted = IfMatch::from_request(&request)?;
+    apply_fact_action(state, caller, path.0, wanted, FactAction::Remove).await
 }
 
 /// Brings a fact back, whatever had made it invalid but a turn that was taken back: such a fact comes back with
@@ -248,69 +256,69 @@ pub async fn remove_fact(
 #[post("/v1/facts/{fact}:restore")]
 pub async fn restore_fact(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<FactId>,
     request: HttpRequest,
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
-    let wanted = IfMatch::of(&request)?;
-    change(state, caller, path.0, wanted, Standing::Restored).await
+    let wanted = IfMatch::from_request(&request)?;
+    apply_fact_action(state, caller, path.0, wanted, FactAction::Restore).await
 }
 
 /// What a person says of a fact as a whole.
 #[derive(Clone, Copy)]
-enum Standing {
-    Removed,
-    Restored,
+enum FactAction {
+    Remove,
+    Restore,
 }
 
-async fn change(
+async fn apply_fact_action(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     fact: FactId,
     wanted: IfMatch,
-    to: Standing,
+    to: FactAction,
 ) -> Result<HttpResponse, Problem> {
-    to_the_end(async move {
-        find(&state, &caller, fact).await?;
+    run_uncancelled(async move {
+        find_fact(&state, &caller, fact).await?;
         let facts = &state.services.ledger.facts;
-        let version = wanted.version();
+        let version = wanted.expected_version();
         let outcome = match to {
-            Standing::Removed => {
-                let edit = edit_of(&state, &caller, "fact.remove", fact);
-                facts.remove(&caller.scope, fact, version, &edit).await?
+            FactAction::Remove => {
+                let edit = audit_edit(&state, &caller, "fact.remove", fact);
+                facts.remove_fact(&caller.scope, fact, version, &edit).await?
             }
-            Standing::Restored => {
-                let edit = edit_of(&state, &caller, "fact.restore", fact);
-                facts.restore(&caller.scope, fact, version, &edit).await?
+            FactAction::Restore => {
+                let edit = audit_edit(&state, &caller, "fact.restore", fact);
+                facts.restore_fact(&caller.scope, fact, version, &edit).await?
             }
         };
-        answer(&state, outcome).await
+        respond_to_edit(&state, outcome).await
     })
     .await
 }
 
-fn edit_of(state: &AppState, caller: &Caller<Author>, action: &'static str, fact: FactId) -> Edit {
+fn audit_edit(state: &AppState, caller: &Authorized<Author>, action: &'static str, fact: FactId) -> Edit {
     let services = &state.services;
-    Edit::by(&caller.principal, &services.ids, services.clock.now(), action, fact)
+    Edit::made_by(&caller.principal, &services.ids, services.clock.now(), action, fact)
 }
 
-async fn answer(state: &AppState, outcome: FactEdit) -> Result<HttpResponse, Problem> {
+async fn respond_to_edit(state: &AppState, outcome: FactEditOutcome) -> Result<HttpResponse, Problem> {
     match outcome {
-        FactEdit::NotFound => Err(Problem::not_found("fact")),
-        FactEdit::VersionMismatch { stored } => Err(etag::mismatch(stored)),
-        FactEdit::Unsaid => Err(Problem::new(
+        FactEditOutcome::NotFound => Err(Problem::not_found("fact")),
+        FactEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),
+        FactEditOutcome::Unsaid => Err(Problem::new(
             Code::FactUnsaid,
             "the turn this fact came from was taken back; the fact is valid again when that turn stands again",
         )),
-        FactEdit::Done(fact) => {
+        FactEditOutcome::Done(fact) => {
             // The index would follow by itself a little later; a designer who searches next
             // should find the fact as it is now.
             if let Err(error) = jobs::relay_outbox(&state.services).await {
                 tracing::warn!(%error, "the index will follow later");
             }
             Ok(HttpResponse::Ok()
-                .insert_header((header::ETAG, etag::of(fact.version)))
+                .insert_header((header::ETAG, etag::etag_of(fact.version)))
                 .json(FactView::from(*fact)))
         }
     }

@@ -14,7 +14,7 @@ use crate::{
         AppState,
         errors::Problem,
         etag,
-        extract::{Author, Caller, Path, Query},
+        extract::{Author, Authorized, Path, QueryParams},
         npcs,
         pagination::{self, Items},
         worlds,
@@ -70,13 +70,13 @@ pub struct FactsQuery {
 #[get("/v1/worlds/{world}/npcs/{npc}/facts")]
 pub async fn list_facts(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<(WorldId, NpcId)>,
-    query: Query<FactsQuery>,
+    query: QueryParams<FactsQuery>,
 ) -> Result<HttpResponse, Problem> {
     let query = query.0;
-    let page = pagination::page::<FactId>(&state, query.limit, query.after.clone())?;
-    let npc = npcs::find(&state, &caller, &path.0.0, &path.0.1).await?;
+    let page = pagination::parse_page::<FactId>(&state, query.limit, query.after.clone())?;
+    let npc = npcs::find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
     let at = query.at.unwrap_or_else(|| state.services.clock.now());
     let viewpoint = Viewpoint {
         world: path.0.0.clone(),
@@ -92,27 +92,28 @@ pub async fn list_facts(
             .services
             .ledger
             .facts
-            .get(&caller.scope, id)
+            .load_fact(&caller.scope, id)
             .await?
             .is_none_or(|fact| fact.world != path.0.0)
     {
-        return Err(pagination::no_cursor());
+        return Err(pagination::invalid_cursor());
     }
     if let Some(text) = &query.q {
-        refuse_filters(&query)?;
+        reject_filters(&query)?;
         if text.trim().is_empty() || text.chars().count() > MAX_QUERY_CHARS {
-            return Err(Problem::field(
+            return Err(Problem::invalid_field(
                 "q",
                 format!("must be 1 to {MAX_QUERY_CHARS} characters"),
             ));
         }
-        let world = worlds::find(&state, &caller, &path.0.0).await?.for_npc(&npc);
+        let world = worlds::find_world(&state, &caller, &path.0.0).await?.for_npc(&npc);
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let (hits, _) = recall::search(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
+        let (hits, _) =
+            recall::search_facts(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
         return Ok(HttpResponse::Ok().json(Items {
             items: hits
                 .into_iter()
-                .map(|hit| FactView::from(hit.fact).scored(hit.score))
+                .map(|hit| FactView::from(hit.fact).with_score(hit.score))
                 .collect(),
             next: None,
         }));
@@ -120,7 +121,7 @@ pub async fn list_facts(
     let filter = FactFilter {
         viewpoint,
         subject: query.subject.map(|subject| match &query.player_id {
-            Some(player) => party::bind(&subject, Some(player)),
+            Some(player) => party::bind_to_player(&subject, Some(player)),
             None => subject,
         }),
         kind: query.kind,
@@ -131,22 +132,22 @@ pub async fn list_facts(
         flagged: query.flagged.unwrap_or(false),
     };
     let facts = &state.services.ledger.facts;
-    let found = facts.list(&caller.scope, &filter, &page).await?;
+    let found = facts.list_facts(&caller.scope, &filter, &page).await?;
     let mut contradicted: HashMap<FactId, Vec<Contradiction>> = HashMap::new();
     if filter.flagged {
         let ids: Vec<FactId> = found.items.iter().map(|fact| fact.id).collect();
-        for by in facts.contradictions(&caller.scope, &ids, at).await? {
+        for by in facts.list_contradictions(&caller.scope, &ids, at).await? {
             contradicted.entry(by.fact).or_default().push(by);
         }
     }
-    Ok(HttpResponse::Ok().json(Items::of(found, |fact| {
+    Ok(HttpResponse::Ok().json(Items::from_page(found, |fact| {
         let by = contradicted.remove(&fact.id).unwrap_or_default();
-        FactView::from(fact).contradicted(by)
+        FactView::from(fact).with_contradictions(by)
     })))
 }
 
 /// A search that silently ignored a filter would be wrong without a sign of it.
-fn refuse_filters(query: &FactsQuery) -> Result<(), Problem> {
+fn reject_filters(query: &FactsQuery) -> Result<(), Problem> {
     let given = [
         ("subject", query.subject.is_some()),
         ("kind", query.kind.is_some()),
@@ -167,22 +168,22 @@ fn refuse_filters(query: &FactsQuery) -> Result<(), Problem> {
     if errors.is_empty() {
         Ok(())
     } else {
-        Err(Problem::fields(errors))
+        Err(Problem::invalid_fields(errors))
     }
 }
 
 /// The fact, or 404; also while its world is deleted, or every NPC that alone knows it.
-pub async fn find(state: &AppState, caller: &Caller<Author>, id: FactId) -> Result<Fact, Problem> {
+pub async fn find_fact(state: &AppState, caller: &Authorized<Author>, id: FactId) -> Result<Fact, Problem> {
     let missing = || Problem::not_found("fact");
     let ledger = &state.services.ledger;
-    let fact = ledger.facts.get(&caller.scope, id).await?.ok_or_else(missing)?;
+    let fact = ledger.facts.load_fact(&caller.scope, id).await?.ok_or_else(missing)?;
     let authored = &ledger.authored;
-    if authored.world(&caller.scope, &fact.world).await?.is_none() {
+    if authored.load_world(&caller.scope, &fact.world).await?.is_none() {
         return Err(missing());
     }
     for knower in &fact.audience.knowers {
         let known = match knower {
-            Knower::Npc(npc) => authored.npc(&caller.scope, &fact.world, npc).await?.is_some(),
+            Knower::Npc(npc) => authored.load_npc(&caller.scope, &fact.world, npc).await?.is_some(),
             Knower::Faction(_) | Knower::World => true,
         };
         if known {
@@ -202,12 +203,12 @@ pub async fn find(state: &AppState, caller: &Caller<Author>, id: FactId) -> Resu
 #[get("/v1/facts/{fact}")]
 pub async fn get_fact(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<FactId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let fact = find(&state, &caller, path.0).await?;
-    Ok(etag::found(&request, fact.version, &FactView::from(fact)))
+    let fact = find_fact(&state, &caller, path.0).await?;
+    Ok(etag::respond_found(&request, fact.version, &FactView::from(fact)))
 }
 
 /// What happened to a fact, oldest first.
@@ -220,17 +221,17 @@ pub async fn get_fact(
 #[get("/v1/facts/{fact}/history")]
 pub async fn fact_history(
     state: web::Data<AppState>,
-    caller: Caller<Author>,
+    caller: Authorized<Author>,
     path: Path<FactId>,
 ) -> Result<HttpResponse, Problem> {
     let store = &state.services.ledger.facts;
-    let fact = find(&state, &caller, path.0).await?;
-    let own = store.history(&caller.scope, path.0).await?;
-    let replaced = store.invalidated_by(&caller.scope, path.0).await?;
-    let mut items: Vec<HistoryView> = std::iter::once(HistoryView::created(&fact))
+    let fact = find_fact(&state, &caller, path.0).await?;
+    let own = store.load_history(&caller.scope, path.0).await?;
+    let replaced = store.list_invalidated_by(&caller.scope, path.0).await?;
+    let mut items: Vec<HistoryView> = std::iter::once(HistoryView::creation_entry(&fact))
         .chain(own.into_iter().map(HistoryView::from))
-        .chain(replaced.iter().map(HistoryView::replaced))
+        .chain(replaced.iter().map(HistoryView::replacement_entry))
         .collect();
-    items.sort_by_key(HistoryView::at);
+    items.sort_by_key(HistoryView::happened_at);
     Ok(HttpResponse::Ok().json(Items { items, next: None }))
 }

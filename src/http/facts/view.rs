@@ -10,7 +10,7 @@ use crate::{
     ids::{DialogueId, EditId, FactId, NpcId, PlayerId, ScenarioId, WorldId},
     memory::{
         fact::{Cause, Fact, FactKind, Importance, InvalidReason, Invalidation, Polarity, Tense},
-        locks::Locks,
+        locks::DisclosureLocks,
         trace::ScoreParts,
     },
     ports::ledger::facts::{Contradiction, FactHistoryEntry},
@@ -92,12 +92,12 @@ pub struct LockView {
     scenario: ScenarioId,
 }
 
-fn locked_by(locks: &Locks) -> Vec<LockView> {
+fn lock_views(locks: &DisclosureLocks) -> Vec<LockView> {
     let view = |(npc, scenario): (&NpcId, &ScenarioId)| LockView {
         npc: npc.clone(),
         scenario: scenario.clone(),
     };
-    locks.scenarios().map(view).collect()
+    locks.scenario_keys().map(view).collect()
 }
 
 /// A fact that contradicts another one.
@@ -120,7 +120,7 @@ pub struct CauseView {
 
 impl From<Cause> for CauseView {
     fn from(cause: Cause) -> Self {
-        let (kind, id) = cause.columns();
+        let (kind, id) = cause.to_columns();
         Self { kind, id }
     }
 }
@@ -145,11 +145,11 @@ impl From<Fact> for FactView {
                 .audience
                 .knowers
                 .iter()
-                .map(crate::memory::fact::Knower::key)
+                .map(crate::memory::fact::Knower::store_key)
                 .collect(),
             private_to: fact.audience.private_to,
-            locked_by: locked_by(&fact.locks),
-            heard_by: fact.locks.hearers(),
+            locked_by: lock_views(&fact.locks),
+            heard_by: fact.locks.common_hearers(),
             valid_at: fact.valid_at,
             invalid_at: fact.invalid.as_ref().map(|invalid| invalid.at),
             invalid_reason: fact.invalid.as_ref().map(|invalid| invalid.reason),
@@ -171,7 +171,7 @@ impl From<Fact> for FactView {
 
 impl FactView {
     /// With what contradicts it.
-    pub fn contradicted(mut self, by: Vec<Contradiction>) -> Self {
+    pub fn with_contradictions(mut self, by: Vec<Contradiction>) -> Self {
         let view = |by: Contradiction| ContradictionView {
             id: by.by,
             content: by.content,
@@ -181,7 +181,7 @@ impl FactView {
         self
     }
     /// With the parts of its score.
-    pub fn scored(mut self, score: ScoreParts) -> Self {
+    pub fn with_score(mut self, score: ScoreParts) -> Self {
         self.score = Some(score);
         self
     }
@@ -227,12 +227,12 @@ impl HistoryView {
         }
     }
     /// When it happened.
-    pub fn at(&self) -> DateTime<Utc> {
+    pub fn happened_at(&self) -> DateTime<Utc> {
         self.at
     }
     /// The fact's beginning: of what was said, the moment of its turn, from which on it has its effects. It is
     /// learned a little later.
-    pub fn created(fact: &Fact) -> Self {
+    pub fn creation_entry(fact: &Fact) -> Self {
         let at = match fact.cause {
             Cause::Turn(_) => fact.valid_at,
             _ => fact.id.made_at(),
@@ -243,7 +243,7 @@ impl HistoryView {
         }
     }
     /// An invalidation of another fact by this one.
-    pub fn replaced(row: &Invalidation) -> Self {
+    pub fn replacement_entry(row: &Invalidation) -> Self {
         Self {
             reason: Some(row.reason),
             fact_id: Some(row.fact),

@@ -16,7 +16,7 @@ use crate::{
         clock::ManualClock,
         ledger::{
             audit::Edit,
-            tenants::{Tenant, TenantChange, TenantEdit, TenantStore},
+            tenants::{Tenant, TenantChange, TenantEditOutcome, TenantStore},
             usage::TenantBudget,
         },
     },
@@ -27,13 +27,13 @@ use crate::{
 const NOW_S: i64 = 1_767_323_045;
 const SECRET: &str = "a secret that a fuzzer may know, too";
 
-fn now() -> DateTime<Utc> {
+fn fixed_now() -> DateTime<Utc> {
     DateTime::from_timestamp(NOW_S, 0).unwrap_or_default()
 }
 
 /// A token; what begins with `{` is the claims of one that is signed rightly.
 pub fn tokens(data: &[u8]) {
-    let Some(text) = token(data, SECRET.as_bytes()) else {
+    let Some(text) = text_or_signed_claims(data, SECRET.as_bytes()) else {
         return;
     };
     let settings = json!({
@@ -43,23 +43,27 @@ pub fn tokens(data: &[u8]) {
     let Ok(settings) = serde_json::from_value::<AuthSettings>(settings) else {
         unreachable!("the settings are whole");
     };
-    let Ok(authenticator) = Authenticator::new(settings, ManualClock::at(now()), Arc::new(Anybody)) else {
+    let Ok(authenticator) = Authenticator::new(
+        settings,
+        ManualClock::starting_at(fixed_now()),
+        Arc::new(AnyTenantStore),
+    ) else {
         unreachable!("the secret is long enough");
     };
-    let read = authenticator.verify(&text).now_or_never();
+    let read = authenticator.verify_token(&text).now_or_never();
     if let Some(Ok(principal)) = read {
-        assert!(principal.expires_at > now(), "{principal:?}");
+        assert!(principal.expires_at > fixed_now(), "{principal:?}");
     }
 }
 
 /// The header by which nodes believe each other, as [`tokens`].
 pub fn hop_headers(data: &[u8]) {
-    if let Some(text) = token(data, SECRET.as_bytes()) {
-        let _ = nodes::read(&text, SECRET.as_bytes(), now());
+    if let Some(text) = text_or_signed_claims(data, SECRET.as_bytes()) {
+        let _ = nodes::decode_forward_token(&text, SECRET.as_bytes(), fixed_now());
     }
 }
 
-fn token(data: &[u8], secret: &[u8]) -> Option<String> {
+fn text_or_signed_claims(data: &[u8], secret: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(data).ok()?;
     if !text.starts_with('{') {
         return Some(text.to_owned());
@@ -69,42 +73,48 @@ fn token(data: &[u8], secret: &[u8]) -> Option<String> {
 }
 
 /// Every tenant is there.
-struct Anybody;
+struct AnyTenantStore;
 
 #[async_trait]
-impl TenantStore for Anybody {
-    async fn ensure(&self, _: &Tenant) -> StoreResult<bool> {
+impl TenantStore for AnyTenantStore {
+    async fn ensure_tenant(&self, _: &Tenant) -> StoreResult<bool> {
         Ok(false)
     }
-    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+    async fn load_tenant(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
         Ok(Some(Tenant {
             id: id.clone(),
             name: id.to_string(),
             enabled: true,
             budget: None,
-            created_at: now(),
+            created_at: fixed_now(),
             version: 1,
         }))
     }
-    async fn create(&self, _: &Tenant, _: &Edit) -> StoreResult<bool> {
+    async fn create_tenant(&self, _: &Tenant, _: &Edit) -> StoreResult<bool> {
         Ok(false)
     }
-    async fn change(&self, _: &TenantId, _: &TenantChange, _: Option<u32>, _: &Edit) -> StoreResult<TenantEdit> {
-        Ok(TenantEdit::NotFound)
+    async fn change_tenant(
+        &self,
+        _: &TenantId,
+        _: &TenantChange,
+        _: Option<u32>,
+        _: &Edit,
+    ) -> StoreResult<TenantEditOutcome> {
+        Ok(TenantEditOutcome::NotFound)
     }
-    async fn list(&self, _: &PageRequest) -> StoreResult<Page<Tenant>> {
+    async fn list_tenants(&self, _: &PageRequest) -> StoreResult<Page<Tenant>> {
         Ok(Page {
             items: Vec::new(),
             next: None,
         })
     }
-    async fn all(&self) -> StoreResult<Vec<Tenant>> {
+    async fn list_all(&self) -> StoreResult<Vec<Tenant>> {
         Ok(Vec::new())
     }
-    async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
+    async fn list_disabled(&self) -> StoreResult<Vec<TenantId>> {
         Ok(Vec::new())
     }
-    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
+    async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
         Ok(Vec::new())
     }
 }

@@ -7,7 +7,7 @@
 //! request is handled where it came to, and goes on only if that node finds that the dialogue is another's.
 
 mod forward;
-mod hop;
+mod node_auth;
 mod notices;
 mod own_url;
 mod tunnel;
@@ -19,39 +19,39 @@ use reqwest::{Client, Method, Response, Url};
 use secrecy::{ExposeSecret as _, SecretString};
 
 #[cfg(feature = "fuzzing")]
-pub(super) use self::hop::read;
+pub(super) use self::node_auth::decode_forward_token;
 pub(super) use self::{
-    forward::{RawBody, dialogue_of, instead, name_owner},
-    hop::{HEADER, accepted, check_body},
-    notices::{configure, redeem},
+    forward::{RawBody, add_owner_header, dialogue_of, forward_if_remote},
+    node_auth::{FORWARD_TOKEN_HEADER, check_body_hash, forward_token},
+    notices::{configure_internal_routes, redeem_any_ticket},
     tunnel::{Tunnel, TunnelEnd, Tunnels},
 };
 pub use self::{
-    hop::Hop,
-    own_url::{NotReached, configure_own_url},
+    node_auth::ForwardToken,
+    own_url::{OwnUrlError, configure_own_url},
 };
 use super::errors::Problem;
 use crate::{
     actors::membership::Neighbours,
     ids::NodeId,
-    ports::{clock::Clock, owners::OwnerCache, peers::OwnIndex},
+    ports::{clock::Clock, owners::OwnerCache, peers::LocalIndex},
     tenancy::Principal,
 };
 
 /// How long opening a connection to another node may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an unused connection is kept: for less time than the other node keeps it, or a request would meet its end.
-const POOL_IDLE: Duration = Duration::from_secs(30);
-const _: () = assert!(POOL_IDLE.as_secs() < crate::transport::KEEP_ALIVE.as_secs());
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const _: () = assert!(POOL_IDLE_TIMEOUT.as_secs() < crate::transport::KEEP_ALIVE.as_secs());
 
 /// The way to the other nodes. Cheap to clone.
 #[derive(Clone)]
-pub struct Nodes {
+pub struct NodeClient {
     pub(super) neighbours: Arc<Neighbours>,
     pub(super) owners: Option<Arc<dyn OwnerCache>>,
     /// What this node's own index holds, if it has one of its own: others tell it what they know.
-    pub(super) index: Option<Arc<dyn OwnIndex>>,
-    keys: Arc<hop::Keys>,
+    pub(super) index: Option<Arc<dyn LocalIndex>>,
+    keys: Arc<node_auth::NodeKeys>,
     client: Client,
     clock: Arc<dyn Clock>,
     /// Where this node is reached.
@@ -59,22 +59,22 @@ pub struct Nodes {
 }
 
 /// Why there is no answer.
-enum Unsent {
+enum NodeSendError {
     /// It never got there.
-    Nothing(Problem),
+    NotSent(Problem),
     /// It may have got there.
-    Unknown(Problem),
+    MaybeSent(Problem),
 }
 
-impl From<Unsent> for Problem {
-    fn from(unsent: Unsent) -> Self {
+impl From<NodeSendError> for Problem {
+    fn from(unsent: NodeSendError) -> Self {
         match unsent {
-            Unsent::Nothing(problem) | Unsent::Unknown(problem) => problem,
+            NodeSendError::NotSent(problem) | NodeSendError::MaybeSent(problem) => problem,
         }
     }
 }
 
-impl Nodes {
+impl NodeClient {
     /// `secret` is the same on every node; what is signed with the `previous` one is believed as well.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Nodes {
     pub fn new(
         neighbours: Arc<Neighbours>,
         owners: Option<Arc<dyn OwnerCache>>,
-        index: Option<Arc<dyn OwnIndex>>,
+        index: Option<Arc<dyn LocalIndex>>,
         secret: &SecretString,
         previous: Option<&SecretString>,
         clock: Arc<dyn Clock>,
@@ -90,7 +90,7 @@ impl Nodes {
     ) -> reqwest::Result<Self> {
         let client = Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(POOL_IDLE)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .tcp_nodelay(true)
             // A socket begins as a request that is upgraded, which HTTP/2 has no word for.
             .http1_only()
@@ -102,7 +102,7 @@ impl Nodes {
             neighbours,
             owners,
             index,
-            keys: Arc::new(hop::Keys::new(
+            keys: Arc::new(node_auth::NodeKeys::new(
                 secret.expose_secret().as_bytes(),
                 previous.map(|previous| previous.expose_secret().as_bytes()),
             )),
@@ -114,7 +114,7 @@ impl Nodes {
 
     /// A request to another node, with a hop for `who` and a body, which may be empty. The path begins with a slash and has
     /// its query.
-    async fn request(
+    async fn signed_request(
         &self,
         node: NodeId,
         method: Method,
@@ -122,51 +122,55 @@ impl Nodes {
         who: Option<&Principal>,
         body: Bytes,
     ) -> Result<reqwest::RequestBuilder, Problem> {
-        let url = if node == self.neighbours.own() {
+        let url = if node == self.neighbours.own_id() {
             self.own_url.clone()
         } else {
             let url = self.neighbours.url_of(node).await?;
             url.ok_or_else(Problem::wrong_node)?
         };
-        let url = Url::parse(&format!("{url}{path}")).map_err(|error| Problem::internal(&error))?;
+        let url = Url::parse(&format!("{url}{path}")).map_err(|error| Problem::internal_error(&error))?;
         // As it goes out: some characters are escaped by now.
         let path = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
             None => url.path().to_owned(),
         };
-        let hop = Hop {
-            from: self.neighbours.own(),
+        let hop = ForwardToken {
+            from: self.neighbours.own_id(),
             to: node,
             request: format!("{method} {path}"),
-            body: hop::hash_of(&body),
+            body: node_auth::body_hash(&body),
             who: who.cloned(),
         };
-        let signed = self.keys.sign(&hop, self.clock.now())?;
-        let request = self.client.request(method, url).header(HEADER, signed);
+        let signed = self.keys.sign_token(&hop, self.clock.now())?;
+        let request = self.client.request(method, url).header(FORWARD_TOKEN_HEADER, signed);
         Ok(if body.is_empty() { request } else { request.body(body) })
     }
 
     /// Sends it, and gives up as soon as the node is dead to this one: one that is frozen takes connections
     /// and never answers.
-    async fn send(&self, node: NodeId, request: reqwest::RequestBuilder) -> Result<Response, Problem> {
-        Ok(self.try_send(node, request).await?)
+    async fn send_request(&self, node: NodeId, request: reqwest::RequestBuilder) -> Result<Response, Problem> {
+        Ok(self.try_send_request(node, request).await?)
     }
 
-    async fn try_send(&self, node: NodeId, request: reqwest::RequestBuilder) -> Result<Response, Unsent> {
-        let own = node == self.neighbours.own();
+    async fn try_send_request(
+        &self,
+        node: NodeId,
+        request: reqwest::RequestBuilder,
+    ) -> Result<Response, NodeSendError> {
+        let own = node == self.neighbours.own_id();
         let answer = tokio::select! {
             answer = request.send() => answer,
-            () = self.neighbours.gone(node), if !own => {
+            () = self.neighbours.wait_until_dead(node), if !own => {
                 tracing::info!(owner = %node, "a node died while it was asked");
-                return Err(Unsent::Unknown(Problem::wrong_node()));
+                return Err(NodeSendError::MaybeSent(Problem::wrong_node()));
             }
         };
         answer.map_err(|error| {
             tracing::info!(owner = %node, %error, "a node could not be asked");
             if error.is_connect() {
-                Unsent::Nothing(Problem::wrong_node())
+                NodeSendError::NotSent(Problem::wrong_node())
             } else {
-                Unsent::Unknown(Problem::wrong_node())
+                NodeSendError::MaybeSent(Problem::wrong_node())
             }
         })
     }

@@ -8,12 +8,12 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::Nodes;
+use super::NodeClient;
 use crate::{
     http::{
         AppState,
         errors::{Code, Problem},
-        standing, to_the_end,
+        open_streams, run_uncancelled,
     },
     ids::NodeId,
     ports::{
@@ -23,30 +23,30 @@ use crate::{
     tenancy::{Principal, TenantScope, auth::AuthError},
 };
 
-const NOTICES: &str = "/internal/v1/notices";
-const TICKETS: &str = "/internal/v1/tickets";
+const NOTICES_PATH: &str = "/internal/v1/notices";
+const TICKETS_PATH: &str = "/internal/v1/tickets";
 /// How long another node may take to do what follows from a notice.
-const PATIENCE: Duration = Duration::from_secs(3);
+const NODE_REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest notice: a restore of a world with very many dialogues.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+const MAX_NOTICE_BYTES: usize = 64 * 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
-struct Ticket {
+struct TicketMessage {
     ticket: String,
 }
 
 /// The paths that only nodes use.
-pub fn configure(cfg: &mut web::ServiceConfig) {
-    cfg.route(NOTICES, web::post().to(take_notice))
-        .route(TICKETS, web::post().to(take_ticket));
+pub fn configure_internal_routes(cfg: &mut web::ServiceConfig) {
+    cfg.route(NOTICES_PATH, web::post().to(handle_notice))
+        .route(TICKETS_PATH, web::post().to(handle_ticket_request));
 }
 
 #[async_trait]
-impl Peers for Nodes {
-    async fn tell(&self, notice: &Notice) -> StoreResult<()> {
-        let others = self.neighbours.others().await?;
+impl Peers for NodeClient {
+    async fn notify_peers(&self, notice: &Notice) -> StoreResult<()> {
+        let others = self.neighbours.refresh_others().await?;
         let told = others.iter().map(|node| async {
-            let told = tokio::time::timeout(PATIENCE, self.tell_one(node.id, notice)).await;
+            let told = tokio::time::timeout(NODE_REQUEST_TIMEOUT, self.notify_node(node.id, notice)).await;
             match told {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(problem)) => Err(format!("node {} could not be told: {problem}", node.id)),
@@ -60,9 +60,11 @@ impl Peers for Nodes {
     }
 }
 
-impl Nodes {
-    async fn tell_one(&self, node: NodeId, notice: &Notice) -> Result<(), Problem> {
-        let answer = self.send(node, self.to_a_node(node, NOTICES, notice).await?).await?;
+impl NodeClient {
+    async fn notify_node(&self, node: NodeId, notice: &Notice) -> Result<(), Problem> {
+        let answer = self
+            .send_request(node, self.json_request(node, NOTICES_PATH, notice).await?)
+            .await?;
         if answer.status().is_success() {
             Ok(())
         } else {
@@ -74,34 +76,34 @@ impl Nodes {
     }
 
     /// A request of this node's own.
-    async fn to_a_node<T: Serialize>(
+    async fn json_request<T: Serialize>(
         &self,
         node: NodeId,
         path: &str,
         body: &T,
     ) -> Result<reqwest::RequestBuilder, Problem> {
-        let body = serde_json::to_vec(body).map_err(|error| Problem::internal(&error))?;
-        let request = self.request(node, Method::POST, path, None, body.into()).await?;
+        let body = serde_json::to_vec(body).map_err(|error| Problem::internal_error(&error))?;
+        let request = self.signed_request(node, Method::POST, path, None, body.into()).await?;
         Ok(request.header(reqwest::header::CONTENT_TYPE, "application/json"))
     }
 
     /// A ticket that says which node gave it out.
-    pub(in crate::http) fn named(&self, ticket: &str) -> String {
-        format!("{ticket}.{}", self.neighbours.own())
+    pub(in crate::http) fn qualify_ticket(&self, ticket: &str) -> String {
+        format!("{ticket}.{}", self.neighbours.own_id())
     }
 
-    async fn redeem_at(&self, node: NodeId, ticket: &str) -> Result<Principal, Problem> {
-        let ticket = Ticket {
+    async fn redeem_ticket_at(&self, node: NodeId, ticket: &str) -> Result<Principal, Problem> {
+        let ticket = TicketMessage {
             ticket: ticket.to_owned(),
         };
-        let request = self.to_a_node(node, TICKETS, &ticket).await?;
-        let answer = tokio::time::timeout(PATIENCE, self.send(node, request))
+        let request = self.json_request(node, TICKETS_PATH, &ticket).await?;
+        let answer = tokio::time::timeout(NODE_REQUEST_TIMEOUT, self.send_request(node, request))
             .await
             .map_err(|_elapsed| Problem::wrong_node())??;
         if !answer.status().is_success() {
             return Err(AuthError::NoTicket.into());
         }
-        answer.json().await.map_err(|error| Problem::internal(&error))
+        answer.json().await.map_err(|error| Problem::internal_error(&error))
     }
 }
 
@@ -109,15 +111,15 @@ impl Nodes {
 ///
 /// # Errors
 /// It is unknown, used or expired, or the node that gave it out is gone.
-pub async fn redeem(state: &AppState, ticket: &str) -> Result<Principal, Problem> {
+pub async fn redeem_any_ticket(state: &AppState, ticket: &str) -> Result<Principal, Problem> {
     if let Some(nodes) = &state.nodes
         && let Some((local, node)) = ticket.split_once('.')
     {
         let node: NodeId = node.parse().map_err(|_| AuthError::NoTicket)?;
-        if node == nodes.neighbours.own() {
+        if node == nodes.neighbours.own_id() {
             return Ok(state.auth.redeem_ticket(local).await?);
         }
-        return match nodes.redeem_at(node, local).await {
+        return match nodes.redeem_ticket_at(node, local).await {
             // Whoever is dead has taken its tickets along.
             Err(problem) if problem.code == Code::WrongNode => Err(AuthError::NoTicket.into()),
             redeemed => redeemed,
@@ -127,51 +129,59 @@ pub async fn redeem(state: &AppState, ticket: &str) -> Result<Principal, Problem
 }
 
 /// The hop of a node's own request; nobody else may.
-fn from_a_node(request: &HttpRequest) -> Result<(), Problem> {
-    match super::accepted(request)? {
+fn require_node_caller(request: &HttpRequest) -> Result<(), Problem> {
+    match super::forward_token(request)? {
         Some(hop) if hop.who.is_none() => Ok(()),
         Some(_) => Err(Problem::new(Code::Forbidden, "this is for nodes only")),
         None => Err(Problem::new(Code::NotFound, "there is nothing here")),
     }
 }
 
-async fn take_ticket(
+async fn handle_ticket_request(
     state: web::Data<AppState>,
     request: HttpRequest,
     body: web::Payload,
 ) -> Result<HttpResponse, Problem> {
-    from_a_node(&request)?;
-    let Ticket { ticket } = read(&request, body).await?;
+    require_node_caller(&request)?;
+    let TicketMessage { ticket } = read_json_body(&request, body).await?;
     let principal = state.auth.redeem_ticket(&ticket).await?;
     Ok(HttpResponse::Ok().json(principal))
 }
 
-async fn take_notice(
+async fn handle_notice(
     state: web::Data<AppState>,
     request: HttpRequest,
     body: web::Payload,
 ) -> Result<HttpResponse, Problem> {
-    from_a_node(&request)?;
-    let notice: Notice = read(&request, body).await?;
-    to_the_end(async move {
+    require_node_caller(&request)?;
+    let notice: Notice = read_json_body(&request, body).await?;
+    run_uncancelled(async move {
         let own_index = state.nodes.as_ref().and_then(|nodes| nodes.index.as_ref());
         match notice {
             Notice::Restored { tenant, dialogues } => {
-                state.sessions.was_restored(&TenantScope::new(tenant), dialogues).await;
+                state
+                    .sessions
+                    .on_world_restored(&TenantScope::new(tenant), dialogues)
+                    .await;
             }
             Notice::Closed { tenant, sessions } => {
-                state.sessions.were_closed(&TenantScope::new(tenant), sessions).await;
+                state
+                    .sessions
+                    .on_sessions_closed(&TenantScope::new(tenant), sessions)
+                    .await;
             }
             Notice::Authored { tenant, world } => state.sessions.forget_authored(&TenantScope::new(tenant), &world),
             Notice::Indexed { tenant, facts } => {
                 if let Some(index) = own_index {
-                    index.refresh(&TenantScope::new(tenant), &facts).await?;
+                    index.refresh_facts(&TenantScope::new(tenant), &facts).await?;
                 }
             }
-            notice @ (Notice::Tenant { .. } | Notice::Revoked { .. }) => standing::take(&state, &notice).await,
+            notice @ (Notice::Tenant { .. } | Notice::Revoked { .. }) => {
+                open_streams::apply_notice(&state, &notice).await;
+            }
             Notice::Cleared { tenant } => {
                 if let Some(index) = own_index {
-                    index.forget(&TenantScope::new(tenant)).await?;
+                    index.forget_tenant(&TenantScope::new(tenant)).await?;
                 }
             }
         }
@@ -181,17 +191,17 @@ async fn take_notice(
 }
 
 /// The body, once it is known who sends it.
-async fn read<T: DeserializeOwned>(request: &HttpRequest, body: web::Payload) -> Result<T, Problem> {
+async fn read_json_body<T: DeserializeOwned>(request: &HttpRequest, body: web::Payload) -> Result<T, Problem> {
     let body = body
-        .to_bytes_limited(MAX_BYTES)
+        .to_bytes_limited(MAX_NOTICE_BYTES)
         .await
         .map_err(|_| {
             Problem::new(
                 Code::PayloadTooLarge,
-                format!("the body is larger than {MAX_BYTES} bytes"),
+                format!("the body is larger than {MAX_NOTICE_BYTES} bytes"),
             )
         })?
         .map_err(|error| Problem::new(Code::MalformedRequest, error.to_string()))?;
-    super::check_body(request, &body)?;
+    super::check_body_hash(request, &body)?;
     serde_json::from_slice(&body).map_err(|error| Problem::new(Code::MalformedJson, error.to_string()))
 }

@@ -15,16 +15,16 @@ use tokio_tungstenite::{
     tungstenite::{Message, handshake::client::generate_key, protocol::Role},
 };
 
-use super::Nodes;
+use super::NodeClient;
 use crate::{
-    actors::player_socket::close,
+    actors::player_socket::close_code,
     http::errors::{Code, Problem, ProblemBody},
     ids::{DialogueId, NodeId},
     tenancy::Principal,
 };
 
 /// Messages that may wait for the other node.
-const MAX_WAITING: usize = 256;
+const MAX_TUNNEL_QUEUE: usize = 256;
 
 /// Why a tunnel ended that nobody closed on this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,13 +58,13 @@ pub struct Tunnels {
     pub routes: HashMap<DialogueId, NodeId>,
 }
 
-impl Nodes {
+impl NodeClient {
     /// Opens a socket at another node as `who`. `hear` gets each message that comes back; `ended` is
     /// called unless this side let go of the tunnel first.
     ///
     /// # Errors
     /// The other node cannot be reached, or refuses.
-    pub async fn tunnel(
+    pub async fn open_tunnel(
         &self,
         node: NodeId,
         who: &Principal,
@@ -74,15 +74,15 @@ impl Nodes {
     ) -> Result<Tunnel, Problem> {
         let path = format!("/v1/ws?coalesce_ms={coalesce_ms}");
         let request = self
-            .request(node, Method::GET, &path, Some(who), Bytes::new())
+            .signed_request(node, Method::GET, &path, Some(who), Bytes::new())
             .await?
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, "websocket")
             .header(header::SEC_WEBSOCKET_VERSION, "13")
             .header(header::SEC_WEBSOCKET_KEY, generate_key());
-        let answer = self.send(node, request).await?;
+        let answer = self.send_request(node, request).await?;
         if answer.status() == StatusCode::TOO_MANY_REQUESTS {
-            return Err(too_many(answer).await);
+            return Err(rate_limited_error(answer).await);
         }
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             tracing::info!(owner = %node, status = %answer.status(), "a node refused a tunnel");
@@ -93,10 +93,10 @@ impl Nodes {
             Problem::wrong_node()
         })?;
         let mut socket = WebSocketStream::from_raw_socket(upgraded, Role::Client, None).await;
-        let (out, mut waiting) = mpsc::channel::<String>(MAX_WAITING);
+        let (out, mut waiting) = mpsc::channel::<String>(MAX_TUNNEL_QUEUE);
         let neighbours = self.neighbours.clone();
         actix_web::rt::spawn(async move {
-            let gone = neighbours.gone(node);
+            let gone = neighbours.wait_until_dead(node);
             tokio::pin!(gone);
             let end = loop {
                 tokio::select! {
@@ -115,8 +115,8 @@ impl Nodes {
                         Some(Ok(Message::Close(frame))) => {
                             let code = frame.map_or(0, |frame| u16::from(frame.code));
                             break match code {
-                                close::REPLACED => TunnelEnd::Replaced,
-                                close::UNAUTHENTICATED => TunnelEnd::Refused,
+                                close_code::REPLACED => TunnelEnd::Replaced,
+                                close_code::UNAUTHENTICATED => TunnelEnd::Refused,
                                 _ => TunnelEnd::Lost,
                             };
                         }
@@ -134,14 +134,14 @@ impl Nodes {
 }
 
 /// The player has as much as it may have at the owner.
-async fn too_many(answer: Response) -> Problem {
+async fn rate_limited_error(answer: Response) -> Problem {
     let wait = answer.headers().get(header::RETRY_AFTER);
     let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
     let detail = answer.json::<ProblemBody>().await.map(|problem| problem.detail);
     let detail = detail.unwrap_or_else(|_| "too many requests".to_owned());
     let problem = Problem::new(Code::RateLimited, detail);
     match wait {
-        Some(seconds) => problem.retry_after(Duration::from_secs(seconds)),
+        Some(seconds) => problem.with_retry_after(Duration::from_secs(seconds)),
         None => problem,
     }
 }

@@ -3,44 +3,44 @@
 use std::sync::Arc;
 
 use super::{
-    dialogues::{allowed_includes, tell_if_repeated, tell_interrupted},
-    ear::Ear,
+    dialogues::{allowed_includes, send_if_repeated, send_interrupt_outcome},
     events::{self, ConversationCreated},
     messages::{ConversationInterrupt, ConversationWatch},
-    protocol::Inner,
+    protocol::SocketState,
+    subscription::DialogueSubscription,
 };
 use crate::{
     actors::{
-        Line, OnBusy, SessionError, TakeBack,
+        DialogueError, InterruptCommand, OnBusy, PlayerLine,
         handle::{CREATED_SEQ, CreatedSession},
-        npc_conversation::handle::joined_id,
-        player_socket::Connection,
+        npc_conversation::handle::joined_session_id,
+        player_socket::SocketConnection,
     },
     http::{
         errors::{Code, Problem},
-        npc_conversations::{interruptible, joining, reachable},
-        rewinds::heard_of,
+        npc_conversations::{interruptible_conversation, joining_player, reachable_conversation},
+        rewinds::resolve_heard,
     },
     ids::DialogueId,
     ports::ledger::dialogues::DialogueStatus,
     tenancy::{Principal, Role},
 };
 
-impl Inner {
+impl SocketState {
     /// Watching again takes up after `last_seq`; it never hears anything twice.
-    pub(super) async fn watch(
+    pub(super) async fn watch_conversation(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        connection: &Arc<SocketConnection>,
         who: &Principal,
         message: ConversationWatch,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.conversation_id;
         if !self.open.lock().contains_key(&id) {
-            self.room_for_one_more()?;
+            self.check_session_limit()?;
         }
         let include = allowed_includes(who, &message.include)?;
-        let dialogue = reachable(&self.state, who, id).await?;
+        let dialogue = reachable_conversation(&self.state, who, id).await?;
         if dialogue.status == DialogueStatus::Closed {
             return Err(Problem::new(
                 Code::ConversationEnded,
@@ -48,19 +48,20 @@ impl Inner {
             ));
         }
         let scope = who.scope();
-        let before = self.heard_by(id);
+        let before = self.subscription_of(id);
         let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
-        let ear = Arc::new(Ear::new(connection.clone(), who.role, include).in_place_of(heard_by));
+        let ear =
+            Arc::new(DialogueSubscription::new(connection.clone(), who.role, include).replacing_earlier(heard_by));
         let conversations = self.state.sessions.npc_conversations();
         // A viewer changes nothing, and spends nothing.
         let wakes = who.role != Role::Viewer;
         let attached = conversations
-            .attach(&scope, id, ear.clone(), message.last_seq, wakes)
+            .attach_listener(&scope, id, ear.clone(), message.last_seq, wakes)
             .await?;
         if let Some((listener, _)) = before {
-            conversations.detach(&scope, id, listener);
+            conversations.detach_listener(&scope, id, listener);
         }
-        let _ = connection.send(events::write(&ConversationCreated {
+        let _ = connection.send_text(events::write_event(&ConversationCreated {
             kind: "npc_conversation.created",
             re,
             dialogue_id: id,
@@ -73,64 +74,66 @@ impl Inner {
             head_seq: attached.head_seq,
             replayed: attached.replayed,
         }));
-        self.remember(connection, who, id, attached.listener, ear, None);
+        self.record_subscription(connection, who, id, attached.listener, ear, None);
         Ok(())
     }
 
-    pub(super) fn unwatch(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
+    pub(super) fn unwatch_conversation(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
         let Some(opened) = self.open.lock().remove(&id) else {
             return Err(
                 Problem::new(Code::NotFound, "this conversation is not watched on this socket")
-                    .param("conversation_id"),
+                    .with_param("conversation_id"),
             );
         };
         self.state
             .sessions
             .npc_conversations()
-            .detach(&who.scope(), id, opened.listener);
+            .detach_listener(&who.scope(), id, opened.listener);
         Ok(())
     }
 
-    pub(super) async fn cut_in(
+    pub(super) async fn interrupt_conversation(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        connection: &Arc<SocketConnection>,
         who: &Principal,
         message: ConversationInterrupt,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.conversation_id;
-        let dialogue = interruptible(&self.state, who, id).await?;
+        let dialogue = interruptible_conversation(&self.state, who, id).await?;
         let (scope, key) = (who.scope(), message.key);
         let conversations = self.state.sessions.npc_conversations();
         let speaks = match &message.text {
             None => None,
             Some(text) => {
-                let player = joining(who, message.player_id.clone())?;
-                self.state.sessions.may_say(text)?;
+                let player = joining_player(who, message.player_id.clone())?;
+                self.state.sessions.check_line(text)?;
                 if self.state.sessions.is_draining() {
                     // Before anything is cut for a line that could not be said.
-                    return Err(SessionError::Draining.into());
+                    return Err(DialogueError::Draining.into());
                 }
-                self.state.limits.player(&who.tenant, &player)?;
-                let session = key.as_deref().map(|key| joined_id(id, &player, key));
-                if session.is_none_or(|session| self.heard_by(session).is_none()) {
-                    self.room_for_one_more()?;
+                self.state.limits.check_player_turn(&who.tenant, &player)?;
+                let session = key.as_deref().map(|key| joined_session_id(id, &player, key));
+                if session.is_none_or(|session| self.subscription_of(session).is_none()) {
+                    self.check_session_limit()?;
                 }
                 if let Some(key) = &key
-                    && let Some(joined) = conversations.joined(&scope, id, &player, key, text).await?
+                    && let Some(joined) = conversations
+                        .find_joined_session(&scope, id, &player, key, text)
+                        .await?
                 {
                     // The first time it got as far as that, or to its end.
                     let (text, key) = (text.clone(), Some(key.clone()));
-                    return self.speak_first(connection, who, joined, text, key, re).await;
+                    return self.enter_and_say(connection, who, joined, text, key, re).await;
                 }
-                conversations.may_join(&scope, &dialogue).await?;
+                conversations.check_joinable(&scope, &dialogue).await?;
                 Some((player, text.clone()))
             }
         };
         let counted = (message.heard_chars, message.heard_utf16);
-        let heard = heard_of(&self.state, &scope, id, message.turn, counted).await?;
+        let heard = resolve_heard(&self.state, &scope, id, message.turn, counted).await?;
         let player = speaks.as_ref().map(|(player, _)| player.clone());
-        let wish = TakeBack {
+        let wish = InterruptCommand {
             turn: message.turn,
             heard,
             key: key.clone(),
@@ -140,19 +143,21 @@ impl Inner {
                 ..who.clone()
             },
         };
-        let done = conversations.interrupt(&scope, id, wish).await?;
-        tell_interrupted(connection, who, id, &done, re);
+        let done = conversations.interrupt_dialogue(&scope, id, wish).await?;
+        send_interrupt_outcome(connection, who, id, &done, re);
         let Some((player, text)) = speaks else {
             return Ok(());
         };
-        let created = conversations.join(&scope, id, player, key.as_deref()).await?;
-        self.speak_first(connection, who, created, text, key, re).await
+        let created = conversations
+            .join_conversation(&scope, id, player, key.as_deref())
+            .await?;
+        self.enter_and_say(connection, who, created, text, key, re).await
     }
 
     /// Listens to the session of a player who cut in, and says its line.
-    async fn speak_first(
+    async fn enter_and_say(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        connection: &Arc<SocketConnection>,
         who: &Principal,
         joined: CreatedSession,
         text: String,
@@ -160,8 +165,8 @@ impl Inner {
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let session = joined.dialogue.id;
-        self.enter(connection, who, joined, &[], re).await?;
-        let line = Line {
+        self.enter_session(connection, who, joined, &[], re).await?;
+        let line = PlayerLine {
             text,
             to: None,
             key,
@@ -171,8 +176,8 @@ impl Inner {
         };
         let re = line.re.clone();
         // Its events come through the ear, a failure among them.
-        let accepted = self.state.sessions.say(&who.scope(), session, line).await?;
-        tell_if_repeated(connection, who, accepted, re.as_ref());
+        let accepted = self.state.sessions.say_line(&who.scope(), session, line).await?;
+        send_if_repeated(connection, who, accepted, re.as_ref());
         Ok(())
     }
 }

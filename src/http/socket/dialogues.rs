@@ -4,41 +4,42 @@
 use std::sync::Arc;
 
 use super::{
-    ear::{Ear, as_told},
     events::{self, InterruptDone, SessionCreated, SessionResumed},
     messages::{
         Include, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume,
     },
-    protocol::{Inner, Opened},
+    protocol::{OpenedDialogue, SocketState},
+    subscription::{DialogueSubscription, redact_for_player},
 };
 use crate::{
     actors::{
-        Accepted, Interrupted, Line, Published, TakeBack, TakeUp, event_of, events_of,
+        AcceptedLine, InterruptCommand, InterruptOutcome, PlayerLine, PublishedEvent, ResumeCommand, event_of_rewind,
+        events_of_turn,
         handle::{CREATED_SEQ, CreatedSession},
-        player_socket::{Connection, close},
+        player_socket::{SocketConnection, close_code},
         resume_token,
     },
     dialogue::events::EventBody,
     http::{
         errors::{Code, Problem},
-        rewinds::heard_of,
-        sessions::{SessionBody, new_session, reachable},
+        rewinds::resolve_heard,
+        sessions::{SessionBody, parse_new_session, reachable_session},
     },
     ids::{DialogueId, PlayerId},
     tenancy::{Principal, Role},
 };
 
-impl Inner {
-    pub(super) async fn create(
+impl SocketState {
+    pub(super) async fn create_session(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        connection: &Arc<SocketConnection>,
         who: &Principal,
         message: SessionCreate,
         re: Option<&str>,
     ) -> Result<(), Problem> {
-        self.room_for_one_more()?;
+        self.check_session_limit()?;
         let include = allowed_includes(who, &message.include)?;
-        let new = new_session(
+        let new = parse_new_session(
             who,
             SessionBody {
                 world_id: message.world_id,
@@ -51,21 +52,24 @@ impl Inner {
             },
         )?;
         if message.greeting {
-            self.state.limits.player(&who.tenant, &new.player)?;
+            self.state.limits.check_player_turn(&who.tenant, &new.player)?;
         }
-        let created = self.state.sessions.create(&who.scope(), new).await?;
+        let created = self.state.sessions.create_session(&who.scope(), new).await?;
         let id = created.dialogue.id;
-        self.enter(connection, who, created, include, re).await?;
+        self.enter_session(connection, who, created, include, re).await?;
         if message.greeting {
-            self.state.sessions.greet(&who.scope(), id, re.map(Arc::from)).await?;
+            self.state
+                .sessions
+                .request_greeting(&who.scope(), id, re.map(Arc::from))
+                .await?;
         }
         Ok(())
     }
 
     /// Listens to a session that was just made, or found again, and tells of it.
-    pub(super) async fn enter(
+    pub(super) async fn enter_session(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        connection: &Arc<SocketConnection>,
         who: &Principal,
         created: CreatedSession,
         include: &[Include],
@@ -73,17 +77,21 @@ impl Inner {
     ) -> Result<(), Problem> {
         let scope = who.scope();
         let id = created.dialogue.id;
-        let before = self.heard_by(id);
+        let before = self.subscription_of(id);
         if before.is_none() {
-            self.room_for_one_more()?;
+            self.check_session_limit()?;
         }
-        let ear = Ear::new(connection.clone(), who.role, include).owning(self, id);
-        let ear = Arc::new(ear.in_place_of(before.as_ref().map(|(_, ear)| ear.clone())));
-        let attached = self.state.sessions.attach(&scope, id, ear.clone(), None).await?;
+        let ear = DialogueSubscription::new(connection.clone(), who.role, include).owned_by(self, id);
+        let ear = Arc::new(ear.replacing_earlier(before.as_ref().map(|(_, ear)| ear.clone())));
+        let attached = self
+            .state
+            .sessions
+            .attach_listener(&scope, id, ear.clone(), None)
+            .await?;
         if let Some((listener, _)) = before {
-            self.state.sessions.detach(&scope, id, listener);
+            self.state.sessions.detach_listener(&scope, id, listener);
         }
-        let _ = connection.send(events::write(&SessionCreated {
+        let _ = connection.send_text(events::write_event(&SessionCreated {
             kind: "session.created",
             re,
             dialogue_id: id,
@@ -92,47 +100,49 @@ impl Inner {
             resume_token: &created.resume_token,
             head_turn: attached.head_turn,
         }));
-        self.remember(connection, who, id, attached.listener, ear, created.dialogue.player);
+        self.record_subscription(connection, who, id, attached.listener, ear, created.dialogue.player);
         Ok(())
     }
 
-    pub(super) async fn resume(
+    pub(super) async fn resume_session(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        connection: &Arc<SocketConnection>,
         who: &Principal,
         message: SessionResume,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.session_id;
         if !self.open.lock().contains_key(&id) {
-            self.room_for_one_more()?;
+            self.check_session_limit()?;
         }
         let include = allowed_includes(who, &message.include)?;
-        let dialogue = reachable(&self.state, who, id).await?;
-        let mut ear = Ear::new(connection.clone(), who.role, include);
+        let dialogue = reachable_session(&self.state, who, id).await?;
+        let mut ear = DialogueSubscription::new(connection.clone(), who.role, include);
         if let Some(token) = &message.resume_token {
             if who.role == Role::Viewer {
                 let problem = Problem::new(Code::Forbidden, "a viewer watches a session and does not take it over");
-                return Err(problem.param("resume_token"));
+                return Err(problem.with_param("resume_token"));
             }
-            if !resume_token::matches(token, &dialogue.resume_token_hash) {
-                return Err(Problem::new(Code::WrongResumeToken, "the resume token is wrong").param("resume_token"));
+            if !resume_token::token_matches(token, &dialogue.resume_token_hash) {
+                return Err(
+                    Problem::new(Code::WrongResumeToken, "the resume token is wrong").with_param("resume_token")
+                );
             }
-            ear = ear.owning(self, id);
+            ear = ear.owned_by(self, id);
         }
         let scope = who.scope();
         // Twice in one dialogue would hear everything twice; one that cannot be resumed still hears.
-        let before = self.heard_by(id);
-        let ear = Arc::new(ear.in_place_of(before.as_ref().map(|(_, ear)| ear.clone())));
+        let before = self.subscription_of(id);
+        let ear = Arc::new(ear.replacing_earlier(before.as_ref().map(|(_, ear)| ear.clone())));
         let attached = self
             .state
             .sessions
-            .attach(&scope, id, ear.clone(), message.last_seq)
+            .attach_listener(&scope, id, ear.clone(), message.last_seq)
             .await?;
         if let Some((listener, _)) = before {
-            self.state.sessions.detach(&scope, id, listener);
+            self.state.sessions.detach_listener(&scope, id, listener);
         }
-        let _ = connection.send(events::write(&SessionResumed {
+        let _ = connection.send_text(events::write_event(&SessionResumed {
             kind: "session.resumed",
             re,
             dialogue_id: id,
@@ -140,17 +150,18 @@ impl Inner {
             head_turn: attached.head_turn,
             replayed: attached.replayed,
         }));
-        self.remember(connection, who, id, attached.listener, ear, dialogue.player);
+        self.record_subscription(connection, who, id, attached.listener, ear, dialogue.player);
         Ok(())
     }
 
     /// The listener and the ear that hear a dialogue for this socket already.
-    pub(super) fn heard_by(&self, id: DialogueId) -> Option<(u64, Arc<Ear>)> {
+    pub(super) fn subscription_of(&self, id: DialogueId) -> Option<(u64, Arc<DialogueSubscription>)> {
         let open = self.open.lock();
-        open.get(&id).map(|opened| (opened.listener, opened.ear.clone()))
+        open.get(&id)
+            .map(|opened| (opened.listener, opened.subscription.clone()))
     }
 
-    pub(super) fn room_for_one_more(&self) -> Result<(), Problem> {
+    pub(super) fn check_session_limit(&self) -> Result<(), Problem> {
         let max = self.state.settings.max_sessions_per_socket;
         if self.open.lock().len() + self.tunnels.lock().routes.len() < max {
             Ok(())
@@ -162,58 +173,70 @@ impl Inner {
         }
     }
 
-    pub(super) fn remember(
+    pub(super) fn record_subscription(
         &self,
-        connection: &Connection,
+        connection: &SocketConnection,
         who: &Principal,
         id: DialogueId,
         listener: u64,
-        ear: Arc<Ear>,
+        ear: Arc<DialogueSubscription>,
         player: Option<PlayerId>,
     ) {
         let lost = ear.clone();
-        self.open.lock().insert(id, Opened { listener, ear, player });
+        self.open.lock().insert(
+            id,
+            OpenedDialogue {
+                listener,
+                subscription: ear,
+                player,
+            },
+        );
         // While the session was being opened the socket may have closed, or lost it to a newer one;
         // `on_close` or `lose` ran before there was anything to take off.
         if connection.is_gone() || lost.is_replaced() {
             let opened = self.open.lock().remove(&id);
             if let Some(opened) = opened {
-                self.state.sessions.detach(&who.scope(), id, opened.listener);
+                self.state.sessions.detach_listener(&who.scope(), id, opened.listener);
             }
         }
     }
 
     /// A newer connection took the session over. The socket stays if it has others.
-    pub(super) fn lose(&self, connection: &Connection, id: DialogueId, ear: &Ear) {
+    pub(super) fn on_session_replaced(
+        &self,
+        connection: &SocketConnection,
+        id: DialogueId,
+        ear: &DialogueSubscription,
+    ) {
         let last = {
             let mut open = self.open.lock();
             if open
                 .get(&id)
-                .is_some_and(|opened| std::ptr::eq(Arc::as_ptr(&opened.ear), ear))
+                .is_some_and(|opened| std::ptr::eq(Arc::as_ptr(&opened.subscription), ear))
             {
                 open.remove(&id);
             }
             open.is_empty()
         };
         let problem = Problem::new(Code::Replaced, "the session was resumed on a newer connection");
-        self.tell(connection, &problem, None, Some(id));
+        self.send_error(connection, &problem, None, Some(id));
         if last {
-            connection.close(close::REPLACED, "replaced by a newer connection");
+            connection.close_after_flush(close_code::REPLACED, "replaced by a newer connection");
         }
     }
 
-    pub(super) async fn say(
+    pub(super) async fn say_line(
         &self,
-        connection: &Connection,
+        connection: &SocketConnection,
         who: &Principal,
         message: PlayerSay,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let player = self.with_open(message.session_id, |opened| opened.player.clone())?;
         if let Some(player) = player {
-            self.state.limits.player(&who.tenant, &player)?;
+            self.state.limits.check_player_turn(&who.tenant, &player)?;
         }
-        let line = Line {
+        let line = PlayerLine {
             text: message.text,
             to: message.to,
             key: message.key,
@@ -222,14 +245,18 @@ impl Inner {
             who: Some(who.clone()),
         };
         let re = line.re.clone();
-        let accepted = self.state.sessions.say(&who.scope(), message.session_id, line).await?;
-        tell_if_repeated(connection, who, accepted, re.as_ref());
+        let accepted = self
+            .state
+            .sessions
+            .say_line(&who.scope(), message.session_id, line)
+            .await?;
+        send_if_repeated(connection, who, accepted, re.as_ref());
         Ok(())
     }
 
-    pub(super) async fn interrupt(
+    pub(super) async fn interrupt_turn(
         &self,
-        connection: &Connection,
+        connection: &SocketConnection,
         who: &Principal,
         message: PlayerInterrupt,
         re: Option<&str>,
@@ -237,29 +264,29 @@ impl Inner {
         let id = message.session_id;
         self.with_open(id, |_| ())?;
         let counted = (message.heard_chars, message.heard_utf16);
-        let heard = heard_of(&self.state, &who.scope(), id, message.turn, counted).await?;
-        let wish = TakeBack {
+        let heard = resolve_heard(&self.state, &who.scope(), id, message.turn, counted).await?;
+        let wish = InterruptCommand {
             turn: message.turn,
             heard,
             key: message.key,
             if_head: message.if_head,
             who: who.clone(),
         };
-        match self.state.sessions.interrupt(&who.scope(), id, wish).await? {
-            done @ (Interrupted::Cut { .. } | Interrupted::Rewound(_)) => {
-                tell_interrupted(connection, who, id, &done, re);
+        match self.state.sessions.interrupt_dialogue(&who.scope(), id, wish).await? {
+            done @ (InterruptOutcome::Cut { .. } | InterruptOutcome::Rewound(_)) => {
+                send_interrupt_outcome(connection, who, id, &done, re);
                 Ok(())
             }
-            Interrupted::Idle { head_turn } => Err(Problem::new(
+            InterruptOutcome::Idle { head_turn } => Err(Problem::new(
                 Code::TurnNotRunning,
                 format!("no reply is running; the last turn is {head_turn}"),
             )),
         }
     }
 
-    pub(super) async fn regenerate(
+    pub(super) async fn regenerate_turn(
         &self,
-        connection: &Connection,
+        connection: &SocketConnection,
         who: &Principal,
         message: PlayerRegenerate,
         re: Option<&str>,
@@ -267,28 +294,28 @@ impl Inner {
         let id = message.session_id;
         let player = self.with_open(id, |opened| opened.player.clone())?;
         if let Some(player) = player {
-            self.state.limits.player(&who.tenant, &player)?;
+            self.state.limits.check_player_turn(&who.tenant, &player)?;
         }
         let re: Option<Arc<str>> = re.map(Arc::from);
         let accepted = self
             .state
             .sessions
-            .regenerate(&who.scope(), id, who, message.key, message.if_head, re.clone())
+            .regenerate_reply(&who.scope(), id, who, message.key, message.if_head, re.clone())
             .await?;
-        tell_if_repeated(connection, who, accepted, re.as_ref());
+        send_if_repeated(connection, who, accepted, re.as_ref());
         Ok(())
     }
 
-    pub(super) async fn played(&self, who: &Principal, message: ReplyPlayed) -> Result<(), Problem> {
+    pub(super) async fn on_reply_played(&self, who: &Principal, message: ReplyPlayed) -> Result<(), Problem> {
         self.with_open(message.session_id, |_| ())?;
         Ok(self
             .state
             .sessions
-            .played(&who.scope(), message.session_id, message.turn)
+            .mark_played(&who.scope(), message.session_id, message.turn)
             .await?)
     }
 
-    pub(super) async fn take_up(
+    pub(super) async fn resume_turn(
         &self,
         who: &Principal,
         message: PlayerResume,
@@ -296,65 +323,65 @@ impl Inner {
     ) -> Result<(), Problem> {
         let id = message.session_id;
         self.with_open(id, |_| ())?;
-        let wish = TakeUp {
+        let wish = ResumeCommand {
             key: message.key,
             re: re.map(Arc::from),
             who: who.clone(),
         };
         // `dialogue.rewound` tells of it.
-        self.state.sessions.resume(&who.scope(), id, wish).await?;
+        self.state.sessions.resume_dialogue(&who.scope(), id, wish).await?;
         Ok(())
     }
 
-    pub(super) async fn close(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
+    pub(super) async fn close_session(&self, who: &Principal, id: DialogueId) -> Result<(), Problem> {
         self.with_open(id, |_| ())?;
         self.state
             .sessions
-            .close(&who.scope(), id, "closed by the client")
+            .close_dialogue(&who.scope(), id, "closed by the client")
             .await?;
         let opened = self.open.lock().remove(&id);
         if let Some(opened) = opened {
-            self.state.sessions.detach(&who.scope(), id, opened.listener);
+            self.state.sessions.detach_listener(&who.scope(), id, opened.listener);
         }
         Ok(())
     }
 
-    fn with_open<T>(&self, id: DialogueId, look: impl FnOnce(&Opened) -> T) -> Result<T, Problem> {
+    fn with_open<T>(&self, id: DialogueId, look: impl FnOnce(&OpenedDialogue) -> T) -> Result<T, Problem> {
         self.open.lock().get(&id).map(look).ok_or_else(|| {
             Problem::new(
                 Code::NotFound,
                 "this session is not open on this socket; send session.create or session.resume first",
             )
-            .param("session_id")
+            .with_param("session_id")
         })
     }
 }
 
 /// What an interrupt came to, for the one who asked: the events that all are told may have gone out long ago.
-pub(super) fn tell_interrupted(
-    connection: &Connection,
+pub(super) fn send_interrupt_outcome(
+    connection: &SocketConnection,
     who: &Principal,
     dialogue: DialogueId,
-    done: &Interrupted,
+    done: &InterruptOutcome,
     re: Option<&str>,
 ) {
     let Some(re) = re else { return };
     let (interrupted, turn) = match done {
-        Interrupted::Rewound(rewound) => {
-            let mut event = event_of(dialogue, rewound);
+        InterruptOutcome::Rewound(rewound) => {
+            let mut event = event_of_rewind(dialogue, rewound);
             event.re = Some(Arc::from(re));
             if who.role == Role::Player
                 && let EventBody::DialogueRewound(rewound) = event.body
             {
                 event.body = EventBody::DialogueRewound(rewound.for_players());
             }
-            let _ = connection.deliver(&Published::new(event));
+            let _ = connection.deliver_event(&PublishedEvent::new(event));
             return;
         }
-        Interrupted::Cut { turn } => (true, *turn),
-        Interrupted::Idle { head_turn } => (false, *head_turn),
+        InterruptOutcome::Cut { turn } => (true, *turn),
+        InterruptOutcome::Idle { head_turn } => (false, *head_turn),
     };
-    let _ = connection.send(events::write(&InterruptDone {
+    let _ = connection.send_text(events::write_event(&InterruptDone {
         kind: "interrupt.done",
         re,
         dialogue_id: dialogue,
@@ -364,11 +391,16 @@ pub(super) fn tell_interrupted(
 }
 
 /// A turn that runs is told of by its events, a failure among them; one that was committed long ago again.
-pub(super) fn tell_if_repeated(connection: &Connection, who: &Principal, accepted: Accepted, re: Option<&Arc<str>>) {
-    if let Accepted::Repeated(turn) = accepted {
-        for event in events_of(&turn, re) {
-            let told = as_told(&Published::new(event), who.role == Role::Player);
-            let _ = connection.deliver(&told);
+pub(super) fn send_if_repeated(
+    connection: &SocketConnection,
+    who: &Principal,
+    accepted: AcceptedLine,
+    re: Option<&Arc<str>>,
+) {
+    if let AcceptedLine::Repeated(turn) = accepted {
+        for event in events_of_turn(&turn, re) {
+            let told = redact_for_player(&PublishedEvent::new(event), who.role == Role::Player);
+            let _ = connection.deliver_event(&told);
         }
     }
 }
@@ -382,6 +414,6 @@ pub(super) fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Res
             Code::Forbidden,
             "only admins, backends and viewers may get these events",
         )
-        .param("include"))
+        .with_param("include"))
     }
 }

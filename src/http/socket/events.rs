@@ -17,16 +17,16 @@ use crate::{
 };
 
 /// A message type with its schema, for the AsyncAPI document.
-pub struct Described {
+pub struct MessageSchema {
     pub kind: &'static str,
     pub schema: Value,
     /// Schemas it refers to.
     pub components: Vec<(String, Value)>,
 }
 
-impl Described {
+impl MessageSchema {
     /// The description of `T` under the type name `kind`.
-    pub fn of<T: ToSchema>(kind: &'static str) -> Self {
+    pub fn for_type<T: ToSchema>(kind: &'static str) -> Self {
         let mut schemas = Vec::new();
         T::schemas(&mut schemas);
         let mut schema = serde_json::to_value(T::schema()).unwrap_or_default();
@@ -178,7 +178,7 @@ pub struct ErrorBody<'a> {
 
 /// An `error` event.
 #[must_use]
-pub fn error(problem: &Problem, re: Option<&str>, dialogue: Option<DialogueId>) -> String {
+pub fn error_event(problem: &Problem, re: Option<&str>, dialogue: Option<DialogueId>) -> String {
     let event = ErrorEvent {
         kind: "error",
         re,
@@ -190,17 +190,17 @@ pub fn error(problem: &Problem, re: Option<&str>, dialogue: Option<DialogueId>) 
             message: &problem.detail,
             param: problem.param.as_deref(),
             retry_after_ms: problem
-                .wait()
+                .retry_delay()
                 .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
             errors: &problem.errors,
         },
     };
-    write(&event)
+    write_event(&event)
 }
 
 /// An event as text.
 #[must_use]
-pub fn write(event: &impl Serialize) -> String {
+pub fn write_event(event: &impl Serialize) -> String {
     // Events hold strings, numbers and lists only, so writing them cannot fail.
     serde_json::to_string(event).unwrap_or_default()
 }
@@ -222,8 +222,8 @@ macro_rules! dialogue_events {
                 $($(#[$field])* $member: $type,)*
             }
         )+
-        fn dialogue_schemas() -> Vec<Described> {
-            vec![$(Described::of::<$name>($kind),)+]
+        fn dialogue_schemas() -> Vec<MessageSchema> {
+            vec![$(MessageSchema::for_type::<$name>($kind),)+]
         }
     };
 }
@@ -357,8 +357,8 @@ pub struct ServerDraining {
 
 /// The text of `server.draining`.
 #[must_use]
-pub fn draining(deadline: std::time::Duration) -> String {
-    write(&ServerDraining {
+pub fn draining_event(deadline: std::time::Duration) -> String {
+    write_event(&ServerDraining {
         kind: "server.draining",
         deadline_s: deadline.as_secs(),
     })
@@ -366,16 +366,16 @@ pub fn draining(deadline: std::time::Duration) -> String {
 
 /// Every message the server may send: its type and its schema.
 #[must_use]
-pub fn schemas() -> Vec<Described> {
+pub fn event_schemas() -> Vec<MessageSchema> {
     let mut all = vec![
-        Described::of::<SessionCreated<'_>>("session.created"),
-        Described::of::<SessionResumed<'_>>("session.resumed"),
-        Described::of::<ConversationCreated<'_>>("npc_conversation.created"),
-        Described::of::<InterruptDone<'_>>("interrupt.done"),
-        Described::of::<AuthRefreshed<'_>>("auth.refreshed"),
-        Described::of::<Pong<'_>>("pong"),
-        Described::of::<ErrorEvent<'_>>("error"),
-        Described::of::<ServerDraining>("server.draining"),
+        MessageSchema::for_type::<SessionCreated<'_>>("session.created"),
+        MessageSchema::for_type::<SessionResumed<'_>>("session.resumed"),
+        MessageSchema::for_type::<ConversationCreated<'_>>("npc_conversation.created"),
+        MessageSchema::for_type::<InterruptDone<'_>>("interrupt.done"),
+        MessageSchema::for_type::<AuthRefreshed<'_>>("auth.refreshed"),
+        MessageSchema::for_type::<Pong<'_>>("pong"),
+        MessageSchema::for_type::<ErrorEvent<'_>>("error"),
+        MessageSchema::for_type::<ServerDraining>("server.draining"),
     ];
     all.extend(dialogue_schemas());
     all
@@ -391,7 +391,7 @@ mod tests {
         dialogue::events::{
             DialogueEvent, DialogueRewound as Rewound, EventBody, EventError, MemoryOp, ReplyDone as Done,
         },
-        http::{errors::Code, validate::faults},
+        http::{errors::Code, validate::schema_faults},
         ids::{DialogueKind, FactId, TurnId},
         memory::state::StateChange,
     };
@@ -399,13 +399,13 @@ mod tests {
     fn check(text: &str) {
         let value: Value = serde_json::from_str(text).unwrap();
         let kind = value["type"].as_str().unwrap();
-        let all = schemas();
+        let all = event_schemas();
         let described = all
             .iter()
             .find(|one| one.kind == kind)
             .unwrap_or_else(|| panic!("{kind} is not described"));
         let components: Map<String, Value> = described.components.iter().cloned().collect();
-        let found = faults(&described.schema, &components, &value);
+        let found = schema_faults(&described.schema, &components, &value);
         assert!(found.kept.is_empty(), "{kind} is not as described: {found:?}\n{value}");
     }
 
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn dialogue_events_are_as_described() {
+    fn dialogue_events_match_their_schema() {
         let npc: crate::ids::NpcId = "ergen".parse().unwrap();
         let failure = EventError {
             code: "model_failed",
@@ -516,8 +516,8 @@ mod tests {
     }
 
     #[test]
-    fn our_own_events_are_as_described() {
-        check(&write(&SessionCreated {
+    fn server_events_match_their_schema() {
+        check(&write_event(&SessionCreated {
             kind: "session.created",
             re: Some("c1"),
             dialogue_id: dialogue(),
@@ -526,14 +526,14 @@ mod tests {
             resume_token: "r",
             head_turn: 0,
         }));
-        check(&write(&InterruptDone {
+        check(&write_event(&InterruptDone {
             kind: "interrupt.done",
             re: "c1",
             dialogue_id: dialogue(),
             interrupted: true,
             turn: 3,
         }));
-        check(&write(&SessionResumed {
+        check(&write_event(&SessionResumed {
             kind: "session.resumed",
             re: None,
             dialogue_id: dialogue(),
@@ -541,7 +541,7 @@ mod tests {
             head_turn: 3,
             replayed: 3,
         }));
-        check(&write(&ConversationCreated {
+        check(&write_event(&ConversationCreated {
             kind: "npc_conversation.created",
             re: Some("c1"),
             dialogue_id: dialogue(),
@@ -554,23 +554,23 @@ mod tests {
             head_seq: 12,
             replayed: 0,
         }));
-        check(&write(&AuthRefreshed {
+        check(&write_event(&AuthRefreshed {
             kind: "auth.refreshed",
             re: None,
             expires_at: DateTime::UNIX_EPOCH,
         }));
-        check(&write(&Pong {
+        check(&write_event(&Pong {
             kind: "pong",
             re: None,
             t: Some(&serde_json::Number::from(123)),
         }));
-        check(&draining(std::time::Duration::from_secs(20)));
-        check(&error(
-            &Problem::field("text", "is missing"),
+        check(&draining_event(std::time::Duration::from_secs(20)));
+        check(&error_event(
+            &Problem::invalid_field("text", "is missing"),
             Some("c1"),
             Some(dialogue()),
         ));
-        let limited = error(&Problem::new(Code::RateLimited, "slow down"), None, None);
+        let limited = error_event(&Problem::new(Code::RateLimited, "slow down"), None, None);
         check(&limited);
         let value: Value = serde_json::from_str(&limited).unwrap();
         assert_eq!(value["error"]["param"], Value::Null);

@@ -43,19 +43,19 @@ macro_rules! messages {
             }
         )+
         /// Every message a client may send: its type and its schema.
-        pub fn schemas() -> Vec<super::events::Described> {
-            vec![$(super::events::Described::of::<$name>($kind),)+]
+        pub fn message_schemas() -> Vec<super::events::MessageSchema> {
+            vec![$(super::events::MessageSchema::for_type::<$name>($kind),)+]
         }
         /// Reads a message of this type as a socket does; `None`: there is no such type.
         #[cfg(any(test, feature = "fuzzing"))]
-        pub(crate) fn read(kind: &str, text: &str) -> Option<Result<(), crate::http::errors::Problem>> {
+        pub(crate) fn check_message(kind: &str, text: &str) -> Option<Result<(), crate::http::errors::Problem>> {
             match kind {
-                $($kind => Some(crate::http::validate::read::<$name>(text.as_bytes()).map(|_| ())),)+
+                $($kind => Some(crate::http::validate::read_json::<$name>(text.as_bytes()).map(|_| ())),)+
                 _ => None,
             }
         }
         /// The type as a metric label: one of a few, whatever a client sends.
-        pub fn label(kind: &str) -> &'static str {
+        pub fn metric_label(kind: &str) -> &'static str {
             match kind {
                 $($kind => $kind,)+
                 _ => "unknown",
@@ -271,7 +271,7 @@ messages! {
 }
 
 /// Messages of PROTOCOL §3 that this version does not offer yet.
-pub const NOT_OFFERED: [&str; 1] = ["world.watch"];
+pub const UNSUPPORTED_MESSAGES: [&str; 1] = ["world.watch"];
 
 /// An optional event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
@@ -295,7 +295,7 @@ mod tests {
     use crate::http::validate;
 
     #[test]
-    fn the_examples_of_the_protocol_are_read() {
+    fn protocol_examples_are_parsed() {
         let say: PlayerSay = serde_json::from_str(
             r#"{"type":"player.say","event_id":"c2","session_id":"ses_00000000000000000000000001","key":"9f","text":"hi","on_busy":"interrupt"}"#,
         )
@@ -311,9 +311,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_message_names_its_fields() {
+    fn invalid_message_names_its_fields() {
         let text = r#"{"type":"player.say","session_id":5,"loud":true}"#;
-        let problem = validate::read::<PlayerSay>(text.as_bytes()).unwrap_err();
+        let problem = validate::read_json::<PlayerSay>(text.as_bytes()).unwrap_err();
         let mut params: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
         params.sort_unstable();
         assert_eq!(params, ["loud", "session_id", "text"]);
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn unknown_types_share_one_label() {
-        assert_eq!(label("player.say"), "player.say");
-        assert_eq!(label("whatever"), "unknown");
+        assert_eq!(metric_label("player.say"), "player.say");
+        assert_eq!(metric_label("whatever"), "unknown");
     }
 }

@@ -2,29 +2,29 @@
 
 mod conversations;
 mod dialogues;
-mod ear;
-mod elsewhere;
 pub mod events;
 pub mod messages;
 mod protocol;
+mod remote;
+mod subscription;
 
-pub(super) use self::ear::as_told;
+pub(super) use self::subscription::redact_for_player;
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, get, http::header, web};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use self::protocol::{Refused, Socket};
+use self::protocol::{RefusedSocket, Socket};
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract::{Query, bearer},
+    extract::{QueryParams, bearer_token},
     nodes,
 };
 use crate::{
-    actors::player_socket::{NotOpened, SocketOptions, SocketProtocol},
-    shares::NoPlace,
+    actors::player_socket::{SocketOptions, SocketProtocol, UpgradeError},
+    shares::NoCapacity,
     tenancy::{Principal, Role, limits::SocketSeat},
 };
 
@@ -55,12 +55,12 @@ pub struct SocketQuery {
 pub async fn open_socket(
     state: web::Data<AppState>,
     request: HttpRequest,
-    query: Query<SocketQuery>,
+    query: QueryParams<SocketQuery>,
     payload: web::Payload,
 ) -> Result<HttpResponse, actix_web::Error> {
     let coalesce = query.0.coalesce_ms.unwrap_or(0);
     if coalesce > 1_000 {
-        return Err(Problem::field("coalesce_ms", "must be 0 to 1000").into());
+        return Err(Problem::invalid_field("coalesce_ms", "must be 0 to 1000").into());
     }
     let serve = |protocol: Arc<dyn SocketProtocol>, tenant| {
         let options = SocketOptions {
@@ -68,81 +68,87 @@ pub async fn open_socket(
             subprotocols: &[SUBPROTOCOL],
             coalesce: Duration::from_millis(coalesce),
         };
-        state.sockets.serve(&request, payload, protocol, &options)
+        state.sockets.serve_upgrade(&request, payload, protocol, &options)
     };
-    match admit(&state, &request, query.0.ticket.as_deref()).await {
+    match admit_socket(&state, &request, query.0.ticket.as_deref()).await {
         Ok(admitted) => {
             let tenant = admitted.principal.tenant.clone();
-            let Admitted {
+            let AdmittedSocket {
                 principal,
                 seat,
-                came_by_hop,
+                is_forwarded,
             } = admitted;
-            let socket = Socket::new(state.clone(), principal, seat, coalesce, came_by_hop);
-            serve(Arc::new(socket), Some(tenant)).map_err(|error| or_problem(error, Problem::from))
+            let socket = Socket::new(state.clone(), principal, seat, coalesce, is_forwarded);
+            serve(Arc::new(socket), Some(tenant)).map_err(|error| not_opened_error(error, Problem::from))
         }
         // Script in a browser cannot see why an upgrade failed, so there the refusal is told on
         // the socket. Who can set headers can also read a status.
-        Err(problem) if told_on_socket(&request) => {
-            let refused = Refused::new(problem.clone());
-            serve(Arc::new(refused), None).map_err(|error| or_problem(error, |_| problem))
+        Err(problem) if needs_refusal_on_socket(&request) => {
+            let refused = RefusedSocket::new(problem.clone());
+            serve(Arc::new(refused), None).map_err(|error| not_opened_error(error, |_| problem))
         }
         Err(problem) => Err(problem.into()),
     }
 }
 
-fn or_problem(error: NotOpened, no_place: impl FnOnce(NoPlace) -> Problem) -> actix_web::Error {
+fn not_opened_error(error: UpgradeError, no_place: impl FnOnce(NoCapacity) -> Problem) -> actix_web::Error {
     match error {
-        NotOpened::Handshake(error) => error,
-        NotOpened::NoPlace(none) => no_place(none).into(),
+        UpgradeError::Handshake(error) => error,
+        UpgradeError::NoPlace(none) => no_place(none).into(),
     }
 }
 
 /// Whose socket it is.
-struct Admitted {
+struct AdmittedSocket {
     principal: Principal,
     /// Its place among its player's.
     seat: Option<SocketSeat>,
     /// It is another node's, which has verified the caller and counted it for its tenant.
-    came_by_hop: bool,
+    is_forwarded: bool,
 }
 
-async fn admit(state: &AppState, request: &HttpRequest, ticket: Option<&str>) -> Result<Admitted, Problem> {
-    if let Some(hop) = nodes::accepted(request)? {
+async fn admit_socket(
+    state: &AppState,
+    request: &HttpRequest,
+    ticket: Option<&str>,
+) -> Result<AdmittedSocket, Problem> {
+    if let Some(hop) = nodes::forward_token(request)? {
         let nobody = || Problem::new(Code::Forbidden, "a node opens sockets for callers only");
         let principal = hop.who.ok_or_else(nobody)?;
         let (tenant, player) = (&principal.tenant, principal.player.as_ref());
-        state.limits.forwarded_request(tenant, player)?;
-        let seat = player.map(|player| state.limits.open_socket(tenant, player));
-        return Ok(Admitted {
+        state.limits.check_forwarded_request(tenant, player)?;
+        let seat = player.map(|player| state.limits.acquire_socket_seat(tenant, player));
+        return Ok(AdmittedSocket {
             seat: seat.transpose()?,
             principal,
-            came_by_hop: true,
+            is_forwarded: true,
         });
     }
     let principal = if let Some(ticket) = ticket {
-        nodes::redeem(state, ticket).await?
+        nodes::redeem_any_ticket(state, ticket).await?
     } else if let Some(token) = offered_token(request) {
-        state.auth.verify(&token).await?
+        state.auth.verify_token(&token).await?
     } else {
-        state.auth.verify(bearer(request)?).await?
+        state.auth.verify_token(bearer_token(request)?).await?
     };
     if principal.role == Role::Operator {
         return Err(Problem::new(Code::Forbidden, "an operator takes part in no dialogue"));
     }
-    state.limits.request(&principal.tenant, principal.player.as_ref())?;
+    state
+        .limits
+        .check_request(&principal.tenant, principal.player.as_ref())?;
     let seat = match &principal.player {
-        Some(player) => Some(state.limits.open_socket(&principal.tenant, player)?),
+        Some(player) => Some(state.limits.acquire_socket_seat(&principal.tenant, player)?),
         None => None,
     };
-    Ok(Admitted {
+    Ok(AdmittedSocket {
         principal,
         seat,
-        came_by_hop: false,
+        is_forwarded: false,
     })
 }
 
-fn told_on_socket(request: &HttpRequest) -> bool {
+fn needs_refusal_on_socket(request: &HttpRequest) -> bool {
     !request.headers().contains_key(header::AUTHORIZATION)
         && (request.query_string().contains("ticket=") || offered_token(request).is_some())
 }

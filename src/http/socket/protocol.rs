@@ -17,21 +17,22 @@ use serde::de::DeserializeOwned;
 use utoipa::ToSchema;
 
 use super::{
-    ear::Ear,
-    elsewhere::without_end,
     events::{self, AuthRefreshed, Pong},
     messages::{
-        self, AuthRefresh, ConversationInterrupt, ConversationUnwatch, ConversationWatch, Envelope, NOT_OFFERED, Ping,
+        self, AuthRefresh, ConversationInterrupt, ConversationUnwatch, ConversationWatch, Envelope, Ping,
         PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionClose, SessionResume,
+        UNSUPPORTED_MESSAGES,
     },
+    remote::without_expiry,
+    subscription::DialogueSubscription,
 };
 use crate::{
-    actors::player_socket::{Connection, SocketProtocol, close},
+    actors::player_socket::{SocketConnection, SocketProtocol, close_code},
     http::{
         AppState,
         errors::{Code, Problem},
         nodes::Tunnels,
-        standing::{OpenStream, Stream},
+        open_streams::{ClosableStream, OpenStreamGuard},
         validate,
     },
     ids::{DialogueId, PlayerId},
@@ -42,11 +43,11 @@ use crate::{
 };
 
 /// Messages that may wait while one is handled.
-const MAX_WAITING: usize = 256;
+const MAX_INBOX: usize = 256;
 /// Tokens that live longer than this are not watched to their end.
-const LONGEST_WATCH: Duration = Duration::from_hours(365 * 24);
+const MAX_EXPIRY_WATCH: Duration = Duration::from_hours(365 * 24);
 /// All that a viewer may send.
-const WATCHING: [&str; 5] = [
+const VIEWER_MESSAGES: [&str; 5] = [
     "session.resume",
     "npc_conversation.watch",
     "npc_conversation.unwatch",
@@ -54,54 +55,54 @@ const WATCHING: [&str; 5] = [
     "ping",
 ];
 /// Longest `event_id`, in characters.
-const MAX_EVENT_ID: usize = 128;
+const MAX_EVENT_ID_CHARS: usize = 128;
 
 /// A socket whose caller was not let in: says why and closes.
-pub struct Refused(Problem);
+pub struct RefusedSocket(Problem);
 
-impl Refused {
+impl RefusedSocket {
     pub fn new(problem: Problem) -> Self {
         Self(problem)
     }
 }
 
-impl SocketProtocol for Refused {
-    fn on_open(&self, connection: &Arc<Connection>) {
+impl SocketProtocol for RefusedSocket {
+    fn on_open(&self, connection: &Arc<SocketConnection>) {
         let (code, reason) = match self.0.code {
             Code::Unauthenticated | Code::TokenExpired | Code::TokenRevoked => {
-                (close::UNAUTHENTICATED, "unauthenticated")
+                (close_code::UNAUTHENTICATED, "unauthenticated")
             }
-            Code::Forbidden => (close::FORBIDDEN, "forbidden"),
-            Code::RateLimited => (close::TOO_MANY, "too many"),
-            _ => (close::INTERNAL, "internal"),
+            Code::Forbidden => (close_code::FORBIDDEN, "forbidden"),
+            Code::RateLimited => (close_code::TOO_MANY, "too many"),
+            _ => (close_code::INTERNAL, "internal"),
         };
-        let _ = connection.send(events::error(&self.0, None, None));
-        connection.close(code, reason);
+        let _ = connection.send_text(events::error_event(&self.0, None, None));
+        connection.close_after_flush(code, reason);
     }
-    fn on_text(&self, _: &Arc<Connection>, _: ByteString) {}
-    fn on_close(&self, _: &Arc<Connection>) {}
+    fn on_text(&self, _: &Arc<SocketConnection>, _: ByteString) {}
+    fn on_close(&self, _: &Arc<SocketConnection>) {}
 }
 
 /// One caller's socket.
-pub struct Socket(Arc<Inner>);
+pub struct Socket(Arc<SocketState>);
 
-pub(super) struct Inner {
+pub(super) struct SocketState {
     pub(super) state: web::Data<AppState>,
     principal: Mutex<Principal>,
     limit: Mutex<SocketLimit>,
     inbox: Mutex<Inbox>,
-    pub(super) open: Mutex<HashMap<DialogueId, Opened>>,
+    pub(super) open: Mutex<HashMap<DialogueId, OpenedDialogue>>,
     /// The socket's place among its player's, until it closes.
     seat: Mutex<Option<SocketSeat>>,
     /// The socket's place among what is open, until it closes.
-    place: Mutex<Option<(OpenStream, Arc<dyn Stream>)>>,
+    place: Mutex<Option<(OpenStreamGuard, Arc<dyn ClosableStream>)>>,
     /// Closes the socket when its token expires.
     expiry: Mutex<Option<JoinHandle<()>>>,
     /// The ways to the owners of dialogues that live on other nodes.
     pub(super) tunnels: Mutex<Tunnels>,
     pub(super) coalesce_ms: u64,
     /// It is the end of another node's tunnel, which has counted its messages for the tenant.
-    pub(super) came_by_hop: bool,
+    pub(super) is_forwarded: bool,
 }
 
 #[derive(Default)]
@@ -112,9 +113,9 @@ struct Inbox {
 }
 
 /// A session this socket listens to.
-pub(super) struct Opened {
+pub(super) struct OpenedDialogue {
     pub(super) listener: u64,
-    pub(super) ear: Arc<Ear>,
+    pub(super) subscription: Arc<DialogueSubscription>,
     pub(super) player: Option<PlayerId>,
 }
 
@@ -126,8 +127,8 @@ impl Socket {
         coalesce_ms: u64,
         came_by_hop: bool,
     ) -> Self {
-        let limit = state.limits.socket();
-        Self(Arc::new(Inner {
+        let limit = state.limits.new_socket_limit();
+        Self(Arc::new(SocketState {
             state,
             principal: Mutex::new(principal),
             limit: Mutex::new(limit),
@@ -138,46 +139,48 @@ impl Socket {
             expiry: Mutex::default(),
             tunnels: Mutex::default(),
             coalesce_ms,
-            came_by_hop,
+            is_forwarded: came_by_hop,
         }))
     }
 }
 
 impl SocketProtocol for Socket {
-    fn on_open(&self, connection: &Arc<Connection>) {
+    fn on_open(&self, connection: &Arc<SocketConnection>) {
         self.0.watch_expiry(connection);
-        let open: Arc<dyn Stream> = Arc::new(Open {
+        let open: Arc<dyn ClosableStream> = Arc::new(OpenSocket {
             inner: Arc::downgrade(&self.0),
             connection: Arc::downgrade(connection),
-            opened_by: self.0.who(),
+            opened_by: self.0.current_principal(),
         });
         let state = &self.0.state;
-        let place = state.streams.add(&state.auth, &open);
+        let place = state.streams.add_stream(&state.auth, &open);
         *self.0.place.lock() = Some((place, open));
     }
 
-    fn on_text(&self, connection: &Arc<Connection>, text: ByteString) {
-        let refusal = if self.0.came_by_hop {
+    fn on_text(&self, connection: &Arc<SocketConnection>, text: ByteString) {
+        let refusal = if self.0.is_forwarded {
             None
         } else {
-            self.0.limit.lock().check().err()
+            self.0.limit.lock().check_message().err()
         };
         match refusal {
             None => {}
-            Some(SocketRefusal::Slow(limited)) => return self.0.tell(connection, &limited.into(), re_of(&text), None),
+            Some(SocketRefusal::Slow(limited)) => {
+                return self.0.send_error(connection, &limited.into(), event_id_of(&text), None);
+            }
             Some(SocketRefusal::Abuse) => {
                 let problem = Problem::new(Code::RateLimited, "this socket keeps sending too many messages");
-                self.0.tell(connection, &problem, None, None);
-                connection.close(close::TOO_MANY, "too many messages");
+                self.0.send_error(connection, &problem, None, None);
+                connection.close_after_flush(close_code::TOO_MANY, "too many messages");
                 return;
             }
         }
         {
             let mut inbox = self.0.inbox.lock();
-            if inbox.waiting.len() >= MAX_WAITING {
+            if inbox.waiting.len() >= MAX_INBOX {
                 drop(inbox);
                 let problem = Problem::new(Code::RateLimited, "too many messages wait already");
-                return self.0.tell(connection, &problem, re_of(&text), None);
+                return self.0.send_error(connection, &problem, event_id_of(&text), None);
             }
             inbox.waiting.push_back(text);
             if inbox.busy {
@@ -187,8 +190,8 @@ impl SocketProtocol for Socket {
         }
         let (inner, connection) = (self.0.clone(), connection.clone());
         actix_web::rt::spawn(async move {
-            while let Some(text) = inner.next() {
-                if AssertUnwindSafe(inner.handle(&connection, &text))
+            while let Some(text) = inner.next_message() {
+                if AssertUnwindSafe(inner.handle_message(&connection, &text))
                     .catch_unwind()
                     .await
                     .is_err()
@@ -196,15 +199,15 @@ impl SocketProtocol for Socket {
                     // Nobody would handle what comes next, so the client must not believe otherwise.
                     tracing::error!(connection = connection.id(), "handling a message panicked");
                     let problem = Problem::new(Code::Internal, "the server failed");
-                    inner.tell(&connection, &problem, re_of(&text), None);
-                    connection.close(close::INTERNAL, "internal");
+                    inner.send_error(&connection, &problem, event_id_of(&text), None);
+                    connection.close_after_flush(close_code::INTERNAL, "internal");
                     inner.inbox.lock().waiting.clear();
                 }
             }
         });
     }
 
-    fn on_close(&self, _: &Arc<Connection>) {
+    fn on_close(&self, _: &Arc<SocketConnection>) {
         if let Some(task) = self.0.expiry.lock().take() {
             task.abort();
         }
@@ -215,35 +218,35 @@ impl SocketProtocol for Socket {
         *self.0.tunnels.lock() = Tunnels::default();
         let scope = self.0.principal.lock().scope();
         for (id, opened) in self.0.open.lock().drain() {
-            self.0.state.sessions.detach(&scope, id, opened.listener);
+            self.0.state.sessions.detach_listener(&scope, id, opened.listener);
         }
     }
 }
 
 /// A socket as something that is open for its caller.
-struct Open {
-    inner: Weak<Inner>,
-    connection: Weak<Connection>,
+struct OpenSocket {
+    inner: Weak<SocketState>,
+    connection: Weak<SocketConnection>,
     opened_by: Principal,
 }
 
-impl Stream for Open {
+impl ClosableStream for OpenSocket {
     fn principal(&self) -> Principal {
         // The token may have been refreshed since.
         self.inner
             .upgrade()
-            .map_or_else(|| self.opened_by.clone(), |inner| inner.who())
+            .map_or_else(|| self.opened_by.clone(), |inner| inner.current_principal())
     }
-    fn shut(&self, why: &Problem) {
+    fn close_with_reason(&self, why: &Problem) {
         if let (Some(inner), Some(connection)) = (self.inner.upgrade(), self.connection.upgrade()) {
-            inner.tell(&connection, why, None, None);
-            connection.close(close::UNAUTHENTICATED, "unauthenticated");
+            inner.send_error(&connection, why, None, None);
+            connection.close_after_flush(close_code::UNAUTHENTICATED, "unauthenticated");
             inner.inbox.lock().waiting.clear();
         }
     }
 }
 
-fn re_of(text: &str) -> Option<&str> {
+fn event_id_of(text: &str) -> Option<&str> {
     // Cheap and only for refusals: a message whose `event_id` needs unescaping gets none.
     #[derive(serde::Deserialize)]
     struct OnlyId<'a> {
@@ -253,21 +256,21 @@ fn re_of(text: &str) -> Option<&str> {
     serde_json::from_str::<OnlyId<'_>>(text).ok()?.event_id
 }
 
-impl Inner {
-    fn next(&self) -> Option<ByteString> {
+impl SocketState {
+    fn next_message(&self) -> Option<ByteString> {
         let mut inbox = self.inbox.lock();
         let text = inbox.waiting.pop_front();
         inbox.busy = text.is_some();
         text
     }
 
-    fn who(&self) -> Principal {
+    fn current_principal(&self) -> Principal {
         self.principal.lock().clone()
     }
 
-    pub(super) fn tell(
+    pub(super) fn send_error(
         &self,
-        connection: &Connection,
+        connection: &SocketConnection,
         problem: &Problem,
         re: Option<&str>,
         dialogue: Option<DialogueId>,
@@ -278,25 +281,25 @@ impl Inner {
             .with_label_values(&[problem.code.as_str()])
             .inc();
         // A connection that is gone needs no error.
-        let _ = connection.send(events::error(problem, re, dialogue));
+        let _ = connection.send_text(events::error_event(problem, re, dialogue));
     }
 
     /// Closes the socket with 4401 when the token runs out, unless it is refreshed before.
-    fn watch_expiry(self: &Arc<Self>, connection: &Arc<Connection>) {
+    fn watch_expiry(self: &Arc<Self>, connection: &Arc<SocketConnection>) {
         let left = self.principal.lock().expires_at - self.state.services.clock.now();
-        let left = left.to_std().unwrap_or_default().min(LONGEST_WATCH);
+        let left = left.to_std().unwrap_or_default().min(MAX_EXPIRY_WATCH);
         // Weak: a socket that is gone must not be kept by its token.
         let (inner, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
         let task = actix_web::rt::spawn(async move {
             actix_web::rt::time::sleep(left).await;
             if let (Some(inner), Some(connection)) = (inner.upgrade(), connection.upgrade()) {
-                inner.tell(
+                inner.send_error(
                     &connection,
                     &Problem::new(Code::TokenExpired, "the token has expired"),
                     None,
                     None,
                 );
-                connection.close(close::UNAUTHENTICATED, "the token has expired");
+                connection.close_after_flush(close_code::UNAUTHENTICATED, "the token has expired");
             }
         });
         if let Some(old) = self.expiry.lock().replace(task) {
@@ -304,163 +307,200 @@ impl Inner {
         }
     }
 
-    async fn handle(self: &Arc<Self>, connection: &Arc<Connection>, text: &str) {
+    async fn handle_message(self: &Arc<Self>, connection: &Arc<SocketConnection>, text: &str) {
         let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(text) else {
-            self.tell(connection, &not_a_message(text), None, None);
-            connection.close(close::MALFORMED, "malformed message");
+            self.send_error(connection, &malformed_message_error(text), None, None);
+            connection.close_after_flush(close_code::MALFORMED, "malformed message");
             return;
         };
         let re = envelope.event_id.as_deref();
         self.state
             .metrics
             .messages
-            .with_label_values(&[messages::label(&envelope.kind)])
+            .with_label_values(&[messages::metric_label(&envelope.kind)])
             .inc();
-        let Err(failed) = self.dispatch(connection, &envelope.kind, re, text).await else {
+        let Err(failed) = self.dispatch_message(connection, &envelope.kind, re, text).await else {
             return;
         };
         let (mut problem, dialogue) = *failed;
-        if let Some(there) = self.elsewhere(&envelope.kind, text, &problem) {
-            match self.send_on(connection, &self.who(), there, text).await {
+        if let Some(there) = self.remote_owner(&envelope.kind, text, &problem) {
+            match self
+                .send_to_owner(connection, &self.current_principal(), there, text)
+                .await
+            {
                 Ok(()) => return,
                 Err(unreachable) => problem = unreachable,
             }
         }
-        self.tell(connection, &problem, re, dialogue);
+        self.send_error(connection, &problem, re, dialogue);
     }
 
-    async fn dispatch(
+    async fn dispatch_message(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        connection: &Arc<SocketConnection>,
         kind: &str,
         re: Option<&str>,
         text: &str,
-    ) -> Result<(), Failed> {
-        if re.is_some_and(|id| id.chars().count() > MAX_EVENT_ID) {
-            let problem = Problem::field("event_id", format!("must be at most {MAX_EVENT_ID} characters"));
-            return Err(nowhere(problem));
+    ) -> Result<(), MessageError> {
+        if re.is_some_and(|id| id.chars().count() > MAX_EVENT_ID_CHARS) {
+            let problem =
+                Problem::invalid_field("event_id", format!("must be at most {MAX_EVENT_ID_CHARS} characters"));
+            return Err(global_error(problem));
         }
-        let who = self.who();
+        let who = self.current_principal();
         let (limits, player) = (&self.state.limits, who.player.as_ref());
-        let counted = match (self.came_by_hop, kind) {
+        let counted = match (self.is_forwarded, kind) {
             // What the other node has taken holds here as well.
             (true, "auth.refresh") => Ok(()),
-            (true, _) => limits.forwarded_request(&who.tenant, player),
-            (false, _) => limits.request(&who.tenant, player),
+            (true, _) => limits.check_forwarded_request(&who.tenant, player),
+            (false, _) => limits.check_request(&who.tenant, player),
         };
-        counted.map_err(|limited| nowhere(limited.into()))?;
-        if who.role == Role::Viewer && !WATCHING.contains(&kind) {
+        counted.map_err(|limited| global_error(limited.into()))?;
+        if who.role == Role::Viewer && !VIEWER_MESSAGES.contains(&kind) {
             let problem = Problem::new(Code::Forbidden, "a viewer watches and changes nothing");
-            return Err(nowhere(problem));
+            return Err(global_error(problem));
         }
-        if let Some(there) = self.routed(text) {
-            return self.send_on(connection, &who, there, text).await.map_err(at(there.0));
+        if let Some(there) = self.routed_owner(text) {
+            return self
+                .send_to_owner(connection, &who, there, text)
+                .await
+                .map_err(error_for(there.0));
         }
+        self.perform_message(connection, &who, kind, re, text).await
+    }
+
+    /// Does what a message asks for. `who` may send messages of its `kind`.
+    async fn perform_message(
+        self: &Arc<Self>,
+        connection: &Arc<SocketConnection>,
+        who: &Principal,
+        kind: &str,
+        re: Option<&str>,
+        text: &str,
+    ) -> Result<(), MessageError> {
         match kind {
             "player.say" => {
                 let message: PlayerSay = parse(text)?;
                 let id = message.session_id;
-                self.say(connection, &who, message, re).await.map_err(at(id))
+                self.say_line(connection, who, message, re).await.map_err(error_for(id))
             }
             "player.interrupt" => {
                 let message: PlayerInterrupt = parse(text)?;
                 let id = message.session_id;
-                self.interrupt(connection, &who, message, re).await.map_err(at(id))
+                self.interrupt_turn(connection, who, message, re)
+                    .await
+                    .map_err(error_for(id))
             }
             "player.regenerate" => {
                 let message: PlayerRegenerate = parse(text)?;
                 let id = message.session_id;
-                self.regenerate(connection, &who, message, re).await.map_err(at(id))
+                self.regenerate_turn(connection, who, message, re)
+                    .await
+                    .map_err(error_for(id))
             }
             "player.resume" => {
                 let message: PlayerResume = parse(text)?;
                 let id = message.session_id;
-                self.take_up(&who, message, re).await.map_err(at(id))
+                self.resume_turn(who, message, re).await.map_err(error_for(id))
             }
-            "session.create" => self.create(connection, &who, parse(text)?, re).await.map_err(nowhere),
+            "session.create" => self
+                .create_session(connection, who, parse(text)?, re)
+                .await
+                .map_err(global_error),
             "session.resume" => {
                 let message: SessionResume = parse(text)?;
                 let id = message.session_id;
-                self.resume(connection, &who, message, re).await.map_err(at(id))
+                self.resume_session(connection, who, message, re)
+                    .await
+                    .map_err(error_for(id))
             }
             "session.close" => {
                 let message: SessionClose = parse(text)?;
                 let id = message.session_id;
-                self.close(&who, id).await.map_err(at(id))
+                self.close_session(who, id).await.map_err(error_for(id))
             }
             "npc_conversation.watch" => {
                 let message: ConversationWatch = parse(text)?;
                 let id = message.conversation_id;
-                self.watch(connection, &who, message, re).await.map_err(at(id))
+                self.watch_conversation(connection, who, message, re)
+                    .await
+                    .map_err(error_for(id))
             }
             "npc_conversation.unwatch" => {
                 let message: ConversationUnwatch = parse(text)?;
                 let id = message.conversation_id;
-                self.unwatch(&who, id).map_err(at(id))
+                self.unwatch_conversation(who, id).map_err(error_for(id))
             }
             "npc_conversation.interrupt" => {
                 let message: ConversationInterrupt = parse(text)?;
                 let id = message.conversation_id;
-                self.cut_in(connection, &who, message, re).await.map_err(at(id))
+                self.interrupt_conversation(connection, who, message, re)
+                    .await
+                    .map_err(error_for(id))
             }
             "reply.played" => {
                 let message: ReplyPlayed = parse(text)?;
                 let id = message.session_id;
-                self.played(&who, message).await.map_err(at(id))
+                self.on_reply_played(who, message).await.map_err(error_for(id))
             }
-            "auth.refresh" => self.refresh(connection, &who, text, re).await,
+            "auth.refresh" => self.refresh_auth(connection, who, text, re).await,
             "ping" => {
                 let message: Ping = parse(text)?;
-                let _ = connection.send(events::write(&Pong {
+                let _ = connection.send_text(events::write_event(&Pong {
                     kind: "pong",
                     re,
                     t: message.t.as_ref(),
                 }));
                 Ok(())
             }
-            other if NOT_OFFERED.contains(&other) => Err(nowhere(Problem::new(
+            other if UNSUPPORTED_MESSAGES.contains(&other) => Err(global_error(Problem::new(
                 Code::NotSupported,
                 format!("this server does not offer {other}"),
             ))),
-            _ => Err(nowhere(
-                Problem::new(Code::UnknownType, "there is no such message type").param("type"),
+            _ => Err(global_error(
+                Problem::new(Code::UnknownType, "there is no such message type").with_param("type"),
             )),
         }
     }
 
-    async fn refresh(
+    async fn refresh_auth(
         self: &Arc<Self>,
-        connection: &Arc<Connection>,
+        connection: &Arc<SocketConnection>,
         who: &Principal,
         text: &str,
         re: Option<&str>,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), MessageError> {
         let message: AuthRefresh = parse(text)?;
-        let fresh = self.state.auth.verify(&message.token).await.map_err(Problem::from);
-        let fresh = fresh.and_then(|fresh| same_caller(who, fresh));
-        if self.came_by_hop {
+        let fresh = self
+            .state
+            .auth
+            .verify_token(&message.token)
+            .await
+            .map_err(Problem::from);
+        let fresh = fresh.and_then(|fresh| require_same_caller(who, fresh));
+        if self.is_forwarded {
             return match fresh {
                 Ok(fresh) => {
-                    *self.principal.lock() = without_end(&fresh);
-                    self.leave_if_refused();
+                    *self.principal.lock() = without_expiry(&fresh);
+                    self.close_if_refused();
                     Ok(())
                 }
                 // The other node goes by another token than this one.
                 Err(refused) => {
-                    connection.close(close::UNAUTHENTICATED, "unauthenticated");
-                    Err(nowhere(refused))
+                    connection.close_after_flush(close_code::UNAUTHENTICATED, "unauthenticated");
+                    Err(global_error(refused))
                 }
             };
         }
-        let fresh = fresh.map_err(nowhere)?;
+        let fresh = fresh.map_err(global_error)?;
         let expires_at = fresh.expires_at;
         *self.principal.lock() = fresh;
         self.watch_expiry(connection);
-        if self.leave_if_refused() {
+        if self.close_if_refused() {
             return Ok(());
         }
-        self.send_to_all(connection, text);
-        let _ = connection.send(events::write(&AuthRefreshed {
+        self.send_to_owners(connection, text);
+        let _ = connection.send_text(events::write_event(&AuthRefreshed {
             kind: "auth.refreshed",
             re,
             expires_at,
@@ -470,20 +510,20 @@ impl Inner {
 
     /// Closes the socket if its token was revoked while it was being checked: whoever looked through what is open found the
     /// token of before. Returns whether it was.
-    pub(super) fn leave_if_refused(&self) -> bool {
-        let Err(refused) = self.state.auth.check_standing(&self.who()) else {
+    pub(super) fn close_if_refused(&self) -> bool {
+        let Err(refused) = self.state.auth.check_not_refused(&self.current_principal()) else {
             return false;
         };
         let open = self.place.lock().as_ref().map(|(_, open)| Arc::clone(open));
         if let Some(open) = open {
-            open.shut(&refused.into());
+            open.close_with_reason(&refused.into());
         }
         true
     }
 }
 
 /// `fresh`, if it is the caller's as well.
-fn same_caller(who: &Principal, fresh: Principal) -> Result<Principal, Problem> {
+fn require_same_caller(who: &Principal, fresh: Principal) -> Result<Principal, Problem> {
     let same =
         fresh.tenant == who.tenant && fresh.role == who.role && fresh.player == who.player && fresh.world == who.world;
     if same {
@@ -493,38 +533,38 @@ fn same_caller(who: &Principal, fresh: Principal) -> Result<Principal, Problem> 
         Code::Forbidden,
         "the new token must be for the same tenant, role, player and world",
     )
-    .param("token"))
+    .with_param("token"))
 }
 
 /// What to tell, and about which dialogue. Boxed: it is large, and most messages do not fail.
-type Failed = Box<(Problem, Option<DialogueId>)>;
+type MessageError = Box<(Problem, Option<DialogueId>)>;
 
-fn at(id: DialogueId) -> impl Fn(Problem) -> Failed {
+fn error_for(id: DialogueId) -> impl Fn(Problem) -> MessageError {
     move |problem| Box::new((problem, Some(id)))
 }
 
-fn nowhere(problem: Problem) -> Failed {
+fn global_error(problem: Problem) -> MessageError {
     Box::new((problem, None))
 }
 
-fn parse<T>(text: &str) -> Result<T, Failed>
+fn parse<T>(text: &str) -> Result<T, MessageError>
 where
     T: DeserializeOwned + Validate + ToSchema,
     T::Context: Default,
 {
-    validate::read(text.as_bytes()).map_err(nowhere)
+    validate::read_json(text.as_bytes()).map_err(global_error)
 }
 
 /// What is wrong with a text that has no envelope.
-fn not_a_message(text: &str) -> Problem {
+fn malformed_message_error(text: &str) -> Problem {
     let fields = match serde_json::from_str(text) {
         Err(error) => return Problem::new(Code::MalformedJson, format!("a message is a JSON object: {error}")),
         Ok(serde_json::Value::Object(fields)) => fields,
         Ok(_) => return Problem::new(Code::MalformedJson, "a message is a JSON object"),
     };
     match fields.get("type") {
-        None => Problem::field("type", "is missing"),
-        Some(kind) if !kind.is_string() => Problem::field("type", "must be a string"),
-        Some(_) => Problem::field("event_id", "must be a string"),
+        None => Problem::invalid_field("type", "is missing"),
+        Some(kind) if !kind.is_string() => Problem::invalid_field("type", "must be a string"),
+        Some(_) => Problem::invalid_field("event_id", "must be a string"),
     }
 }

@@ -10,53 +10,53 @@ use utoipa::{
     openapi::path::{Parameter, ParameterIn},
 };
 
-use super::{Faults, faults, quoted, short};
-use crate::{http::errors::Problem, memory::text::prose};
+use super::{ValidationFaults, first_quoted_name, schema_faults, truncate_name};
+use crate::{http::errors::Problem, memory::text::check_prose};
 
 /// The parameters of a query string, without unknown ones.
 ///
 /// # Errors
 /// Every fault, with the name of its parameter.
-pub fn query<T: DeserializeOwned + IntoParams>(text: &str) -> Result<T, Problem> {
+pub fn parse_query<T: DeserializeOwned + IntoParams>(text: &str) -> Result<T, Problem> {
     let pairs =
         || web::Query::<Vec<(String, String)>>::from_query(text).map_or_else(|_| Vec::new(), web::Query::into_inner);
-    let mut found = Faults::default();
+    let mut found = ValidationFaults::default();
     // Only escaped can a control character be in a query.
     for (name, value) in text.contains('%').then(pairs).into_iter().flatten() {
-        if let Err(fault) = prose(&value) {
-            found.push(short(&name), || fault.to_string());
+        if let Err(fault) = check_prose(&value) {
+            found.push(truncate_name(&name), || fault.to_string());
         }
     }
     let error = match web::Query::<T>::from_query(text) {
         Ok(query) if found.kept.is_empty() => return Ok(query.into_inner()),
-        Ok(_) => return Err(found.problem()),
-        Err(error) => plain(error),
+        Ok(_) => return Err(found.into_problem()),
+        Err(error) => query_error_text(error),
     };
     let known = T::into_params(|| Some(ParameterIn::Query));
     let pairs = pairs();
     for (index, (name, value)) in pairs.iter().enumerate() {
         let Some(parameter) = known.iter().find(|one| one.name == *name) else {
             let names: Vec<_> = known.iter().map(|one| one.name.as_str()).collect();
-            found.push(short(name), || {
+            found.push(truncate_name(name), || {
                 format!("unknown parameter; there are {}", names.join(", "))
             });
             continue;
         };
         if pairs[..index].iter().any(|(before, _)| before == name) {
             found.push(name, || "is given more than once".to_owned());
-        } else if let Some(detail) = parameter_fault(parameter, value).or_else(|| alone::<T>(name, value)) {
+        } else if let Some(detail) = parameter_fault(parameter, value).or_else(|| fault_alone::<T>(name, value)) {
             found.push(name, || detail);
         }
     }
     if found.kept.is_empty() {
-        let name = quoted(&error).unwrap_or_else(|| "query".to_owned());
+        let name = first_quoted_name(&error).unwrap_or_else(|| "query".to_owned());
         let missing = error.starts_with("missing field");
-        return Err(Problem::field(
+        return Err(Problem::invalid_field(
             name,
             if missing { "is missing".to_owned() } else { error },
         ));
     }
-    Err(found.problem())
+    Err(found.into_problem())
 }
 
 /// What is wrong with the text of one parameter, as far as its schema says.
@@ -76,20 +76,20 @@ fn parameter_fault(parameter: &Parameter, text: &str) -> Option<String> {
     if schema["format"] == "date-time" && chrono::DateTime::parse_from_rfc3339(text).is_err() {
         return Some("must be a time such as 2026-01-31T12:00:00Z".to_owned());
     }
-    let found = faults(&schema, &Map::new(), &Value::String(text.to_owned()));
+    let found = schema_faults(&schema, &Map::new(), &Value::String(text.to_owned()));
     found.kept.into_iter().next().map(|fault| fault.detail)
 }
 
 /// What serde has against a parameter when it is the only one, unless it is that others are missing.
-fn alone<T: DeserializeOwned>(name: &str, text: &str) -> Option<String> {
-    let without = web::Query::<T>::from_query("").err().map(plain);
+fn fault_alone<T: DeserializeOwned>(name: &str, text: &str) -> Option<String> {
+    let without = web::Query::<T>::from_query("").err().map(query_error_text);
     // The name is one of ours, so only the value needs escaping.
-    let error = plain(web::Query::<T>::from_query(&format!("{name}={}", escaped(text))).err()?);
+    let error = query_error_text(web::Query::<T>::from_query(&format!("{name}={}", percent_encode(text))).err()?);
     (Some(&error) != without.as_ref()).then_some(error)
 }
 
 /// A query value with everything but letters and digits escaped.
-fn escaped(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() {
             escaped.push(byte.into());
@@ -101,7 +101,7 @@ fn escaped(text: &str) -> String {
     })
 }
 
-fn plain(error: QueryPayloadError) -> String {
+fn query_error_text(error: QueryPayloadError) -> String {
     match error {
         QueryPayloadError::Deserialize(inner) => inner.to_string(),
         other => other.to_string(),
@@ -119,7 +119,7 @@ mod tests {
     #[derive(Debug, Deserialize, IntoParams)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
-    struct Asked {
+    struct SampleQuery {
         limit: Option<u32>,
         #[param(value_type = Option<String>)]
         session_id: Option<DialogueId>,
@@ -135,9 +135,9 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_parameter_is_named_at_once() {
+    fn invalid_parameters_are_all_named() {
         let text = "limit=abc&session_id=x%20y&on_busy=shout&since=today&all=maybe&colour=red&limit=2";
-        let problem = query::<Asked>(text).unwrap_err();
+        let problem = parse_query::<SampleQuery>(text).unwrap_err();
         let told: Vec<_> = problem
             .errors
             .iter()
@@ -153,14 +153,17 @@ mod tests {
         assert!(told[1].1.contains("ULID"), "{told:?}");
         assert!(told[2].1.contains("queue"), "{told:?}");
         assert_eq!(told[6].1, "is given more than once");
-        assert_eq!(query::<Asked>("limit=7&all=true").unwrap().limit, Some(7));
+        assert_eq!(parse_query::<SampleQuery>("limit=7&all=true").unwrap().limit, Some(7));
         assert_eq!(
-            query::<Asked>("limit=99999999999").unwrap_err().param.as_deref(),
+            parse_query::<SampleQuery>("limit=99999999999")
+                .unwrap_err()
+                .param
+                .as_deref(),
             Some("limit")
         );
-        let problem = query::<Asked>("session_id=a%00").unwrap_err();
+        let problem = parse_query::<SampleQuery>("session_id=a%00").unwrap_err();
         assert!(problem.errors[0].detail.contains("U+0000"), "{problem}");
-        let missing = query::<Needed>("").unwrap_err();
+        let missing = parse_query::<Needed>("").unwrap_err();
         assert_eq!(missing.detail, "limit: is missing");
     }
 }

@@ -3,44 +3,44 @@
 
 use serde_json::Value;
 
-use super::{Faults, short};
-use crate::memory::text::{self, TextFault};
+use super::{ValidationFaults, truncate_name};
+use crate::memory::text::{self, TextError};
 
 /// For `#[garde(custom(label))]`: one line that can be seen.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
-pub fn label<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
-    as_garde(text::label(text.as_ref()))
+pub fn one_line_label<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
+    to_garde_result(text::check_label(text.as_ref()))
 }
 
 /// For `#[garde(custom(display_name))]`: a label with nothing in it that nobody sees.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 pub fn display_name<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
-    as_garde(text::name(text.as_ref()))
+    to_garde_result(text::check_name(text.as_ref()))
 }
 
 /// For `#[garde(custom(display_name_with_emoji))]`: the same, but for what emoji are made of.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 pub fn display_name_with_emoji<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
-    as_garde(text::name_with_emoji(text.as_ref()))
+    to_garde_result(text::check_name_with_emoji(text.as_ref()))
 }
 
 /// For `#[garde(custom(visible))]`: not blank.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
-pub fn visible<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
-    as_garde(text::visible(text.as_ref()))
+pub fn visible_text<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
+    to_garde_result(text::check_visible(text.as_ref()))
 }
 
-fn as_garde(checked: Result<(), TextFault>) -> garde::Result {
+fn to_garde_result(checked: Result<(), TextError>) -> garde::Result {
     checked.map_err(|fault| garde::Error::new(fault.to_string()))
 }
 
 /// Every string of a JSON text that has control characters, by the path of its field.
-pub(super) fn controls(raw: &[u8]) -> Faults {
-    let mut found = Faults::default();
+pub(super) fn control_characters(raw: &[u8]) -> ValidationFaults {
+    let mut found = ValidationFaults::default();
     if may_have_controls(raw)
         && let Ok(value) = serde_json::from_slice::<Value>(raw)
     {
-        walk(&value, "", &mut found);
+        walk_strings(&value, "", &mut found);
     }
     found
 }
@@ -59,25 +59,25 @@ fn may_have_controls(raw: &[u8]) -> bool {
     })
 }
 
-fn walk(value: &Value, path: &str, found: &mut Faults) {
+fn walk_strings(value: &Value, path: &str, found: &mut ValidationFaults) {
     match value {
         Value::String(text) => {
-            if let Err(fault) = text::prose(text) {
+            if let Err(fault) = text::check_prose(text) {
                 found.push(path, || fault.to_string());
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                walk(item, &format!("{path}[{index}]"), found);
+                walk_strings(item, &format!("{path}[{index}]"), found);
             }
         }
         Value::Object(fields) => {
             for (name, field) in fields {
-                let name = short(name);
+                let name = truncate_name(name);
                 if path.is_empty() {
-                    walk(field, name, found);
+                    walk_strings(field, name, found);
                 } else {
-                    walk(field, &format!("{path}.{name}"), found);
+                    walk_strings(field, &format!("{path}.{name}"), found);
                 }
             }
         }
@@ -92,30 +92,30 @@ mod tests {
     use serde::Deserialize;
     use utoipa::ToSchema;
 
-    use crate::http::validate::{self, label};
+    use crate::http::validate::{self, one_line_label};
 
     #[derive(Debug, Deserialize, Validate, ToSchema)]
     #[garde(allow_unvalidated)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
-    struct Sample {
-        #[garde(length(chars, max = 5), custom(label))]
+    struct SampleText {
+        #[garde(length(chars, max = 5), custom(one_line_label))]
         name: String,
         #[serde(default)]
-        #[garde(inner(custom(label)))]
+        #[garde(inner(custom(one_line_label)))]
         tags: Vec<String>,
         #[serde(default)]
         text: String,
     }
 
     fn told(text: &str) -> Vec<String> {
-        let problem = validate::read::<Sample>(text.as_bytes()).unwrap_err();
+        let problem = validate::read_json::<SampleText>(text.as_bytes()).unwrap_err();
         let fault = |one: crate::http::errors::FieldError| format!("{}: {}", one.param, one.detail);
         problem.errors.into_iter().map(fault).collect()
     }
 
     #[test]
-    fn every_control_character_is_named_by_its_field_and_once() {
+    fn control_characters_are_named_once_with_their_field() {
         for (escaped, code) in [
             (r"\u0000", "U+0000"),
             (r"\b", "U+0008"),
@@ -142,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn lines_tabs_and_every_script_are_taken() {
+    fn lines_tabs_and_all_scripts_are_accepted() {
         let body = r#"{"name":"\uc5d0르","text":"one\ntwo\r\n\tthree \ud83d\ude00 \\u0000"}"#;
-        let sample = validate::read::<Sample>(body.as_bytes()).unwrap();
+        let sample = validate::read_json::<SampleText>(body.as_bytes()).unwrap();
         assert_eq!(sample.text, "one\ntwo\r\n\tthree 😀 \\u0000");
     }
 }

@@ -8,22 +8,22 @@ mod numbers;
 
 use std::collections::BTreeSet;
 
-use self::numbers::{Piece, pieces};
+use self::numbers::{TextPiece, split_pieces};
 use super::{
     fact::{Polarity, Statement, Tense},
-    keywords::{ends_in_l, is_hangul, is_past_syllable, korean_stem, normalise, singular},
+    keywords::{ends_in_l, is_hangul, is_past_syllable, korean_stem, normalise_text, singular_of},
 };
 
 /// What of a statement is compared.
 #[derive(Debug, Clone, Copy)]
-pub struct Claim<'a> {
+pub struct ComparedStatement<'a> {
     pub object: &'a str,
     pub content: &'a str,
     pub polarity: Polarity,
     pub tense: Tense,
 }
 
-impl<'a> From<&'a Statement> for Claim<'a> {
+impl<'a> From<&'a Statement> for ComparedStatement<'a> {
     fn from(statement: &'a Statement) -> Self {
         Self {
             object: &statement.object,
@@ -36,7 +36,7 @@ impl<'a> From<&'a Statement> for Claim<'a> {
 
 /// Whether object, polarity, tense and numbers of two statements agree.
 #[must_use]
-pub fn agree<'a>(a: impl Into<Claim<'a>>, b: impl Into<Claim<'a>>) -> bool {
+pub fn statements_agree<'a>(a: impl Into<ComparedStatement<'a>>, b: impl Into<ComparedStatement<'a>>) -> bool {
     let (a, b) = (a.into(), b.into());
     a.polarity == b.polarity && a.tense == b.tense && same_object(a, b) && numbers_of(a) == numbers_of(b)
 }
@@ -44,51 +44,51 @@ pub fn agree<'a>(a: impl Into<Claim<'a>>, b: impl Into<Claim<'a>>) -> bool {
 /// Whether two names or verbs are the same but for case, particles and endings.
 #[must_use]
 pub fn same_words(a: &str, b: &str) -> bool {
-    canonical(a) == canonical(b)
+    canonical_words(a) == canonical_words(b)
 }
 
-fn same_object(a: Claim<'_>, b: Claim<'_>) -> bool {
-    let (left, right) = (canonical(a.object), canonical(b.object));
+fn same_object(a: ComparedStatement<'_>, b: ComparedStatement<'_>) -> bool {
+    let (left, right) = (canonical_words(a.object), canonical_words(b.object));
     // Without objects only the whole sentence can tell.
     if left.is_empty() || right.is_empty() {
-        canonical(a.content) == canonical(b.content)
+        canonical_words(a.content) == canonical_words(b.content)
     } else {
         left == right
     }
 }
 
-fn numbers_of(claim: Claim<'_>) -> BTreeSet<String> {
+fn numbers_of(claim: ComparedStatement<'_>) -> BTreeSet<String> {
     [claim.content, claim.object]
         .into_iter()
-        .flat_map(|text| pieces(&normalise(text)))
+        .flat_map(|text| split_pieces(&normalise_text(text)))
         .filter_map(|piece| match piece {
-            Piece::Number(number) => Some(number),
-            Piece::Word(_) => None,
+            TextPiece::Number(number) => Some(number),
+            TextPiece::Word(_) => None,
         })
         .collect()
 }
 
 /// A text as it is compared: stems without articles, particles and plurals, numbers in digits.
-pub(in crate::memory) fn canonical(text: &str) -> Vec<String> {
+pub(in crate::memory) fn canonical_words(text: &str) -> Vec<String> {
     const SILENT: [&str; 12] = [
         "a", "an", "the", "some", "any", "my", "his", "her", "their", "its", "your", "our",
     ];
-    pieces(&normalise(text))
+    split_pieces(&normalise_text(text))
         .into_iter()
         .filter_map(|piece| match piece {
-            Piece::Number(number) => Some(number),
-            Piece::Word(word) if SILENT.contains(&word.as_str()) => None,
-            Piece::Word(word) if word.chars().all(is_hangul) => {
+            TextPiece::Number(number) => Some(number),
+            TextPiece::Word(word) if SILENT.contains(&word.as_str()) => None,
+            TextPiece::Word(word) if word.chars().all(is_hangul) => {
                 Some(korean_stem(&word.chars().collect::<Vec<_>>()).into_iter().collect())
             }
-            Piece::Word(word) => Some(singular(&word)),
+            TextPiece::Word(word) => Some(singular_of(&word)),
         })
         .collect()
 }
 
 /// Lower-case words without punctuation; "don't" is one word.
-fn words(text: &str) -> Vec<String> {
-    normalise(&text.replace('’', "'"))
+fn split_words(text: &str) -> Vec<String> {
+    normalise_text(&text.replace('’', "'"))
         .split(|c: char| !c.is_alphanumeric() && c != '\'')
         .filter(|word| !word.is_empty())
         .map(str::to_owned)
@@ -98,8 +98,8 @@ fn words(text: &str) -> Vec<String> {
 /// Whether a sentence affirms or denies, read off its words. Two denials affirm.
 #[must_use]
 pub fn polarity_of(text: &str) -> Polarity {
-    let words = words(text);
-    let denials = (0..words.len()).filter(|&at| denies(&words, at)).count();
+    let words = split_words(text);
+    let denials = (0..words.len()).filter(|&at| is_denial(&words, at)).count();
     if denials % 2 == 1 {
         Polarity::Negative
     } else {
@@ -107,7 +107,7 @@ pub fn polarity_of(text: &str) -> Polarity {
     }
 }
 
-fn denies(words: &[String], at: usize) -> bool {
+fn is_denial(words: &[String], at: usize) -> bool {
     const EN: [&str; 9] = [
         "not", "never", "cannot", "no", "without", "detest", "loathe", "despise", "refuse",
     ];
@@ -148,7 +148,7 @@ fn looks_like_a_verb(word: &str) -> bool {
 /// off the last predicate.
 #[must_use]
 pub fn tense_of(text: &str) -> Tense {
-    let words = words(text);
+    let words = split_words(text);
     if words.iter().any(|word| word.chars().any(is_hangul)) {
         korean_tense(&words)
     } else {
@@ -246,7 +246,7 @@ fn english_tense(words: &[String]) -> Tense {
             | "want" | "does" | "do" | "doesn't" | "don't" | "isn't" | "aren't" | "lives" | "live" | "works"
             | "work" | "knows" | "know" | "prefers" | "prefer" | "needs" | "enjoys" | "owns" | "keeps" | "thinks"
             | "believes"
-                if !goes_on(word, next) =>
+                if !begins_compound_verb(word, next) =>
             {
                 return Tense::Present;
             }
@@ -257,7 +257,7 @@ fn english_tense(words: &[String]) -> Tense {
 }
 
 /// Whether the verb is only the beginning of one: "is going to", "has visited".
-fn goes_on(verb: &str, next: &str) -> bool {
+fn begins_compound_verb(verb: &str, next: &str) -> bool {
     match verb {
         "is" | "are" | "am" => next == "going",
         "has" | "have" => next.ends_with("ed"),
@@ -354,12 +354,15 @@ mod tests {
             ),
             (("ＡＢＣ", "ABC를 좋아한다"), ("abc", "abc를 좋아해")),
         ] {
-            assert!(agree(&statement(a.0, a.1), &statement(b.0, b.1)), "{a:?} {b:?}");
+            assert!(
+                statements_agree(&statement(a.0, a.1), &statement(b.0, b.1)),
+                "{a:?} {b:?}"
+            );
         }
     }
 
     #[test]
-    fn other_facts_do_not() {
+    fn wordings_of_other_facts_disagree() {
         for (a, b) in [
             (
                 ("grapes", "The player likes grapes"),
@@ -396,12 +399,15 @@ mod tests {
             ),
             (("", "The player is kind"), ("", "The player is rude")),
         ] {
-            assert!(!agree(&statement(a.0, a.1), &statement(b.0, b.1)), "{a:?} {b:?}");
+            assert!(
+                !statements_agree(&statement(a.0, a.1), &statement(b.0, b.1)),
+                "{a:?} {b:?}"
+            );
         }
     }
 
     #[test]
-    fn polarity_in_both_languages() {
+    fn polarity_is_detected_in_both_languages() {
         use Polarity::{Negative, Positive};
         for (text, expected) in [
             ("I like apples", Positive),
@@ -434,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn tense_in_both_languages() {
+    fn tense_is_detected_in_both_languages() {
         use Tense::{Future, Past, Present};
         for (text, expected) in [
             ("I like apples", Present),
@@ -470,12 +476,12 @@ mod tests {
     }
 
     #[test]
-    fn no_text_is_too_odd() {
+    fn agreement_accepts_any_text() {
         use proptest::prelude::*;
         proptest!(|(text in "\\PC{0,80}")| {
             let _ = (polarity_of(&text), tense_of(&text));
             let same = statement(&text, &text);
-            prop_assert!(agree(&same, &same));
+            prop_assert!(statements_agree(&same, &same));
         });
     }
 }

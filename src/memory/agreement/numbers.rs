@@ -3,7 +3,7 @@
 
 use crate::memory::keywords::{is_hangul, korean_stem};
 
-const UNITS: [&str; 20] = [
+const ENGLISH_UNITS: [&str; 20] = [
     "zero",
     "one",
     "two",
@@ -25,7 +25,7 @@ const UNITS: [&str; 20] = [
     "eighteen",
     "nineteen",
 ];
-const TENS: [&str; 8] = [
+const ENGLISH_TENS: [&str; 8] = [
     "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
 ];
 
@@ -113,37 +113,37 @@ const SINO_COUNTERS: [&str; 9] = ["년", "월", "층", "개월", "학년", "인�
 
 /// A piece of a text: a number, or a word as it is compared.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Piece {
+pub(super) enum TextPiece {
     /// A number in its shortest decimal form.
     Number(String),
     Word(String),
 }
 
 /// Splits a normalised text into numbers and words. Particles stay on the words.
-pub(super) fn pieces(text: &str) -> Vec<Piece> {
-    let words = split(text);
+pub(super) fn split_pieces(text: &str) -> Vec<TextPiece> {
+    let words = split_words(text);
     let mut out = Vec::with_capacity(words.len());
     let mut at = 0;
     while at < words.len() {
         let word = words[at].as_str();
         if word.starts_with(|c: char| c.is_ascii_digit()) {
-            out.push(Piece::Number(decimal(word)));
+            out.push(TextPiece::Number(shortest_decimal(word)));
             at += 1;
             // "1st", "2nd"
             if matches!(words.get(at).map(String::as_str), Some("st" | "nd" | "rd" | "th")) {
                 at += 1;
             }
-        } else if let Some((number, used)) = english(&words[at..]) {
-            out.push(Piece::Number(number.to_string()));
+        } else if let Some((number, used)) = parse_english_number(&words[at..]) {
+            out.push(TextPiece::Number(number.to_string()));
             at += used;
-        } else if let Some((number, rest)) = korean(word, words.get(at + 1).map_or("", String::as_str)) {
-            out.push(Piece::Number(number.to_string()));
+        } else if let Some((number, rest)) = parse_korean_number(word, words.get(at + 1).map_or("", String::as_str)) {
+            out.push(TextPiece::Number(number.to_string()));
             if !rest.is_empty() {
-                out.push(Piece::Word(rest));
+                out.push(TextPiece::Word(rest));
             }
             at += 1;
         } else {
-            out.push(Piece::Word(words[at].clone()));
+            out.push(TextPiece::Word(words[at].clone()));
             at += 1;
         }
     }
@@ -151,7 +151,7 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
 }
 
 /// Words, with digits apart from letters and thousands kept together.
-fn split(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
     let mut words: Vec<String> = Vec::new();
@@ -182,7 +182,7 @@ fn split(text: &str) -> Vec<String> {
     words
 }
 
-fn decimal(digits: &str) -> String {
+fn shortest_decimal(digits: &str) -> String {
     let plain = digits.replace(',', "");
     let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
     let whole = whole.trim_start_matches('0');
@@ -196,17 +196,17 @@ fn decimal(digits: &str) -> String {
 }
 
 /// "two hundred and five" → (205, 4 words).
-fn english(words: &[String]) -> Option<(u64, usize)> {
+fn parse_english_number(words: &[String]) -> Option<(u64, usize)> {
     let (mut total, mut group, mut used) = (0_u64, 0_u64, 0);
     while let Some(word) = words.get(used) {
         let word = word.as_str();
-        if let Some(unit) = UNITS.iter().position(|known| *known == word) {
+        if let Some(unit) = ENGLISH_UNITS.iter().position(|known| *known == word) {
             // "the red one"
             if word == "one" && used == 0 && words.len() == 1 {
                 return None;
             }
             group += unit as u64;
-        } else if let Some(ten) = TENS.iter().position(|known| *known == word) {
+        } else if let Some(ten) = ENGLISH_TENS.iter().position(|known| *known == word) {
             group += (ten as u64 + 2) * 10;
         } else if word == "dozen" {
             group = group.max(1) * 12;
@@ -229,24 +229,26 @@ fn english(words: &[String]) -> Option<(u64, usize)> {
 }
 
 /// The number a Korean word begins with, and what is left of the word (its counter).
-fn korean(word: &str, next: &str) -> Option<(u64, String)> {
+fn parse_korean_number(word: &str, next: &str) -> Option<(u64, String)> {
     if !word.starts_with(is_hangul) || word.starts_with("이번") || word.starts_with("이분") {
         return None;
     }
-    let (number, rest, needs_counter) = native(word).or_else(|| sino(word))?;
+    let (number, rest, needs_counter) = parse_native_number(word).or_else(|| parse_sino_number(word))?;
     let bare: String = korean_stem(&rest.chars().collect::<Vec<_>>()).into_iter().collect();
     let counted = |text: &str, counters: &[&str]| counters.iter().any(|counter| text.starts_with(counter));
     let fits = match needs_counter {
-        Needs::Nothing => rest.is_empty() || counted(rest, &COUNTERS) || is_ending(rest),
-        Needs::Counter => counted(rest, &COUNTERS) || (rest.is_empty() && counted(next, &COUNTERS)),
-        Needs::SinoCounter => counted(rest, &SINO_COUNTERS) || (rest.is_empty() && counted(next, &SINO_COUNTERS)),
+        RequiredCounter::Nothing => rest.is_empty() || counted(rest, &COUNTERS) || is_ending(rest),
+        RequiredCounter::Counter => counted(rest, &COUNTERS) || (rest.is_empty() && counted(next, &COUNTERS)),
+        RequiredCounter::SinoCounter => {
+            counted(rest, &SINO_COUNTERS) || (rest.is_empty() && counted(next, &SINO_COUNTERS))
+        }
     };
     fits.then_some((number, if is_ending(rest) { String::new() } else { bare }))
 }
 
 /// What must follow for the word to be a number.
 #[derive(Debug, Clone, Copy)]
-enum Needs {
+enum RequiredCounter {
     Nothing,
     Counter,
     SinoCounter,
@@ -274,7 +276,7 @@ fn is_ending(rest: &str) -> bool {
     )
 }
 
-fn native(word: &str) -> Option<(u64, &str, Needs)> {
+fn parse_native_number(word: &str) -> Option<(u64, &str, RequiredCounter)> {
     let strip = |text: &str, table: &[(&str, u64)]| {
         table
             .iter()
@@ -283,15 +285,15 @@ fn native(word: &str) -> Option<(u64, &str, Needs)> {
     let (tens, ten_len) = strip(word, &NATIVE_TENS).unwrap_or((0, 0));
     let rest = &word[ten_len..];
     if let Some((unit, len)) = strip(rest, &NATIVE_UNITS) {
-        return Some((tens + unit, &rest[len..], Needs::Nothing));
+        return Some((tens + unit, &rest[len..], RequiredCounter::Nothing));
     }
     if let Some((unit, len)) = strip(rest, &NATIVE_BOUND) {
-        return Some((tens + unit, &rest[len..], Needs::Counter));
+        return Some((tens + unit, &rest[len..], RequiredCounter::Counter));
     }
-    (tens > 0).then_some((tens, rest, Needs::Counter))
+    (tens > 0).then_some((tens, rest, RequiredCounter::Counter))
 }
 
-fn sino(word: &str) -> Option<(u64, &str, Needs)> {
+fn parse_sino_number(word: &str) -> Option<(u64, &str, RequiredCounter)> {
     let (mut total, mut group, mut digit) = (0_u64, 0_u64, 0_u64);
     let (mut len, mut places) = (0, 0);
     for c in word.chars() {
@@ -320,15 +322,15 @@ fn sino(word: &str) -> Option<(u64, &str, Needs)> {
     }
     let numerals = word[..len].chars().count();
     match (numerals, places) {
-        (1, 0) => Some((digit, &word[len..], Needs::SinoCounter)),
-        (1, _) => Some((total + group, &word[len..], Needs::Counter)),
+        (1, 0) => Some((digit, &word[len..], RequiredCounter::SinoCounter)),
+        (1, _) => Some((total + group, &word[len..], RequiredCounter::Counter)),
         // No numeral at all; "이오" and the like are words.
         (_, 0) => None,
         // 천사 is an angel more often than 1004.
         (2, 1) if word.starts_with(['백', '천', '만']) => {
-            Some((total + group + digit, &word[len..], Needs::Counter))
+            Some((total + group + digit, &word[len..], RequiredCounter::Counter))
         }
-        _ => Some((total + group + digit, &word[len..], Needs::Nothing)),
+        _ => Some((total + group + digit, &word[len..], RequiredCounter::Nothing)),
     }
 }
 
@@ -337,10 +339,10 @@ mod tests {
     use super::*;
 
     fn numbers(text: &str) -> Vec<String> {
-        pieces(text)
+        split_pieces(text)
             .into_iter()
             .filter_map(|piece| {
-                if let Piece::Number(number) = piece {
+                if let TextPiece::Number(number) = piece {
                     Some(number)
                 } else {
                     None
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_digits_and_words() {
+    fn numbers_in_digits_and_words_are_parsed() {
         for (text, expected) in [
             ("3 cats", vec!["3"]),
             ("three cats", vec!["3"]),
@@ -378,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_only_begin_like_numbers() {
+    fn words_that_only_begin_like_numbers_are_not_numbers() {
         for text in [
             "사과를 좋아한다",
             "이번에 만났다",

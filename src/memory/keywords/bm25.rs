@@ -1,15 +1,15 @@
 //! The keyword factor of recall: BM25, with inverse document frequency over the facts of one memory.
 //!
 //! A fact's part (mentions, length) is fixed when the fact is indexed ([`fact_terms`]), the query's part
-//! (how rare each of its terms is in the memory) when it is searched for ([`TermStatistics::weigh`]). So the
+//! (how rare each of its terms is in the memory) when it is searched for ([`TermStatistics::weigh_query`]). So the
 //! score of a fact is a sum over the terms they share, the same wherever the two parts meet.
 
 use std::collections::BTreeMap;
 
-use super::{Forms, TermWeights, mentions, strongest};
+use super::{TermForms, TermWeights, count_mentions, strongest_terms};
 
 /// k1 of BM25: how soon further mentions stop to count.
-const SATURATION: f32 = 1.2;
+const MENTION_SATURATION: f32 = 1.2;
 /// b of BM25: how much a long fact's mentions count for less.
 const LENGTH_SHARE: f32 = 0.4;
 /// Informative words of a usual fact: one sentence with a few keywords. With the average of the memory in its place, ten
@@ -25,29 +25,34 @@ const RARE_WORDS: f64 = 1.75;
 /// informative it is anywhere, in (0, 1].
 #[must_use]
 pub fn search_terms(text: &str) -> TermWeights {
-    let forms = Forms {
+    let forms = TermForms {
         phrases: true,
-        ..Forms::STEMS
+        ..TermForms::STEMS
     };
-    strongest(text, forms)
+    strongest_terms(text, forms)
 }
 
 /// Terms of a fact as an index keeps them: what each counts for with one who asks for it, in (0, 2.2); about 1
 /// for a single mention in a usual sentence.
 #[must_use]
 pub fn fact_terms(content: &str, keywords: &[String]) -> TermWeights {
-    let forms = Forms {
+    let forms = TermForms {
         all: true,
         phrases: true,
-        ..Forms::STEMS
+        ..TermForms::STEMS
     };
-    let (mentions, words) = mentions(content, keywords, forms);
+    let (mentions, words) = count_mentions(content, keywords, forms);
     #[expect(clippy::cast_precision_loss, reason = "a fact has few words")]
     let length = 1.0 - LENGTH_SHARE + LENGTH_SHARE * words as f32 / USUAL_WORDS;
     TermWeights(
         mentions
             .into_iter()
-            .map(|(term, count)| (term, count * (SATURATION + 1.0) / (count + SATURATION * length)))
+            .map(|(term, count)| {
+                (
+                    term,
+                    count * (MENTION_SATURATION + 1.0) / (count + MENTION_SATURATION * length),
+                )
+            })
             .collect(),
     )
 }
@@ -63,7 +68,7 @@ pub struct TermStatistics {
 impl TermStatistics {
     /// Counts the query's terms in facts.
     #[must_use]
-    pub fn of<'a>(query: &TermWeights, facts: impl IntoIterator<Item = &'a TermWeights>) -> Self {
+    pub fn count_terms<'a>(query: &TermWeights, facts: impl IntoIterator<Item = &'a TermWeights>) -> Self {
         let mut counted = Self::default();
         for fact in facts {
             counted.facts += 1;
@@ -79,7 +84,7 @@ impl TermStatistics {
     /// The query, each of whose terms weighs as much as it tells these facts apart: the inverse document
     /// frequency of BM25 as a share of what a term has that no fact has.
     #[must_use]
-    pub fn weigh(&self, query: &TermWeights) -> TermWeights {
+    pub fn weigh_query(&self, query: &TermWeights) -> TermWeights {
         #[expect(clippy::cast_precision_loss, reason = "counts of facts")]
         let idf = |with_term: u64| {
             let all = self.facts as f64 + PRIOR_FACTS;
@@ -99,10 +104,10 @@ impl TermStatistics {
 
 /// What a fact has of a weighed query: the sum over the terms they share; about 1 for each rare word. 0 and up.
 #[must_use]
-pub fn bm25(query: &TermWeights, fact: &TermWeights) -> f64 {
+pub fn bm25_score(query: &TermWeights, fact: &TermWeights) -> f64 {
     let mut fact = fact.0.as_slice();
     // Both are sorted: what is behind us need not be searched again.
-    bm25_by(query, |term| match fact.binary_search_by_key(&term, |entry| entry.0) {
+    bm25_score_by(query, |term| match fact.binary_search_by_key(&term, |entry| entry.0) {
         Ok(at) => {
             let weight = fact[at].1;
             fact = &fact[at + 1..];
@@ -115,9 +120,9 @@ pub fn bm25(query: &TermWeights, fact: &TermWeights) -> f64 {
     })
 }
 
-/// [`bm25`] of a fact whose terms lie elsewhere: `weight_of` is asked for each term of the query, in order.
+/// [`bm25_score`] of a fact whose terms lie elsewhere: `weight_of` is asked for each term of the query, in order.
 #[must_use]
-pub fn bm25_by(query: &TermWeights, mut weight_of: impl FnMut(u64) -> Option<f32>) -> f64 {
+pub fn bm25_score_by(query: &TermWeights, mut weight_of: impl FnMut(u64) -> Option<f32>) -> f64 {
     query
         .0
         .iter()
@@ -125,9 +130,9 @@ pub fn bm25_by(query: &TermWeights, mut weight_of: impl FnMut(u64) -> Option<f32
         .sum()
 }
 
-/// The keyword factor of a [`bm25`] sum, in [0, 1). It knows nothing of other facts that were found.
+/// The keyword factor of a [`bm25_score`] sum, in [0, 1). It knows nothing of other facts that were found.
 #[must_use]
-pub fn saturated(sum: f64) -> f64 {
+pub fn keyword_factor(sum: f64) -> f64 {
     if sum.is_nan() {
         0.0
     } else {
@@ -146,11 +151,14 @@ mod tests {
     }
     fn keyword(query: &str, of: &TermWeights, facts: &[TermWeights]) -> f64 {
         let query = search_terms(query);
-        saturated(bm25(&TermStatistics::of(&query, facts).weigh(&query), of))
+        keyword_factor(bm25_score(
+            &TermStatistics::count_terms(&query, facts).weigh_query(&query),
+            of,
+        ))
     }
 
     #[test]
-    fn what_many_facts_have_tells_little() {
+    fn terms_of_many_facts_weigh_little() {
         let mut facts: Vec<TermWeights> = (0..40).map(|n| fact(&format!("Rowena saw tower{n}"))).collect();
         facts.push(fact("Rowena adopted a pony"));
         let of = |query| keyword(query, &facts[40], &facts);
@@ -166,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phrase_counts_for_more_than_its_words() {
+    fn phrase_counts_more_than_its_words() {
         let (phrase, apart) = (
             fact("Ottilie joined the market guild downtown"),
             fact("Ottilie found a market after meeting a guild"),
@@ -183,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_fact_s_words_count_for_less_and_keywords_for_more() {
+    fn words_of_a_long_fact_count_less_and_keywords_more() {
         let weight = |terms: &TermWeights| {
             let grape = search_terms("grape").0[0].0;
             terms
@@ -202,9 +210,9 @@ mod tests {
     }
 
     #[test]
-    fn the_factor_rises_and_never_reaches_one() {
-        assert!(saturated(0.0).abs() < f64::EPSILON && saturated(f64::NAN).abs() < f64::EPSILON);
-        assert!(saturated(1.0) > 0.4 && saturated(2.0) > saturated(1.0) && saturated(1e9) <= 1.0);
+    fn bm25_factor_rises_and_stays_below_one() {
+        assert!(keyword_factor(0.0).abs() < f64::EPSILON && keyword_factor(f64::NAN).abs() < f64::EPSILON);
+        assert!(keyword_factor(1.0) > 0.4 && keyword_factor(2.0) > keyword_factor(1.0) && keyword_factor(1e9) <= 1.0);
     }
 
     proptest! {
@@ -212,7 +220,7 @@ mod tests {
         fn rarer_terms_weigh_more(facts in 1_u64..200_000, some in 0_u64..1_000, more in 0_u64..1_000) {
             let query = TermWeights(vec![(1, 1.0), (2, 1.0)]);
             let with_term = [(1, some.min(facts)), (2, (some + more).min(facts))].into();
-            let weighed = TermStatistics { facts, with_term }.weigh(&query);
+            let weighed = TermStatistics { facts, with_term }.weigh_query(&query);
             let [(_, rare), (_, common)] = weighed.0[..] else { unreachable!("two terms") };
             prop_assert!(rare >= common && common > 0.0 && rare <= 1.0, "{rare} {common}");
         }

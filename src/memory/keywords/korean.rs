@@ -5,28 +5,28 @@
 
 use std::{collections::HashSet, sync::LazyLock};
 
-const DATA: &str = include_str!("../../../config/lexicon/stopwords/ko_endings.txt");
+const ENDINGS_DATA: &str = include_str!("../../../config/lexicon/stopwords/ko_endings.txt");
 
-const FIRST: u32 = 0xAC00;
-const LAST: u32 = 0xD7A3;
+const FIRST_SYLLABLE: u32 = 0xAC00;
+const LAST_SYLLABLE: u32 = 0xD7A3;
 /// Final consonants in the order of Unicode: none is 0.
-const FINALS: u32 = 28;
+const FINAL_COUNT: u32 = 28;
 const FINAL_N: u32 = 4;
 const FINAL_L: u32 = 8;
 const FINAL_SS: u32 = 20;
 
 /// When a particle may stand after a syllable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum After {
+enum ParticleContext {
     Any,
     Consonant,
     Vowel,
     VowelOrL,
 }
 
-struct Tables {
+struct KoreanTables {
     /// Longest first.
-    particles: Vec<(Vec<char>, After)>,
+    particles: Vec<(Vec<char>, ParticleContext)>,
     /// Longest first.
     endings: Vec<Vec<char>>,
     /// What stands after a quoted statement in the place of "다", longest first.
@@ -34,15 +34,15 @@ struct Tables {
     keep: HashSet<Vec<char>>,
 }
 
-static TABLES: LazyLock<Tables> = LazyLock::new(|| {
-    let mut tables = Tables {
+static KOREAN_TABLES: LazyLock<KoreanTables> = LazyLock::new(|| {
+    let mut tables = KoreanTables {
         particles: Vec::new(),
         endings: Vec::new(),
         quoting: Vec::new(),
         keep: HashSet::new(),
     };
     let mut section = "";
-    for line in DATA
+    for line in ENDINGS_DATA
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -53,10 +53,10 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| {
         }
         for word in line.split_whitespace().map(|word| word.chars().collect::<Vec<char>>()) {
             match section {
-                "[particles:any]" => tables.particles.push((word, After::Any)),
-                "[particles:consonant]" => tables.particles.push((word, After::Consonant)),
-                "[particles:vowel]" => tables.particles.push((word, After::Vowel)),
-                "[particles:ro]" => tables.particles.push((word, After::VowelOrL)),
+                "[particles:any]" => tables.particles.push((word, ParticleContext::Any)),
+                "[particles:consonant]" => tables.particles.push((word, ParticleContext::Consonant)),
+                "[particles:vowel]" => tables.particles.push((word, ParticleContext::Vowel)),
+                "[particles:ro]" => tables.particles.push((word, ParticleContext::VowelOrL)),
                 "[endings]" => tables.endings.push(word),
                 "[quoting]" => tables.quoting.push(word),
                 _ => {
@@ -73,13 +73,13 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| {
 
 /// Whether `c` is a whole Hangul syllable.
 pub fn is_hangul(c: char) -> bool {
-    (FIRST..=LAST).contains(&u32::from(c))
+    (FIRST_SYLLABLE..=LAST_SYLLABLE).contains(&u32::from(c))
 }
 
 /// Index of the final consonant of a syllable; 0: it ends in a vowel (or is no syllable).
-fn final_of(c: char) -> u32 {
+fn final_consonant_of(c: char) -> u32 {
     if is_hangul(c) {
-        (u32::from(c) - FIRST) % FINALS
+        (u32::from(c) - FIRST_SYLLABLE) % FINAL_COUNT
     } else {
         0
     }
@@ -87,26 +87,26 @@ fn final_of(c: char) -> u32 {
 
 /// Whether the last predicate's syllable has the ㅆ of the past tense (있 and 겠 have another one).
 pub fn is_past_syllable(c: char) -> bool {
-    final_of(c) == FINAL_SS && c != '있' && c != '겠'
+    final_consonant_of(c) == FINAL_SS && c != '있' && c != '겠'
 }
 
 /// Whether a syllable ends in ㄹ, as in "할 거야".
 pub fn ends_in_l(c: char) -> bool {
-    final_of(c) == FINAL_L
+    final_consonant_of(c) == FINAL_L
 }
 
 fn without_final(c: char) -> char {
-    char::from_u32(u32::from(c) - final_of(c)).unwrap_or(c)
+    char::from_u32(u32::from(c) - final_consonant_of(c)).unwrap_or(c)
 }
 
 fn with_vowel(c: char, vowel: u32) -> char {
-    let at = u32::from(c) - FIRST;
-    let initial = at / (21 * FINALS);
-    char::from_u32(FIRST + (initial * 21 + vowel) * FINALS).unwrap_or(c)
+    let at = u32::from(c) - FIRST_SYLLABLE;
+    let initial = at / (21 * FINAL_COUNT);
+    char::from_u32(FIRST_SYLLABLE + (initial * 21 + vowel) * FINAL_COUNT).unwrap_or(c)
 }
 
 /// Undoes the contraction of a stem with 아/어: 와 → 오, 줘 → 주, 마셔 → 마시, 해 → 하, 돼 → 되.
-fn uncontract(c: char) -> char {
+fn undo_contraction(c: char) -> char {
     const O: u32 = 8;
     const OE: u32 = 11;
     const U: u32 = 13;
@@ -114,7 +114,7 @@ fn uncontract(c: char) -> char {
     if c == '해' {
         return '하';
     }
-    match (u32::from(c) - FIRST) / FINALS % 21 {
+    match (u32::from(c) - FIRST_SYLLABLE) / FINAL_COUNT % 21 {
         6 => with_vowel(c, I),
         9 => with_vowel(c, O),
         10 => with_vowel(c, OE),
@@ -124,18 +124,20 @@ fn uncontract(c: char) -> char {
 }
 
 /// The stem of a run of Hangul syllables. Never empty for a run that is not.
-pub fn stem(word: &[char]) -> Vec<char> {
-    let tables = &*TABLES;
+pub fn stem_korean(word: &[char]) -> Vec<char> {
+    let tables = &*KOREAN_TABLES;
     if tables.keep.contains(word) {
         return word.to_vec();
     }
-    let mut stem = unquoted(word, tables).unwrap_or_else(|| word.to_vec());
+    let mut stem = without_quotation(word, tables).unwrap_or_else(|| word.to_vec());
     if let Some(verb) = verb_stem(&stem, tables) {
         return verb;
     }
     // "친구들과는": up to three particles.
     for _ in 0..3 {
-        let Some(cut) = particle_at(&stem, tables) else { break };
+        let Some(cut) = particle_start(&stem, tables) else {
+            break;
+        };
         stem.truncate(cut);
         if tables.keep.contains(&stem) {
             break;
@@ -145,11 +147,11 @@ pub fn stem(word: &[char]) -> Vec<char> {
 }
 
 /// The statement of which a word says that somebody made it: 마신다고, 마신다더라 and 마신댔지 are of 마신다.
-fn unquoted(word: &[char], tables: &Tables) -> Option<Vec<char>> {
+fn without_quotation(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
     let ending = tables.quoting.iter().find(|ending| word.ends_with(ending))?;
     let said = &word[..word.len() - ending.len()];
     // 기댔다 leans: 댔 follows a stem of one open syllable in verbs of their own.
-    let is_verb = ending[0] == '댔' && said.len() == 1 && said.iter().all(|c| final_of(*c) == 0);
+    let is_verb = ending[0] == '댔' && said.len() == 1 && said.iter().all(|c| final_consonant_of(*c) == 0);
     (!said.is_empty() && !is_verb).then(|| said.iter().copied().chain(['다']).collect())
 }
 
@@ -165,7 +167,7 @@ pub fn with_particle(name: String, particle: &str) -> String {
         other => (other, other),
     };
     let fitting = match name.chars().next_back() {
-        Some(last) if is_hangul(last) && final_of(last) == 0 => after_vowel,
+        Some(last) if is_hangul(last) && final_consonant_of(last) == 0 => after_vowel,
         Some(last) if is_hangul(last) => particle,
         _ => either,
     };
@@ -174,34 +176,34 @@ pub fn with_particle(name: String, particle: &str) -> String {
 
 /// Whether a run is nothing but a particle, as "를" in "HP를".
 pub fn is_particle(word: &[char]) -> bool {
-    TABLES.particles.iter().any(|(particle, _)| particle == word)
+    KOREAN_TABLES.particles.iter().any(|(particle, _)| particle == word)
 }
 
 /// Whether a run is nothing but particles, as "한테는" in "누나한테는".
-pub fn are_particles(word: &[char]) -> bool {
-    let begins = |particle: &Vec<char>| word.starts_with(particle) && are_particles(&word[particle.len()..]);
-    word.is_empty() || TABLES.particles.iter().any(|(particle, _)| begins(particle))
+pub fn is_only_particles(word: &[char]) -> bool {
+    let begins = |particle: &Vec<char>| word.starts_with(particle) && is_only_particles(&word[particle.len()..]);
+    word.is_empty() || KOREAN_TABLES.particles.iter().any(|(particle, _)| begins(particle))
 }
 
-fn particle_at(word: &[char], tables: &Tables) -> Option<usize> {
+fn particle_start(word: &[char], tables: &KoreanTables) -> Option<usize> {
     tables.particles.iter().find_map(|(particle, after)| {
         if particle.len() >= word.len() || !word.ends_with(particle) {
             return None;
         }
         let cut = word.len() - particle.len();
-        let last = final_of(word[cut - 1]);
+        let last = final_consonant_of(word[cut - 1]);
         let fits = match after {
-            After::Any => true,
-            After::Consonant => last != 0,
+            ParticleContext::Any => true,
+            ParticleContext::Consonant => last != 0,
             // The particle is "는" after a vowel, the verb's ending (먹는) after a consonant.
-            After::Vowel => last == 0 || particle.as_slice() == ['는'],
-            After::VowelOrL => last == 0 || last == FINAL_L,
+            ParticleContext::Vowel => last == 0 || particle.as_slice() == ['는'],
+            ParticleContext::VowelOrL => last == 0 || last == FINAL_L,
         };
         fits.then_some(cut)
     })
 }
 
-fn verb_stem(word: &[char], tables: &Tables) -> Option<Vec<char>> {
+fn verb_stem(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
     let cut = |in_past: bool| {
         let is_past = |ending: &[char]| ending.iter().any(|&c| is_past_syllable(c));
         let fits =
@@ -219,16 +221,16 @@ fn verb_stem(word: &[char], tables: &Tables) -> Option<Vec<char>> {
     let (&last, rest) = word.split_last()?;
     let &before = rest.last()?;
     let mut stem = rest.to_vec();
-    if last == '다' && final_of(before) == FINAL_N {
+    if last == '다' && final_consonant_of(before) == FINAL_N {
         // 간다, 마신다
         *stem.last_mut()? = without_final(before);
-    } else if last == '요' && uncontract(before) != before {
+    } else if last == '요' && undo_contraction(before) != before {
         // 마셔요, 와요
-        *stem.last_mut()? = uncontract(before);
+        *stem.last_mut()? = undo_contraction(before);
     } else if !(last == '다' && word.len() > 2) {
         return None;
     }
-    Some(without_do(stem))
+    Some(without_light_verb(stem))
 }
 
 /// 마셨다 → 마시, 갔어 → 가, 먹었던 → 먹, 좋아했었지 → 좋아.
@@ -243,13 +245,13 @@ fn past_stem(word: &[char]) -> Option<Vec<char>> {
     }
     let syllable = stem.pop()?;
     if !matches!(syllable, '었' | '았' | '였') || stem.is_empty() {
-        stem.push(uncontract(without_final(syllable)));
+        stem.push(undo_contraction(without_final(syllable)));
     }
-    Some(without_do(stem))
+    Some(without_light_verb(stem))
 }
 
 /// 공부하 → 공부: the noun carries the meaning.
-fn without_do(mut stem: Vec<char>) -> Vec<char> {
+fn without_light_verb(mut stem: Vec<char>) -> Vec<char> {
     if stem.len() >= 2 && matches!(stem.last(), Some('하' | '되')) {
         stem.pop();
     }
@@ -261,11 +263,11 @@ mod tests {
     use super::*;
 
     fn stem_of(word: &str) -> String {
-        stem(&word.chars().collect::<Vec<_>>()).into_iter().collect()
+        stem_korean(&word.chars().collect::<Vec<_>>()).into_iter().collect()
     }
 
     #[test]
-    fn particles_come_off() {
+    fn particles_are_stripped() {
         for (word, expected) in [
             ("과일이", "과일"),
             ("과일을", "과일"),
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_come_down_to_a_stem() {
+    fn verbs_are_reduced_to_a_stem() {
         for (word, expected) in [
             ("좋아하는", "좋아"),
             ("좋아한다", "좋아"),
@@ -337,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn particles_follow_the_last_sound() {
+    fn particles_agree_with_the_final_sound() {
         for (name, particle, expected) in [
             ("옥분", "과", "옥분과"),
             ("미라", "과", "미라와"),
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_down_to_nothing() {
+    fn stemming_never_empties_a_word() {
         use proptest::prelude::*;
         for word in ["은", "이", "에서", "하는", "다", "요", "들", "가"] {
             assert!(!stem_of(word).is_empty(), "{word}");

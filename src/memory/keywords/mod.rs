@@ -5,14 +5,14 @@
 //! say little anywhere ("the", "tell") are in a fixed table; how rare a word is among the facts of one
 //! memory is counted there ([`TermStatistics`]).
 //!
-//! Two scores: [`coverage`], the share of a text's words that another has, which knows no other text;
+//! Two scores: [`query_coverage`], the share of a text's words that another has, which knows no other text;
 //! and [`bm25`], the keyword factor of recall.
 
 mod bm25;
+mod informative;
 mod korean;
-mod names;
-mod pointing;
-mod telling;
+mod name_words;
+mod references;
 mod words;
 
 use std::collections::BTreeMap;
@@ -21,32 +21,32 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_qui
 
 pub use korean::with_particle;
 
-pub use bm25::{TermStatistics, bm25, bm25_by, fact_terms, saturated, search_terms};
-pub use names::{is_name, proper_nouns, without_name};
-pub use pointing::is_pointing;
-pub use telling::{is_small_talk, telling_terms};
+pub use bm25::{TermStatistics, bm25_score, bm25_score_by, fact_terms, keyword_factor, search_terms};
+pub use informative::{informative_terms, is_small_talk};
+pub use name_words::{matches_name, proper_nouns, without_listener_name};
+pub use references::refers_back;
 
-pub(crate) use korean::{ends_in_l, is_hangul, is_past_syllable, stem as korean_stem};
-pub(crate) use words::singular;
+pub(crate) use korean::{ends_in_l, is_hangul, is_past_syllable, stem_korean as korean_stem};
+pub(crate) use words::singular_of;
 
 /// Weighted terms of a text, sorted by term hash, each once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TermWeights(pub Vec<(u64, f32)>);
 
 /// One syllable or ideograph inside a longer word: says little.
-const UNIGRAM: f32 = 0.1;
+const UNIGRAM_WEIGHT: f32 = 0.1;
 /// A word that is one syllable: says less than a longer one, since many words share it.
-const ONE_SYLLABLE: f32 = 0.7;
+const ONE_SYLLABLE_WEIGHT: f32 = 0.7;
 /// Term saturation: one mention covers 1 / (1 + k) of a term, further ones add ever less.
-const SATURATION: f32 = 0.2;
+const COVERAGE_SATURATION: f32 = 0.2;
 /// A keyword counts as this many mentions.
 const KEYWORD_MENTIONS: f32 = 2.0;
 /// Longest piece of text that is looked at, in bytes; lines and facts are far shorter.
-const MAX_BYTES: usize = 64 * 1024;
+const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// NFKC, lower case: the form in which texts are compared.
 #[must_use]
-pub fn normalise(text: &str) -> String {
+pub fn normalise_text(text: &str) -> String {
     if is_nfkc_quick(text.chars()) == IsNormalized::Yes {
         text.to_lowercase()
     } else {
@@ -56,8 +56,8 @@ pub fn normalise(text: &str) -> String {
 
 /// A text without its punctuation and case, for finding the same sentence again.
 #[must_use]
-pub fn gist(text: &str) -> String {
-    normalise(text)
+pub fn sentence_key(text: &str) -> String {
+    normalise_text(text)
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .collect::<Vec<_>>()
@@ -67,23 +67,23 @@ pub fn gist(text: &str) -> String {
 /// Terms of a player's line, each with how informative it is, in (0, 1].
 #[must_use]
 pub fn query_terms(text: &str) -> TermWeights {
-    strongest(text, Forms::STEMS)
+    strongest_terms(text, TermForms::STEMS)
 }
 
 /// As [`query_terms`], English words being whole but for their plural: what the offline embedder's vectors are made of.
 #[must_use]
 pub fn whole_terms(text: &str) -> TermWeights {
-    let forms = Forms {
+    let forms = TermForms {
         stems: false,
-        ..Forms::STEMS
+        ..TermForms::STEMS
     };
-    strongest(text, forms)
+    strongest_terms(text, forms)
 }
 
 /// Each term once, as informative as where it says most.
-fn strongest(text: &str, forms: Forms) -> TermWeights {
+fn strongest_terms(text: &str, forms: TermForms) -> TermWeights {
     let mut all = BTreeMap::<u64, f32>::new();
-    each_term(text, forms, &mut |term, weight, _| {
+    for_each_term(text, forms, &mut |term, weight, _| {
         let entry = all.entry(term).or_default();
         *entry = entry.max(weight);
     });
@@ -93,26 +93,26 @@ fn strongest(text: &str, forms: Forms) -> TermWeights {
 /// Terms of a fact, each with how well the fact covers it, in (0, 1].
 #[must_use]
 pub fn document_terms(content: &str, keywords: &[String]) -> TermWeights {
-    let forms = Forms {
+    let forms = TermForms {
         all: true,
-        ..Forms::STEMS
+        ..TermForms::STEMS
     };
     TermWeights(
-        mentions(content, keywords, forms)
+        count_mentions(content, keywords, forms)
             .0
             .into_iter()
-            .map(|(term, count)| (term, count / (count + SATURATION)))
+            .map(|(term, count)| (term, count / (count + COVERAGE_SATURATION)))
             .collect(),
     )
 }
 
 /// How often a fact has each term, and how many informative words it has in all.
-fn mentions(content: &str, keywords: &[String], forms: Forms) -> (BTreeMap<u64, f32>, usize) {
+fn count_mentions(content: &str, keywords: &[String], forms: TermForms) -> (BTreeMap<u64, f32>, usize) {
     let mut mentions = BTreeMap::<u64, f32>::new();
     let mut words = 0;
     let texts = keywords.iter().map(|keyword| (keyword.as_str(), KEYWORD_MENTIONS));
     for (text, each) in [(content, 1.0)].into_iter().chain(texts) {
-        each_term(text, forms, &mut |term, _, begins| {
+        for_each_term(text, forms, &mut |term, _, begins| {
             *mentions.entry(term).or_default() += each;
             words += usize::from(begins);
         });
@@ -122,10 +122,10 @@ fn mentions(content: &str, keywords: &[String], forms: Forms) -> (BTreeMap<u64, 
 
 /// How much of the query's informative terms the document covers, in [0, 1]; 0 for an empty query.
 #[must_use]
-pub fn coverage(query: &TermWeights, doc: &TermWeights) -> f64 {
+pub fn query_coverage(query: &TermWeights, doc: &TermWeights) -> f64 {
     let total: f64 = query.0.iter().map(|(_, weight)| f64::from(*weight)).sum();
     if total > 0.0 {
-        (bm25(query, doc) / total).clamp(0.0, 1.0)
+        (bm25_score(query, doc) / total).clamp(0.0, 1.0)
     } else {
         0.0
     }
@@ -133,21 +133,21 @@ pub fn coverage(query: &TermWeights, doc: &TermWeights) -> f64 {
 
 /// Scripts that are tokenised differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Script {
+enum TextScript {
     Hangul,
     /// Han, Hiragana, Katakana: no spaces between words.
     Unspaced,
     Other,
 }
 
-fn script(c: char) -> Option<Script> {
+fn script_of(c: char) -> Option<TextScript> {
     if korean::is_hangul(c) {
-        Some(Script::Hangul)
+        Some(TextScript::Hangul)
     } else if matches!(u32::from(c), 0x3040..=0x30FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xF900..=0xFAFF | 0x20000..=0x3134F)
     {
-        Some(Script::Unspaced)
+        Some(TextScript::Unspaced)
     } else if c.is_alphanumeric() {
-        Some(Script::Other)
+        Some(TextScript::Other)
     } else {
         None
     }
@@ -155,7 +155,7 @@ fn script(c: char) -> Option<Script> {
 
 /// In which forms words become terms.
 #[derive(Debug, Clone, Copy)]
-struct Forms {
+struct TermForms {
     /// English words as stems; else whole but for their plural.
     stems: bool,
     /// A Korean word whose stem is another one is there in both forms: a document is found by either.
@@ -164,7 +164,7 @@ struct Forms {
     phrases: bool,
 }
 
-impl Forms {
+impl TermForms {
     const STEMS: Self = Self {
         stems: true,
         all: false,
@@ -173,30 +173,30 @@ impl Forms {
 }
 
 /// What a phrase weighs against the lesser of its words.
-const PHRASE: f32 = 0.7;
+const PHRASE_WEIGHT: f32 = 0.7;
 /// Words that say less make no phrases.
-const PHRASE_WORD: f32 = 0.5;
+const MIN_PHRASE_WORD_WEIGHT: f32 = 0.5;
 
 /// A word that says something.
-struct Word {
+struct InformativeWord {
     stem: String,
     weight: f32,
 }
 
 /// Calls `emit(term, weight, begins)` for every informative term of a text; `begins`: it is the first term of a word.
-fn each_term(text: &str, forms: Forms, emit: &mut impl FnMut(u64, f32, bool)) {
-    let mut before: Option<Word> = None;
-    each_run(text, &mut |run, script, attached| {
-        let Some(now) = word(run, script, attached, forms, emit) else {
+fn for_each_term(text: &str, forms: TermForms, emit: &mut impl FnMut(u64, f32, bool)) {
+    let mut before: Option<InformativeWord> = None;
+    for_each_run(text, &mut |run, script, attached| {
+        let Some(now) = word_terms(run, script, attached, forms, emit) else {
             return;
         };
-        let tells = |word: &Word| word.weight >= PHRASE_WORD;
+        let tells = |word: &InformativeWord| word.weight >= MIN_PHRASE_WORD_WEIGHT;
         if forms.phrases
             && let Some(before) = before.as_ref().filter(|before| tells(before) && tells(&now))
         {
             let phrase = ['\u{3}'].into_iter().chain(before.stem.chars()).chain(['\u{3}']);
-            let weight = PHRASE * before.weight.min(now.weight);
-            emit(hash(phrase.chain(now.stem.chars())), weight, false);
+            let weight = PHRASE_WEIGHT * before.weight.min(now.weight);
+            emit(hash_term(phrase.chain(now.stem.chars())), weight, false);
         }
         before = Some(now);
     });
@@ -204,8 +204,8 @@ fn each_term(text: &str, forms: Forms, emit: &mut impl FnMut(u64, f32, bool)) {
 
 /// Calls `each(run, script, attached)` for every run of one script; `attached`: it stands right behind another one,
 /// as "를" in "HP를".
-fn each_run(text: &str, each: &mut impl FnMut(&[char], Script, bool)) {
-    let text = normalise(clip(text));
+fn for_each_run(text: &str, each: &mut impl FnMut(&[char], TextScript, bool)) {
+    let text = normalise_text(clip_bytes(text));
     let mut run: Vec<char> = Vec::with_capacity(16);
     let mut kind = None;
     let mut attached = false;
@@ -213,9 +213,9 @@ fn each_run(text: &str, each: &mut impl FnMut(&[char], Script, bool)) {
     while let Some(c) = chars.next() {
         // "king's" and "don't" are one word.
         let joins = matches!(c, '\'' | '’')
-            && kind == Some(Script::Other)
-            && chars.peek().copied().and_then(script) == Some(Script::Other);
-        let next = if joins { kind } else { script(c) };
+            && kind == Some(TextScript::Other)
+            && chars.peek().copied().and_then(script_of) == Some(TextScript::Other);
+        let next = if joins { kind } else { script_of(c) };
         if next != kind {
             if let Some(done) = kind {
                 each(&run, done, attached);
@@ -234,53 +234,59 @@ fn each_run(text: &str, each: &mut impl FnMut(&[char], Script, bool)) {
 }
 
 /// The terms of one word; `None`: it says nothing.
-fn word(
+fn word_terms(
     run: &[char],
-    script: Script,
+    script: TextScript,
     attached: bool,
-    forms: Forms,
+    forms: TermForms,
     emit: &mut impl FnMut(u64, f32, bool),
-) -> Option<Word> {
+) -> Option<InformativeWord> {
     let whole: String = run.iter().collect();
     match script {
-        Script::Other => {
-            let singular = words::singular(&whole);
+        TextScript::Other => {
+            let singular = words::singular_of(&whole);
             let weight = words::english_weight(&whole, &singular);
             if weight <= 0.0 {
                 return None;
             }
-            let stem = if forms.stems { words::stem(&singular) } else { singular };
-            emit(hash(stem.chars()), weight, true);
-            Some(Word { stem, weight })
+            let stem = if forms.stems {
+                words::stem_english(&singular)
+            } else {
+                singular
+            };
+            emit(hash_term(stem.chars()), weight, true);
+            Some(InformativeWord { stem, weight })
         }
-        Script::Hangul => {
+        TextScript::Hangul => {
             if attached && korean::is_particle(run) {
                 return None;
             }
-            let stem = korean::stem(run);
+            let stem = korean::stem_korean(run);
             let text: String = stem.iter().collect();
-            let weight = words::weight(&text).or_else(|| words::weight(&whole)).unwrap_or(1.0);
+            let weight = words::word_weight(&text)
+                .or_else(|| words::word_weight(&whole))
+                .unwrap_or(1.0);
             if weight <= 0.0 {
                 return None;
             }
             let mut begins = true;
             let mut emit = |term, weight| emit(term, weight, std::mem::take(&mut begins));
-            grams(&stem, weight, &mut emit);
+            emit_grams(&stem, weight, &mut emit);
             if forms.all && stem.as_slice() != run {
                 // Only what the stem does not have: a syllable and the pairs it is part of.
                 let from = stem.len().saturating_sub(1).min(run.len());
                 if run[from..].len() >= 2 {
-                    pairs(&run[from..], weight, &mut emit);
+                    emit_pairs(&run[from..], weight, &mut emit);
                 }
             }
-            Some(Word { stem: text, weight })
+            Some(InformativeWord { stem: text, weight })
         }
-        Script::Unspaced => {
+        TextScript::Unspaced => {
             let mut begins = true;
-            grams(run, 1.0, &mut |term, weight| {
+            emit_grams(run, 1.0, &mut |term, weight| {
                 emit(term, weight, std::mem::take(&mut begins));
             });
-            Some(Word {
+            Some(InformativeWord {
                 stem: whole,
                 weight: 1.0,
             })
@@ -289,36 +295,39 @@ fn word(
 }
 
 /// Pairs of syllables share the weight of the word; a word of one syllable is a term of its own.
-fn grams(word: &[char], weight: f32, emit: &mut impl FnMut(u64, f32)) {
+fn emit_grams(word: &[char], weight: f32, emit: &mut impl FnMut(u64, f32)) {
     if let [only] = word {
-        emit(hash(['\u{1}', *only]), weight * ONE_SYLLABLE);
+        emit(hash_term(['\u{1}', *only]), weight * ONE_SYLLABLE_WEIGHT);
     }
     for &c in word {
-        emit(hash(['\u{2}', c]), weight * UNIGRAM / count(word.len()));
+        emit(
+            hash_term(['\u{2}', c]),
+            weight * UNIGRAM_WEIGHT / count_as_f32(word.len()),
+        );
     }
     if word.len() >= 2 {
-        pairs(word, weight, emit);
+        emit_pairs(word, weight, emit);
     }
 }
 
-fn pairs(word: &[char], weight: f32, emit: &mut impl FnMut(u64, f32)) {
-    let share = weight / count(word.len() - 1);
+fn emit_pairs(word: &[char], weight: f32, emit: &mut impl FnMut(u64, f32)) {
+    let share = weight / count_as_f32(word.len() - 1);
     for pair in word.windows(2) {
-        emit(hash(pair.iter().copied()), share);
+        emit(hash_term(pair.iter().copied()), share);
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "words are short")]
-fn count(n: usize) -> f32 {
+fn count_as_f32(n: usize) -> f32 {
     n.max(1) as f32
 }
 
-fn clip(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_BYTES)]
+fn clip_bytes(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
 }
 
 /// FNV-1a: the same on every machine and in every version, since indexes keep terms.
-fn hash(term: impl IntoIterator<Item = char>) -> u64 {
+fn hash_term(term: impl IntoIterator<Item = char>) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut buffer = [0; 4];
     for c in term {

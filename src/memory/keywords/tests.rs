@@ -10,7 +10,7 @@ fn fact(content: &str, keywords: &[&str]) -> TermWeights {
 }
 
 fn covers(query: &str, doc: &TermWeights) -> f64 {
-    coverage(&query_terms(query), doc)
+    query_coverage(&query_terms(query), doc)
 }
 
 /// Each query must cover its fact well, and every other fact of the table far less.
@@ -82,7 +82,7 @@ fn queries_find_their_fact_in_both_languages() {
 }
 
 #[test]
-fn a_shared_taste_alone_is_not_an_answer() {
+fn shared_taste_alone_is_not_an_answer() {
     let query = "what fruit do I like?";
     let right = covers(
         query,
@@ -118,7 +118,7 @@ fn particles_do_not_hide_a_noun() {
 }
 
 #[test]
-fn a_stem_taken_too_short_still_finds_its_word() {
+fn stem_cut_too_short_still_finds_its_word() {
     for word in ["민주주의", "고속도로", "신의", "오솔길이", "대화가"] {
         let doc = fact(word, &[]);
         assert!(covers(&format!("{word}를"), &doc) > 0.5, "{word}");
@@ -127,15 +127,15 @@ fn a_stem_taken_too_short_still_finds_its_word() {
 }
 
 #[test]
-fn forms_of_a_text_are_one() {
+fn unicode_forms_of_a_text_are_equal() {
     assert_eq!(query_terms("ＧＲＡＰＥ　Ｆｒｕｉｔ"), query_terms("grape fruit"));
     assert_eq!(query_terms("포도"), query_terms("포도"), "decomposed jamo");
     assert_eq!(query_terms("King’s"), query_terms("kings"));
-    assert_eq!(normalise("Ⅳ"), "iv");
+    assert_eq!(normalise_text("Ⅳ"), "iv");
 }
 
 #[test]
-fn only_uninformative_words_cover_nothing() {
+fn uninformative_words_cover_no_fact() {
     for query in ["", "what is it?", "뭐야 그게", "…!?", "the of and"] {
         assert_eq!(query_terms(query), TermWeights::default(), "{query}");
         assert!(covers(query, &fact("the of and 뭐야", &[])).abs() < f64::EPSILON);
@@ -150,7 +150,7 @@ fn mentions_saturate() {
 }
 
 #[test]
-fn other_scripts_work_without_spaces() {
+fn scripts_without_spaces_are_searchable() {
     let doc = fact("プレイヤーは葡萄が好きです", &["葡萄", "果物"]);
     assert!(covers("葡萄は?", &doc) > 0.5);
     assert!(covers("剣", &doc) < 0.1);
@@ -166,21 +166,21 @@ proptest! {
     }
 
     #[test]
-    fn coverage_is_a_share(query in "[a-z가-힣 ]{0,60}", doc in "[a-z가-힣 ]{0,60}") {
+    fn coverage_is_between_zero_and_one(query in "[a-z가-힣 ]{0,60}", doc in "[a-z가-힣 ]{0,60}") {
         let share = covers(&query, &fact(&doc, &[]));
         prop_assert!((0.0..=1.0).contains(&share));
     }
 
     #[test]
-    fn a_text_covers_itself(text in "([a-z]{5,9}|[가-힣]{2,5})( [가-힣]{2,4}){0,4}") {
+    fn text_covers_itself(text in "([a-z]{5,9}|[가-힣]{2,5})( [가-힣]{2,4}){0,4}") {
         let terms = query_terms(&text);
-        let share = coverage(&terms, &document_terms(&text, &[]));
+        let share = query_coverage(&terms, &document_terms(&text, &[]));
         prop_assert!(terms.0.is_empty() || share > 0.8, "{share}");
     }
 }
 
 #[test]
-fn what_is_said_to_have_been_said_is_found_by_its_verb() {
+fn reported_speech_is_found_by_its_verb() {
     let tea = fact("플레이어는 생강차를 마신다.", &[]);
     let spy = fact("에르겐은 왕궁 첩자였다고 플레이어에게 말했다.", &[]);
     let bridge = fact("소금나루 다리가 무너졌다고 한다.", &[]);

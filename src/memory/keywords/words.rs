@@ -4,12 +4,12 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use rust_stemmers::{Algorithm, Stemmer};
 
-const EN: &str = include_str!("../../../config/lexicon/stopwords/en.txt");
-const KO: &str = include_str!("../../../config/lexicon/stopwords/ko.txt");
+const ENGLISH_WEIGHTS_DATA: &str = include_str!("../../../config/lexicon/stopwords/en.txt");
+const KOREAN_WEIGHTS_DATA: &str = include_str!("../../../config/lexicon/stopwords/ko.txt");
 
-static TABLE: LazyLock<HashMap<&'static str, f32>> = LazyLock::new(|| {
+static WORD_WEIGHTS: LazyLock<HashMap<&'static str, f32>> = LazyLock::new(|| {
     let mut table = HashMap::new();
-    for data in [EN, KO] {
+    for data in [ENGLISH_WEIGHTS_DATA, KOREAN_WEIGHTS_DATA] {
         let mut weight = 1.0;
         for line in data.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
             if let Some(number) = line.strip_prefix('=') {
@@ -23,20 +23,20 @@ static TABLE: LazyLock<HashMap<&'static str, f32>> = LazyLock::new(|| {
 });
 
 /// The weight of a word, in [0, 1]; `None`: it is not in the table, which means 1.
-pub fn weight(word: &str) -> Option<f32> {
-    TABLE.get(word).copied()
+pub fn word_weight(word: &str) -> Option<f32> {
+    WORD_WEIGHTS.get(word).copied()
 }
 
 /// The weight of an English word: in its singular, as it stands, or, for "don't" and the like, by its beginning.
 pub fn english_weight(whole: &str, singular: &str) -> f32 {
-    weight(singular)
-        .or_else(|| weight(whole))
-        .or_else(|| weight(singular.split('\'').next().unwrap_or("")))
+    word_weight(singular)
+        .or_else(|| word_weight(whole))
+        .or_else(|| word_weight(singular.split('\'').next().unwrap_or("")))
         .unwrap_or(1.0)
 }
 
 /// The Snowball stem of an English word: volunteering, volunteers → volunt. Words with other letters stay as they are.
-pub fn stem(word: &str) -> String {
+pub fn stem_english(word: &str) -> String {
     static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
     if word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
         ENGLISH.stem(word).into_owned()
@@ -46,7 +46,7 @@ pub fn stem(word: &str) -> String {
 }
 
 /// Takes plural and possessive endings off an English word: grapes → grape, berries → berry.
-pub fn singular(word: &str) -> String {
+pub fn singular_of(word: &str) -> String {
     let word = word
         .strip_suffix("'s")
         .or_else(|| word.strip_suffix('\''))
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plurals() {
+    fn plurals_become_singular() {
         for (word, expected) in [
             ("grapes", "grape"),
             ("berries", "berry"),
@@ -87,7 +87,7 @@ mod tests {
             ("is", "is"),
             ("ties", "tie"),
         ] {
-            assert_eq!(singular(word), expected);
+            assert_eq!(singular_of(word), expected);
         }
     }
 
@@ -100,18 +100,18 @@ mod tests {
             ("adopting", "adoption"),
             ("hopeful", "hope"),
         ] {
-            assert_eq!(stem(a), stem(b), "{a} {b}");
+            assert_eq!(stem_english(a), stem_english(b), "{a} {b}");
         }
         for word in ["ergen", "3", "café", "мельница"] {
-            assert_eq!(stem(word), word);
+            assert_eq!(stem_english(word), word);
         }
     }
 
     #[test]
-    fn every_listed_weight_is_a_share() {
-        assert!(TABLE.len() > 400, "the data files were read");
-        assert!(TABLE.values().all(|weight| (0.0..1.0).contains(weight)));
-        assert_eq!(weight("the"), Some(0.0));
-        assert_eq!(weight("grape"), None);
+    fn listed_weights_are_between_zero_and_one() {
+        assert!(WORD_WEIGHTS.len() > 400, "the data files were read");
+        assert!(WORD_WEIGHTS.values().all(|weight| (0.0..1.0).contains(weight)));
+        assert_eq!(word_weight("the"), Some(0.0));
+        assert_eq!(word_weight("grape"), None);
     }
 }

@@ -6,27 +6,27 @@ use sha2::{Digest as _, Sha256};
 use super::{
     agreement,
     calibration::Calibration,
-    fact::{FactKind, FactView, InvalidReason, Statement, Tense},
+    fact::{FactKind, FoldedFact, InvalidReason, Statement, Tense},
 };
 
-mod clear;
+mod rules;
 mod safety;
 mod topic;
 
-pub use clear::{Common, Gist, clear_verdict};
-pub use safety::safety_boost;
-pub use topic::Topic;
+pub use rules::{CommonMatter, StatementFeatures, verdict_by_rules};
+pub use safety::boost_if_vital;
+pub use topic::StatementTopic;
 
 /// A judge's answer about an older and a newer statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum JudgeVerdict {
     Same,
     Contradicts,
     Independent,
 }
 
-impl Verdict {
+impl JudgeVerdict {
     /// The name in prompts and in the ledger.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -71,32 +71,32 @@ pub enum Decision {
 /// can count. `common` reads what both are about, where that matters. What is of one matter is compared however far apart the
 /// sentences are: "the player's sister lives in Oakford", "Anna moved to Greystone".
 #[must_use]
-pub fn compare(
+pub fn compare_statements(
     calibration: &Calibration,
     new: &Statement,
     old: &Statement,
     cosine: f32,
-    common: impl Fn() -> Common,
+    common: impl Fn() -> CommonMatter,
 ) -> Relation {
-    let similarity = calibration.similarity(cosine);
+    let similarity = calibration.similarity_of(cosine);
     if similarity.is_nan() || similarity < f64::from(calibration.related) && !common().is_one_matter {
         return Relation::Independent;
     }
     let same = similarity >= f64::from(calibration.same);
-    if of_another_time(new, old) {
-        return if clear::tells_of_a_change(new, old, common()) {
+    if differ_in_time(new, old) {
+        return if rules::reports_change(new, old, common()) {
             Relation::Judge
         } else {
             Relation::Independent
         };
     }
-    if same && agreement::agree(new, old) {
+    if same && agreement::statements_agree(new, old) {
         return Relation::Same;
     }
     let happened = |statement: &Statement| statement.kind == FactKind::Event && statement.tense == Tense::Past;
     // What happened stays so, whatever happened later; but of two moves the last one tells where somebody lives.
     let both_happened = happened(new) && happened(old);
-    let comparable = || clear::may_hide_a_change(new.kind, old.kind) && common().topic.is_some();
+    let comparable = || rules::may_hide_change(new.kind, old.kind) && common().topic.is_some();
     if same || new.kind == old.kind && !both_happened || comparable() {
         Relation::Judge
     } else {
@@ -109,46 +109,50 @@ pub fn compare(
 /// The judge is not believed where its answer would let a former taste erase a present one, or the
 /// other way round: "used to like apples" and "likes apples" are both dated facts.
 #[must_use]
-pub fn decide(
+pub fn decide_about_old(
     new: &Statement,
     old: &Statement,
     protected: bool,
     relation: Relation,
-    verdict: Option<Verdict>,
+    verdict: Option<JudgeVerdict>,
 ) -> Decision {
     let verdict = match relation {
-        Relation::Same => Some(Verdict::Same),
+        Relation::Same => Some(JudgeVerdict::Same),
         Relation::Judge => verdict,
         Relation::Independent => None,
     };
     match verdict {
         // What happened is not what it made of things.
-        Some(Verdict::Same) if of_another_time(new, old) => Decision::KeepBoth,
-        Some(Verdict::Contradicts)
-            if of_another_time(new, old)
-                && !clear::tells_of_a_change(new, old, Gist::of(new).common(&Gist::of(old))) =>
+        Some(JudgeVerdict::Same) if differ_in_time(new, old) => Decision::KeepBoth,
+        Some(JudgeVerdict::Contradicts)
+            if differ_in_time(new, old)
+                && !rules::reports_change(
+                    new,
+                    old,
+                    StatementFeatures::from_statement(new).common_matter(&StatementFeatures::from_statement(old)),
+                ) =>
         {
             Decision::KeepBoth
         }
         // Opposite statements are never one fact, whatever a judge says.
-        Some(Verdict::Same) if new.polarity != old.polarity => Decision::KeepBoth,
-        Some(Verdict::Same) if protected => Decision::FoldNewIntoOld,
-        Some(Verdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),
-        Some(Verdict::Contradicts) if protected => Decision::FlagOld,
-        Some(Verdict::Contradicts) => Decision::InvalidateOld(InvalidReason::Superseded),
-        Some(Verdict::Independent) | None => Decision::KeepBoth,
+        Some(JudgeVerdict::Same) if new.polarity != old.polarity => Decision::KeepBoth,
+        Some(JudgeVerdict::Same) if protected => Decision::FoldNewIntoOld,
+        Some(JudgeVerdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),
+        Some(JudgeVerdict::Contradicts) if protected => Decision::FlagOld,
+        Some(JudgeVerdict::Contradicts) => Decision::InvalidateOld(InvalidReason::Superseded),
+        Some(JudgeVerdict::Independent) | None => Decision::KeepBoth,
     }
 }
 
 /// Whether one statement is about then and the other is not, or whether they differ in tense alone.
-fn of_another_time(new: &Statement, old: &Statement) -> bool {
+fn differ_in_time(new: &Statement, old: &Statement) -> bool {
     new.tense != old.tense && (new.tense == Tense::Past || old.tense == Tense::Past || new.polarity == old.polarity)
 }
 
 /// The view of a fact over its standing duplicates, oldest to newest: the newest wording, the
 /// highest importance, all keywords, pinned if any was.
 #[must_use]
-pub fn fold(base: &FactView, duplicates: &[FactView]) -> FactView {
+pub fn fold_duplicates(base: &FoldedFact, duplicates: &[FoldedFact]) -> FoldedFact {
     let mut view = base.clone();
     for duplicate in duplicates {
         view.content.clone_from(&duplicate.content);

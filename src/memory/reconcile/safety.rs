@@ -4,37 +4,38 @@ use std::sync::LazyLock;
 
 use crate::memory::{
     fact::{FactKind, Importance, Polarity, Statement},
-    keywords::normalise,
+    keywords::normalise_text,
     party,
 };
 
-const DATA: &str = include_str!("../../../config/lexicon/safety/terms.txt");
+const SAFETY_TERMS_DATA: &str = include_str!("../../../config/lexicon/safety/terms.txt");
 /// Such a fact matters at least this much.
-const AT_LEAST: f64 = 9.0;
+const MIN_VITAL_IMPORTANCE: f64 = 9.0;
 /// A player's constraint of this importance is vital in whatever words: the extraction prompt rates an allergy and a danger
 /// to life 10, and every other constraint lower.
 const RATED_VITAL: f64 = 10.0;
 
-struct Phrase {
+struct SafetyPhrase {
     text: String,
     /// Korean words take particles at the end and compounds at the front: most match anywhere.
     anywhere: bool,
     whole: bool,
 }
 
-static TERMS: LazyLock<Vec<Vec<Phrase>>> = LazyLock::new(|| {
-    DATA.lines()
+static SAFETY_TERMS: LazyLock<Vec<Vec<SafetyPhrase>>> = LazyLock::new(|| {
+    SAFETY_TERMS_DATA
+        .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|line| line.split(" + ").map(phrase).collect())
+        .map(|line| line.split(" + ").map(parse_phrase).collect())
         .collect()
 });
 
-fn phrase(text: &str) -> Phrase {
+fn parse_phrase(text: &str) -> SafetyPhrase {
     let begins = text.starts_with('^');
     let whole = text.ends_with('$');
-    let text = normalise(text.trim_matches(['^', '$']));
-    Phrase {
+    let text = normalise_text(text.trim_matches(['^', '$']));
+    SafetyPhrase {
         anywhere: !begins && !text.is_ascii(),
         whole,
         text,
@@ -44,23 +45,23 @@ fn phrase(text: &str) -> Phrase {
 /// Pins allergies, chronic conditions, taboos and safety limits, and lifts them to importance 9 or more.
 ///
 /// Anything else stays as it is, and so does a condition that is denied ("has no allergies").
-pub fn safety_boost(statement: &mut Statement) {
+pub fn boost_if_vital(statement: &mut Statement) {
     if is_vital(statement) {
         statement.pinned = true;
-        statement.importance = statement.importance.max(Importance::clamped(AT_LEAST));
+        statement.importance = statement.importance.max(Importance::from_clamped(MIN_VITAL_IMPORTANCE));
     }
 }
 
 fn is_vital(statement: &Statement) -> bool {
-    let text = normalise(&format!("{} {}", statement.content, statement.object)).replace('’', "'");
+    let text = normalise_text(&format!("{} {}", statement.content, statement.object)).replace('’', "'");
     let limits = matches!(statement.kind, FactKind::Constraint);
     // A symptom names no allergy ("peanuts make my throat swell"), but the extraction prompt says how to rate it.
-    if limits && statement.importance >= Importance::clamped(RATED_VITAL) && party::is_player(&statement.subject) {
+    if limits && statement.importance >= Importance::from_clamped(RATED_VITAL) && party::is_player(&statement.subject) {
         return true;
     }
-    let found = TERMS
+    let found = SAFETY_TERMS
         .iter()
-        .any(|phrases| phrases.iter().all(|phrase| occurs(&text, phrase)));
+        .any(|phrases| phrases.iter().all(|phrase| phrase_occurs(&text, phrase)));
     if !found {
         return false;
     }
@@ -71,7 +72,7 @@ fn is_vital(statement: &Statement) -> bool {
     prohibition || limits || statement.polarity == Polarity::Positive
 }
 
-fn occurs(text: &str, phrase: &Phrase) -> bool {
+fn phrase_occurs(text: &str, phrase: &SafetyPhrase) -> bool {
     text.match_indices(phrase.text.as_str()).any(|(at, found)| {
         let begins = phrase.anywhere || !text[..at].ends_with(char::is_alphanumeric);
         let ends = !phrase.whole || !text[at + found.len()..].starts_with(char::is_alphanumeric);

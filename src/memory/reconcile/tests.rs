@@ -8,7 +8,9 @@ use crate::memory::{
 const CALIBRATION: Calibration = Calibration::IDENTITY;
 
 fn compared(calibration: &Calibration, new: &Statement, old: &Statement, cosine: f32) -> Relation {
-    compare(calibration, new, old, cosine, || Gist::of(new).common(&Gist::of(old)))
+    compare_statements(calibration, new, old, cosine, || {
+        StatementFeatures::from_statement(new).common_matter(&StatementFeatures::from_statement(old))
+    })
 }
 
 fn says(object: &str, content: &str) -> Statement {
@@ -67,7 +69,7 @@ fn disagreement_goes_to_the_judge_and_another_kind_does_not() {
 }
 
 #[test]
-fn what_happened_once_does_not_end_what_happened_before() {
+fn single_events_do_not_end_earlier_events() {
     let of = |content: &str| Statement {
         kind: FactKind::Event,
         tense: Tense::Past,
@@ -109,24 +111,24 @@ fn what_happened_once_does_not_end_what_happened_before() {
 }
 
 #[test]
-fn a_changed_taste_supersedes() {
+fn changed_taste_is_superseded() {
     let old = says("apples", "The player likes apples");
     let new = says("apples", "The player hates apples");
     let superseded = Decision::InvalidateOld(InvalidReason::Superseded);
     assert_eq!(
-        decide(&new, &old, false, Relation::Judge, Some(Verdict::Contradicts)),
+        decide_about_old(&new, &old, false, Relation::Judge, Some(JudgeVerdict::Contradicts)),
         superseded
     );
     let old = says("포도", "플레이어는 포도를 좋아한다");
     let new = says("포도", "플레이어는 이제 포도를 싫어한다");
     assert_eq!(
-        decide(&new, &old, false, Relation::Judge, Some(Verdict::Contradicts)),
+        decide_about_old(&new, &old, false, Relation::Judge, Some(JudgeVerdict::Contradicts)),
         superseded
     );
 }
 
 #[test]
-fn a_former_taste_and_a_present_one_never_erase_each_other() {
+fn former_taste_and_present_taste_never_erase_each_other() {
     for (then, now) in [
         ("The player used to like apples", "The player likes apples"),
         ("The player used to hate apples", "The player likes apples"),
@@ -135,8 +137,8 @@ fn a_former_taste_and_a_present_one_never_erase_each_other() {
     ] {
         let (then, now) = (says("apples", then), says("apples", now));
         for (new, old) in [(&then, &now), (&now, &then)] {
-            for verdict in [Verdict::Contradicts, Verdict::Same] {
-                let decision = decide(new, old, false, Relation::Judge, Some(verdict));
+            for verdict in [JudgeVerdict::Contradicts, JudgeVerdict::Same] {
+                let decision = decide_about_old(new, old, false, Relation::Judge, Some(verdict));
                 assert_eq!(decision, Decision::KeepBoth, "{} / {}", new.content, old.content);
             }
         }
@@ -144,20 +146,29 @@ fn a_former_taste_and_a_present_one_never_erase_each_other() {
 }
 
 #[test]
-fn without_a_verdict_nothing_changes() {
+fn facts_stay_unchanged_without_a_verdict() {
     let old = says("apples", "The player likes apples");
     let new = says("apples", "The player hates apples");
-    assert_eq!(decide(&new, &old, false, Relation::Judge, None), Decision::KeepBoth);
     assert_eq!(
-        decide(&new, &old, false, Relation::Judge, Some(Verdict::Independent)),
+        decide_about_old(&new, &old, false, Relation::Judge, None),
         Decision::KeepBoth
     );
     assert_eq!(
-        decide(&new, &old, false, Relation::Independent, Some(Verdict::Contradicts)),
+        decide_about_old(&new, &old, false, Relation::Judge, Some(JudgeVerdict::Independent)),
         Decision::KeepBoth
     );
     assert_eq!(
-        decide(&new, &old, false, Relation::Judge, Some(Verdict::Same)),
+        decide_about_old(
+            &new,
+            &old,
+            false,
+            Relation::Independent,
+            Some(JudgeVerdict::Contradicts)
+        ),
+        Decision::KeepBoth
+    );
+    assert_eq!(
+        decide_about_old(&new, &old, false, Relation::Judge, Some(JudgeVerdict::Same)),
         Decision::KeepBoth,
         "opposites are not one fact"
     );
@@ -168,30 +179,30 @@ fn protected_facts_are_never_invalidated() {
     let base = says("apples", "The player likes apples");
     let opposite = says("apples", "The player hates apples");
     assert_eq!(
-        decide(&base, &base, true, Relation::Same, None),
+        decide_about_old(&base, &base, true, Relation::Same, None),
         Decision::FoldNewIntoOld
     );
     assert_eq!(
-        decide(&opposite, &base, true, Relation::Judge, Some(Verdict::Contradicts)),
+        decide_about_old(&opposite, &base, true, Relation::Judge, Some(JudgeVerdict::Contradicts)),
         Decision::FlagOld
     );
     assert_eq!(
-        decide(&base, &base, false, Relation::Same, None),
+        decide_about_old(&base, &base, false, Relation::Same, None),
         Decision::InvalidateOld(InvalidReason::Duplicate)
     );
 }
 
 #[test]
-fn the_view_folds_duplicates() {
-    let view = |content: &str, importance: f64, keywords: &[&str], pinned| FactView {
+fn view_folds_duplicates() {
+    let view = |content: &str, importance: f64, keywords: &[&str], pinned| FoldedFact {
         content: content.into(),
         keywords: keywords.iter().map(|&word| word.to_owned()).collect(),
-        importance: Importance::clamped(importance),
+        importance: Importance::from_clamped(importance),
         pinned,
     };
     let base = view("first", 7.0, &["grape", "Fruit"], false);
-    assert_eq!(fold(&base, &[]), base);
-    let folded = fold(
+    assert_eq!(fold_duplicates(&base, &[]), base);
+    let folded = fold_duplicates(
         &base,
         &[
             view("second", 9.0, &["fruit", "food"], true),
@@ -202,22 +213,22 @@ fn the_view_folds_duplicates() {
 }
 
 #[test]
-fn pairs_are_told_apart() {
+fn pair_hashes_differ_by_pair_and_order() {
     assert_eq!(pair_hash("a", "b"), pair_hash("a", "b"));
     assert_ne!(pair_hash("a", "b"), pair_hash("b", "a"));
     assert_ne!(pair_hash("ab", "c"), pair_hash("a", "bc"));
 }
 
 #[test]
-fn verdicts_read_back() {
-    for verdict in [Verdict::Same, Verdict::Contradicts, Verdict::Independent] {
-        assert_eq!(Verdict::parse(verdict.as_str()), Some(verdict));
+fn verdicts_round_trip() {
+    for verdict in [JudgeVerdict::Same, JudgeVerdict::Contradicts, JudgeVerdict::Independent] {
+        assert_eq!(JudgeVerdict::parse(verdict.as_str()), Some(verdict));
     }
-    assert_eq!(Verdict::parse("maybe"), None);
+    assert_eq!(JudgeVerdict::parse("maybe"), None);
 }
 
 #[test]
-fn what_nobody_may_forget_is_pinned() {
+fn safety_facts_are_pinned() {
     for content in [
         "The player is allergic to peanuts",
         "The player has a shellfish allergy",
@@ -231,7 +242,7 @@ fn what_nobody_may_forget_is_pinned() {
         "플레이어 앞에서 거미는 금기다",
     ] {
         let mut statement = says("", content);
-        safety_boost(&mut statement);
+        boost_if_vital(&mut statement);
         assert!(statement.pinned && statement.importance.get() >= 9, "{content}");
     }
     for content in [
@@ -245,21 +256,21 @@ fn what_nobody_may_forget_is_pinned() {
         "플레이어는 투자해서 황금기를 맞았다",
     ] {
         let mut statement = says("", content);
-        safety_boost(&mut statement);
+        boost_if_vital(&mut statement);
         assert!(
             !statement.pinned && statement.importance == Importance::DEFAULT,
             "{content}"
         );
     }
     let mut vital = says("", "The player is allergic to bees");
-    vital.importance = Importance::clamped(10.0);
+    vital.importance = Importance::from_clamped(10.0);
     vital.polarity = Polarity::Positive;
-    safety_boost(&mut vital);
+    boost_if_vital(&mut vital);
     assert_eq!(vital.importance.get(), 10);
 }
 
 #[test]
-fn a_move_told_as_an_event_is_compared_with_the_home_it_left() {
+fn move_reported_as_an_event_is_compared_with_the_former_home() {
     let of = |kind, content: &str| Statement {
         kind,
         ..says("", content)
@@ -271,10 +282,10 @@ fn a_move_told_as_an_event_is_compared_with_the_home_it_left() {
     ] {
         let (home, moved) = (of(FactKind::PersonalInfo, home), of(FactKind::Event, moved));
         assert_eq!(related(&moved, &home), Relation::Judge, "{}", moved.content);
-        let ends = decide(&moved, &home, false, Relation::Judge, Some(Verdict::Contradicts));
+        let ends = decide_about_old(&moved, &home, false, Relation::Judge, Some(JudgeVerdict::Contradicts));
         assert_eq!(ends, Decision::InvalidateOld(InvalidReason::Superseded));
         // It is told once more, and an older home ends nothing.
-        let kept = decide(&moved, &home, false, Relation::Judge, Some(Verdict::Same));
+        let kept = decide_about_old(&moved, &home, false, Relation::Judge, Some(JudgeVerdict::Same));
         assert_eq!(kept, Decision::KeepBoth);
         assert_eq!(related(&home, &moved), Relation::Independent);
     }
@@ -284,39 +295,44 @@ fn a_move_told_as_an_event_is_compared_with_the_home_it_left() {
 }
 
 #[test]
-fn a_symptom_that_is_rated_as_a_danger_to_life_is_pinned() {
+fn symptom_of_life_threatening_severity_is_pinned() {
     for content in [
         "Peanuts make the player's throat swell",
         "플레이어는 땅콩을 먹으면 목이 붓는다",
     ] {
         let mut symptom = says("", content);
         symptom.kind = FactKind::Constraint;
-        safety_boost(&mut symptom);
+        boost_if_vital(&mut symptom);
         assert!(!symptom.pinned, "{content} is not rated as one");
-        symptom.importance = Importance::clamped(10.0);
+        symptom.importance = Importance::from_clamped(10.0);
         let mut of_another = symptom.clone();
         "Mira".clone_into(&mut of_another.subject);
-        safety_boost(&mut of_another);
+        boost_if_vital(&mut of_another);
         assert!(!of_another.pinned, "{content} is said of another");
-        safety_boost(&mut symptom);
+        boost_if_vital(&mut symptom);
         assert!(symptom.pinned, "{content}");
     }
 }
 
 #[test]
-fn a_name_that_begins_like_a_denial_is_no_denial() {
+fn name_that_begins_like_a_denial_is_not_a_denial() {
     let drinks = |predicate: &str, content: &str| Statement {
         predicate: predicate.into(),
         ..says("에일", content)
     };
     let older = drinks("마신다", "플레이어는 에일을 마신다.");
-    let of = |newer: &Statement| clear_verdict((newer, &Gist::of(newer)), (&older, &Gist::of(&older)));
+    let of = |newer: &Statement| {
+        verdict_by_rules(
+            (newer, &StatementFeatures::from_statement(newer)),
+            (&older, &StatementFeatures::from_statement(&older)),
+        )
+    };
     let no_more = drinks("마시지 않는다", "플레이어는 에일을 안 마시지 않는다.");
     let not_with_anna = drinks("마시지 않는다", "플레이어는 안나와 에일을 마시지 않는다.");
     assert_eq!(of(&not_with_anna), None, "not with her, perhaps with others");
     assert_eq!(
         of(&drinks("마시지 않는다", "플레이어는 에일을 마시지 않는다.")),
-        Some(Verdict::Contradicts)
+        Some(JudgeVerdict::Contradicts)
     );
-    assert_ne!(of(&no_more), Some(Verdict::Contradicts), "denied twice");
+    assert_ne!(of(&no_more), Some(JudgeVerdict::Contradicts), "denied twice");
 }

@@ -9,7 +9,7 @@ use crate::memory::keywords::is_hangul;
 /// What a statement is about, if that is something of which there is one at a time, or which people gain and lose. Of several the
 /// first counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Topic {
+pub enum StatementTopic {
     Favourite,
     Home,
     Work,
@@ -19,7 +19,7 @@ pub enum Topic {
     Possession,
 }
 
-impl Topic {
+impl StatementTopic {
     /// Whether one thing of it holds at a time: people have many things, and a favourite of every kind.
     pub(super) const fn is_one_at_a_time(self) -> bool {
         !matches!(self, Self::Possession | Self::Favourite)
@@ -27,8 +27,8 @@ impl Topic {
 }
 
 /// What names a topic: beginnings of words; of Latin words shorter than five letters, whole words.
-struct Words {
-    topic: Topic,
+struct TopicWords {
+    topic: StatementTopic,
     /// They say so wherever they stand.
     plain: &'static [&'static str],
     /// They may say something else as well: who quits may quit a job or drinking.
@@ -37,15 +37,15 @@ struct Words {
     empty: &'static [&'static str],
 }
 
-const TOPICS: [Words; 7] = [
-    Words {
-        topic: Topic::Favourite,
+const TOPIC_WORDS: [TopicWords; 7] = [
+    TopicWords {
+        topic: StatementTopic::Favourite,
         plain: &["favourite", "favorite", "가장 좋아", "제일 좋아", "최애"],
         loose: &["prefer", "더 좋아"],
         empty: &[],
     },
-    Words {
-        topic: Topic::Home,
+    TopicWords {
+        topic: StatementTopic::Home,
         plain: &[
             "live in",
             "lives in",
@@ -91,8 +91,8 @@ const TOPICS: [Words; 7] = [
         ],
         empty: &[],
     },
-    Words {
-        topic: Topic::Work,
+    TopicWords {
+        topic: StatementTopic::Work,
         plain: &[
             "work as",
             "works as",
@@ -137,8 +137,8 @@ const TOPICS: [Words; 7] = [
         ],
         empty: &[],
     },
-    Words {
-        topic: Topic::Name,
+    TopicWords {
+        topic: StatementTopic::Name,
         plain: &[
             "be named",
             "is named",
@@ -151,14 +151,14 @@ const TOPICS: [Words; 7] = [
         loose: &["name", "named", "called", "renamed", "불린", "불러"],
         empty: &[],
     },
-    Words {
-        topic: Topic::Age,
+    TopicWords {
+        topic: StatementTopic::Age,
         plain: &["years old", "나이", "살이다", "살이 되"],
         loose: &["age", "aged"],
         empty: &[],
     },
-    Words {
-        topic: Topic::Partner,
+    TopicWords {
+        topic: StatementTopic::Partner,
         plain: &[
             "marry", "marri", "wife", "husband", "spouse", "divorc", "betroth", "결혼", "혼인", "아내", "남편", "부인",
             "이혼", "약혼",
@@ -166,8 +166,8 @@ const TOPICS: [Words; 7] = [
         loose: &["wed", "engaged", "partner", "헤어"],
         empty: &[],
     },
-    Words {
-        topic: Topic::Possession,
+    TopicWords {
+        topic: StatementTopic::Possession,
         // Who sells a mill or a cottage may have lived from it, or in it.
         plain: &["own", "owns", "possess", "소유", "키운다", "키우"],
         loose: &[
@@ -180,75 +180,78 @@ const TOPICS: [Words; 7] = [
 
 /// How surely a phrase names its topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Surety {
+enum PhraseCertainty {
     Plain,
     Loose,
     Empty,
 }
 
 /// A phrase, and what it names.
-type Phrase = (Topic, &'static str, Surety);
+type TopicPhrase = (StatementTopic, &'static str, PhraseCertainty);
 
 /// The phrases of all topics, found in one pass over a text.
-static PHRASES: LazyLock<(AhoCorasick, Vec<Phrase>)> = LazyLock::new(|| {
-    let phrases = TOPICS.iter().flat_map(|words| {
+static TOPIC_PHRASES: LazyLock<(AhoCorasick, Vec<TopicPhrase>)> = LazyLock::new(|| {
+    let phrases = TOPIC_WORDS.iter().flat_map(|words| {
         let of =
             |phrases: &'static [&'static str], surety| phrases.iter().map(move |phrase| (words.topic, *phrase, surety));
-        let (plain, loose) = (of(words.plain, Surety::Plain), of(words.loose, Surety::Loose));
-        plain.chain(loose).chain(of(words.empty, Surety::Empty))
+        let (plain, loose) = (
+            of(words.plain, PhraseCertainty::Plain),
+            of(words.loose, PhraseCertainty::Loose),
+        );
+        plain.chain(loose).chain(of(words.empty, PhraseCertainty::Empty))
     });
-    let phrases: Vec<Phrase> = phrases.collect();
+    let phrases: Vec<TopicPhrase> = phrases.collect();
     let found = AhoCorasick::new(phrases.iter().map(|(_, phrase, _)| phrase)).expect("phrases of topics");
     (found, phrases)
 });
 
 /// The topics that a text names.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Topics {
-    named: BTreeSet<Topic>,
+pub(super) struct NamedTopics {
+    named: BTreeSet<StatementTopic>,
     /// Those that it names beyond doubt.
-    plain: BTreeSet<Topic>,
+    plain: BTreeSet<StatementTopic>,
     /// Those that it names by more than a verb of having.
-    told: BTreeSet<Topic>,
+    told: BTreeSet<StatementTopic>,
 }
 
-impl Topics {
-    pub(super) fn of(told: &str) -> Self {
-        let (found, phrases) = &*PHRASES;
+impl NamedTopics {
+    pub(super) fn find_in(told: &str) -> Self {
+        let (found, phrases) = &*TOPIC_PHRASES;
         let mut topics = Self::default();
         for found in found.find_overlapping_iter(told) {
             let (topic, phrase, surety) = phrases[found.pattern().as_usize()];
-            if !is_said(phrase, &told[..found.start()], &told[found.end()..]) {
+            if !is_whole_phrase(phrase, &told[..found.start()], &told[found.end()..]) {
                 continue;
             }
             topics.named.insert(topic);
-            if surety == Surety::Plain {
+            if surety == PhraseCertainty::Plain {
                 topics.plain.insert(topic);
             }
-            if surety != Surety::Empty {
+            if surety != PhraseCertainty::Empty {
                 topics.told.insert(topic);
             }
         }
         topics
     }
 
-    pub(super) fn first(&self) -> Option<Topic> {
+    pub(super) fn first_named(&self) -> Option<StatementTopic> {
         self.named.first().copied()
     }
 
     /// Whether each names some topic, and they have none in common.
-    pub(super) fn are_apart(&self, other: &Self) -> bool {
+    pub(super) fn share_no_topic(&self, other: &Self) -> bool {
         !self.named.is_empty() && !other.named.is_empty() && self.named.is_disjoint(&other.named)
     }
 
     /// Whether each names a topic beyond doubt, and they have none in common.
-    pub(super) fn are_plainly_apart(&self, other: &Self) -> bool {
+    pub(super) fn surely_share_no_topic(&self, other: &Self) -> bool {
         !self.plain.is_empty() && !other.plain.is_empty() && self.told.is_disjoint(&other.told)
     }
 }
 
 /// Whether a phrase that was found between these is one, and no part of another word.
-fn is_said(phrase: &str, before: &str, after: &str) -> bool {
+fn is_whole_phrase(phrase: &str, before: &str, after: &str) -> bool {
     if phrase.chars().any(is_hangul) {
         // 빵을 산다: buys it.
         let buys = phrase == "산다" && before.trim_end().ends_with(['을', '를']);
@@ -260,26 +263,33 @@ fn is_said(phrase: &str, before: &str, after: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::keywords::normalise;
+    use crate::memory::keywords::normalise_text;
 
     #[test]
-    fn topics_are_read_off_words() {
+    fn topics_are_derived_from_words() {
         for (content, topic) in [
-            ("The player lives in Oakford.", Some(Topic::Home)),
-            ("The player moved to Riverton.", Some(Topic::Home)),
-            ("플레이어는 강마을에 산다.", Some(Topic::Home)),
-            ("플레이어는 참나무골로 이사했다.", Some(Topic::Home)),
-            ("The player works as a baker.", Some(Topic::Work)),
-            ("The player quit the bakery.", Some(Topic::Work)),
-            ("The player's name is Tom.", Some(Topic::Name)),
-            ("The player is married to Ann.", Some(Topic::Partner)),
-            ("The player sold the dog.", Some(Topic::Possession)),
-            ("The player's favourite fruit is the grape.", Some(Topic::Favourite)),
+            ("The player lives in Oakford.", Some(StatementTopic::Home)),
+            ("The player moved to Riverton.", Some(StatementTopic::Home)),
+            ("플레이어는 강마을에 산다.", Some(StatementTopic::Home)),
+            ("플레이어는 참나무골로 이사했다.", Some(StatementTopic::Home)),
+            ("The player works as a baker.", Some(StatementTopic::Work)),
+            ("The player quit the bakery.", Some(StatementTopic::Work)),
+            ("The player's name is Tom.", Some(StatementTopic::Name)),
+            ("The player is married to Ann.", Some(StatementTopic::Partner)),
+            ("The player sold the dog.", Some(StatementTopic::Possession)),
+            (
+                "The player's favourite fruit is the grape.",
+                Some(StatementTopic::Favourite),
+            ),
             ("The player likes olives.", None),
             ("플레이어는 포도를 좋아한다.", None),
             ("플레이어는 아침마다 빵을 산다.", None),
         ] {
-            assert_eq!(Topics::of(&normalise(content)).first(), topic, "{content}");
+            assert_eq!(
+                NamedTopics::find_in(&normalise_text(content)).first_named(),
+                topic,
+                "{content}"
+            );
         }
     }
 }

@@ -3,10 +3,10 @@
 //! One pass, character by character: what has been shown depends on the characters alone and never
 //! on how they were split into deltas.
 
-/// Longest block kept, in bytes: beyond what [`super::parse`] reads, so that it reports the excess.
+/// Longest block kept, in bytes: beyond what [`super::parse_closed`] reads, so that it reports the excess.
 const MAX_BLOCK_BYTES: usize = super::MAX_BLOCK_BYTES + 1;
 /// The word after the fence.
-const TAG: [char; 5] = ['s', 't', 'a', 't', 'e'];
+const STATE_TAG: [char; 5] = ['s', 't', 'a', 't', 'e'];
 
 /// Cuts a reply as it streams.
 ///
@@ -17,14 +17,14 @@ const TAG: [char; 5] = ['s', 't', 'a', 't', 'e'];
 pub struct StreamCutter {
     /// Lower-case tag and the name to report.
     cues: Vec<(String, String)>,
-    at: Place,
+    at: CutterState,
     /// White space that is shown only if something visible follows.
     space: String,
     /// What may turn out to be a fence or a cue, exactly as it came.
     held: String,
     anything_shown: bool,
     /// How far what has been shown ends in the beginning of a block.
-    seam: Seam,
+    seam: FenceSeam,
     /// The last thing that was not white space has been cut.
     after_cut: bool,
     found: Vec<String>,
@@ -36,7 +36,7 @@ pub struct StreamCutter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum CutterState {
     Text,
     /// In a run of fence marks.
     Fence {
@@ -65,15 +65,15 @@ enum Place {
 
 /// How far a text ends in the beginning of a block: the run of marks, and the letters of the tag after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Seam {
+struct FenceSeam {
     mark: char,
     run: usize,
     letters: usize,
 }
 
-impl Seam {
+impl FenceSeam {
     /// One character on. `None`: it does not go on with what was begun.
-    fn on(self, c: char) -> Option<Self> {
+    fn with_char(self, c: char) -> Option<Self> {
         let Self { mark, run, letters } = self;
         let begun = run > 0 && letters == 0;
         if begun && c == mark {
@@ -82,7 +82,7 @@ impl Seam {
             None
         } else if letters == 0 && matches!(c, ' ' | '\t') {
             Some(self)
-        } else if letters < TAG.len() && c.eq_ignore_ascii_case(&TAG[letters]) {
+        } else if letters < STATE_TAG.len() && c.eq_ignore_ascii_case(&STATE_TAG[letters]) {
             Some(Self {
                 letters: letters + 1,
                 ..self
@@ -92,9 +92,9 @@ impl Seam {
         }
     }
 
-    fn after(self, text: &str) -> Self {
+    fn with_text(self, text: &str) -> Self {
         text.chars().fold(self, |seam, c| {
-            seam.on(c).unwrap_or(if matches!(c, '`' | '~') {
+            seam.with_char(c).unwrap_or(if matches!(c, '`' | '~') {
                 Self {
                     mark: c,
                     run: 1,
@@ -109,7 +109,7 @@ impl Seam {
 
 /// What is left when a reply has ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct CutReply {
     /// Text that was held back and turned out to be harmless.
     pub visible_tail: String,
     /// The inside of the (last) state block, if there was one.
@@ -134,11 +134,11 @@ impl StreamCutter {
             .collect();
         Self {
             cues,
-            at: Place::Text,
+            at: CutterState::Text,
             space: String::new(),
             held: String::new(),
             anything_shown: false,
-            seam: Seam::default(),
+            seam: FenceSeam::default(),
             after_cut: false,
             found: Vec::new(),
             found_at: Vec::new(),
@@ -152,7 +152,7 @@ impl StreamCutter {
     pub fn push(&mut self, delta: &str) -> String {
         let mut shown = String::with_capacity(delta.len() + self.space.len());
         for c in delta.chars() {
-            self.take(c, &mut shown);
+            self.take_char(c, &mut shown);
         }
         self.shown_before += shown.chars().count();
         shown
@@ -160,17 +160,17 @@ impl StreamCutter {
 
     /// Ends the reply.
     #[must_use]
-    pub fn finish(mut self) -> Ended {
+    pub fn finish_reply(mut self) -> CutReply {
         let mut tail = String::new();
         match self.at {
-            Place::Tag { mark, run, letters } if letters == TAG.len() => self.open(mark, run),
-            Place::Fence { .. } | Place::Tag { .. } | Place::Cue => self.release(&mut tail),
-            Place::Text | Place::Block { .. } | Place::Closed { .. } => {}
+            CutterState::Tag { mark, run, letters } if letters == STATE_TAG.len() => self.open_block(mark, run),
+            CutterState::Fence { .. } | CutterState::Tag { .. } | CutterState::Cue => self.release_held(&mut tail),
+            CutterState::Text | CutterState::Block { .. } | CutterState::Closed { .. } => {}
         }
         if !self.after_cut {
             tail.push_str(&self.space);
         }
-        Ended {
+        CutReply {
             visible_tail: tail,
             state_block: self.block,
             closed: self.closed,
@@ -179,51 +179,51 @@ impl StreamCutter {
         }
     }
 
-    fn take(&mut self, c: char, shown: &mut String) {
+    fn take_char(&mut self, c: char, shown: &mut String) {
         match self.at {
-            Place::Text => self.text(c, shown),
-            Place::Fence { mark, run } => {
+            CutterState::Text => self.take_text_char(c, shown),
+            CutterState::Fence { mark, run } => {
                 if c == mark {
                     self.held.push(c);
-                    self.at = Place::Fence { mark, run: run + 1 };
+                    self.at = CutterState::Fence { mark, run: run + 1 };
                 } else if run >= 3 {
-                    self.at = Place::Tag { mark, run, letters: 0 };
-                    self.take(c, shown);
+                    self.at = CutterState::Tag { mark, run, letters: 0 };
+                    self.take_char(c, shown);
                 } else {
-                    self.release(shown);
-                    self.text(c, shown);
+                    self.release_held(shown);
+                    self.take_text_char(c, shown);
                 }
             }
-            Place::Tag { mark, run, letters } => {
+            CutterState::Tag { mark, run, letters } => {
                 if letters == 0 && (c == ' ' || c == '\t') {
                     self.held.push(c);
-                } else if letters < TAG.len() && c.eq_ignore_ascii_case(&TAG[letters]) {
+                } else if letters < STATE_TAG.len() && c.eq_ignore_ascii_case(&STATE_TAG[letters]) {
                     self.held.push(c);
-                    self.at = Place::Tag {
+                    self.at = CutterState::Tag {
                         mark,
                         run,
                         letters: letters + 1,
                     };
-                } else if letters == TAG.len() && !(c.is_alphanumeric() || c == '_' || c == '-') {
-                    self.open(mark, run);
-                    self.take(c, shown);
+                } else if letters == STATE_TAG.len() && !(c.is_alphanumeric() || c == '_' || c == '-') {
+                    self.open_block(mark, run);
+                    self.take_char(c, shown);
                 } else {
-                    self.release(shown);
-                    self.text(c, shown);
+                    self.release_held(shown);
+                    self.take_text_char(c, shown);
                 }
             }
-            Place::Cue => self.cue(c, shown),
-            Place::Block { mark, run, closing } => self.inside(c, mark, run, closing),
-            Place::Closed { mark } => {
+            CutterState::Cue => self.take_cue_char(c, shown),
+            CutterState::Block { mark, run, closing } => self.take_block_char(c, mark, run, closing),
+            CutterState::Closed { mark } => {
                 if c != mark {
-                    self.at = Place::Text;
-                    self.text(c, shown);
+                    self.at = CutterState::Text;
+                    self.take_text_char(c, shown);
                 }
             }
         }
     }
 
-    fn text(&mut self, c: char, shown: &mut String) {
+    fn take_text_char(&mut self, c: char, shown: &mut String) {
         if c.is_whitespace() {
             // What stood around something that was cut would otherwise add up to two blanks.
             if !(self.after_cut && (!self.space.is_empty() || !self.anything_shown)) {
@@ -234,20 +234,20 @@ impl StreamCutter {
         match c {
             '`' | '~' => {
                 self.held.push(c);
-                self.at = Place::Fence { mark: c, run: 1 };
+                self.at = CutterState::Fence { mark: c, run: 1 };
             }
             '<' if !self.cues.is_empty() => {
                 self.held.push(c);
-                self.at = Place::Cue;
+                self.at = CutterState::Cue;
             }
             _ => {
                 let mut utf8 = [0; 4];
-                self.show(c.encode_utf8(&mut utf8), shown);
+                self.show_text(c.encode_utf8(&mut utf8), shown);
             }
         }
     }
 
-    fn cue(&mut self, c: char, shown: &mut String) {
+    fn take_cue_char(&mut self, c: char, shown: &mut String) {
         // `held` is `<` and the tag so far.
         if c == '>' {
             let tag = self.held[1..].trim_end_matches('/').trim_end().to_lowercase();
@@ -256,7 +256,7 @@ impl StreamCutter {
                 self.found_at.push(self.shown_before + shown.chars().count());
                 self.held.clear();
                 self.after_cut = true;
-                self.at = Place::Text;
+                self.at = CutterState::Text;
                 return;
             }
         } else if !self.held.ends_with('/') {
@@ -273,17 +273,17 @@ impl StreamCutter {
                 return;
             }
         }
-        self.release(shown);
-        self.text(c, shown);
+        self.release_held(shown);
+        self.take_text_char(c, shown);
     }
 
-    fn inside(&mut self, c: char, mark: char, run: usize, closing: usize) {
+    fn take_block_char(&mut self, c: char, mark: char, run: usize, closing: usize) {
         if c == mark {
             if closing + 1 == run {
                 self.closed = true;
-                self.at = Place::Closed { mark };
+                self.at = CutterState::Closed { mark };
             } else {
-                self.at = Place::Block {
+                self.at = CutterState::Block {
                     mark,
                     run,
                     closing: closing + 1,
@@ -296,34 +296,34 @@ impl StreamCutter {
             block.extend(std::iter::repeat_n(mark, closing));
             block.push(c);
         }
-        self.at = Place::Block { mark, run, closing: 0 };
+        self.at = CutterState::Block { mark, run, closing: 0 };
     }
 
     /// A block begins: the fence held so far is never shown.
-    fn open(&mut self, mark: char, run: usize) {
+    fn open_block(&mut self, mark: char, run: usize) {
         self.held.clear();
         self.block = Some(String::new());
         self.closed = false;
         self.after_cut = true;
-        self.at = Place::Block { mark, run, closing: 0 };
+        self.at = CutterState::Block { mark, run, closing: 0 };
     }
 
     /// What was held is text after all.
-    fn release(&mut self, shown: &mut String) {
+    fn release_held(&mut self, shown: &mut String) {
         let held = std::mem::take(&mut self.held);
-        self.show(&held, shown);
+        self.show_text(&held, shown);
         self.held = held;
         self.held.clear();
-        self.at = Place::Text;
+        self.at = CutterState::Text;
     }
 
     /// Shows what is visible, and the white space before it.
-    fn show(&mut self, text: &str, shown: &mut String) {
-        if self.after_cut && self.joins(text) {
+    fn show_text(&mut self, text: &str, shown: &mut String) {
+        if self.after_cut && self.joins_seam(text) {
             self.space.clear();
             self.space.push('\n');
         }
-        self.seam = self.seam.after(&self.space).after(text);
+        self.seam = self.seam.with_text(&self.space).with_text(text);
         shown.push_str(&self.space);
         shown.push_str(text);
         self.space.clear();
@@ -332,10 +332,10 @@ impl StreamCutter {
     }
 
     /// Whether a text would go on with a mark that begins before what was cut.
-    fn joins(&self, text: &str) -> bool {
+    fn joins_seam(&self, text: &str) -> bool {
         let first = text.chars().next();
-        let blanks = self.space.chars().try_fold(self.seam, Seam::on);
-        first.is_some_and(|first| blanks.and_then(|seam| seam.on(first)).is_some())
+        let blanks = self.space.chars().try_fold(self.seam, FenceSeam::with_char);
+        first.is_some_and(|first| blanks.and_then(|seam| seam.with_char(first)).is_some())
     }
 }
 

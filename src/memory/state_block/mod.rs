@@ -4,10 +4,10 @@
 
 mod cutter;
 mod flow;
-mod read;
+mod reader;
 
-pub use cutter::{Ended, StreamCutter};
-pub use read::{MAX_NAME_CHARS, Parsed, StateBlockError, StateRules, parse, parse_unclosed};
+pub use cutter::{CutReply, StreamCutter};
+pub use reader::{MAX_NAME_CHARS, ParsedStateBlock, StateBlockError, StateRules, parse_closed, parse_unclosed};
 
 /// The inside of a block as a reply had it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub struct StateBlock {
 }
 
 impl StateBlock {
-    /// Reads it, with [`parse`] or [`parse_unclosed`].
+    /// Reads it, with [`parse_closed`] or [`parse_unclosed`].
     ///
     /// # Errors
-    /// As [`parse`].
-    pub fn read(&self, speaker_npc: &str, rules: &StateRules) -> Result<Parsed, StateBlockError> {
+    /// As [`parse_closed`].
+    pub fn parse_changes(&self, speaker_npc: &str, rules: &StateRules) -> Result<ParsedStateBlock, StateBlockError> {
         if self.closed {
-            parse(&self.text, speaker_npc, rules)
+            parse_closed(&self.text, speaker_npc, rules)
         } else {
             parse_unclosed(&self.text, speaker_npc, rules)
         }

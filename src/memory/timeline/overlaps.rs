@@ -9,21 +9,24 @@ use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 
-use super::{End, Ending, Flagged, Judged, Run, Timeline, Unasked, near::relation, said_by};
+use super::{
+    DecidedEnd, FlaggedFact, JudgeAnswer, PromiseEnd, Timeline, TimelineReplay, UnjudgedPair,
+    nearest::relation_between, turn_that_said,
+};
 use crate::{
     ids::{FactId, TurnId},
     memory::{
         calibration::Calibration,
         fact::{Fact, InvalidReason, Statement},
-        reconcile::{Decision, Gist, Relation, Verdict, clear_verdict, decide},
+        reconcile::{Decision, JudgeVerdict, Relation, StatementFeatures, decide_about_old, verdict_by_rules},
     },
 };
 
 /// A fact of this memory and one of another, of one subject and near each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Overlap {
+pub struct AudienceOverlap {
     pub here: FactId,
-    /// One of [`Timeline::elsewhere`], or what was told in this memory before a person wrote `here`.
+    /// One of [`Timeline::other_memories`], or what was told in this memory before a person wrote `here`.
     pub there: FactId,
     /// Of their vectors, in [-1, 1].
     pub cosine: f32,
@@ -31,26 +34,29 @@ pub struct Overlap {
 
 /// That a newer fact replaces an older one of another memory for whoever may know both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Replaced {
+pub struct FactReplacement {
     pub fact: FactId,
     pub by: FactId,
 }
 
 /// The pairs of a timeline that a rule or a judge has to decide about, the nearest first.
-pub(super) fn comparable(calibration: &Calibration, timeline: &Timeline) -> Vec<Overlap> {
-    let mut pairs: Vec<Overlap> = timeline.overlaps.clone();
-    let facts = Facts::of(timeline);
+pub(super) fn comparable_pairs(calibration: &Calibration, timeline: &Timeline) -> Vec<AudienceOverlap> {
+    let mut pairs: Vec<AudienceOverlap> = timeline.overlaps.clone();
+    let facts = FactLookup::of_timeline(timeline);
     pairs.retain(|pair| {
         let Some((older, newer)) = facts.in_order(pair) else {
             return false;
         };
-        let in_one_memory = !timeline.elsewhere.contains_key(&pair.there);
+        let in_one_memory = !timeline.other_memories.contains_key(&pair.there);
         // What authors wrote is theirs to change; what is said in one memory is gone through in its order.
-        if newer.authored && older.authored || in_one_memory && said_by(newer).is_some() {
+        if newer.authored && older.authored || in_one_memory && turn_that_said(newer).is_some() {
             return false;
         }
-        let common = || Gist::of(&newer.statement).common(&Gist::of(&older.statement));
-        relation(calibration, newer, older, pair.cosine, common) == Relation::Judge
+        let common = || {
+            StatementFeatures::from_statement(&newer.statement)
+                .common_matter(&StatementFeatures::from_statement(&older.statement))
+        };
+        relation_between(calibration, newer, older, pair.cosine, common) == Relation::Judge
     });
     pairs.sort_by(|a, b| {
         let nearest = b.cosine.total_cmp(&a.cosine);
@@ -61,90 +67,100 @@ pub(super) fn comparable(calibration: &Calibration, timeline: &Timeline) -> Vec<
 }
 
 /// The facts that pairs name.
-struct Facts<'t>(HashMap<FactId, &'t Fact>);
+struct FactLookup<'t>(HashMap<FactId, &'t Fact>);
 
-impl<'t> Facts<'t> {
-    fn of(timeline: &'t Timeline) -> Self {
+impl<'t> FactLookup<'t> {
+    fn of_timeline(timeline: &'t Timeline) -> Self {
         if timeline.overlaps.is_empty() {
             return Self(HashMap::new());
         }
         let known = timeline.known.iter().map(|known| &known.fact);
-        let facts = known.chain(timeline.elsewhere.values());
+        let facts = known.chain(timeline.other_memories.values());
         Self(facts.map(|fact| (fact.id, fact)).collect())
     }
 
     /// The older and the newer fact of a pair.
-    fn in_order(&self, pair: &Overlap) -> Option<(&'t Fact, &'t Fact)> {
+    fn in_order(&self, pair: &AudienceOverlap) -> Option<(&'t Fact, &'t Fact)> {
         let (here, there) = (*self.0.get(&pair.here)?, *self.0.get(&pair.there)?);
         let here_is_older = (here.valid_at, here.id) < (there.valid_at, there.id);
         Some(if here_is_older { (here, there) } else { (there, here) })
     }
 }
 
-impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
+impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     /// What replaces what, of facts that nothing has ended. A judge is asked as far as the last turn left room.
-    pub(super) fn overlapping(&mut self) -> Vec<Replaced> {
+    pub(super) fn find_replacements(&mut self) -> Vec<FactReplacement> {
         let mut replaced = std::mem::take(&mut self.replaced);
-        let facts = Facts::of(self.timeline);
-        for pair in self.prepared.overlaps() {
+        let facts = FactLookup::of_timeline(self.timeline);
+        for pair in self.prepared.overlap_pairs() {
             let Some((older, newer)) = facts.in_order(pair) else {
                 continue;
             };
-            if !self.stands_at_last(pair.here) || !self.stands_at_last(pair.there) {
+            if !self.is_unended(pair.here) || !self.is_unended(pair.there) {
                 continue;
             }
-            let gists = (Gist::of(&newer.statement), Gist::of(&older.statement));
-            let clear = clear_verdict((&newer.statement, &gists.0), (&older.statement, &gists.1));
+            let gists = (
+                StatementFeatures::from_statement(&newer.statement),
+                StatementFeatures::from_statement(&older.statement),
+            );
+            let clear = verdict_by_rules((&newer.statement, &gists.0), (&older.statement, &gists.1));
             let verdict = match clear {
                 Some(verdict) => Some(verdict),
                 None => self.judge_overlap(older, newer, pair.cosine),
             };
             // What a person pinned since stays as well: that is looked at when it is read.
             let is_protected = older.authored || older.statement.pinned;
-            match decide(
+            match decide_about_old(
                 &newer.statement,
                 &older.statement,
                 is_protected,
                 Relation::Judge,
                 verdict,
             ) {
-                Decision::InvalidateOld(InvalidReason::Superseded) => replaced.push(Replaced {
+                Decision::InvalidateOld(InvalidReason::Superseded) => replaced.push(FactReplacement {
                     fact: older.id,
                     by: newer.id,
                 }),
                 Decision::FlagOld => {
                     let (fact, by) = (older.id, newer.id);
-                    self.flags.extend(said_by(newer).map(|turn| Flagged { fact, by, turn }));
+                    self.flags
+                        .extend(turn_that_said(newer).map(|turn| FlaggedFact { fact, by, turn }));
                 }
                 _ => {}
             }
         }
         let mut seen = HashSet::new();
-        replaced.retain(|pair| !self.replaces_already(*pair) && seen.insert((pair.fact, pair.by)));
+        replaced.retain(|pair| !self.is_replacement_stored(*pair) && seen.insert((pair.fact, pair.by)));
         replaced
     }
 
     /// A turn says that a promise of another memory is over. Where all players to whom the promise is known hear that, it has
     /// ended, for other NPCs as well; else what the turn says of it replaces it for those who do.
-    pub(super) fn end_promise_elsewhere(&mut self, ending: Ending, new: &[usize], turn: TurnId, at: DateTime<Utc>) {
+    pub(super) fn end_promise_of_other_memory(
+        &mut self,
+        ending: PromiseEnd,
+        new: &[usize],
+        turn: TurnId,
+        at: DateTime<Utc>,
+    ) {
         let here = self.timeline.audience.as_ref();
-        let there = self.timeline.elsewhere.get(&ending.fact);
+        let there = self.timeline.other_memories.get(&ending.fact);
         let Some((here, promise)) = here.zip(there.filter(|fact| fact.invalid.is_none())) else {
             return;
         };
-        if !here.overlaps(&promise.audience) {
+        if !here.overlaps_audience(&promise.audience) {
             return;
         }
-        let said = self.first_said(new);
+        let said = self.representative_fact(new);
         if promise.is_protected() {
-            let flagged = said.map(|by| Flagged {
+            let flagged = said.map(|by| FlaggedFact {
                 fact: promise.id,
                 by,
                 turn,
             });
             self.flags.extend(flagged);
         } else if here.private_to.is_none() || here.private_to == promise.audience.private_to {
-            self.ends_elsewhere.push(End {
+            self.ends_elsewhere.push(DecidedEnd {
                 fact: promise.id,
                 reason: ending.how,
                 by: None,
@@ -154,25 +170,25 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
             });
         } else {
             let fact = promise.id;
-            self.replaced.extend(said.map(|by| Replaced { fact, by }));
+            self.replaced.extend(said.map(|by| FactReplacement { fact, by }));
         }
     }
 
     /// The same one of a turn's facts wherever it is decided, however they came in.
-    pub(super) fn first_said(&self, new: &[usize]) -> Option<FactId> {
+    pub(super) fn representative_fact(&self, new: &[usize]) -> Option<FactId> {
         let said = new.iter().map(|fact| &self.facts[*fact].known.fact);
         let first = said.min_by(|a, b| (&a.statement.content, a.id).cmp(&(&b.statement.content, b.id)));
         first.map(|fact| fact.id)
     }
 
-    fn judge_overlap(&mut self, older: &Fact, newer: &Fact, cosine: f32) -> Option<Verdict> {
-        let tokens = self.room.tokens_of(&older.statement, &newer.statement);
+    fn judge_overlap(&mut self, older: &Fact, newer: &Fact, cosine: f32) -> Option<JudgeVerdict> {
+        let tokens = self.room.pair_tokens(&older.statement, &newer.statement);
         self.left = self.left.checked_sub(tokens)?;
         match (self.judged)(&older.statement, &newer.statement) {
-            Judged::Said(verdict) => Some(verdict),
-            Judged::Silent => None,
-            Judged::Unasked => {
-                self.unasked.push(Unasked {
+            JudgeAnswer::Verdict(verdict) => Some(verdict),
+            JudgeAnswer::NoAnswer => None,
+            JudgeAnswer::NotAsked => {
+                self.unjudged.push(UnjudgedPair {
                     older: older.statement.clone(),
                     newer: newer.statement.clone(),
                     cosine,
@@ -183,8 +199,8 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
     }
 
     /// Whether nothing ends a fact, as far as this was gone through.
-    fn stands_at_last(&self, fact: FactId) -> bool {
-        if let Some(there) = self.timeline.elsewhere.get(&fact) {
+    fn is_unended(&self, fact: FactId) -> bool {
+        if let Some(there) = self.timeline.other_memories.get(&fact) {
             return there.invalid.is_none();
         }
         let Some(state) = self.at.get(&fact).map(|place| &self.facts[*place]) else {
@@ -194,13 +210,13 @@ impl<J: FnMut(&Statement, &Statement) -> Judged> Run<'_, J> {
         state.ends.iter().all(|end| end.restored_at.is_some())
             && stored
                 .iter()
-                .filter(|end| end.decided_since(self.timeline.since).is_none())
+                .filter(|end| end.deciding_turn_since(self.timeline.since).is_none())
                 .all(|end| end.restored_at.is_some())
     }
 
-    fn replaces_already(&self, Replaced { fact, by }: Replaced) -> bool {
+    fn is_replacement_stored(&self, FactReplacement { fact, by }: FactReplacement) -> bool {
         let here = self.at.get(&fact).map(|place| &self.facts[*place].known.fact);
-        let known = here.or_else(|| self.timeline.elsewhere.get(&fact));
+        let known = here.or_else(|| self.timeline.other_memories.get(&fact));
         known.is_some_and(|known| known.replaced_by.contains(&by))
     }
 }

@@ -11,7 +11,7 @@ use crate::memory::keywords;
 use crate::memory::{
     agreement::{polarity_of, tense_of},
     calibration::Calibration,
-    fact::{Audience, Cause, FactKind, FactView, Importance, Knower},
+    fact::{Audience, Cause, FactKind, FoldedFact, Importance, Knower},
 };
 
 /// Cosine is taken as it is: the thresholds are 0.90 and 0.55.
@@ -19,9 +19,9 @@ const CALIBRATION: Calibration = Calibration::IDENTITY;
 
 /// A memory under test. Facts are named by numbers; turn `n` was said at second `n`.
 #[derive(Clone, Default)]
-struct Case {
+struct TimelineCase {
     timeline: Timeline,
-    verdicts: Vec<((String, String), Verdict)>,
+    verdicts: Vec<((String, String), JudgeVerdict)>,
 }
 
 fn second(n: i64) -> DateTime<Utc> {
@@ -41,7 +41,7 @@ fn at_angle(degrees: f32) -> Vec<f32> {
     vec![degrees.to_radians().cos(), degrees.to_radians().sin()]
 }
 
-impl Case {
+impl TimelineCase {
     fn since(n: i64) -> Self {
         Self {
             timeline: Timeline {
@@ -73,11 +73,11 @@ impl Case {
                 knowers: BTreeSet::from([Knower::World]),
                 private_to: Some("p7".parse().expect("an id")),
             },
-            view: FactView::of(&statement),
+            view: FoldedFact::from_statement(&statement),
             statement,
             valid_at: second(n),
             invalid: None,
-            locks: crate::memory::locks::Locks::default(),
+            locks: crate::memory::locks::DisclosureLocks::default(),
             replaced_by: Vec::new(),
             expires_at: None,
             cause: Cause::Turn(turn(n)),
@@ -87,7 +87,7 @@ impl Case {
             authored: false,
             version: 1,
         };
-        self.timeline.known.push(Known {
+        self.timeline.known.push(KnownFact {
             fact,
             vector: at_angle(degrees),
             written_at: second(n),
@@ -97,24 +97,24 @@ impl Case {
         });
         self
     }
-    fn known(&mut self, id: u128) -> &mut Known {
+    fn known(&mut self, id: u128) -> &mut KnownFact {
         let found = self.timeline.known.iter_mut().find(|known| known.fact.id == fact(id));
         found.expect("the case has it")
     }
-    fn with(mut self, id: u128, change: impl FnOnce(&mut Known)) -> Self {
+    fn with(mut self, id: u128, change: impl FnOnce(&mut KnownFact)) -> Self {
         change(self.known(id));
         self
     }
     /// What turn `n` brought beside facts.
     fn brought(mut self, n: i64, forget: &[(&str, f32)], injected: &[u128]) -> Self {
-        self.timeline.said.push(SaidThen {
-            room: Share::WHOLE,
+        self.timeline.turns.push(SpokenTurn {
+            judge_share: JudgeBudgetShare::WHOLE,
             turn: turn(n),
             at: second(n),
             player: Some("p7".parse().expect("an id")),
             forget: forget
                 .iter()
-                .map(|(text, degrees)| Request {
+                .map(|(text, degrees)| ForgetRequest {
                     terms: keywords::query_terms(text),
                     vector: at_angle(*degrees),
                 })
@@ -124,21 +124,24 @@ impl Case {
         });
         self
     }
-    fn judged(mut self, older: &str, newer: &str, verdict: Verdict) -> Self {
+    fn judged(mut self, older: &str, newer: &str, verdict: JudgeVerdict) -> Self {
         self.verdicts.push(((older.to_owned(), newer.to_owned()), verdict));
         self
     }
-    fn settled(&self) -> Settled {
-        Prepared::new(&CALIBRATION, self.timeline.clone()).settle(&Room::ENDLESS, |older, newer| {
-            let asked = (older.content.clone(), newer.content.clone());
-            let known = self.verdicts.iter().find(|(pair, _)| *pair == asked);
-            known.map_or(Judged::Unasked, |(_, verdict)| Judged::Said(*verdict))
-        })
+    fn settled(&self) -> TimelineResolution {
+        PreparedTimeline::new(&CALIBRATION, self.timeline.clone()).reconcile_timeline(
+            &JudgeBudget::UNLIMITED,
+            |older, newer| {
+                let asked = (older.content.clone(), newer.content.clone());
+                let known = self.verdicts.iter().find(|(pair, _)| *pair == asked);
+                known.map_or(JudgeAnswer::NotAsked, |(_, verdict)| JudgeAnswer::Verdict(*verdict))
+            },
+        )
     }
     /// (fact, reason, by) of what is to be written, in order.
     fn ends(&self) -> Vec<(u128, InvalidReason, Option<u128>)> {
         let settled = self.settled();
-        assert_eq!(settled.unasked, [], "a verdict is missing");
+        assert_eq!(settled.unjudged, [], "a verdict is missing");
         let mut ends: Vec<_> = settled
             .ends
             .iter()
@@ -155,7 +158,7 @@ impl Case {
         }
         for (nth, end) in settled.ends.iter().enumerate() {
             let id = InvalidationId::from_u128(1_000 + nth as u128 + (end.fact.as_u128() << 32));
-            self.known(end.fact.as_u128()).ends.push(Ended {
+            self.known(end.fact.as_u128()).ends.push(StoredEnd {
                 id,
                 reason: end.reason,
                 by: end.by,
@@ -171,7 +174,7 @@ impl Case {
         self.timeline
             .known
             .retain(|known| known.fact.cause != Cause::Turn(turn(n)));
-        self.timeline.said.retain(|said| said.turn != turn(n));
+        self.timeline.turns.retain(|said| said.turn != turn(n));
         for known in &mut self.timeline.known {
             known.ends.retain(|end| end.turn != Some(turn(n)));
         }
@@ -182,15 +185,15 @@ impl Case {
 use InvalidReason::{Duplicate, Echo, Forgotten, Superseded};
 
 #[test]
-fn three_facts_of_which_the_middle_one_is_unsaid() {
-    let told = Case::since(0)
+fn middle_fact_of_three_may_be_unsaid() {
+    let told = TimelineCase::since(0)
         .says(1, 1, "The player likes apples", 0.0)
         .says(2, 2, "The player hates apples", 40.0)
         .says(3, 3, "The player hates apples", 45.0)
         .judged(
             "The player likes apples",
             "The player hates apples",
-            Verdict::Contradicts,
+            JudgeVerdict::Contradicts,
         );
     assert_eq!(told.ends(), [(1, Superseded, Some(2)), (2, Duplicate, Some(3))]);
     let rest = told.stored().unsaid(2);
@@ -203,9 +206,9 @@ fn three_facts_of_which_the_middle_one_is_unsaid() {
 }
 
 #[test]
-fn what_a_person_writes_takes_part_from_then_on_however_long_it_has_been_true() {
+fn manual_fact_takes_part_from_its_writing_however_long_valid() {
     let written = |at| {
-        Case::since(0)
+        TimelineCase::since(0)
             .says(2, 2, "The player likes apples", 0.0)
             .says(1, 1, "The player likes apples", 0.0)
             .with(1, |known| {
@@ -221,8 +224,8 @@ fn what_a_person_writes_takes_part_from_then_on_however_long_it_has_been_true() 
 }
 
 #[test]
-fn settling_twice_changes_nothing() {
-    let told = Case::since(0)
+fn reconciliation_is_idempotent() {
+    let told = TimelineCase::since(0)
         .says(1, 1, "The player likes apples", 0.0)
         .says(2, 2, "The player likes apples", 5.0)
         .brought(2, &[], &[])
@@ -233,20 +236,20 @@ fn settling_twice_changes_nothing() {
 }
 
 #[test]
-fn a_late_turn_finds_the_place_it_was_said_at() {
-    let verdict = |case: Case| {
+fn late_turn_is_placed_where_it_was_said() {
+    let verdict = |case: TimelineCase| {
         case.judged(
             "The player likes apples",
             "The player hates apples",
-            Verdict::Contradicts,
+            JudgeVerdict::Contradicts,
         )
         .judged(
             "The player hates apples",
             "The player likes apples",
-            Verdict::Contradicts,
+            JudgeVerdict::Contradicts,
         )
     };
-    let mut late = verdict(Case::since(0).says(1, 1, "The player likes apples", 0.0).says(
+    let mut late = verdict(TimelineCase::since(0).says(1, 1, "The player likes apples", 0.0).says(
         3,
         3,
         "The player likes apples",
@@ -261,9 +264,9 @@ fn a_late_turn_finds_the_place_it_was_said_at() {
 }
 
 #[test]
-fn what_is_pinned_or_authored_is_flagged_only() {
+fn pinned_or_authored_fact_is_only_flagged() {
     let told = |pinned: bool| {
-        Case::since(2)
+        TimelineCase::since(2)
             .says(1, 1, "The player likes apples", 0.0)
             .with(1, |known| {
                 known.fact.statement.pinned = pinned;
@@ -274,12 +277,12 @@ fn what_is_pinned_or_authored_is_flagged_only() {
             .judged(
                 "The player likes apples",
                 "The player hates apples",
-                Verdict::Contradicts,
+                JudgeVerdict::Contradicts,
             )
             .judged(
                 "The player hates apples",
                 "The player likes apples",
-                Verdict::Independent,
+                JudgeVerdict::Independent,
             )
     };
     for case in [told(true), told(false)] {
@@ -291,9 +294,9 @@ fn what_is_pinned_or_authored_is_flagged_only() {
 }
 
 #[test]
-fn a_pin_protects_from_the_moment_it_was_set() {
+fn pin_protects_from_the_moment_it_was_set() {
     let pinned_at = |n| {
-        Case::since(2)
+        TimelineCase::since(2)
             .says(1, 1, "The player likes apples", 0.0)
             .with(1, |known| {
                 known.edits.push(PastEdit {
@@ -309,8 +312,8 @@ fn a_pin_protects_from_the_moment_it_was_set() {
 }
 
 #[test]
-fn an_echo_is_news_as_soon_as_its_original_is_unsaid() {
-    let told = Case::since(0)
+fn echo_becomes_news_when_its_original_is_unsaid() {
+    let told = TimelineCase::since(0)
         .says(1, 1, "The player likes apples", 0.0)
         .says(2, 2, "The player likes apples!", 60.0)
         .brought(2, &[], &[1]);
@@ -321,9 +324,9 @@ fn an_echo_is_news_as_soon_as_its_original_is_unsaid() {
 }
 
 #[test]
-fn an_npc_that_says_its_prompt_in_other_words_says_nothing_new() {
+fn npc_paraphrase_of_its_prompt_adds_no_fact() {
     let told = |speaker: &'static str| {
-        Case::since(0)
+        TimelineCase::since(0)
             .says(1, 1, "The player likes apples", 0.0)
             .says(2, 2, "Apples are what the player likes", 50.0)
             .with(2, |known| known.fact.statement.speaker = speaker.to_owned())
@@ -331,7 +334,7 @@ fn an_npc_that_says_its_prompt_in_other_words_says_nothing_new() {
             .judged(
                 "The player likes apples",
                 "Apples are what the player likes",
-                Verdict::Same,
+                JudgeVerdict::Same,
             )
     };
     assert_eq!(told("Ergen").ends(), [(2, Echo, Some(1))]);
@@ -343,21 +346,21 @@ fn an_npc_that_says_its_prompt_in_other_words_says_nothing_new() {
 }
 
 #[test]
-fn a_sentence_of_another_memory_is_repeated_too() {
-    let mut told = Case::since(0)
+fn repetition_of_another_memory_is_recognised_too() {
+    let mut told = TimelineCase::since(0)
         .says(2, 2, "The mill burned down.", 0.0)
         .brought(2, &[], &[9]);
     assert_eq!(told.ends(), []);
-    let elsewhere = Case::default().says(9, 1, "The mill burned down", 0.0);
+    let elsewhere = TimelineCase::default().says(9, 1, "The mill burned down", 0.0);
     let heard = elsewhere.timeline.known[0].fact.clone();
-    told.timeline.elsewhere.insert(fact(9), heard);
+    told.timeline.other_memories.insert(fact(9), heard);
     assert_eq!(told.ends(), [(2, Echo, Some(9))]);
 }
 
 #[test]
-fn of_what_is_repeated_the_one_that_was_said_first_is_the_original() {
+fn first_statement_among_repetitions_is_the_original() {
     // What was said first was learned last.
-    let told = Case::since(0)
+    let told = TimelineCase::since(0)
         .says(9, 1, "The player likes plums.", 0.0)
         .says(2, 2, "The player likes plums", 0.0)
         .says(3, 3, "The player likes plums!", 0.0)
@@ -366,8 +369,8 @@ fn of_what_is_repeated_the_one_that_was_said_first_is_the_original() {
 }
 
 #[test]
-fn forgetting_ends_the_players_own_fact_that_is_named() {
-    let told = Case::since(3)
+fn forget_request_ends_the_named_fact_of_the_player() {
+    let told = TimelineCase::since(3)
         .says(1, 1, "The player likes apples", 0.0)
         .says(2, 2, "The player likes pears", 20.0)
         .brought(3, &[("likes pears", 15.0)], &[]);
@@ -377,9 +380,9 @@ fn forgetting_ends_the_players_own_fact_that_is_named() {
 }
 
 #[test]
-fn a_pin_protects_what_a_fact_was_folded_into() {
+fn pin_protects_the_target_of_a_fold() {
     let pinned_at = |n| {
-        let told = Case::since(1)
+        let told = TimelineCase::since(1)
             .says(1, 1, "The player likes apples", 0.0)
             .says(2, 2, "The player likes apples", 1.0)
             .says(4, 4, "The player likes apples", 2.0);
@@ -396,9 +399,9 @@ fn a_pin_protects_what_a_fact_was_folded_into() {
 }
 
 #[test]
-fn what_is_forgotten_is_named_by_the_words_it_had() {
+fn forgotten_fact_is_named_by_its_original_words() {
     let told = |reworded_at| {
-        Case::since(3)
+        TimelineCase::since(3)
             .says(1, 1, "The player likes pears", 20.0)
             .with(1, |known| {
                 known.fact.view.content = "The player likes plums".to_owned();
@@ -415,8 +418,8 @@ fn what_is_forgotten_is_named_by_the_words_it_had() {
 }
 
 #[test]
-fn what_is_forgotten_was_said_before() {
-    let told = Case::since(2)
+fn forget_request_ends_only_earlier_statements() {
+    let told = TimelineCase::since(2)
         .says(3, 3, "The player likes pears", 0.0)
         .brought(2, &[("likes pears", 0.0)], &[])
         .brought(3, &[("likes pears", 0.0)], &[]);
@@ -424,8 +427,8 @@ fn what_is_forgotten_was_said_before() {
 }
 
 #[test]
-fn a_person_puts_back_and_takes_out_in_order() {
-    let restored = |case: Case, n| {
+fn manual_reinstatements_and_removals_apply_in_order() {
+    let restored = |case: TimelineCase, n| {
         case.with(1, |known| {
             known.edits.push(PastEdit {
                 at: second(n),
@@ -435,7 +438,7 @@ fn a_person_puts_back_and_takes_out_in_order() {
         })
     };
     let told = || {
-        Case::since(2)
+        TimelineCase::since(2)
             .says(1, 1, "The player likes apples", 0.0)
             .says(2, 2, "The player likes apples", 3.0)
     };
@@ -456,7 +459,7 @@ fn a_person_puts_back_and_takes_out_in_order() {
         ]
     );
     let removed = told().with(1, |known| {
-        known.ends.push(Ended {
+        known.ends.push(StoredEnd {
             id: InvalidationId::from_u128(1),
             reason: InvalidReason::Removed,
             by: None,
@@ -474,9 +477,9 @@ fn a_person_puts_back_and_takes_out_in_order() {
 }
 
 #[test]
-fn a_reworded_fact_is_compared_by_the_words_it_had() {
+fn reworded_fact_is_compared_by_its_original_words() {
     let told = |reworded_at| {
-        Case::since(2)
+        TimelineCase::since(2)
             .says(1, 1, "The player likes apples", 80.0)
             .with(1, |known| {
                 known.edits.push(PastEdit {
@@ -492,58 +495,65 @@ fn a_reworded_fact_is_compared_by_the_words_it_had() {
 }
 
 #[test]
-fn statements_nobody_judged_are_named_and_change_nothing() {
-    let told =
-        Case::since(0)
-            .says(1, 1, "The player likes apples", 0.0)
-            .says(2, 2, "The player hates apples at night", 40.0);
+fn unjudged_statements_are_listed_and_change_nothing() {
+    let told = TimelineCase::since(0).says(1, 1, "The player likes apples", 0.0).says(
+        2,
+        2,
+        "The player hates apples at night",
+        40.0,
+    );
     let settled = told.settled();
-    assert_eq!((settled.ends, settled.unasked.len()), (vec![], 1));
-    let silent =
-        |told: &Case| Prepared::new(&CALIBRATION, told.timeline.clone()).settle(&Room::ENDLESS, |_, _| Judged::Silent);
-    assert!(!silent(&told).changes_something() && silent(&told).unheard.len() == 1);
+    assert_eq!((settled.ends, settled.unjudged.len()), (vec![], 1));
+    let silent = |told: &TimelineCase| {
+        PreparedTimeline::new(&CALIBRATION, told.timeline.clone())
+            .reconcile_timeline(&JudgeBudget::UNLIMITED, |_, _| JudgeAnswer::NoAnswer)
+    };
+    assert!(!silent(&told).has_changes() && silent(&told).undecided_pairs.len() == 1);
     let (like, hate) = ("The player likes apples", "The player hates apples at night");
-    let mut told = told.judged(like, hate, Verdict::Contradicts).stored();
+    let mut told = told.judged(like, hate, JudgeVerdict::Contradicts).stored();
     told.verdicts.clear();
     for settled in [told.settled(), silent(&told)] {
-        assert_eq!(settled, Settled::default(), "what is stored was judged once");
+        assert_eq!(settled, TimelineResolution::default(), "what is stored was judged once");
     }
 }
 
 #[test]
-fn what_was_said_over_and_over_is_ended_by_the_last_time_alone() {
-    let mut told = Case::since(0);
+fn repeated_statement_is_ended_by_the_last_repetition_alone() {
+    let mut told = TimelineCase::since(0);
     for n in 1..=300 {
         told = told.says(u128::try_from(n).expect("a number"), n, "The player likes apples", 0.0);
     }
     let ends = told.ends();
     let once: Vec<_> = (1..300).map(|n| (n, Duplicate, Some(n + 1))).collect();
     assert_eq!(ends, once, "each is ended by the next one and by no other");
-    assert!(told.timeline.is_long(), "three hundred are compared with three hundred");
+    assert!(
+        told.timeline.needs_own_thread(),
+        "three hundred are compared with three hundred"
+    );
 }
 
 #[test]
-fn no_more_than_the_nearest_are_compared() {
-    let mut told = Case::since(1_000);
+fn nearest_statements_only_are_compared() {
+    let mut told = TimelineCase::since(1_000);
     for n in 1..=60_u8 {
         // One degree apart: all are near what comes next, the first ones nearest.
         let fact = format!("The player likes apple number {n}");
         told = told.says(u128::from(n), i64::from(n), &fact, f32::from(n) / 2.0 + 20.0);
     }
     let told = told.says(99, 2_000, "The player hates apples", 0.0);
-    let unasked = told.settled().unasked;
-    assert_eq!(unasked.len(), NEAREST);
+    let unasked = told.settled().unjudged;
+    assert_eq!(unasked.len(), MAX_NEAREST);
     assert!(
         unasked.windows(2).all(|pair| pair[0].cosine >= pair[1].cosine),
         "nearest first"
     );
-    assert!(!told.timeline.is_long());
+    assert!(!told.timeline.needs_own_thread());
 }
 
 #[test]
-fn the_nearest_count_of_whatever_kind_and_wherever_settling_begins() {
+fn nearest_statements_count_across_kinds_and_starting_points() {
     let told = |since, others: u8| {
-        let mut told = Case::since(since).says(1, 1, "The player likes apples", 50.0);
+        let mut told = TimelineCase::since(since).says(1, 1, "The player likes apples", 50.0);
         for n in 0..others {
             let id = u128::from(n) + 2;
             // Nearer to what comes next, and no preferences: nobody is asked about them.
@@ -557,8 +567,8 @@ fn the_nearest_count_of_whatever_kind_and_wherever_settling_begins() {
                 .with(id, |known| known.fact.statement.kind = FactKind::Event);
         }
         let told = told.says(99, 2_000, "The player hates apples at night", 0.0);
-        let of = |pair: &&Unasked| pair.older.content.ends_with("apples") && pair.newer.content.ends_with("night");
-        told.settled().unasked.iter().filter(of).count()
+        let of = |pair: &&UnjudgedPair| pair.older.content.ends_with("apples") && pair.newer.content.ends_with("night");
+        told.settled().unjudged.iter().filter(of).count()
     };
     for since in [0, 20, 1_000] {
         assert_eq!(told(since, 15), 1, "since {since}");
@@ -567,14 +577,14 @@ fn the_nearest_count_of_whatever_kind_and_wherever_settling_begins() {
 }
 
 #[test]
-fn what_had_ended_before_takes_no_room() {
-    let mut told = Case::since(1_000)
+fn facts_ended_earlier_take_no_room() {
+    let mut told = TimelineCase::since(1_000)
         .says(1, 1, "The player likes apples", 0.0)
         .with(1, |known| known.fact.statement.pinned = true);
     for n in 2..=400 {
         let id = u128::try_from(n).expect("a number");
         told = told.says(id, n, "The player likes apples", 0.0).with(id, |known| {
-            known.ends.push(Ended {
+            known.ends.push(StoredEnd {
                 id: InvalidationId::from_u128(id),
                 reason: Duplicate,
                 by: Some(fact(1)),

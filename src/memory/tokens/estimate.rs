@@ -6,7 +6,7 @@
 //! do, which no vocabulary of bytes exceeds.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum ByteClass {
     Lower,
     Upper,
     Digit,
@@ -23,7 +23,7 @@ const SYLLABLE_QUARTERS: usize = 6;
 const HAN_QUARTERS: usize = 8;
 
 /// Tokens of `text`.
-pub(super) fn count(text: &str) -> usize {
+pub(super) fn estimate_tokens(text: &str) -> usize {
     let same = |a: &u8, b: &u8| class_of(*a) == class_of(*b);
     let runs = text.as_bytes().chunk_by(same);
     runs.map(quarters_of).sum::<usize>().div_ceil(4)
@@ -33,7 +33,7 @@ pub(super) fn count(text: &str) -> usize {
 pub(super) fn end_within(text: &str, most: usize) -> usize {
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
     let ends: Vec<usize> = std::iter::once(0).chain(ends).collect();
-    let fit = ends.partition_point(|end| count(&text[..*end]) <= most);
+    let fit = ends.partition_point(|end| estimate_tokens(&text[..*end]) <= most);
     ends[fit.saturating_sub(1)]
 }
 
@@ -42,41 +42,41 @@ fn quarters_of(run: &[u8]) -> usize {
     let one_for_each = |length: usize| run.len().div_ceil(length) * 4;
     match class_of(run[0]) {
         // Names, which begin with a capital letter, are rarer than other words and take more tokens.
-        Class::Lower => one_for_each(5),
-        Class::Upper | Class::Break => one_for_each(2),
-        Class::Digit => one_for_each(3),
+        ByteClass::Lower => one_for_each(5),
+        ByteClass::Upper | ByteClass::Break => one_for_each(2),
+        ByteClass::Digit => one_for_each(3),
         // One blank goes with the word after it.
-        Class::Blank if run.len() == 1 => 0,
-        Class::Blank => 4 + run.len() / 16 * 4,
-        Class::Other if run.is_ascii() => run.len() * MARK_QUARTERS,
-        Class::Other => String::from_utf8_lossy(run).chars().map(of_other).sum(),
+        ByteClass::Blank if run.len() == 1 => 0,
+        ByteClass::Blank => 4 + run.len() / 16 * 4,
+        ByteClass::Other if run.is_ascii() => run.len() * MARK_QUARTERS,
+        ByteClass::Other => String::from_utf8_lossy(run).chars().map(quarters_of_char).sum(),
     }
 }
 
 /// Of each byte; of several-byte characters each byte is of the last class.
-const CLASSES: [Class; 256] = {
-    let mut classes = [Class::Other; 256];
+const BYTE_CLASSES: [ByteClass; 256] = {
+    let mut classes = [ByteClass::Other; 256];
     let mut byte = 0;
     while byte < 128 {
         classes[byte as usize] = match byte {
-            b'a'..=b'z' => Class::Lower,
-            b'A'..=b'Z' => Class::Upper,
-            b'0'..=b'9' => Class::Digit,
-            b' ' => Class::Blank,
-            b'\n' | b'\r' | b'\t' => Class::Break,
-            _ => Class::Other,
+            b'a'..=b'z' => ByteClass::Lower,
+            b'A'..=b'Z' => ByteClass::Upper,
+            b'0'..=b'9' => ByteClass::Digit,
+            b' ' => ByteClass::Blank,
+            b'\n' | b'\r' | b'\t' => ByteClass::Break,
+            _ => ByteClass::Other,
         };
         byte += 1_u8;
     }
     classes
 };
 
-fn class_of(byte: u8) -> Class {
-    CLASSES[usize::from(byte)]
+fn class_of(byte: u8) -> ByteClass {
+    BYTE_CLASSES[usize::from(byte)]
 }
 
 /// Quarters of a token that a character counts which is no ASCII letter, digit or blank.
-const fn of_other(c: char) -> usize {
+const fn quarters_of_char(c: char) -> usize {
     match c {
         // ASCII marks, and the marks of Latin and CJK prose that vocabularies have whole.
         '\0'..='\u{7f}' | '\u{2018}'..='\u{201d}' | '\u{2026}' | '\u{2013}' | '\u{2014}' | '\u{3001}' | '\u{3002}' => {

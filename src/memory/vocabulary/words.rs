@@ -1,7 +1,7 @@
 //! The default lists, and the words that mean the same in English and Korean.
 
 /// One word of a list.
-pub(super) struct Word {
+pub(super) struct VocabularyWord {
     pub key: &'static str,
     /// Other English words for it.
     pub english: &'static [&'static str],
@@ -9,7 +9,7 @@ pub(super) struct Word {
     pub korean: &'static [&'static str],
 }
 
-impl Word {
+impl VocabularyWord {
     /// Whether `said` begins with one of its words.
     pub(super) fn is_meant_by(&self, said: &[&str]) -> bool {
         let Some(first) = said.first() else { return false };
@@ -17,19 +17,23 @@ impl Word {
     }
 }
 
-const fn word(key: &'static str, english: &'static [&'static str], korean: &'static [&'static str]) -> Word {
-    Word { key, english, korean }
+const fn new_word(
+    key: &'static str,
+    english: &'static [&'static str],
+    korean: &'static [&'static str],
+) -> VocabularyWord {
+    VocabularyWord { key, english, korean }
 }
 
-pub(super) const MOODS: &[Word] = &[
-    word(
+pub(super) const MOODS: &[VocabularyWord] = &[
+    new_word(
         "calm",
         &[
             "peaceful", "serene", "composed", "relaxed", "neutral", "content", "quiet",
         ],
         &["차분", "평온", "침착", "담담", "덤덤", "잔잔", "느긋"],
     ),
-    word(
+    new_word(
         "happy",
         &[
             "glad",
@@ -45,64 +49,64 @@ pub(super) const MOODS: &[Word] = &[
             "기쁨", "기쁘", "기쁜", "기뻐", "기뻤", "행복", "즐거", "즐겁", "반가", "반갑", "흐뭇", "흡족", "좋음",
         ],
     ),
-    word(
+    new_word(
         "amused",
         &["playful", "amusement", "teasing"],
         &["재미", "유쾌", "장난", "즐기"],
     ),
-    word(
+    new_word(
         "excited",
         &["eager", "thrilled", "excitement", "enthusiastic"],
         &["들뜸", "들뜬", "들떠", "신남", "신나", "신난", "설렘", "설레", "흥분"],
     ),
-    word("proud", &["pride"], &["뿌듯", "자랑", "자부", "의기양양"]),
-    word(
+    new_word("proud", &["pride"], &["뿌듯", "자랑", "자부", "의기양양"]),
+    new_word(
         "grateful",
         &["thankful", "gratitude", "touched"],
         &["고마움", "고마", "고맙", "감사", "감동"],
     ),
-    word(
+    new_word(
         "hopeful",
         &["hope", "optimistic", "determined"],
         &["희망", "기대", "결연"],
     ),
-    word("relieved", &["relief", "reassured"], &["안도", "안심", "홀가분"]),
-    word(
+    new_word("relieved", &["relief", "reassured"], &["안도", "안심", "홀가분"]),
+    new_word(
         "curious",
         &["intrigued", "interested", "curiosity"],
         &["궁금", "호기심", "흥미"],
     ),
-    word(
+    new_word(
         "surprised",
         &["shocked", "astonished", "startled", "surprise", "confused"],
         &["놀람", "놀라", "놀란", "당황", "경악", "어리둥절"],
     ),
-    word(
+    new_word(
         "tense",
         &["nervous", "wary", "alert", "tension"],
         &["긴장", "초조", "조마조마"],
     ),
-    word(
+    new_word(
         "worried",
         &["anxious", "concerned", "uneasy", "worry", "troubled", "anxiety"],
         &["걱정", "불안", "근심", "염려"],
     ),
-    word(
+    new_word(
         "afraid",
         &["scared", "fearful", "frightened", "terrified", "fear"],
         &["두려움", "두려", "두렵", "무서", "무섭", "겁", "공포"],
     ),
-    word(
+    new_word(
         "suspicious",
         &["distrustful", "guarded", "suspicion", "doubtful"],
         &["의심", "경계", "수상", "미심"],
     ),
-    word(
+    new_word(
         "angry",
         &["furious", "mad", "enraged", "anger", "hostile", "outraged"],
         &["화남", "화난", "화나", "화가", "분노", "성난", "격분", "노여"],
     ),
-    word(
+    new_word(
         "annoyed",
         &[
             "irritated",
@@ -115,7 +119,7 @@ pub(super) const MOODS: &[Word] = &[
         ],
         &["짜증", "성가", "귀찮", "답답", "언짢", "불쾌"],
     ),
-    word(
+    new_word(
         "sad",
         &[
             "unhappy",
@@ -131,26 +135,26 @@ pub(super) const MOODS: &[Word] = &[
             "슬픔", "슬프", "슬픈", "슬퍼", "우울", "서글", "울적", "비통", "속상", "실망",
         ],
     ),
-    word(
+    new_word(
         "lonely",
         &["loneliness", "nostalgic", "longing"],
         &["외로움", "외로", "외롭", "쓸쓸", "고독", "그리움", "그립", "그리워"],
     ),
-    word(
+    new_word(
         "tired",
         &["weary", "exhausted", "sleepy", "bored"],
         &["피곤", "지침", "지친", "지쳐", "피로", "나른", "지루", "심심"],
     ),
-    word(
+    new_word(
         "ashamed",
         &["embarrassed", "guilty", "shame", "guilt", "shy"],
         &["부끄러움", "부끄", "창피", "수치", "죄책", "미안", "쑥스", "수줍"],
     ),
 ];
 
-pub(super) const KINDS: &[Word] = &[
-    word("trust", &["confidence", "faith"], &["신뢰", "신뢰도", "믿음", "신용"]),
-    word(
+pub(super) const KINDS: &[VocabularyWord] = &[
+    new_word("trust", &["confidence", "faith"], &["신뢰", "신뢰도", "믿음", "신용"]),
+    new_word(
         "affection",
         &[
             "affinity",
@@ -177,20 +181,20 @@ pub(super) const KINDS: &[Word] = &[
             "우호",
         ],
     ),
-    word("respect", &["admiration", "esteem"], &["존경", "존경심", "존중"]),
-    word("fear", &["dread", "terror"], &["두려움", "공포", "공포심"]),
-    word("debt", &["obligation", "gratitude", "owes"], &["빚", "은혜", "신세"]),
-    word(
+    new_word("respect", &["admiration", "esteem"], &["존경", "존경심", "존중"]),
+    new_word("fear", &["dread", "terror"], &["두려움", "공포", "공포심"]),
+    new_word("debt", &["obligation", "gratitude", "owes"], &["빚", "은혜", "신세"]),
+    new_word(
         "loyalty",
         &["allegiance", "devotion"],
         &["충성", "충성심", "충성도", "의리"],
     ),
-    word(
+    new_word(
         "rivalry",
         &["rival", "jealousy", "envy", "competition"],
         &["경쟁심", "경쟁", "질투", "라이벌"],
     ),
-    word(
+    new_word(
         "hostility",
         &[
             "hostile",

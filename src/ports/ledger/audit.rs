@@ -32,7 +32,7 @@ impl Edit {
     /// An edit by `who`.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
-    pub fn by(
+    pub fn made_by(
         who: &Principal,
         ids: &crate::ports::clock::IdSource,
         at: DateTime<Utc>,
@@ -40,8 +40,8 @@ impl Edit {
         object: impl ToString,
     ) -> Self {
         Self {
-            id: ids.next(),
-            audit_id: ids.next(),
+            id: ids.next_id(),
+            audit_id: ids.next_id(),
             subject: who.subject.clone(),
             role: who.role,
             player: who.player.clone(),
@@ -69,7 +69,7 @@ pub struct AuditRow {
 #[async_trait]
 pub trait AuditStore: Send + Sync {
     /// Appends a row for something that changed no other row.
-    async fn append(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()>;
+    async fn append_audit_row(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()>;
     /// Newest first.
-    async fn list(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>>;
+    async fn list_audit_rows(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>>;
 }

@@ -52,8 +52,8 @@ pub trait AuthoredStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;
-    async fn world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>>;
-    async fn worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>>;
+    async fn load_world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>>;
+    async fn list_worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>>;
     /// Hides a world and its NPCs; its dialogues end.
     async fn delete_world(
         &self,
@@ -70,11 +70,11 @@ pub trait AuthoredStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;
-    async fn npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>>;
+    async fn load_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>>;
     /// Of `names`, those that are the name or the id of an NPC of this world, whatever their case; as the
     /// NPCs have them.
-    async fn npcs_named(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>>;
-    async fn npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>>;
+    async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>>;
+    async fn list_npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>>;
     /// Hides an NPC; its dialogues end.
     async fn delete_npc(
         &self,

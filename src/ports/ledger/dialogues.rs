@@ -9,8 +9,8 @@ use crate::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
     memory::{
         authored::Npc,
-        confided::Confided,
         fact::{Cause, Viewpoint, Watchers},
+        private_terms::PrivateTerms,
         summary::Meeting,
         trace::TurnTrace,
         turn::{Checkpoint, Turn},
@@ -113,16 +113,16 @@ pub struct DialogueOptions {
 impl DialogueOptions {
     /// Whether a player may watch an NPC conversation.
     #[must_use]
-    pub fn lets_watch(&self, player: &PlayerId) -> bool {
+    pub fn may_watch(&self, player: &PlayerId) -> bool {
         self.open || self.watchers.contains(player)
     }
     /// Whether a player may cut into an NPC conversation, join it and resume it.
     #[must_use]
-    pub fn lets_interrupt(&self, player: &PlayerId) -> bool {
+    pub fn may_interrupt(&self, player: &PlayerId) -> bool {
         match self.interrupters {
             Interrupters::None => false,
             Interrupters::Watchers => self.watchers.contains(player),
-            Interrupters::All => self.lets_watch(player),
+            Interrupters::All => self.may_watch(player),
         }
     }
     /// Who else hears what is said.
@@ -137,7 +137,7 @@ impl DialogueOptions {
 
 /// A conversation of NPCs that an NPC heard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overheard {
+pub struct OverheardConversation {
     pub dialogue: DialogueId,
     /// The number of its last turn.
     pub last: u32,
@@ -171,7 +171,7 @@ pub struct Dialogue {
 impl Dialogue {
     /// Whose eyes the searches of a turn look through in which this NPC answers, the player or others.
     #[must_use]
-    pub fn viewpoint(&self, npc: &Npc, player: Option<PlayerId>) -> Viewpoint {
+    pub fn viewpoint_for(&self, npc: &Npc, player: Option<PlayerId>) -> Viewpoint {
         Viewpoint {
             world: self.world.clone(),
             npc: npc.id.clone(),
@@ -201,7 +201,7 @@ pub struct OpenDialogue {
 
 /// What came of asking for ownership.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Claim {
+pub enum OwnershipClaim {
     Owned(Box<OpenDialogue>),
     /// Another live node has it.
     OwnedBy {
@@ -226,8 +226,8 @@ pub struct TurnCommit {
     /// An unsaid turn whose line this one answers: its key is this turn's too.
     pub key_of: Option<TurnId>,
     /// All that was said of a reply by the time it was cut, and until when it may be taken up again.
-    /// Sealed: [`super::rewinds::RewindStore::sealed`] alone reads it.
-    pub uncut: Option<(String, DateTime<Utc>)>,
+    /// Sealed: [`super::rewinds::RewindStore::load_sealed_reply`] alone reads it.
+    pub sealed_reply: Option<(String, DateTime<Utc>)>,
     /// Who cut it while it was being said.
     pub cuts: Vec<LiveCut>,
     pub checkpoint: Checkpoint,
@@ -252,7 +252,7 @@ pub enum CommitOutcome {
 
 /// What came of another write that is its owner's alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnerWrite {
+pub enum OwnerWriteOutcome {
     Done,
     /// There is no such dialogue that is open. Nothing was written.
     NotOpen,
@@ -286,10 +286,10 @@ pub struct DialogueFilter {
 pub trait DialogueStore: Send + Sync {
     /// Writes a new dialogue, not owned by anybody yet, with `next_seq` 1. `false`, and nothing is written: the
     /// turn that opens it stands no longer.
-    async fn create(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool>;
-    async fn get(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>>;
+    async fn create_dialogue(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool>;
+    async fn load_dialogue(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>>;
     /// Newest first.
-    async fn list(
+    async fn list_dialogues(
         &self,
         scope: &TenantScope,
         filter: &DialogueFilter,
@@ -297,16 +297,16 @@ pub trait DialogueStore: Send + Sync {
     ) -> StoreResult<Page<Dialogue>>;
     /// The conversation of NPCs that `npc` took part in or was a witness of in which something was said last, of those that
     /// are open to `player`; `None`: of all. One in which nothing that was said stands is none.
-    async fn last_heard(
+    async fn find_last_overheard(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         player: Option<&PlayerId>,
-    ) -> StoreResult<Option<Overheard>>;
+    ) -> StoreResult<Option<OverheardConversation>>;
     /// The newest session but `apart_from` in which `npc` talked with `player`, and of which something stands. Its summary
     /// is that of an earlier session where it has none of its own. `unlocked`: of summaries that everybody may hear of alone.
-    async fn last_meeting(
+    async fn find_last_meeting(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -318,13 +318,13 @@ pub trait DialogueStore: Send + Sync {
     /// Replaces the hash of the resume token. `false`: there is no such dialogue.
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
     /// Marks it closed, for the owner of this epoch.
-    async fn close(
+    async fn close_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         epoch: u64,
         at: DateTime<Utc>,
-    ) -> StoreResult<OwnerWrite>;
+    ) -> StoreResult<OwnerWriteOutcome>;
 
     /// Pauses an NPC conversation that is open, or lets it go on, for the owner of this epoch.
     async fn set_paused(
@@ -333,42 +333,54 @@ pub trait DialogueStore: Send + Sync {
         id: DialogueId,
         epoch: u64,
         paused: bool,
-    ) -> StoreResult<OwnerWrite>;
+    ) -> StoreResult<OwnerWriteOutcome>;
 
     /// Takes or renews ownership for `node` until `until` and reads the state to go on from.
     /// Taking it anew raises the epoch; so does the same node claiming again after a restart. What belongs
     /// to a node that is known to be dead ([`super::nodes`]) is anybody's, whenever it would have run out.
-    async fn claim(
+    async fn claim_ownership(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         node: NodeId,
         now: DateTime<Utc>,
         until: DateTime<Utc>,
-    ) -> StoreResult<Claim>;
+    ) -> StoreResult<OwnershipClaim>;
     /// Prolongs ownership without a new epoch; `false`: it was lost.
-    async fn renew(&self, scope: &TenantScope, id: DialogueId, epoch: u64, until: DateTime<Utc>) -> StoreResult<bool>;
+    async fn renew_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        until: DateTime<Utc>,
+    ) -> StoreResult<bool>;
 
     /// Gives up the ownership that was taken with this epoch, so that another node need not wait until it
     /// has run out. Nothing happens if it was lost or taken anew. Numbers of events below `next_seq` were given out, also
     /// those of events after the last commit; 0: which were is not known.
-    async fn release(&self, scope: &TenantScope, id: DialogueId, epoch: u64, next_seq: u64) -> StoreResult<()>;
+    async fn release_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        next_seq: u64,
+    ) -> StoreResult<()>;
     /// Gives up everything `node` owns: called once, when it stops.
-    async fn release_all(&self, node: NodeId) -> StoreResult<()>;
+    async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()>;
 
     /// Writes a turn. Durable when this returns `Committed`.
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome>;
 
     /// Turns that stand, numbers `from..=to`, in order.
-    async fn turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;
-    async fn turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>>;
-    async fn turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>>;
+    async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;
+    async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>>;
+    async fn load_turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>>;
     /// Keys of the dialogue's turns, whether or not they stand; `most` of them at most, in no order.
-    async fn keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>>;
-    async fn trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>>;
+    async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>>;
+    async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>>;
     /// What the turns up to `last` that stand had in their prompts that was private to the player; `None`: of some of them
     /// nobody knows.
-    async fn confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<Confided>>;
+    async fn load_confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<PrivateTerms>>;
     /// The checkpoint after the last turn that stands.
-    async fn checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>>;
+    async fn load_checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>>;
 }

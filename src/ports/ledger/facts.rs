@@ -5,17 +5,17 @@ use std::{collections::HashMap, sync::Arc};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{audit::Edit, jobs::JobFence, rewinds::Unsettled};
+use super::{audit::Edit, jobs::JobFence, rewinds::DirtyMemory};
 use crate::{
     ids::{DialogueId, FactId, InvalidationId, NpcId, PlayerId, TenantId, TurnId, WorldId},
     memory::{
         fact::{
-            Audience, Fact, FactKind, FactView, Importance, Invalidation, NewFact, NewInvalidation, Polarity,
+            Audience, Fact, FactKind, FoldedFact, Importance, Invalidation, NewFact, NewInvalidation, Polarity,
             Statement, Tense, Viewpoint,
         },
-        locks::Locks,
-        reconcile::Verdict,
-        timeline::{Ending, Flagged, Known, Replaced, Share},
+        locks::DisclosureLocks,
+        reconcile::JudgeVerdict,
+        timeline::{FactReplacement, FlaggedFact, JudgeBudgetShare, KnownFact, PromiseEnd},
         trace::TaskUsage,
     },
     ports::{Page, PageRequest, StoreResult, vectors::IndexPoint},
@@ -24,7 +24,7 @@ use crate::{
 
 /// A fact that the ledger has just confirmed as valid, allowed and unlocked for a viewpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Confirmed {
+pub struct ConfirmedFact {
     pub fact: FactId,
     /// Bodies are cached by (fact, version); another version means another body.
     pub version: u32,
@@ -32,11 +32,11 @@ pub struct Confirmed {
 
 /// What the ledger says of candidates.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Confirmation {
+pub struct FactConfirmation {
     /// Those that may be used, in the order asked for.
-    pub open: Vec<Confirmed>,
+    pub open: Vec<ConfirmedFact>,
     /// Those that may be used where all that they rest on is open, which is not looked at here.
-    pub locked: Vec<(Confirmed, Locks)>,
+    pub locked: Vec<(ConfirmedFact, DisclosureLocks)>,
 }
 
 /// A fact's body as recall needs it. Immutable for a given (id, version).
@@ -52,12 +52,12 @@ pub struct RecallBody {
     pub polarity: Polarity,
     pub tense: Tense,
     pub kind: FactKind,
-    pub view: FactView,
+    pub view: FoldedFact,
     pub valid_at: DateTime<Utc>,
     /// The dialogue and the number of the turn that it was learned from.
     pub source: Option<(DialogueId, u32)>,
     /// What it rests on that not every player may hear of.
-    pub locks: Locks,
+    pub locks: DisclosureLocks,
     /// Only one player may hear of it.
     pub is_private: bool,
     /// A unit vector; empty while the fact has none of the embedder in use.
@@ -67,7 +67,7 @@ pub struct RecallBody {
 impl RecallBody {
     /// That of a fact as it is written, unless it changes with others at once.
     #[must_use]
-    pub fn of(fact: &NewFact) -> Self {
+    pub fn from_new_fact(fact: &NewFact) -> Self {
         let statement = &fact.statement;
         Self {
             id: fact.id,
@@ -79,7 +79,7 @@ impl RecallBody {
             polarity: statement.polarity,
             tense: statement.tense,
             kind: statement.kind,
-            view: FactView::of(statement),
+            view: FoldedFact::from_statement(statement),
             valid_at: fact.valid_at,
             source: fact.source,
             locks: fact.locks.clone(),
@@ -108,25 +108,25 @@ impl RecallBody {
 
 /// What every prompt goes by.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Standing {
+pub struct StandingMemory {
     /// Most important first, then newest, then by id.
     pub facts: Vec<Fact>,
-    /// Who is who, as [`FactStore::names`] says it; for a designer, who sees all players, only of what is in `facts`.
+    /// Who is who, as [`FactStore::list_naming_facts`] says it; for a designer, who sees all players, only of what is in `facts`.
     pub names: Vec<NamingFact>,
     /// What was taken out of memory; latest first.
-    pub taken_out: Vec<TakenOut>,
+    pub taken_out: Vec<RemovedStatement>,
 }
 
 /// What a fact said that a player asked to forget or a person removed, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TakenOut {
+pub struct RemovedStatement {
     pub content: String,
     pub at: DateTime<Utc>,
 }
 
 /// What recall goes by when there is no index to ask.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Worded {
+pub struct KeywordFact {
     pub fact: FactId,
     pub version: u32,
     pub importance: Importance,
@@ -144,11 +144,11 @@ pub struct NamingFact {
     pub speaker: String,
     pub authored: bool,
     /// What it rests on that not every player may hear of.
-    pub locks: Locks,
+    pub locks: DisclosureLocks,
 }
 
 impl NamingFact {
-    pub fn of(fact: &Fact) -> Self {
+    pub fn from_fact(fact: &Fact) -> Self {
         Self {
             fact: fact.id,
             subject: fact.statement.subject.clone(),
@@ -165,7 +165,7 @@ impl NamingFact {
 pub struct JudgedPair {
     /// SHA-256 of the older and the newer statement's contents, in that order.
     pub pair: [u8; 32],
-    pub verdict: Verdict,
+    pub verdict: JudgeVerdict,
     /// The model that judged.
     pub model: String,
 }
@@ -186,14 +186,14 @@ pub struct Extraction {
     /// What the player asked to forget, in words.
     pub forget: Vec<String>,
     /// Promises and goals that it ends.
-    pub ends: Vec<Ending>,
+    pub ends: Vec<PromiseEnd>,
     /// Facts that were in the turn's prompt, but for what one NPC told others from its own memory: that is news
     /// to them.
     pub injected: Vec<FactId>,
     /// All that were.
     pub quoted: Vec<FactId>,
     /// This memory's share of what a judge may be asked about the turn: all of it, but where the turn teaches two memories.
-    pub room: Share,
+    pub room: JudgeBudgetShare,
 }
 
 impl Extraction {
@@ -206,19 +206,19 @@ impl Extraction {
 
 /// What entitles to write to a memory, and ends with it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Writing {
+pub enum ReconcileTrigger {
     /// The job this is the result of; nothing is written unless its turn still stands.
     Job(JobFence),
     /// The mark that this settles. Where it is not all that there is to settle, the mark stays.
-    Settling { mark: Unsettled, whole: bool },
+    DirtyMemory { mark: DirtyMemory, whole: bool },
 }
 
-impl Writing {
+impl ReconcileTrigger {
     /// The same, if it is a mark's, of a part of what there is to settle.
     #[must_use]
-    pub fn in_part(&self) -> Self {
+    pub fn as_partial(&self) -> Self {
         match self {
-            Self::Settling { mark, .. } => Self::Settling {
+            Self::DirtyMemory { mark, .. } => Self::DirtyMemory {
                 mark: mark.clone(),
                 whole: false,
             },
@@ -232,7 +232,7 @@ impl Writing {
 /// or of the mark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reconciliation {
-    pub writing: Writing,
+    pub trigger: ReconcileTrigger,
     /// What the job used that ends with it.
     pub calls: Vec<TaskUsage>,
     /// Where memory stood when the plan was made: the sum of `memory_seq` over `npcs`.
@@ -247,14 +247,14 @@ pub struct Reconciliation {
     pub lifts: Vec<InvalidationId>,
     /// Protected facts that something contradicts, for a person to look at: every flag of these turns
     /// that ought to stand, but for `flags_kept`.
-    pub flags: Vec<Flagged>,
+    pub flags: Vec<FlaggedFact>,
     /// The turns whose flags are given, as far as it is these facts that contradict: a turn may teach other memories as well.
     pub flagging: Vec<TurnId>,
     pub flagging_by: Vec<FactId>,
     /// What stays flagged if it is: facts, and those that may contradict them.
     pub flags_kept: Vec<(FactId, FactId)>,
     /// Older facts and those that replace them for whoever may know both; none that is stored already.
-    pub replaced: Vec<Replaced>,
+    pub replaced: Vec<FactReplacement>,
     /// What a judge said that is not kept yet.
     pub verdicts: Vec<JudgedPair>,
 }
@@ -264,7 +264,7 @@ impl Reconciliation {
     /// depends on none.
     #[must_use]
     pub fn teaches_nothing(&self) -> bool {
-        matches!(self.writing, Writing::Job(_))
+        matches!(self.trigger, ReconcileTrigger::Job(_))
             && self.npcs.is_empty()
             && !self.extractions.iter().any(Extraction::may_end_facts)
             && self.facts.is_empty()
@@ -280,11 +280,11 @@ impl Reconciliation {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimelineRows {
     /// Facts said or ended since, and those asked for.
-    pub known: Vec<Known>,
+    pub known: Vec<KnownFact>,
     /// What the turns since then brought beside facts, in order.
     pub extractions: Vec<Extraction>,
     /// Facts asked for that are of another memory.
-    pub elsewhere: HashMap<FactId, Fact>,
+    pub foreign_facts: HashMap<FactId, Fact>,
 }
 
 /// Where the memories of some NPCs stand.
@@ -346,7 +346,7 @@ pub struct FactPatch {
 
 /// What came of an edit.
 #[derive(Debug, Clone, PartialEq)]
-pub enum FactEdit {
+pub enum FactEditOutcome {
     Done(Box<Fact>),
     VersionMismatch {
         stored: u32,
@@ -386,7 +386,7 @@ pub struct OutboxRow {
 
 /// How many valid facts have a vector of one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmbeddedBy {
+pub struct EmbeddingModelCount {
     /// `None`: of no model.
     pub model: Option<String>,
     /// The model is the one in use.
@@ -400,44 +400,44 @@ pub trait FactStore: Send + Sync {
     // --- recall ---
     /// Of `ids`, those that are valid at `at` and that the viewpoint may use, and that nothing replaces which it may use as well; apart, those that may be locked to it. One query
     /// by primary keys.
-    async fn confirm(
+    async fn confirm_facts(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         ids: &[FactId],
         at: DateTime<Utc>,
-    ) -> StoreResult<Confirmation>;
+    ) -> StoreResult<FactConfirmation>;
     /// Bodies of confirmed facts.
-    async fn bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>>;
+    async fn load_bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>>;
     /// Valid facts that may be in every prompt: pinned ones, and those that may stand ([`Fact::may_stand`]);
     /// the most important, at most `limit` of the pinned, and of the others as many that are
     /// locked and as many that are not. Whether what is locked is open is not looked at here, but for this: what
     /// was said where not everybody might listen is left out where the player of the viewpoint might not, unless NPCs
     /// `gossip`. With them what was taken out by `at` and could be used before: the latest `limit` of each privacy. For a
     /// designer there is nothing of that.
-    async fn standing(
+    async fn load_standing(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         gossip: bool,
         at: DateTime<Utc>,
         limit: u32,
-    ) -> StoreResult<Standing>;
+    ) -> StoreResult<StandingMemory>;
 
     /// What the viewpoint may use at `at`, in no particular order: the newest `limit` of what each of its
     /// knowers knows openly, and of what each was told by its player.
-    async fn worded(
+    async fn list_keyword_facts(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         at: DateTime<Utc>,
         limit: u32,
-    ) -> StoreResult<Vec<Worded>>;
+    ) -> StoreResult<Vec<KeywordFact>>;
 
-    /// The facts by which the viewpoint may know at `at` who is who ([`is_name`](crate::memory::names::is_name)), and that
+    /// The facts by which the viewpoint may know at `at` who is who ([`is_name`](crate::memory::aliases::is_name)), and that
     /// nothing replaces which it may use as well; by id, the newest `limit` of what each of its knowers knows openly, and of
     /// what each was told by its player. Whether a locked one is open is not looked at here.
-    async fn names(
+    async fn list_naming_facts(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
@@ -455,7 +455,7 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<MemoryPosition>;
     /// What was said or ended in this memory at `since` or later, with those of `ids` that are known,
     /// in this memory or in others of the tenant. Nothing that is unsaid.
-    async fn timeline(
+    async fn load_timeline(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -464,7 +464,7 @@ pub trait FactStore: Send + Sync {
         ids: &[FactId],
     ) -> StoreResult<TimelineRows>;
     /// What the player of a dialogue asked to forget in its turns `from..=to` that stand, in the words of the extraction.
-    async fn asked_to_forget(
+    async fn list_forget_requests(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
@@ -472,69 +472,83 @@ pub trait FactStore: Send + Sync {
         to: u32,
     ) -> StoreResult<Vec<String>>;
     /// The verdicts of those of `pairs` that were judged.
-    async fn verdicts(&self, scope: &TenantScope, pairs: &[[u8; 32]]) -> StoreResult<HashMap<[u8; 32], Verdict>>;
+    async fn load_verdicts(
+        &self,
+        scope: &TenantScope,
+        pairs: &[[u8; 32]],
+    ) -> StoreResult<HashMap<[u8; 32], JudgeVerdict>>;
     /// Keeps verdicts, each pair once, all or none; a later one about the same pair counts instead.
-    async fn keep_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()>;
-    async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome>;
+    async fn store_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()>;
+    async fn commit_reconciliation(
+        &self,
+        scope: &TenantScope,
+        result: &Reconciliation,
+    ) -> StoreResult<ReconcileOutcome>;
 
     // --- people ---
     /// Writes one fact by hand (cause: the edit). `settles`: its memory is marked, to be settled from the fact's `valid_at` on.
-    async fn create(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()>;
-    async fn get(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
+    async fn create_fact(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()>;
+    async fn load_fact(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
     /// What contradicts those of `ids` that are flagged, and is valid at `at`; oldest first.
-    async fn contradictions(
+    async fn list_contradictions(
         &self,
         scope: &TenantScope,
         ids: &[FactId],
         at: DateTime<Utc>,
     ) -> StoreResult<Vec<Contradiction>>;
     /// Newest first.
-    async fn list(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest) -> StoreResult<Page<Fact>>;
+    async fn list_facts(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest)
+    -> StoreResult<Page<Fact>>;
     /// Nothing of what is unsaid.
-    async fn edit(
+    async fn edit_fact(
         &self,
         scope: &TenantScope,
         id: FactId,
         patch: &FactPatch,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<FactEdit>;
+    ) -> StoreResult<FactEditOutcome>;
     /// Adds an invalidation with reason `removed`. A fact that is invalid already stays as it is.
     /// One that is unsaid stays out if what it was said in stands again.
-    async fn remove(
+    async fn remove_fact(
         &self,
         scope: &TenantScope,
         id: FactId,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<FactEdit>;
+    ) -> StoreResult<FactEditOutcome>;
     /// Lifts every standing invalidation. Nothing of what is unsaid. Of a fact that is valid it is kept that a
     /// person stands by it, against what was said before and may still come to end it; nothing is written where
     /// that is known already.
-    async fn restore(
+    async fn restore_fact(
         &self,
         scope: &TenantScope,
         id: FactId,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<FactEdit>;
-    async fn history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>>;
+    ) -> StoreResult<FactEditOutcome>;
+    async fn load_history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>>;
     /// Folds and invalidations that other facts owe to this one ("by" it), for its history.
-    async fn invalidated_by(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<Invalidation>>;
+    async fn list_invalidated_by(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<Invalidation>>;
 
     // --- the index ---
     /// Outbox rows of every tenant, oldest first.
-    async fn outbox(&self, limit: u32) -> StoreResult<Vec<OutboxRow>>;
+    async fn load_outbox(&self, limit: u32) -> StoreResult<Vec<OutboxRow>>;
     /// Index points of those of `ids` that are valid now; the others are to be removed from the index.
-    async fn points(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>>;
+    async fn load_points(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>>;
     /// Outbox rows that have been handled.
-    async fn outbox_done(&self, seqs: &[i64]) -> StoreResult<()>;
+    async fn mark_outbox_done(&self, seqs: &[i64]) -> StoreResult<()>;
     /// Every valid fact's point, in pages ordered by id, for `reindex`.
-    async fn all_points(&self, scope: &TenantScope, after: Option<FactId>, limit: u32) -> StoreResult<Vec<IndexPoint>>;
+    async fn list_all_points(
+        &self,
+        scope: &TenantScope,
+        after: Option<FactId>,
+        limit: u32,
+    ) -> StoreResult<Vec<IndexPoint>>;
 
     // --- another embedder ---
     /// Facts that have no vector of the embedder in use, valid or not, with the text to embed; ordered by id.
-    async fn unembedded(
+    async fn list_unembedded(
         &self,
         scope: &TenantScope,
         after: Option<FactId>,
@@ -542,7 +556,11 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<Vec<(FactId, String)>>;
     /// Unit vectors of the embedder in use for such facts, and an outbox row each. A fact that has
     /// one by now keeps it; unknown facts are skipped.
-    async fn put_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()>;
+    async fn store_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()>;
     /// The facts valid at `at`, counted by the model of their vector.
-    async fn embedded_by(&self, scope: &TenantScope, at: DateTime<Utc>) -> StoreResult<Vec<EmbeddedBy>>;
+    async fn count_by_embedding_model(
+        &self,
+        scope: &TenantScope,
+        at: DateTime<Utc>,
+    ) -> StoreResult<Vec<EmbeddingModelCount>>;
 }

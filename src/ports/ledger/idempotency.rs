@@ -23,16 +23,16 @@ pub enum KeyState {
 pub trait IdempotencyStore: Send + Sync {
     /// `key` includes the route and the caller; `fingerprint` is a hash of the body. A reservation
     /// without an answer is free again after 60 s (its process died).
-    async fn reserve(
+    async fn reserve_key(
         &self,
         scope: &TenantScope,
         key: &str,
         fingerprint: &[u8; 32],
         now: DateTime<Utc>,
     ) -> StoreResult<KeyState>;
-    async fn answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()>;
+    async fn record_answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()>;
     /// Frees a reservation whose request failed.
-    async fn release(&self, scope: &TenantScope, key: &str) -> StoreResult<()>;
+    async fn release_key(&self, scope: &TenantScope, key: &str) -> StoreResult<()>;
     /// Forgets answers from before `before`, of every tenant.
-    async fn sweep(&self, before: DateTime<Utc>) -> StoreResult<()>;
+    async fn forget_answers_before(&self, before: DateTime<Utc>) -> StoreResult<()>;
 }

@@ -79,7 +79,7 @@ pub struct Job {
     pub created_at: DateTime<Utc>,
     /// Since when it is tried: since it was written, since a person had it tried again, or since its turn stands again.
     pub since: DateTime<Utc>,
-    /// What the model answered an earlier attempt ([`JobStore::keep_answer`]).
+    /// What the model answered an earlier attempt ([`JobStore::store_answer`]).
     pub answer: Option<String>,
     pub leased_until: DateTime<Utc>,
 }
@@ -125,7 +125,7 @@ impl Job {
 
 /// What a job works on: a turn that stands, and where it was said.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Said {
+pub struct JobInput {
     pub turn: Turn,
     /// The two turns before it, oldest first, as models are shown them.
     pub before: Vec<BufferedTurn>,
@@ -170,12 +170,12 @@ pub enum JobFailure {
 
 /// What came of prolonging the lease of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeasedAgain {
-    Here,
+pub enum LeaseRenewal {
+    Renewed,
     /// Somebody else has it, or it waits until it is tried again.
-    Elsewhere,
+    NotHeld,
     /// It is done or dead.
-    Over,
+    Finished,
 }
 
 /// What came of having a dead job tried again.
@@ -193,7 +193,7 @@ pub enum JobRetry {
 pub trait JobStore: Send + Sync {
     /// Leases due jobs whose lease is free or has run out, oldest first. Jobs of turns that no
     /// longer stand are finished instead.
-    async fn lease(
+    async fn lease_due_jobs(
         &self,
         scope: &TenantScope,
         node: NodeId,
@@ -203,31 +203,31 @@ pub trait JobStore: Send + Sync {
     ) -> StoreResult<Vec<Job>>;
     /// Prolongs the lease of a job that `node` was given, or takes it anew if it has run out and nobody else has the job
     /// by now. Otherwise nothing is changed.
-    async fn lease_again(
+    async fn renew_lease(
         &self,
         scope: &TenantScope,
         job: JobId,
         node: NodeId,
         now: DateTime<Utc>,
         until: DateTime<Utc>,
-    ) -> StoreResult<LeasedAgain>;
+    ) -> StoreResult<LeaseRenewal>;
     /// Frees every lease of `node`: called once at start, since nothing of an earlier process runs.
-    async fn release_all(&self, node: NodeId) -> StoreResult<()>;
+    async fn release_all_leases(&self, node: NodeId) -> StoreResult<()>;
     /// Frees every lease of `node` on jobs of this tenant.
-    async fn release(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()>;
+    async fn release_tenant_leases(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()>;
     /// What a job works on, in one read. `None`: its turn was unsaid or cut since. A world or an NPC that
     /// was deleted since is given as it was last: what was said stands, and others heard it.
-    async fn said(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<Said>>;
+    async fn load_job_input(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<JobInput>>;
     /// Keeps a model's answer with a job, so that another attempt need not ask for it again. It goes when
     /// the job is done. `false`: the fence is closed and nothing was written.
-    async fn keep_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool>;
+    async fn store_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool>;
     /// Ends a job that had nothing to write. `calls`: what this attempt used.
-    async fn finish(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()>;
-    /// Ends a job for which [`Self::said`] found nothing, unless its turn stands after all by now: then it
+    async fn finish_job(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()>;
+    /// Ends a job for which [`Self::load_job_input`] found nothing, unless its turn stands after all by now: then it
     /// stays. Should the turn stand again later, the job is due again.
     async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
     /// A job that `node` ran came to nothing, and used `calls`. One that another node has leased by now is that node's to end.
-    async fn fail(
+    async fn fail_job(
         &self,
         scope: &TenantScope,
         job: JobId,
@@ -237,7 +237,7 @@ pub trait JobStore: Send + Sync {
         calls: &[TaskUsage],
     ) -> StoreResult<()>;
     /// Has a dead job tried again; its audit row is written with it.
-    async fn retry(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
+    async fn retry_dead_job(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
     /// Ends the wait of a turn's held jobs; how many jobs of it are due now that nobody has leased or tried.
     async fn make_due(
         &self,
@@ -247,7 +247,7 @@ pub trait JobStore: Send + Sync {
         now: DateTime<Utc>,
     ) -> StoreResult<u64>;
     /// Newest first.
-    async fn list(
+    async fn list_jobs(
         &self,
         scope: &TenantScope,
         status: Option<JobStatus>,
@@ -256,11 +256,16 @@ pub trait JobStore: Send + Sync {
     /// The world of the dialogue that a job is for.
     async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>>;
     /// What became of the jobs of a dialogue's turn that stands, and what they used; oldest first.
-    async fn of_turn(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<Vec<JobTrace>>;
+    async fn list_turn_job_traces(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        number: u32,
+    ) -> StoreResult<Vec<JobTrace>>;
     /// Pending jobs of a dialogue's turns up to `through`: what the next turn may wait for.
-    async fn pending(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64>;
+    async fn count_pending_jobs(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64>;
     /// Whether the facts of this turn are still to be extracted, and that not only after a pause.
-    async fn extracting(
+    async fn is_extraction_pending(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,

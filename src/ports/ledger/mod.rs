@@ -10,8 +10,9 @@ pub mod dialogues;
 pub mod facts;
 pub mod idempotency;
 pub mod jobs;
-pub mod meters;
+pub mod metrics;
 pub mod nodes;
+pub mod priority;
 pub mod revocations;
 pub mod rewinds;
 pub mod saves;
@@ -19,7 +20,6 @@ pub mod scenarios;
 pub mod state;
 pub mod summaries;
 pub mod tenants;
-pub mod urgency;
 pub mod usage;
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct Ledger {
     pub maintenance: Arc<dyn Maintenance>,
 }
 
-/// What [`Maintenance::prune`] may delete: what is older than these times. `None`: nothing of it.
+/// What [`Maintenance::prune_expired`] may delete: what is older than these times. `None`: nothing of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PruneBefore {
     /// Jobs that were done before. Others stay, whatever their age.
@@ -81,16 +81,16 @@ pub trait Maintenance: Send + Sync {
     /// [`StoreError::NotWritable`](super::StoreError::NotWritable): it says why.
     async fn try_write(&self) -> StoreResult<()>;
     /// What waits in the queues of all tenants; one round trip.
-    async fn backlog(&self) -> StoreResult<meters::Backlog>;
+    async fn load_backlog(&self) -> StoreResult<metrics::Backlog>;
     /// What this node's ledger measures of itself.
-    fn meters(&self) -> &meters::LedgerMeters;
+    fn ledger_metrics(&self) -> &metrics::LedgerMetrics;
     /// Deletes the oldest of what is too old, at most `limit` rows of each sort. Returns how many were
     /// deleted; there may be more if it is `limit` or above.
-    async fn prune(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64>;
+    async fn prune_expired(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64>;
     /// Has the engine count the rows of tables that have grown a lot since it last did, where its plans
     /// depend on that. Cheap where none has; one node at a time does it, the others find nothing to do.
     /// Returns how many tables were counted.
     async fn count_grown_tables(&self) -> StoreResult<usize>;
     /// Flushes what is buffered and closes every connection. Later calls fail.
-    async fn close(&self);
+    async fn close_connections(&self);
 }

@@ -38,7 +38,7 @@ pub struct Revocation {
 #[async_trait]
 pub trait RevocationStore: Send + Sync {
     /// Adds one, with its audit row. The tenant is the scope's.
-    async fn add(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()>;
+    async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()>;
     /// Those of all tenants that were written at `at` or later.
-    async fn since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>>;
+    async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>>;
 }

@@ -20,7 +20,7 @@ use crate::{
 
 /// A move of the head, in one transaction.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rewind {
+pub struct RewindCommit {
     pub id: RewindId,
     pub dialogue: DialogueId,
     /// The dialogue's.
@@ -28,7 +28,7 @@ pub struct Rewind {
     /// Must be the owner's epoch. It rises with the move, so that a turn that was under way cannot commit.
     pub epoch: u64,
     /// Whether a dialogue that was closed is moved too.
-    pub closed_too: bool,
+    pub include_closed: bool,
     /// The head from now on, standing or not until now; `None`: nothing was ever said.
     pub to: Option<TurnId>,
     /// Said after `to`, in the place of a turn of which less was heard.
@@ -42,7 +42,7 @@ pub struct Rewind {
     pub key: Option<String>,
     /// Keys of others who asked at the same time, each with the id of its row: they are told of this move
     /// too. One that the dialogue knows already stays what it was.
-    pub also: Vec<(RewindId, String)>,
+    pub other_keys: Vec<(RewindId, String)>,
     /// Nothing is moved if a player has joined at this turn, or at one in whose place it stands.
     pub unless_joined: Option<TurnId>,
     /// `seq` of the event that tells of it.
@@ -50,7 +50,7 @@ pub struct Rewind {
     /// Its moment, its author and its audit row.
     pub edit: Edit,
     /// Audit rows of others who asked at the same time, and for less.
-    pub others: Vec<Edit>,
+    pub other_edits: Vec<Edit>,
 }
 
 /// A turn that takes the place of another one: the same line, the same number and the same key, and
@@ -62,7 +62,7 @@ pub struct Replacement {
     pub turn: Turn,
     pub jobs: Vec<NewJob>,
     /// The whole reply, and until when it may be taken up again.
-    pub uncut: Option<(String, DateTime<Utc>)>,
+    pub sealed_reply: Option<(String, DateTime<Utc>)>,
 }
 
 /// What was taken back, as the wire tells it.
@@ -87,7 +87,7 @@ pub struct QuotedIn {
 
 /// What a move did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Rewound {
+pub struct RewindRecord {
     pub id: RewindId,
     pub world: WorldId,
     /// The owner's epoch from now on.
@@ -114,10 +114,10 @@ pub struct Rewound {
     pub at: DateTime<Utc>,
 }
 
-impl Rewound {
+impl RewindRecord {
     /// What became of `turn`, which was cut while it was being said: it stands, and nothing was taken back.
     #[must_use]
-    pub fn live_cut(id: RewindId, world: WorldId, epoch: u64, turn: &Turn) -> Self {
+    pub fn for_live_cut(id: RewindId, world: WorldId, epoch: u64, turn: &Turn) -> Self {
         Self {
             id,
             world,
@@ -138,7 +138,7 @@ impl Rewound {
 
     /// Nothing was to be taken back: the dialogue stands at `head`, its turn `head_turn`.
     #[must_use]
-    pub fn nothing(
+    pub fn for_no_change(
         id: RewindId,
         world: WorldId,
         epoch: u64,
@@ -163,9 +163,9 @@ impl Rewound {
         }
     }
 
-    /// `turn` was cut before the first character of its reply: it is none, and [`Self::nothing`] was taken back.
+    /// `turn` was cut before the first character of its reply: it is none, and [`Self::for_no_change`] was taken back.
     #[must_use]
-    pub fn dropped(self, turn: u32) -> Self {
+    pub fn into_dropped(self, turn: u32) -> Self {
         Self {
             head_turn: turn,
             heard_chars: Some(0),
@@ -173,15 +173,15 @@ impl Rewound {
         }
     }
 
-    /// Whether it is what [`Self::live_cut`] or [`Self::dropped`] makes.
+    /// Whether it is what [`Self::for_live_cut`] or [`Self::into_dropped`] makes.
     #[must_use]
     pub fn is_live_cut(&self) -> bool {
         self.seq == 0 && self.heard_chars.is_some()
     }
 
-    /// Whether it is what [`Self::nothing`] makes.
+    /// Whether it is what [`Self::for_no_change`] makes.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_no_change(&self) -> bool {
         self.seq == 0 && self.heard_chars.is_none()
     }
 }
@@ -190,20 +190,20 @@ impl Rewound {
 /// key is known.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveCut {
-    pub rewound: Rewound,
+    pub rewound: RewindRecord,
     /// Makes a retry safe. One that the dialogue knows already stays what it was.
     pub key: Option<String>,
     /// Its moment, its author and its audit row.
     pub edit: Edit,
 }
 
-/// Turns named in [`Rewound::quoted_in`] at most.
+/// Turns named in [`RewindRecord::quoted_in`] at most.
 pub const MAX_QUOTED: usize = 100;
 
 /// What came of asking for a move.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RewindOutcome {
-    Done(Box<Rewound>),
+    Done(Box<RewindRecord>),
     /// The epoch was another: this node no longer owns the dialogue. Nothing was written.
     Fenced,
     /// The dialogue is closed. Nothing was written.
@@ -211,15 +211,15 @@ pub enum RewindOutcome {
     /// `to` is no turn of this dialogue. Nothing was written.
     NoSuchTurn,
     /// The key belongs to this earlier move. Nothing was written.
-    Repeated(Box<Rewound>),
-    /// A player has joined there ([`Rewind::unless_joined`]). Nothing was written.
+    Repeated(Box<RewindRecord>),
+    /// A player has joined there ([`RewindCommit::unless_joined`]). Nothing was written.
     Joined,
 }
 
 /// A memory from which something was unsaid, or into which something was put back: everything said in
 /// it since then is to be reconciled again, in the order in which it was said.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unsettled {
+pub struct DirtyMemory {
     pub world: WorldId,
     pub audience: Audience,
     pub since: DateTime<Utc>,
@@ -229,7 +229,7 @@ pub struct Unsettled {
 
 /// Whoever is told of a move that is not, or not only, their own.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
+pub struct RewindAcks {
     /// Their keys, which stand for it from now on; each with a name for its row.
     pub keys: Vec<(RewindId, String)>,
     /// That they asked, for the audit log.
@@ -238,51 +238,61 @@ pub struct Told {
 
 /// What becomes of keys that a dialogue knows already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KnownKeys {
+pub enum OnKeyConflict {
     /// They stand for what they stood for.
-    Stay,
+    Keep,
     /// They stand for what is noted now: their callers were told of nothing else.
-    Follow,
+    Replace,
 }
 
 /// Heads and what moving them leaves to be done.
 #[async_trait]
 pub trait RewindStore: Send + Sync {
     /// Moves a head. Durable when this returns.
-    async fn rewind(&self, scope: &TenantScope, rewind: &Rewind) -> StoreResult<RewindOutcome>;
+    async fn commit_rewind(&self, scope: &TenantScope, rewind: &RewindCommit) -> StoreResult<RewindOutcome>;
     /// Keeps what these were told without a move of their own: all of it, or nothing.
-    async fn note(
+    async fn record_outcome(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
-        told: &Told,
-        outcome: &Rewound,
-        known: KnownKeys,
+        told: &RewindAcks,
+        outcome: &RewindRecord,
+        known: OnKeyConflict,
     ) -> StoreResult<()>;
     /// The move that a key belongs to, its own or one that others asked for at the same time.
-    async fn by_key(&self, scope: &TenantScope, dialogue: DialogueId, key: &str) -> StoreResult<Option<Rewound>>;
+    async fn load_rewind_by_key(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        key: &str,
+    ) -> StoreResult<Option<RewindRecord>>;
     /// The moves of a dialogue with a `seq` above `after`, in order; at most `limit`.
-    async fn since(
+    async fn list_rewinds_since(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         after: u64,
         limit: u32,
-    ) -> StoreResult<Vec<Rewound>>;
+    ) -> StoreResult<Vec<RewindRecord>>;
     /// A turn, standing or not, and the reply it would have had if nobody had cut it, until its seal runs out.
-    async fn sealed(&self, scope: &TenantScope, turn: TurnId, now: DateTime<Utc>) -> StoreResult<Option<Sealed>>;
+    async fn load_sealed_reply(
+        &self,
+        scope: &TenantScope,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<Option<SealedReply>>;
     /// Deletes every sealed text whose seal has run out by `now`; how many there were.
-    async fn unseal(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64>;
+    async fn delete_expired_seals(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64>;
     /// Open dialogues with a turn that went to be said anew and in whose place none was committed; at most
     /// `limit`.
-    async fn replacing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>>;
+    async fn list_pending_replacements(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>>;
     /// Memories to be settled, oldest mark first.
-    async fn unsettled(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<Unsettled>>;
+    async fn list_dirty_memories(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DirtyMemory>>;
 }
 
 /// What a cut reply would have been.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sealed {
+pub struct SealedReply {
     /// The turn it was cut from, where that one said all of it: it can stand again as it was.
     pub whole: Option<TurnId>,
     /// The client's idempotency key of the turn.

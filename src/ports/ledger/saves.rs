@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     audit::Edit,
-    rewinds::{Rewound, RolledBack},
+    rewinds::{RewindRecord, RolledBack},
 };
 use crate::{
     ids::{DialogueId, SaveId, WorldId},
@@ -54,7 +54,7 @@ pub enum SaveOutcome {
 
 /// A save to go back to, or forward.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Restore {
+pub struct RestoreCommit {
     pub world: WorldId,
     pub save: SaveId,
     /// Makes a retry safe; unique in a world.
@@ -68,7 +68,7 @@ pub struct Restore {
 
 /// What a restore came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restored {
+pub struct RestoreReport {
     pub save: SaveId,
     pub world: WorldId,
     pub at: DateTime<Utc>,
@@ -92,7 +92,7 @@ pub struct RestoredDialogue {
     /// Nobody may write under an earlier one. Whoever took the dialogue since has a later one.
     pub epoch: u64,
     /// How its head was moved; `None`: it stands as it did, but what runs is fenced.
-    pub rewound: Option<Rewound>,
+    pub rewound: Option<RewindRecord>,
 }
 
 /// What came of asking for a restore.
@@ -100,13 +100,13 @@ pub struct RestoredDialogue {
 pub enum RestoreOutcome {
     /// Every dialogue of the world stands where the save has it; whoever owned one owns it no longer.
     Done {
-        restored: Restored,
+        restored: RestoreReport,
         dialogues: Vec<RestoredDialogue>,
     },
     /// The world has no such save. Nothing was written.
     NotFound,
     /// The key belongs to this earlier restore. Nothing was written.
-    Repeated(Restored),
+    Repeated(RestoreReport),
     /// The key belongs to a restore of another save. Nothing was written.
     KeyTaken,
 }
@@ -115,13 +115,13 @@ pub enum RestoreOutcome {
 #[async_trait]
 pub trait SaveStore: Send + Sync {
     /// Takes a save. Durable when this returns.
-    async fn create(&self, scope: &TenantScope, save: &NewSave) -> StoreResult<SaveOutcome>;
-    async fn get(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>>;
+    async fn create_save(&self, scope: &TenantScope, save: &NewSave) -> StoreResult<SaveOutcome>;
+    async fn load_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>>;
     /// Newest first.
-    async fn list(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>>;
+    async fn list_saves(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>>;
     /// Deletes a save, and what only it kept so that its turns could stand again. `false`: there is none.
-    async fn delete(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool>;
+    async fn delete_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool>;
     /// Moves every dialogue of the world to where it stood. Dialogues begun later end, and none of
     /// their turns stands. Durable when this returns.
-    async fn restore(&self, scope: &TenantScope, restore: &Restore) -> StoreResult<RestoreOutcome>;
+    async fn restore_save(&self, scope: &TenantScope, restore: &RestoreCommit) -> StoreResult<RestoreOutcome>;
 }

@@ -22,14 +22,14 @@ pub struct Embedding {
 
 /// A scenario that a player may hear of.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unlocked {
+pub struct EmbeddedScenario {
     pub scenario: Scenario,
     pub embedding: Embedding,
 }
 
 /// The same by its title alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Titled {
+pub struct ScenarioTitle {
     pub id: ScenarioId,
     pub title: String,
     pub required_progress: Progress,
@@ -37,7 +37,7 @@ pub struct Titled {
 
 /// How far a player must have come for one scenario, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Required {
+pub struct RequiredProgress {
     pub npc: NpcId,
     /// As rules and the state of the world name it.
     pub npc_name: String,
@@ -50,7 +50,7 @@ pub struct Required {
 #[async_trait]
 pub trait ScenarioStore: Send + Sync {
     /// [`PutOutcome::NoParent`] without its NPC; [`PutOutcome::Full`] where that has as many as it may.
-    async fn put(
+    async fn put_scenario(
         &self,
         scope: &TenantScope,
         scenario: &Scenario,
@@ -59,13 +59,13 @@ pub trait ScenarioStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;
     /// With what a put would be refused as things stand; `None`: with nothing. The put itself decides.
-    async fn refusal(
+    async fn check_put(
         &self,
         scope: &TenantScope,
         scenario: &Scenario,
         if_version: Option<u32>,
     ) -> StoreResult<Option<PutOutcome>>;
-    async fn get(
+    async fn load_scenario(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -73,14 +73,14 @@ pub trait ScenarioStore: Send + Sync {
         id: &ScenarioId,
     ) -> StoreResult<Option<Scenario>>;
     /// Those of one NPC, by id.
-    async fn list(
+    async fn list_scenarios(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         page: &PageRequest,
     ) -> StoreResult<Page<Scenario>>;
-    async fn delete(
+    async fn delete_scenario(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -91,30 +91,31 @@ pub trait ScenarioStore: Send + Sync {
     ) -> StoreResult<DeleteOutcome>;
     /// Those of one NPC that need no more than `progress`. Nothing else of it is read, so nothing that is locked
     /// can get into a prompt.
-    async fn within(
+    async fn list_unlocked_scenarios(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         progress: Progress,
-    ) -> StoreResult<Vec<Unlocked>>;
+    ) -> StoreResult<Vec<EmbeddedScenario>>;
     /// The titles of those, by id: neither what they tell nor their vectors are read.
-    async fn titles(
+    async fn list_unlocked_titles(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         progress: Progress,
-    ) -> StoreResult<Vec<Titled>>;
+    ) -> StoreResult<Vec<ScenarioTitle>>;
     /// What those of `asked` need, whosever they are. One that was deleted, itself or with its NPC, is not there.
-    async fn required(
+    async fn load_required_progress(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         asked: &[(NpcId, ScenarioId)],
-    ) -> StoreResult<Vec<Required>>;
+    ) -> StoreResult<Vec<RequiredProgress>>;
     /// Those whose vector another model than `model` made, at most `limit`.
-    async fn unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>>;
+    async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>>;
     /// Gives a scenario another vector, unless it was changed since it was read.
-    async fn embed(&self, scope: &TenantScope, scenario: &Scenario, embedding: &Embedding) -> StoreResult<()>;
+    async fn store_embedding(&self, scope: &TenantScope, scenario: &Scenario, embedding: &Embedding)
+    -> StoreResult<()>;
 }

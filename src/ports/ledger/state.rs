@@ -36,7 +36,7 @@ pub struct StoredStateChange {
 
 /// What stands of a world's state, from some place on.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct StateSince {
+pub struct StateChanges {
     /// Rises whenever a change is taken back, or stands again: then what was folded before says nothing any
     /// more. 0 at first.
     pub generation: i64,
@@ -50,10 +50,10 @@ pub struct StateSince {
 pub trait StateStore: Send + Sync {
     /// Standing changes of a world with a `seq` above `after`; 0: all. Whatever is written once this has
     /// answered has a higher `seq` than all of the answer.
-    async fn since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateSince>;
+    async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges>;
     /// Changes extracted by a job (the fall-back of a state block that did not parse), with the job's end.
     /// `calls`: what the job used. `false`: fenced, nothing was written.
-    async fn commit(
+    async fn commit_changes(
         &self,
         scope: &TenantScope,
         fence: &JobFence,
@@ -61,5 +61,5 @@ pub trait StateStore: Send + Sync {
         calls: &[TaskUsage],
     ) -> StoreResult<bool>;
     /// A change that a backend tells of, with its audit row. No interrupt takes it back.
-    async fn record(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()>;
+    async fn record_change(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()>;
 }

@@ -27,8 +27,8 @@ pub struct SummaryCommit {
 #[async_trait]
 pub trait SummaryStore: Send + Sync {
     /// Kept summaries of a dialogue, in time order.
-    async fn kept(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>>;
+    async fn load_summaries(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>>;
     /// `false`: fenced, or a summary that stands (kept or evicted) covers one of its turns already;
     /// then the job has ended and nothing else was written.
-    async fn commit(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool>;
+    async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool>;
 }

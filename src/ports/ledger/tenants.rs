@@ -34,7 +34,7 @@ pub struct TenantChange {
 
 /// What a conditional change did.
 #[derive(Debug, Clone, PartialEq)]
-pub enum TenantEdit {
+pub enum TenantEditOutcome {
     /// The tenant as it is now.
     Done(Tenant),
     NotFound,
@@ -48,24 +48,24 @@ pub enum TenantEdit {
 #[async_trait]
 pub trait TenantStore: Send + Sync {
     /// Adds the tenant if it is new; `false` if it was there. The server's own work: no audit row.
-    async fn ensure(&self, tenant: &Tenant) -> StoreResult<bool>;
-    /// As [`Self::ensure`], by somebody: with a row in the audit log of the new tenant.
-    async fn create(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool>;
+    async fn ensure_tenant(&self, tenant: &Tenant) -> StoreResult<bool>;
+    /// As [`Self::ensure_tenant`], by somebody: with a row in the audit log of the new tenant.
+    async fn create_tenant(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool>;
     /// Changes a tenant, with a row in its audit log.
-    async fn change(
+    async fn change_tenant(
         &self,
         id: &TenantId,
         change: &TenantChange,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<TenantEdit>;
-    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>>;
+    ) -> StoreResult<TenantEditOutcome>;
+    async fn load_tenant(&self, id: &TenantId) -> StoreResult<Option<Tenant>>;
     /// By id.
-    async fn list(&self, page: &PageRequest) -> StoreResult<Page<Tenant>>;
+    async fn list_tenants(&self, page: &PageRequest) -> StoreResult<Page<Tenant>>;
     /// Every tenant, for start-up work such as resuming jobs.
-    async fn all(&self) -> StoreResult<Vec<Tenant>>;
+    async fn list_all(&self) -> StoreResult<Vec<Tenant>>;
     /// Those that are disabled.
-    async fn disabled(&self) -> StoreResult<Vec<TenantId>>;
+    async fn list_disabled(&self) -> StoreResult<Vec<TenantId>>;
     /// Those that have a budget of their own.
-    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>>;
+    async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>>;
 }

@@ -55,7 +55,7 @@ impl Budgeted {
     pub const ALL: [Self; 4] = [Self::TokensPerDay, Self::CostPerDay, Self::Dialogues, Self::Turns];
     /// Whether it begins anew each day.
     #[must_use]
-    pub const fn is_of_a_day(self) -> bool {
+    pub const fn is_daily(self) -> bool {
         matches!(self, Self::TokensPerDay | Self::CostPerDay)
     }
     /// As in settings, metrics and answers.
@@ -97,7 +97,7 @@ pub struct TenantBudget {
 
 /// How much of a tenant is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredAmounts {
     pub dialogues: u64,
     /// With those that were taken back.
     pub turns: u64,
@@ -105,7 +105,7 @@ pub struct Stored {
 
 /// What a tenant used of one model on one day.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelDay {
+pub struct DailyModelUsage {
     pub tenant: TenantId,
     pub model: String,
     pub prompt_tokens: u64,
@@ -116,12 +116,17 @@ pub struct ModelDay {
 /// Usage counters.
 #[async_trait]
 pub trait UsageStore: Send + Sync {
-    async fn add(&self, scope: &TenantScope, deltas: &[UsageDelta]) -> StoreResult<()>;
-    async fn between(&self, scope: &TenantScope, from: NaiveDate, to: NaiveDate) -> StoreResult<Vec<UsageRow>>;
+    async fn add_usage(&self, scope: &TenantScope, deltas: &[UsageDelta]) -> StoreResult<()>;
+    async fn list_usage_between(
+        &self,
+        scope: &TenantScope,
+        from: NaiveDate,
+        to: NaiveDate,
+    ) -> StoreResult<Vec<UsageRow>>;
     /// What every tenant used on `day`, by model.
-    async fn of_day(&self, day: NaiveDate) -> StoreResult<Vec<ModelDay>>;
+    async fn list_usage_of_day(&self, day: NaiveDate) -> StoreResult<Vec<DailyModelUsage>>;
     /// Counts what is stored of a tenant. Counting ends at `at_most`.
-    async fn stored(&self, scope: &TenantScope, at_most: Stored) -> StoreResult<Stored>;
+    async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts>;
     /// Counts the stored sessions of a player. Counting ends at `at_most`.
-    async fn sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64>;
+    async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64>;
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use serde::Deserialize;
 
-use super::{AuthError, Claims, KeyError};
+use super::{AuthError, KeyError, TokenClaims};
 use crate::{
     ids::TenantId,
     tenancy::{Role, auth::keys::KeySet},
@@ -44,12 +44,12 @@ pub(super) struct Issuer {
 }
 
 impl Issuer {
-    pub(super) fn load(name: &str, settings: &IssuerSettings, audience: &str) -> Result<Self, KeyError> {
+    pub(super) fn load_issuer(name: &str, settings: &IssuerSettings, audience: &str) -> Result<Self, KeyError> {
         let bad = |why: &str| KeyError::BadIssuer {
             name: name.to_owned(),
             why: why.to_owned(),
         };
-        let keys = KeySet::load(
+        let keys = KeySet::load_key_set(
             &[],
             settings.public_key_file.as_deref(),
             settings.public_key_kid.as_deref(),
@@ -79,7 +79,7 @@ impl Issuer {
     }
 
     /// Whether it may speak for whom these claims name.
-    pub(super) fn check(&self, claims: &Claims) -> Result<(), AuthError> {
+    pub(super) fn check_claims(&self, claims: &TokenClaims) -> Result<(), AuthError> {
         if self.tenants.as_ref().is_some_and(|own| !own.contains(&claims.tid)) {
             return Err(AuthError::Invalid(
                 "its issuer (iss) does not speak for this tenant (tid)",

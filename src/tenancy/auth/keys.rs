@@ -22,7 +22,7 @@ use super::{AuthError, AuthSettings, issuers::Issuer};
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("auth: set one of hs256_secret, public_key_file, jwks_file and issuers")]
-    None,
+    NoKeys,
     #[error("auth.hs256_secret, or the one before it, is shorter than 32 bytes")]
     ShortSecret,
     #[error("auth.issuers.{name}: {why}")]
@@ -35,7 +35,7 @@ pub enum KeyError {
     BadJwks { path: PathBuf, why: String },
 }
 
-struct Key {
+struct VerificationKey {
     kid: Option<String>,
     algorithm: Algorithm,
     decoding: DecodingKey,
@@ -43,32 +43,32 @@ struct Key {
 }
 
 /// Every key of this server: the operator's own, and those of each issuer.
-pub(super) struct Keys {
+pub(super) struct VerificationKeys {
     own: KeySet,
     issuers: Vec<Issuer>,
 }
 
 /// What decides on the keys that a token is checked with. What it says is believed by them, or by nobody.
 #[derive(Deserialize)]
-struct Unverified {
+struct UnverifiedIssuer {
     #[serde(default)]
     iss: Option<String>,
 }
 
 /// The keys of one issuer.
 pub(super) struct KeySet {
-    fixed: Vec<Key>,
+    fixed: Vec<VerificationKey>,
     jwks: Option<JwksFile>,
 }
 
 struct JwksFile {
     path: PathBuf,
     audience: String,
-    loaded: RwLock<(Option<SystemTime>, Arc<Vec<Key>>)>,
+    loaded: RwLock<(Option<SystemTime>, Arc<Vec<VerificationKey>>)>,
 }
 
-impl Keys {
-    pub(super) fn load(settings: &AuthSettings) -> Result<Self, KeyError> {
+impl VerificationKeys {
+    pub(super) fn load_keys(settings: &AuthSettings) -> Result<Self, KeyError> {
         let secrets = [&settings.hs256_secret, &settings.hs256_previous_secret];
         let secrets: Vec<&[u8]> = secrets
             .into_iter()
@@ -76,7 +76,7 @@ impl Keys {
             .map(|secret| secret.expose_secret().as_bytes())
             .collect();
         let audience = &settings.audience;
-        let own = KeySet::load(
+        let own = KeySet::load_key_set(
             &secrets,
             settings.public_key_file.as_deref(),
             settings.public_key_kid.as_deref(),
@@ -85,30 +85,30 @@ impl Keys {
         )?;
         let issuers = settings.issuers.iter();
         let issuers: Vec<Issuer> = issuers
-            .map(|(name, issuer)| Issuer::load(name, issuer, audience))
+            .map(|(name, issuer)| Issuer::load_issuer(name, issuer, audience))
             .collect::<Result<_, KeyError>>()?;
         if own.is_empty() && issuers.is_empty() {
-            return Err(KeyError::None);
+            return Err(KeyError::NoKeys);
         }
         Ok(Self { own, issuers })
     }
 
     /// The claims of a token whose signature, algorithm and audience are right, and the issuer whose keys say so;
     /// `None`: the operator's own. Times are not checked here: the caller has the clock.
-    pub(super) fn verify<T: DeserializeOwned>(&self, token: &str) -> Result<(T, Option<&Issuer>), AuthError> {
+    pub(super) fn verify_token<T: DeserializeOwned>(&self, token: &str) -> Result<(T, Option<&Issuer>), AuthError> {
         if self.issuers.is_empty() {
-            return Ok((self.own.verify(token)?, None));
+            return Ok((self.own.verify_token(token)?, None));
         }
-        let Unverified { iss } = jsonwebtoken::dangerous::insecure_decode_claims(token)
+        let UnverifiedIssuer { iss } = jsonwebtoken::dangerous::insecure_decode_claims(token)
             .map_err(|_| AuthError::Invalid("its claims cannot be read, or its issuer (iss) is no text"))?;
         let issuer = iss.and_then(|iss| self.issuers.iter().find(|issuer| issuer.iss == iss));
         let keys = issuer.map_or(&self.own, |issuer| &issuer.keys);
-        Ok((keys.verify(token)?, issuer))
+        Ok((keys.verify_token(token)?, issuer))
     }
 }
 
 impl KeySet {
-    pub(super) fn load(
+    pub(super) fn load_key_set(
         secrets: &[&[u8]],
         public_key_file: Option<&Path>,
         public_key_kid: Option<&str>,
@@ -121,18 +121,19 @@ impl KeySet {
                 return Err(KeyError::ShortSecret);
             }
             let decoding = DecodingKey::from_secret(secret);
-            fixed.push(Key::new(None, Algorithm::HS256, decoding, audience));
+            fixed.push(VerificationKey::new(None, Algorithm::HS256, decoding, audience));
         }
         if let Some(path) = public_key_file {
-            let (algorithm, decoding) = public_key(&read(path)?).ok_or_else(|| KeyError::NotAKey(path.to_owned()))?;
-            fixed.push(Key::new(
+            let (algorithm, decoding) =
+                parse_public_key(&read_file(path)?).ok_or_else(|| KeyError::NotAKey(path.to_owned()))?;
+            fixed.push(VerificationKey::new(
                 public_key_kid.map(str::to_owned),
                 algorithm,
                 decoding,
                 audience,
             ));
         }
-        let jwks = jwks_file.map(|path| JwksFile::load(path, audience)).transpose()?;
+        let jwks = jwks_file.map(|path| JwksFile::load_file(path, audience)).transpose()?;
         Ok(Self { fixed, jwks })
     }
 
@@ -140,12 +141,12 @@ impl KeySet {
         self.fixed.is_empty() && self.jwks.is_none()
     }
 
-    fn verify<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
+    fn verify_token<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
         // `none` and names it does not know fail here already.
         let header = jsonwebtoken::decode_header(token)
             .map_err(|_| AuthError::Invalid("it is not a JWT signed with HS256, RS256, ES256 or EdDSA"))?;
-        let fixed = |key: &&Key| key.algorithm == header.alg && key.kid == header.kid;
-        let tries = self.fixed.iter().filter(fixed).map(|key| key.decode(token));
+        let fixed = |key: &&VerificationKey| key.algorithm == header.alg && key.kid == header.kid;
+        let tries = self.fixed.iter().filter(fixed).map(|key| key.decode_claims(token));
         // The secret, and the one before it.
         if let Some(read) = tries.reduce(|first, second| if first.is_ok() { first } else { second.or(first) }) {
             return read;
@@ -161,7 +162,7 @@ impl KeySet {
         let Some(kid) = header.kid else {
             return Err(AuthError::Invalid("it names no key (kid)"));
         };
-        let keys = jwks.current();
+        let keys = jwks.current_keys();
         let key = keys
             .iter()
             .find(|key| key.kid.as_deref() == Some(&kid))
@@ -169,11 +170,11 @@ impl KeySet {
         if key.algorithm != header.alg {
             return Err(AuthError::Invalid("its algorithm is not the key's"));
         }
-        key.decode(token)
+        key.decode_claims(token)
     }
 }
 
-impl Key {
+impl VerificationKey {
     fn new(kid: Option<String>, algorithm: Algorithm, decoding: DecodingKey, audience: &str) -> Self {
         let mut validation = Validation::new(algorithm);
         validation.set_audience(&[audience]);
@@ -187,7 +188,7 @@ impl Key {
         }
     }
 
-    fn decode<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
+    fn decode_claims<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
         jsonwebtoken::decode(token, &self.decoding, &self.validation)
             .map(|data| data.claims)
             .map_err(|error| {
@@ -203,24 +204,24 @@ impl Key {
 }
 
 impl JwksFile {
-    fn load(path: &Path, audience: &str) -> Result<Self, KeyError> {
+    fn load_file(path: &Path, audience: &str) -> Result<Self, KeyError> {
         let file = Self {
             path: path.to_owned(),
             audience: audience.to_owned(),
             loaded: RwLock::new((None, Arc::new(Vec::new()))),
         };
-        let keys = file.read()?;
-        *file.loaded.write() = (modified(path), Arc::new(keys));
+        let keys = file.read_keys()?;
+        *file.loaded.write() = (modified_at(path), Arc::new(keys));
         Ok(file)
     }
 
-    fn read(&self) -> Result<Vec<Key>, KeyError> {
+    fn read_keys(&self) -> Result<Vec<VerificationKey>, KeyError> {
         let bad = |why: String| KeyError::BadJwks {
             path: self.path.clone(),
             why,
         };
-        let set: JwkSet = serde_json::from_slice(&read(&self.path)?).map_err(|error| bad(error.to_string()))?;
-        let keys: Vec<Key> = set
+        let set: JwkSet = serde_json::from_slice(&read_file(&self.path)?).map_err(|error| bad(error.to_string()))?;
+        let keys: Vec<VerificationKey> = set
             .keys
             .iter()
             .filter(|jwk| !matches!(jwk.common.public_key_use, Some(PublicKeyUse::Encryption)))
@@ -233,7 +234,7 @@ impl JwksFile {
                 let algorithm =
                     algorithm_of(jwk).ok_or_else(|| bad(format!("key {kid} is not RS256, ES256 or EdDSA")))?;
                 let decoding = DecodingKey::from_jwk(jwk).map_err(|error| bad(format!("key {kid}: {error}")))?;
-                Ok(Key::new(Some(kid), algorithm, decoding, &self.audience))
+                Ok(VerificationKey::new(Some(kid), algorithm, decoding, &self.audience))
             })
             .collect::<Result<_, KeyError>>()?;
         if keys.is_empty() {
@@ -244,8 +245,8 @@ impl JwksFile {
 
     /// The keys, read again when the file has changed. A file that cannot be read leaves the old
     /// keys in place: a half-written file must not lock everybody out.
-    fn current(&self) -> Arc<Vec<Key>> {
-        let now = modified(&self.path);
+    fn current_keys(&self) -> Arc<Vec<VerificationKey>> {
+        let now = modified_at(&self.path);
         {
             let loaded = self.loaded.read();
             if now.is_none() || loaded.0 == now {
@@ -255,7 +256,7 @@ impl JwksFile {
         let mut loaded = self.loaded.write();
         if loaded.0 != now {
             loaded.0 = now;
-            match self.read() {
+            match self.read_keys() {
                 Ok(keys) => {
                     tracing::info!(keys = keys.len(), "read the changed key set");
                     loaded.1 = Arc::new(keys);
@@ -267,18 +268,18 @@ impl JwksFile {
     }
 }
 
-fn modified(path: &Path) -> Option<SystemTime> {
+fn modified_at(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|meta| meta.modified()).ok()
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+fn read_file(path: &Path) -> Result<Vec<u8>, KeyError> {
     std::fs::read(path).map_err(|error| KeyError::Unreadable {
         path: path.to_owned(),
         why: error.to_string(),
     })
 }
 
-fn public_key(pem: &[u8]) -> Option<(Algorithm, DecodingKey)> {
+fn parse_public_key(pem: &[u8]) -> Option<(Algorithm, DecodingKey)> {
     // Each reader checks the key's own object identifier, so at most one of them takes it.
     if let Ok(key) = DecodingKey::from_rsa_pem(pem) {
         return Some((Algorithm::RS256, key));

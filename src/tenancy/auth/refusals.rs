@@ -13,7 +13,7 @@ use super::AuthError;
 use crate::{
     ids::{PlayerId, TenantId},
     ports::{
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         ledger::revocations::{Revocation, Revoked},
     },
     tenancy::Principal,
@@ -22,31 +22,31 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Refusals {
     pub(super) disabled: DisabledTenants,
-    revoked: RwLock<HashMap<TenantId, OfTenant>>,
+    revoked: RwLock<HashMap<TenantId, TenantRefusals>>,
 }
 
 /// Each with when it no longer matters.
 #[derive(Default)]
-struct OfTenant {
+struct TenantRefusals {
     tokens: HashMap<String, DateTime<Utc>>,
-    subjects: HashMap<String, Before>,
-    players: HashMap<PlayerId, Before>,
+    subjects: HashMap<String, RevokedBefore>,
+    players: HashMap<PlayerId, RevokedBefore>,
 }
 
 /// What was issued until then is refused.
 #[derive(Clone, Copy)]
-struct Before {
+struct RevokedBefore {
     issued_until: DateTime<Utc>,
     matters_until: DateTime<Utc>,
 }
 
-impl Before {
+impl RevokedBefore {
     /// A token that does not say when it was issued is older than any moment.
-    fn refuses(&self, issued_at: Option<DateTime<Utc>>) -> bool {
+    fn covers_token(&self, issued_at: Option<DateTime<Utc>>) -> bool {
         issued_at.is_none_or(|at| at <= self.issued_until)
     }
     /// The later moments count. Returns whether there are more to refuse now.
-    fn join(&mut self, other: Self) -> bool {
+    fn merge_later(&mut self, other: Self) -> bool {
         let more = other.issued_until > self.issued_until;
         self.issued_until = self.issued_until.max(other.issued_until);
         self.matters_until = self.matters_until.max(other.matters_until);
@@ -54,29 +54,29 @@ impl Before {
     }
 }
 
-fn add<K: Clone + Eq + Hash>(to: &mut HashMap<K, Before>, whose: &K, before: Before) -> bool {
+fn add_or_merge<K: Clone + Eq + Hash>(to: &mut HashMap<K, RevokedBefore>, whose: &K, before: RevokedBefore) -> bool {
     match to.entry(whose.clone()) {
         Entry::Vacant(free) => {
             free.insert(before);
             true
         }
-        Entry::Occupied(mut known) => known.get_mut().join(before),
+        Entry::Occupied(mut known) => known.get_mut().merge_later(before),
     }
 }
 
-impl OfTenant {
-    fn refuse(&self, who: &Principal) -> bool {
+impl TenantRefusals {
+    fn has_revoked(&self, who: &Principal) -> bool {
         let issued = &who.issued;
         issued.id.as_ref().is_some_and(|id| self.tokens.contains_key(id))
             || self
                 .subjects
                 .get(&who.subject)
-                .is_some_and(|before| before.refuses(issued.at))
+                .is_some_and(|before| before.covers_token(issued.at))
             || who
                 .player
                 .as_ref()
                 .and_then(|player| self.players.get(player))
-                .is_some_and(|before| before.refuses(issued.at))
+                .is_some_and(|before| before.covers_token(issued.at))
     }
     fn len(&self) -> usize {
         self.tokens.len() + self.subjects.len() + self.players.len()
@@ -85,27 +85,32 @@ impl OfTenant {
 
 impl Refusals {
     /// Whether a caller who was let in once may stay.
-    pub(super) fn check(&self, who: &Principal) -> Result<(), AuthError> {
+    pub(super) fn check_principal(&self, who: &Principal) -> Result<(), AuthError> {
         if self.disabled.contains(&who.tenant) {
             return Err(AuthError::NoTenant);
         }
-        if self.revoked.read().get(&who.tenant).is_some_and(|of| of.refuse(who)) {
+        if self
+            .revoked
+            .read()
+            .get(&who.tenant)
+            .is_some_and(|of| of.has_revoked(who))
+        {
             return Err(AuthError::Revoked);
         }
         Ok(())
     }
 
     /// How many revocations a tenant has.
-    pub(super) fn count(&self, tenant: &TenantId) -> usize {
-        self.revoked.read().get(tenant).map_or(0, OfTenant::len)
+    pub(super) fn revocation_count(&self, tenant: &TenantId) -> usize {
+        self.revoked.read().get(tenant).map_or(0, TenantRefusals::len)
     }
 
     /// Returns whether that is new.
-    pub(super) fn revoke(&self, revocation: &Revocation) -> bool {
+    pub(super) fn add_revocation(&self, revocation: &Revocation) -> bool {
         let mut known = self.revoked.write();
         let of = known.entry(revocation.tenant.clone()).or_default();
         let matters_until = revocation.matters_until;
-        let before = |issued_until| Before {
+        let before = |issued_until| RevokedBefore {
             issued_until,
             matters_until,
         };
@@ -121,13 +126,13 @@ impl Refusals {
                     false
                 }
             },
-            Revoked::Subject(subject, until) => add(&mut of.subjects, subject, before(*until)),
-            Revoked::Player(player, until) => add(&mut of.players, player, before(*until)),
+            Revoked::Subject(subject, until) => add_or_merge(&mut of.subjects, subject, before(*until)),
+            Revoked::Player(player, until) => add_or_merge(&mut of.players, player, before(*until)),
         }
     }
 
     /// Drops what no longer matters.
-    pub(super) fn drop_ended(&self, now: DateTime<Utc>) {
+    pub(super) fn drop_expired(&self, now: DateTime<Utc>) {
         self.revoked.write().retain(|_, of| {
             of.tokens.retain(|_, until| *until > now);
             of.subjects.retain(|_, before| before.matters_until > now);

@@ -14,20 +14,20 @@ use crate::ports::{
     clock::ManualClock,
     ledger::{
         audit::Edit,
-        tenants::{Tenant, TenantChange, TenantEdit},
+        tenants::{Tenant, TenantChange, TenantEditOutcome},
         usage::TenantBudget,
     },
 };
 
 /// Knows `acme`, and `closed`, which is disabled.
-struct Tenants;
+struct FixedTenants;
 
 #[async_trait]
-impl TenantStore for Tenants {
-    async fn ensure(&self, _: &Tenant) -> StoreResult<bool> {
+impl TenantStore for FixedTenants {
+    async fn ensure_tenant(&self, _: &Tenant) -> StoreResult<bool> {
         Ok(false)
     }
-    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+    async fn load_tenant(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
         let known = matches!(id.as_str(), "acme" | "closed");
         Ok(known.then(|| Tenant {
             id: id.clone(),
@@ -38,25 +38,31 @@ impl TenantStore for Tenants {
             version: 1,
         }))
     }
-    async fn create(&self, _: &Tenant, _: &Edit) -> StoreResult<bool> {
+    async fn create_tenant(&self, _: &Tenant, _: &Edit) -> StoreResult<bool> {
         Ok(false)
     }
-    async fn change(&self, _: &TenantId, _: &TenantChange, _: Option<u32>, _: &Edit) -> StoreResult<TenantEdit> {
-        Ok(TenantEdit::NotFound)
+    async fn change_tenant(
+        &self,
+        _: &TenantId,
+        _: &TenantChange,
+        _: Option<u32>,
+        _: &Edit,
+    ) -> StoreResult<TenantEditOutcome> {
+        Ok(TenantEditOutcome::NotFound)
     }
-    async fn list(&self, _: &PageRequest) -> StoreResult<Page<Tenant>> {
+    async fn list_tenants(&self, _: &PageRequest) -> StoreResult<Page<Tenant>> {
         Ok(Page {
             items: Vec::new(),
             next: None,
         })
     }
-    async fn all(&self) -> StoreResult<Vec<Tenant>> {
+    async fn list_all(&self) -> StoreResult<Vec<Tenant>> {
         Ok(Vec::new())
     }
-    async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
+    async fn list_disabled(&self) -> StoreResult<Vec<TenantId>> {
         Ok(vec!["closed".parse().unwrap()])
     }
-    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
+    async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
         Ok(Vec::new())
     }
 }
@@ -87,8 +93,8 @@ fn settings() -> AuthSettings {
 }
 
 fn authenticator(settings: AuthSettings) -> (Authenticator, Arc<ManualClock>) {
-    let clock = ManualClock::at(start());
-    let auth = Authenticator::new(settings, clock.clone(), Arc::new(Tenants)).unwrap();
+    let clock = ManualClock::starting_at(start());
+    let auth = Authenticator::new(settings, clock.clone(), Arc::new(FixedTenants)).unwrap();
     (auth, clock)
 }
 
@@ -134,7 +140,7 @@ fn key_file(name: &str) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_good_token_becomes_a_principal() {
+async fn valid_token_becomes_a_principal() {
     let (auth, _) = authenticator(settings());
     let token = hs256(&claims(|claims| {
         claims["role"] = json!("player");
@@ -142,7 +148,7 @@ async fn a_good_token_becomes_a_principal() {
         claims["wid"] = json!("vale");
         claims["sub"] = json!("어".repeat(256));
     }));
-    let who = auth.verify(&token).await.unwrap();
+    let who = auth.verify_token(&token).await.unwrap();
     assert_eq!(who.role, Role::Player);
     assert_eq!(who.tenant.as_str(), "acme");
     assert_eq!(who.player.unwrap().as_str(), "p7");
@@ -150,7 +156,7 @@ async fn a_good_token_becomes_a_principal() {
 }
 
 #[tokio::test]
-async fn a_token_with_anything_wrong_is_refused() {
+async fn token_with_any_fault_is_rejected() {
     let (auth, _) = authenticator(settings());
     let wrong: Vec<(&str, Value)> = vec![
         ("wrong audience", claims(|c| c["aud"] = json!("other"))),
@@ -181,20 +187,20 @@ async fn a_token_with_anything_wrong_is_refused() {
         ("no tenant name", claims(|c| c["tid"] = json!("NOT AN ID"))),
     ];
     for (what, claims) in wrong {
-        assert!(auth.verify(&hs256(&claims)).await.is_err(), "{what} was accepted");
+        assert!(auth.verify_token(&hs256(&claims)).await.is_err(), "{what} was accepted");
     }
-    assert!(auth.verify(&hs256(&claims(|_| {}))).await.is_ok());
+    assert!(auth.verify_token(&hs256(&claims(|_| {}))).await.is_ok());
     for role in ["backend", "viewer"] {
         let bound = claims(|c| {
             c["role"] = json!(role);
             c["wid"] = json!("vale");
         });
-        assert!(auth.verify(&hs256(&bound)).await.is_ok(), "{role}");
+        assert!(auth.verify_token(&hs256(&bound)).await.is_ok(), "{role}");
     }
 }
 
 #[tokio::test]
-async fn forged_tokens_are_refused() {
+async fn forged_tokens_are_rejected() {
     let (auth, _) = authenticator(settings());
     let good = hs256(&claims(|_| {}));
     let [header, body, signature] = good.split('.').collect::<Vec<_>>()[..] else {
@@ -232,12 +238,12 @@ async fn forged_tokens_are_refused() {
         String::new(),
         "a.b.c".into(),
     ] {
-        assert!(auth.verify(&token).await.is_err(), "{token} was accepted");
+        assert!(auth.verify_token(&token).await.is_err(), "{token} was accepted");
     }
 }
 
 #[tokio::test]
-async fn each_kind_of_public_key_verifies_its_own_algorithm_only() {
+async fn public_keys_verify_only_their_own_algorithm() {
     for (name, algorithm) in [
         ("ed", Algorithm::EdDSA),
         ("ec", Algorithm::ES256),
@@ -249,18 +255,21 @@ async fn each_kind_of_public_key_verifies_its_own_algorithm_only() {
             ..settings()
         });
         let good = sign(&claims(|_| {}), algorithm, &private(algorithm), None);
-        assert!(auth.verify(&good).await.is_ok(), "{name}");
+        assert!(auth.verify_token(&good).await.is_ok(), "{name}");
         for other in [Algorithm::EdDSA, Algorithm::ES256, Algorithm::RS256] {
             if other != algorithm {
                 let token = sign(&claims(|_| {}), other, &private(other), None);
-                assert!(auth.verify(&token).await.is_err(), "{name} took {other:?}");
+                assert!(auth.verify_token(&token).await.is_err(), "{name} took {other:?}");
             }
         }
         // The classic confusion: the public key used as an HMAC secret.
         let pem = std::fs::read(key_file(name)).unwrap();
         let confused = sign(&claims(|_| {}), Algorithm::HS256, &EncodingKey::from_secret(&pem), None);
-        assert!(auth.verify(&confused).await.is_err(), "{name} was used as a secret");
-        let backend = Claims {
+        assert!(
+            auth.verify_token(&confused).await.is_err(),
+            "{name} was used as a secret"
+        );
+        let backend = TokenClaims {
             sub: "s".into(),
             tid: "acme".parse().unwrap(),
             role: Role::Backend,
@@ -268,7 +277,7 @@ async fn each_kind_of_public_key_verifies_its_own_algorithm_only() {
             wid: None,
         };
         assert_eq!(
-            auth.mint(&backend, Duration::from_secs(1)).unwrap_err(),
+            auth.mint_token(&backend, Duration::from_secs(1)).unwrap_err(),
             MintError::NoSecret
         );
     }
@@ -287,7 +296,7 @@ fn jwk(algorithm: Algorithm, kid: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_key_set_is_chosen_from_by_kid_and_read_again_when_it_changes() {
+async fn key_set_is_selected_by_kid_and_reloaded_when_it_changes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jwks.json");
     let write = |keys: &[Value], age: u64| {
@@ -304,47 +313,47 @@ async fn a_key_set_is_chosen_from_by_kid_and_read_again_when_it_changes() {
         ..settings()
     });
     let token = |algorithm, kid| sign(&claims(|_| {}), algorithm, &private(algorithm), kid);
-    assert!(auth.verify(&token(Algorithm::EdDSA, Some("k1"))).await.is_ok());
-    assert!(auth.verify(&token(Algorithm::RS256, Some("k2"))).await.is_ok());
-    assert!(auth.verify(&token(Algorithm::RS256, Some("k1"))).await.is_err());
-    assert!(auth.verify(&token(Algorithm::EdDSA, Some("k3"))).await.is_err());
-    assert!(auth.verify(&token(Algorithm::EdDSA, None)).await.is_err());
+    assert!(auth.verify_token(&token(Algorithm::EdDSA, Some("k1"))).await.is_ok());
+    assert!(auth.verify_token(&token(Algorithm::RS256, Some("k2"))).await.is_ok());
+    assert!(auth.verify_token(&token(Algorithm::RS256, Some("k1"))).await.is_err());
+    assert!(auth.verify_token(&token(Algorithm::EdDSA, Some("k3"))).await.is_err());
+    assert!(auth.verify_token(&token(Algorithm::EdDSA, None)).await.is_err());
 
     write(&[jwk(Algorithm::ES256, "k3")], 1);
-    assert!(auth.verify(&token(Algorithm::ES256, Some("k3"))).await.is_ok());
-    assert!(auth.verify(&token(Algorithm::EdDSA, Some("k1"))).await.is_err());
+    assert!(auth.verify_token(&token(Algorithm::ES256, Some("k3"))).await.is_ok());
+    assert!(auth.verify_token(&token(Algorithm::EdDSA, Some("k1"))).await.is_err());
 
     std::fs::write(&path, "{ half").unwrap();
-    assert!(auth.verify(&token(Algorithm::ES256, Some("k3"))).await.is_ok());
+    assert!(auth.verify_token(&token(Algorithm::ES256, Some("k3"))).await.is_ok());
 }
 
 #[tokio::test]
 async fn minted_tokens_verify_until_they_expire() {
     let (auth, clock) = authenticator(settings());
-    let player = Claims {
+    let player = TokenClaims {
         sub: "player:p7".into(),
         tid: "acme".parse().unwrap(),
         role: Role::Player,
         pid: Some("p7".parse().unwrap()),
         wid: None,
     };
-    let token = auth.mint(&player, Duration::from_mins(1)).unwrap();
+    let token = auth.mint_token(&player, Duration::from_mins(1)).unwrap();
     assert_eq!(token.expires_at, start() + Duration::from_mins(1));
     clock.advance(Duration::from_secs(64));
-    assert!(auth.verify(&token.text).await.is_ok(), "within the leeway");
+    assert!(auth.verify_token(&token.text).await.is_ok(), "within the leeway");
     clock.advance(Duration::from_secs(1));
-    assert!(matches!(auth.verify(&token.text).await, Err(AuthError::Expired)));
-    let nobody = Claims { pid: None, ..player };
+    assert!(matches!(auth.verify_token(&token.text).await, Err(AuthError::Expired)));
+    let nobody = TokenClaims { pid: None, ..player };
     assert_eq!(
-        auth.mint(&nobody, Duration::from_mins(1)).unwrap_err(),
+        auth.mint_token(&nobody, Duration::from_mins(1)).unwrap_err(),
         MintError::PlayerMismatch
     );
 }
 
 #[tokio::test]
-async fn a_ticket_works_once_and_not_for_long() {
+async fn ticket_works_once_and_briefly() {
     let (auth, clock) = authenticator(settings());
-    let who = auth.verify(&hs256(&claims(|_| {}))).await.unwrap();
+    let who = auth.verify_token(&hs256(&claims(|_| {}))).await.unwrap();
     let (ticket, expires) = auth.issue_ticket(who.clone());
     assert_eq!(expires, start() + Duration::from_secs(30));
     assert_eq!(auth.redeem_ticket(&ticket).await.unwrap(), who);
@@ -362,12 +371,13 @@ async fn a_ticket_works_once_and_not_for_long() {
 
 #[test]
 fn unusable_keys_are_named() {
-    let new = |settings| Authenticator::new(settings, ManualClock::at(start()), Arc::new(Tenants)).map(drop);
+    let new =
+        |settings| Authenticator::new(settings, ManualClock::starting_at(start()), Arc::new(FixedTenants)).map(drop);
     let none = AuthSettings {
         hs256_secret: None,
         ..settings()
     };
-    assert!(matches!(new(none.clone()), Err(KeyError::None)));
+    assert!(matches!(new(none.clone()), Err(KeyError::NoKeys)));
     let short = AuthSettings {
         hs256_secret: Some("short".to_owned().into()),
         ..none.clone()
@@ -391,7 +401,7 @@ fn unusable_keys_are_named() {
 }
 
 #[tokio::test]
-async fn the_secret_before_is_believed_and_signs_nothing() {
+async fn previous_secret_verifies_and_signs_no_token() {
     const BEFORE: &str = "the secret before, of thirty-two bytes";
     let (auth, _) = authenticator(AuthSettings {
         hs256_previous_secret: Some(BEFORE.to_owned().into()),
@@ -402,26 +412,26 @@ async fn the_secret_before_is_believed_and_signs_nothing() {
         sign(&claims(|_| {}), Algorithm::HS256, &key, None)
     };
     for secret in [SECRET, BEFORE] {
-        assert!(auth.verify(&with(secret)).await.is_ok());
+        assert!(auth.verify_token(&with(secret)).await.is_ok());
     }
     let other = with("the secret before that one, long ago");
-    assert!(auth.verify(&other).await.is_err());
+    assert!(auth.verify_token(&other).await.is_err());
     // Whoever has the new one alone believes what is minted, and no longer what is not.
     let (after, _) = authenticator(settings());
-    let minted = Claims {
+    let minted = TokenClaims {
         sub: "s".into(),
         tid: "acme".parse().unwrap(),
         role: Role::Backend,
         pid: None,
         wid: None,
     };
-    let minted = auth.mint(&minted, Duration::from_mins(1)).unwrap();
-    assert!(after.verify(&minted.text).await.is_ok());
-    assert!(after.verify(&with(BEFORE)).await.is_err());
+    let minted = auth.mint_token(&minted, Duration::from_mins(1)).unwrap();
+    assert!(after.verify_token(&minted.text).await.is_ok());
+    assert!(after.verify_token(&with(BEFORE)).await.is_err());
     let short = AuthSettings {
         hs256_previous_secret: Some("short".to_owned().into()),
         ..settings()
     };
-    let short = Authenticator::new(short, ManualClock::at(start()), Arc::new(Tenants)).map(drop);
+    let short = Authenticator::new(short, ManualClock::starting_at(start()), Arc::new(FixedTenants)).map(drop);
     assert!(matches!(short, Err(KeyError::ShortSecret)));
 }

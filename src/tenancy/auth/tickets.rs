@@ -27,13 +27,13 @@ impl Tickets {
         self.ttl
     }
     /// A new ticket: 256 random bits.
-    pub fn issue(&self, principal: Principal, expires: DateTime<Utc>) -> String {
+    pub fn issue_ticket(&self, principal: Principal, expires: DateTime<Utc>) -> String {
         let ticket = format!("tkt_{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
         self.open.insert(ticket.clone(), (principal, expires));
         ticket
     }
     /// Takes a ticket out; of two that try, one gets it.
-    pub fn redeem(&self, ticket: &str, now: DateTime<Utc>) -> Option<Principal> {
+    pub fn redeem_ticket(&self, ticket: &str, now: DateTime<Utc>) -> Option<Principal> {
         let (principal, expires) = self.open.remove(ticket)?;
         (now < expires).then_some(principal)
     }

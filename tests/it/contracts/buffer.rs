@@ -18,10 +18,10 @@ use colloquy::{
     tenancy::TenantScope,
 };
 
-use crate::support::{RedisCluster, RedisServer, eventually, in_time};
+use crate::support::{RedisCluster, RedisServer, eventually, eventually_after_outage};
 
 /// A buffer store under test, whose buffers live for a second.
-struct Subject {
+struct BufferSubject {
     buffers: Box<dyn BufferStore>,
     ids: IdSource,
     /// The store, if it is another process.
@@ -36,13 +36,13 @@ macro_rules! adapters {
         mod $name {
             use super::*;
             adapters!(@cases $subject, [
-                what_was_replaced_is_loaded,
-                appending_needs_the_head_and_moves_it,
-                appending_drops_what_is_no_longer_kept,
-                of_many_who_append_to_one_head_one_succeeds,
-                truncating_takes_another_head_and_ends_at_the_turn,
-                tenants_and_dialogues_do_not_meet,
-                an_unused_buffer_is_forgotten_and_a_used_one_is_not,
+                replaced_buffer_is_loaded,
+                append_requires_the_current_head_and_advances_it,
+                append_drops_turns_beyond_the_limit,
+                concurrent_appends_to_one_head_have_one_winner,
+                truncation_requires_another_head_and_ends_at_the_turn,
+                buffers_are_separate_by_tenant_and_dialogue,
+                unused_buffer_expires_and_a_used_buffer_does_not,
             ]);
         }
     )+};
@@ -61,34 +61,34 @@ adapters! {
 }
 
 #[expect(clippy::unused_async, reason = "adapters over a network need it")]
-async fn in_process() -> Subject {
+async fn in_process() -> BufferSubject {
     let limits = BufferLimits {
         ttl: TTL,
         ..BufferLimits::default()
     };
-    Subject {
+    BufferSubject {
         buffers: Box::new(InProcessBuffers::new(limits)),
-        ids: IdSource::random(Arc::new(SystemClock)),
+        ids: IdSource::from_thread_rng(Arc::new(SystemClock)),
         _server: None,
     }
 }
 
-async fn redis() -> Subject {
+async fn redis() -> BufferSubject {
     let server = RedisServer::start().await;
-    on(&options(server.url(), false), TTL, server).await
+    subject_on(&options(server.url(), false), TTL, server).await
 }
 
-async fn redis_cluster() -> Subject {
+async fn redis_cluster() -> BufferSubject {
     let cluster = RedisCluster::start().await;
-    on(&options(cluster.url(), true), TTL, cluster).await
+    subject_on(&options(cluster.url(), true), TTL, cluster).await
 }
 
-async fn on(options: &RedisOptions, ttl: Duration, server: impl Any + Send + Sync) -> Subject {
+async fn subject_on(options: &RedisOptions, ttl: Duration, server: impl Any + Send + Sync) -> BufferSubject {
     let buffers = RedisBuffers::new(options, ttl).unwrap();
     buffers.ping().await.unwrap();
-    Subject {
+    BufferSubject {
         buffers: Box::new(buffers),
-        ids: IdSource::random(Arc::new(SystemClock)),
+        ids: IdSource::from_thread_rng(Arc::new(SystemClock)),
         _server: Some(Box::new(server)),
     }
 }
@@ -105,13 +105,13 @@ fn scope(tenant: &str) -> TenantScope {
     TenantScope::new(tenant.parse().unwrap())
 }
 
-impl Subject {
+impl BufferSubject {
     fn dialogue(&self) -> DialogueId {
-        self.ids.dialogue(DialogueKind::Session)
+        self.ids.next_dialogue_id(DialogueKind::Session)
     }
     fn turn(&self, number: u32) -> BufferedTurn {
         BufferedTurn {
-            id: self.ids.next(),
+            id: self.ids.next_id(),
             number,
             player_text: format!("line {number}: 포도 🍇"),
             npc: "mira".parse().unwrap(),
@@ -119,67 +119,70 @@ impl Subject {
         }
     }
     /// A buffer of turns `1..=last` in epoch 3.
-    async fn filled(&self, dialogue: DialogueId, last: u32) -> BufferSnapshot {
+    async fn filled_snapshot(&self, dialogue: DialogueId, last: u32) -> BufferSnapshot {
         let turns: Vec<_> = (1..=last).map(|number| self.turn(number)).collect();
         let snapshot = BufferSnapshot {
-            head: head(3, turns.last().map(|turn| turn.id)),
+            head: buffer_head(3, turns.last().map(|turn| turn.id)),
             turns,
         };
-        self.buffers.replace(&scope("a"), dialogue, &snapshot).await.unwrap();
+        self.buffers
+            .replace_buffer(&scope("a"), dialogue, &snapshot)
+            .await
+            .unwrap();
         snapshot
     }
     async fn load(&self, dialogue: DialogueId) -> Option<BufferSnapshot> {
-        self.buffers.load(&scope("a"), dialogue).await.unwrap()
+        self.buffers.load_buffer(&scope("a"), dialogue).await.unwrap()
     }
 }
 
-fn head(epoch: u64, turn: Option<TurnId>) -> BufferHead {
+fn buffer_head(epoch: u64, turn: Option<TurnId>) -> BufferHead {
     BufferHead { epoch, turn }
 }
 
-async fn what_was_replaced_is_loaded(subject: &Subject) {
+async fn replaced_buffer_is_loaded(subject: &BufferSubject) {
     let dialogue = subject.dialogue();
     assert_eq!(subject.load(dialogue).await, None);
-    subject.filled(dialogue, 3).await;
-    let second = subject.filled(dialogue, 2).await;
+    subject.filled_snapshot(dialogue, 3).await;
+    let second = subject.filled_snapshot(dialogue, 2).await;
     assert_eq!(subject.load(dialogue).await, Some(second));
-    let empty = subject.filled(dialogue, 0).await;
+    let empty = subject.filled_snapshot(dialogue, 0).await;
     assert_eq!(subject.load(dialogue).await, Some(empty));
-    subject.buffers.remove(&scope("a"), dialogue).await.unwrap();
+    subject.buffers.remove_buffer(&scope("a"), dialogue).await.unwrap();
     assert_eq!(subject.load(dialogue).await, None);
-    subject.buffers.remove(&scope("a"), dialogue).await.unwrap();
+    subject.buffers.remove_buffer(&scope("a"), dialogue).await.unwrap();
 }
 
-async fn appending_needs_the_head_and_moves_it(subject: &Subject) {
+async fn append_requires_the_current_head_and_advances_it(subject: &BufferSubject) {
     let dialogue = subject.dialogue();
     let (first, scope) = (subject.turn(1), scope("a"));
     let append = async |expected, turn: &BufferedTurn| {
-        let appended = subject.buffers.append(&scope, dialogue, expected, turn, 1).await;
+        let appended = subject.buffers.append_turn(&scope, dialogue, expected, turn, 1).await;
         appended.unwrap()
     };
-    assert!(!append(head(3, None), &first).await, "there is no buffer");
-    subject.filled(dialogue, 0).await;
-    assert!(!append(head(2, None), &first).await, "another epoch");
-    assert!(!append(head(3, Some(first.id)), &first).await, "another head");
-    assert!(append(head(3, None), &first).await);
+    assert!(!append(buffer_head(3, None), &first).await, "there is no buffer");
+    subject.filled_snapshot(dialogue, 0).await;
+    assert!(!append(buffer_head(2, None), &first).await, "another epoch");
+    assert!(!append(buffer_head(3, Some(first.id)), &first).await, "another head");
+    assert!(append(buffer_head(3, None), &first).await);
     let second = subject.turn(2);
-    assert!(!append(head(3, None), &second).await, "the head has moved");
-    assert!(append(head(3, Some(first.id)), &second).await);
+    assert!(!append(buffer_head(3, None), &second).await, "the head has moved");
+    assert!(append(buffer_head(3, Some(first.id)), &second).await);
     let expected = BufferSnapshot {
-        head: head(3, Some(second.id)),
+        head: buffer_head(3, Some(second.id)),
         turns: vec![first, second],
     };
     assert_eq!(subject.load(dialogue).await, Some(expected));
 }
 
-async fn appending_drops_what_is_no_longer_kept(subject: &Subject) {
+async fn append_drops_turns_beyond_the_limit(subject: &BufferSubject) {
     let dialogue = subject.dialogue();
-    let filled = subject.filled(dialogue, 5).await;
+    let filled = subject.filled_snapshot(dialogue, 5).await;
     let turn = subject.turn(6);
     assert!(
         subject
             .buffers
-            .append(&scope("a"), dialogue, filled.head, &turn, 4)
+            .append_turn(&scope("a"), dialogue, filled.head, &turn, 4)
             .await
             .unwrap()
     );
@@ -194,14 +197,14 @@ async fn appending_drops_what_is_no_longer_kept(subject: &Subject) {
     assert_eq!(kept, [4, 5, 6]);
 }
 
-async fn of_many_who_append_to_one_head_one_succeeds(subject: &Subject) {
+async fn concurrent_appends_to_one_head_have_one_winner(subject: &BufferSubject) {
     let dialogue = subject.dialogue();
-    let filled = subject.filled(dialogue, 1).await;
+    let filled = subject.filled_snapshot(dialogue, 1).await;
     let turns: Vec<_> = (0..16).map(|_| subject.turn(2)).collect();
     let scope = scope("a");
     let appends = turns
         .iter()
-        .map(|turn| subject.buffers.append(&scope, dialogue, filled.head, turn, 1));
+        .map(|turn| subject.buffers.append_turn(&scope, dialogue, filled.head, turn, 1));
     let appended = futures_util::future::join_all(appends).await;
     assert_eq!(
         appended
@@ -213,48 +216,53 @@ async fn of_many_who_append_to_one_head_one_succeeds(subject: &Subject) {
     assert_eq!(subject.load(dialogue).await.unwrap().turns.len(), 2);
 }
 
-async fn truncating_takes_another_head_and_ends_at_the_turn(subject: &Subject) {
+async fn truncation_requires_another_head_and_ends_at_the_turn(subject: &BufferSubject) {
     let dialogue = subject.dialogue();
     let truncate = async |expected, last, head| {
         subject
             .buffers
-            .truncate(&scope("a"), dialogue, expected, last, head)
+            .truncate_buffer(&scope("a"), dialogue, expected, last, head)
             .await
             .unwrap()
     };
-    let none = head(3, None);
-    assert!(!truncate(none, 1, head(4, None)).await, "there is no buffer");
-    let filled = subject.filled(dialogue, 5).await;
+    let none = buffer_head(3, None);
+    assert!(!truncate(none, 1, buffer_head(4, None)).await, "there is no buffer");
+    let filled = subject.filled_snapshot(dialogue, 5).await;
     let (second, fifth) = (Some(filled.turns[1].id), Some(filled.turns[4].id));
-    assert_eq!(filled.head, head(3, fifth));
+    assert_eq!(filled.head, buffer_head(3, fifth));
     // What it has may be from before another move, and must not be made to look new.
-    for other in [head(2, fifth), head(4, fifth), head(3, second), none] {
-        assert!(!truncate(other, 2, head(9, second)).await, "{other:?}");
+    for other in [
+        buffer_head(2, fifth),
+        buffer_head(4, fifth),
+        buffer_head(3, second),
+        none,
+    ] {
+        assert!(!truncate(other, 2, buffer_head(9, second)).await, "{other:?}");
     }
     assert_eq!(subject.load(dialogue).await.unwrap(), filled);
-    assert!(truncate(filled.head, 2, head(4, second)).await);
+    assert!(truncate(filled.head, 2, buffer_head(4, second)).await);
     let left = subject.load(dialogue).await.unwrap();
     assert_eq!(left.turns, filled.turns[..2]);
-    assert_eq!(left.head, head(4, second));
+    assert_eq!(left.head, buffer_head(4, second));
     assert!(
-        truncate(left.head, u32::MAX, head(5, second)).await,
+        truncate(left.head, u32::MAX, buffer_head(5, second)).await,
         "nothing to drop is no failure"
     );
     assert_eq!(subject.load(dialogue).await.unwrap().turns, left.turns);
-    assert!(truncate(head(5, second), 0, head(6, None)).await);
+    assert!(truncate(buffer_head(5, second), 0, buffer_head(6, None)).await);
     let empty = subject.load(dialogue).await.unwrap();
-    assert_eq!((empty.head, empty.turns.len()), (head(6, None), 0));
+    assert_eq!((empty.head, empty.turns.len()), (buffer_head(6, None), 0));
 }
 
-async fn tenants_and_dialogues_do_not_meet(subject: &Subject) {
+async fn buffers_are_separate_by_tenant_and_dialogue(subject: &BufferSubject) {
     let (dialogue, other) = (subject.dialogue(), subject.dialogue());
-    let filled = subject.filled(dialogue, 2).await;
+    let filled = subject.filled_snapshot(dialogue, 2).await;
     let foreign = scope("b");
-    assert_eq!(subject.buffers.load(&foreign, dialogue).await.unwrap(), None);
+    assert_eq!(subject.buffers.load_buffer(&foreign, dialogue).await.unwrap(), None);
     assert!(
         !subject
             .buffers
-            .truncate(&foreign, dialogue, filled.head, 1, head(9, None))
+            .truncate_buffer(&foreign, dialogue, filled.head, 1, buffer_head(9, None))
             .await
             .unwrap()
     );
@@ -262,19 +270,19 @@ async fn tenants_and_dialogues_do_not_meet(subject: &Subject) {
     assert!(
         !subject
             .buffers
-            .append(&foreign, dialogue, filled.head, &turn, 1)
+            .append_turn(&foreign, dialogue, filled.head, &turn, 1)
             .await
             .unwrap()
     );
-    subject.buffers.remove(&foreign, dialogue).await.unwrap();
+    subject.buffers.remove_buffer(&foreign, dialogue).await.unwrap();
     assert_eq!(subject.load(other).await, None);
     assert_eq!(subject.load(dialogue).await, Some(filled));
 }
 
-async fn an_unused_buffer_is_forgotten_and_a_used_one_is_not(subject: &Subject) {
+async fn unused_buffer_expires_and_a_used_buffer_does_not(subject: &BufferSubject) {
     let (used, unused) = (subject.dialogue(), subject.dialogue());
-    subject.filled(used, 1).await;
-    subject.filled(unused, 1).await;
+    subject.filled_snapshot(used, 1).await;
+    subject.filled_snapshot(unused, 1).await;
     // Real time: a store in another process has no clock that a test could move.
     let step = TTL / 5;
     for _ in 0..8 {
@@ -286,83 +294,88 @@ async fn an_unused_buffer_is_forgotten_and_a_used_one_is_not(subject: &Subject) 
 
 /// Without Redis every call fails soon and says so, and once Redis is back it is used again, empty.
 #[tokio::test]
-async fn redis_may_go_and_come_back() {
+async fn redis_outage_is_reported_and_recovery_starts_empty() {
     let mut server = RedisServer::start().await;
     let buffers = RedisBuffers::new(&options(server.url(), false), Duration::from_mins(1)).unwrap();
-    let subject = Subject {
+    let subject = BufferSubject {
         buffers: Box::new(buffers.clone()),
-        ids: IdSource::random(Arc::new(SystemClock)),
+        ids: IdSource::from_thread_rng(Arc::new(SystemClock)),
         _server: None,
     };
     let dialogue = subject.dialogue();
-    let filled = subject.filled(dialogue, 2).await;
+    let filled = subject.filled_snapshot(dialogue, 2).await;
     server.kill();
     for _ in 0..20 {
-        let gone = buffers.load(&scope("a"), dialogue).await.unwrap_err();
+        let gone = buffers.load_buffer(&scope("a"), dialogue).await.unwrap_err();
         assert!(matches!(gone, StoreError::Unavailable(_)), "{gone}");
     }
     server.restart().await;
     eventually("redis is used again", async || buffers.ping().await.ok()).await;
     assert_eq!(subject.load(dialogue).await, None);
-    buffers.replace(&scope("a"), dialogue, &filled).await.unwrap();
+    buffers.replace_buffer(&scope("a"), dialogue, &filled).await.unwrap();
     assert_eq!(subject.load(dialogue).await, Some(filled));
 }
 
 /// Nodes that share Redis see one buffer.
 #[tokio::test]
-async fn what_one_node_wrote_another_reads() {
+async fn buffer_written_by_one_node_is_read_by_another() {
     let server = RedisServer::start().await;
     let node = || RedisBuffers::new(&options(server.url(), false), Duration::from_mins(1)).unwrap();
-    let subject = Subject {
+    let subject = BufferSubject {
         buffers: Box::new(node()),
-        ids: IdSource::random(Arc::new(SystemClock)),
+        ids: IdSource::from_thread_rng(Arc::new(SystemClock)),
         _server: None,
     };
     let dialogue = subject.dialogue();
-    let filled = subject.filled(dialogue, 3).await;
-    assert_eq!(node().load(&scope("a"), dialogue).await.unwrap(), Some(filled));
+    let filled = subject.filled_snapshot(dialogue, 3).await;
+    assert_eq!(node().load_buffer(&scope("a"), dialogue).await.unwrap(), Some(filled));
 }
 
 /// Buffers are spread over a cluster's nodes, and found again after their slots have moved to others.
 #[tokio::test]
-async fn a_cluster_is_followed_where_its_slots_go() {
+async fn redis_cluster_slots_are_followed_when_moved() {
     let cluster = Arc::new(RedisCluster::start().await);
     let a_while = Duration::from_mins(1);
-    let subject = on(&options(cluster.url(), true), a_while, cluster.clone()).await;
+    let subject = subject_on(&options(cluster.url(), true), a_while, cluster.clone()).await;
     let mut all = Vec::new();
     for _ in 0..32 {
         let dialogue = subject.dialogue();
-        all.push((dialogue, subject.filled(dialogue, 2).await));
+        all.push((dialogue, subject.filled_snapshot(dialogue, 2).await));
     }
     let sizes = cluster.sizes().await;
     assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
-    assert_eq!((sizes.iter().sum::<u64>(), cluster.moved().await), (32, 0));
+    assert_eq!((sizes.iter().sum::<u64>(), cluster.moved_redirects().await), (32, 0));
     // Each call goes to where the client believes that the slot is, and from there to where it is.
-    let (tenant, nowhere) = (scope("a"), head(1, None));
+    let (tenant, nowhere) = (scope("a"), buffer_head(1, None));
     for call in 0..5 {
         let mut dialogue = subject.dialogue();
         while !cluster.move_slot_of(&format!("a:d:{{{dialogue}}}:buffer")).await {
             dialogue = subject.dialogue();
         }
-        let before = cluster.moved().await;
+        let before = cluster.moved_redirects().await;
         let (buffers, turn) = (&subject.buffers, subject.turn(1));
         match call {
             0 => assert_eq!(subject.load(dialogue).await, None),
-            1 => assert!(!buffers.append(&tenant, dialogue, nowhere, &turn, 1).await.unwrap()),
-            2 => assert!(!buffers.truncate(&tenant, dialogue, nowhere, 1, nowhere).await.unwrap()),
-            3 => buffers.remove(&tenant, dialogue).await.unwrap(),
+            1 => assert!(!buffers.append_turn(&tenant, dialogue, nowhere, &turn, 1).await.unwrap()),
+            2 => assert!(
+                !buffers
+                    .truncate_buffer(&tenant, dialogue, nowhere, 1, nowhere)
+                    .await
+                    .unwrap()
+            ),
+            3 => buffers.remove_buffer(&tenant, dialogue).await.unwrap(),
             _ => {
-                let filled = subject.filled(dialogue, 2).await;
+                let filled = subject.filled_snapshot(dialogue, 2).await;
                 assert!(
                     buffers
-                        .append(&tenant, dialogue, filled.head, &subject.turn(3), 1)
+                        .append_turn(&tenant, dialogue, filled.head, &subject.turn(3), 1)
                         .await
                         .unwrap()
                 );
                 assert_eq!(subject.load(dialogue).await.unwrap().turns.len(), 3);
             }
         }
-        assert!(cluster.moved().await > before, "call {call} was not sent on");
+        assert!(cluster.moved_redirects().await > before, "call {call} was not sent on");
     }
     for (dialogue, filled) in all {
         assert_eq!(subject.load(dialogue).await, Some(filled));
@@ -372,18 +385,18 @@ async fn a_cluster_is_followed_where_its_slots_go() {
 /// A node of a cluster dies, the very one whose address is configured: calls to what it had fail and say so until its
 /// replica has taken its place, and find there what was written.
 #[tokio::test]
-async fn a_cluster_goes_on_with_the_replica_of_a_node_that_died() {
+async fn redis_cluster_continues_with_the_replica_of_a_dead_node() {
     let mut cluster = RedisCluster::start_replicated().await;
     let buffers = RedisBuffers::new(&options(cluster.url(), true), Duration::from_mins(1)).unwrap();
-    let subject = Subject {
+    let subject = BufferSubject {
         buffers: Box::new(buffers.clone()),
-        ids: IdSource::random(Arc::new(SystemClock)),
+        ids: IdSource::from_thread_rng(Arc::new(SystemClock)),
         _server: None,
     };
     let (mut lost, mut others) = (Vec::new(), Vec::new());
     for _ in 0..32 {
         let dialogue = subject.dialogue();
-        let filled = subject.filled(dialogue, 2).await;
+        let filled = subject.filled_snapshot(dialogue, 2).await;
         match cluster.owner_of(&format!("a:d:{{{dialogue}}}:buffer")).await {
             0 => lost.push((dialogue, filled)),
             _ => others.push((dialogue, filled)),
@@ -392,9 +405,9 @@ async fn a_cluster_goes_on_with_the_replica_of_a_node_that_died() {
     assert!(!lost.is_empty() && !others.is_empty());
     cluster.kill_master(0).await;
     let tenant = scope("a");
-    in_time("what the node had is found again", async || {
+    eventually_after_outage("what the node had is found again", async || {
         for (dialogue, filled) in &lost {
-            match buffers.load(&tenant, *dialogue).await {
+            match buffers.load_buffer(&tenant, *dialogue).await {
                 Ok(found) => assert_eq!(found.as_ref(), Some(filled)),
                 Err(StoreError::Unavailable(_)) => return None,
                 Err(other) => panic!("{other}"),
@@ -403,16 +416,21 @@ async fn a_cluster_goes_on_with_the_replica_of_a_node_that_died() {
         Some(())
     })
     .await;
-    cluster.taken_over(0).await;
+    cluster.wait_for_takeover(0).await;
     for (dialogue, filled) in lost.into_iter().chain(others) {
         assert_eq!(subject.load(dialogue).await, Some(filled.clone()));
         let turn = subject.turn(3);
-        assert!(buffers.append(&tenant, dialogue, filled.head, &turn, 1).await.unwrap());
+        assert!(
+            buffers
+                .append_turn(&tenant, dialogue, filled.head, &turn, 1)
+                .await
+                .unwrap()
+        );
     }
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_refused_without_its_password() {
+async fn invalid_redis_address_is_rejected_without_showing_its_password() {
     for url in [
         "redis://:hunter2@",
         "http://user:hunter2@127.0.0.1:1",

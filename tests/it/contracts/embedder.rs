@@ -28,7 +28,7 @@ use colloquy::{
 use serde_json::json;
 
 /// An embedder under test, and what must stay alive beside it.
-struct Subject {
+struct EmbedderSubject {
     embedder: Box<dyn Embedder>,
     _server: Option<MockHandle>,
 }
@@ -39,11 +39,11 @@ macro_rules! adapters {
         mod $name {
             use super::*;
             adapters!(@cases $subject, [
-                gives_one_unit_vector_per_text_in_order,
-                the_same_text_has_the_same_vector,
-                nothing_in_nothing_out,
-                near_texts_are_nearer_than_others,
-                any_text_can_be_embedded,
+                embedder_returns_one_unit_vector_per_text_in_order,
+                equal_texts_have_equal_vectors,
+                empty_input_yields_empty_output,
+                related_texts_are_nearer_than_others,
+                embedder_accepts_any_text,
             ]);
         }
     )+};
@@ -60,16 +60,16 @@ adapters! {
     offline: std::future::ready(offline());
 }
 
-fn offline() -> Subject {
-    Subject {
+fn offline() -> EmbedderSubject {
+    EmbedderSubject {
         embedder: Box::new(OfflineEmbedder::new()),
         _server: None,
     }
 }
 
-async fn openai() -> Subject {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
-    Subject {
+async fn openai() -> EmbedderSubject {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
+    EmbedderSubject {
         embedder: Box::new(connect(options(&server)).await.unwrap()),
         _server: Some(server),
     }
@@ -91,7 +91,7 @@ async fn connect(options: OpenAiEmbedderOptions) -> Result<OpenAiEmbedder, Conne
     OpenAiEmbedder::connect(&HttpClient::new().unwrap(), options).await
 }
 
-fn texts(texts: &[&str]) -> Vec<String> {
+fn owned_texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|&text| text.to_owned()).collect()
 }
 
@@ -99,11 +99,11 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
-async fn gives_one_unit_vector_per_text_in_order(subject: &Subject) {
+async fn embedder_returns_one_unit_vector_per_text_in_order(subject: &EmbedderSubject) {
     let embedder = &subject.embedder;
     let many: Vec<String> = (0..150).map(|n| format!("The player owns {n} goats.")).collect();
     for kind in [EmbedAs::Query, EmbedAs::Passage] {
-        let vectors = embedder.embed(kind, &many).await.unwrap();
+        let vectors = embedder.embed_texts(kind, &many).await.unwrap();
         assert_eq!(vectors.len(), many.len());
         for vector in &vectors {
             assert_eq!(vector.len(), embedder.info().dimensions);
@@ -111,7 +111,7 @@ async fn gives_one_unit_vector_per_text_in_order(subject: &Subject) {
             assert!((norm - 1.0).abs() < 1e-3, "norm {norm}");
         }
         for place in [0, 70, 149] {
-            let alone = embedder.embed(kind, &many[place..=place]).await.unwrap();
+            let alone = embedder.embed_texts(kind, &many[place..=place]).await.unwrap();
             assert!(
                 cosine(&alone[0], &vectors[place]) > 0.999,
                 "text {place} has another's vector"
@@ -121,18 +121,25 @@ async fn gives_one_unit_vector_per_text_in_order(subject: &Subject) {
     assert!(!embedder.info().model.is_empty());
 }
 
-async fn the_same_text_has_the_same_vector(subject: &Subject) {
-    let text = texts(&["나는 포도를 좋아해"]);
-    let once = subject.embedder.embed(EmbedAs::Passage, &text).await.unwrap();
-    let again = subject.embedder.embed(EmbedAs::Passage, &text).await.unwrap();
+async fn equal_texts_have_equal_vectors(subject: &EmbedderSubject) {
+    let text = owned_texts(&["나는 포도를 좋아해"]);
+    let once = subject.embedder.embed_texts(EmbedAs::Passage, &text).await.unwrap();
+    let again = subject.embedder.embed_texts(EmbedAs::Passage, &text).await.unwrap();
     assert!(cosine(&once[0], &again[0]) > 0.9999);
 }
 
-async fn nothing_in_nothing_out(subject: &Subject) {
-    assert!(subject.embedder.embed(EmbedAs::Query, &[]).await.unwrap().is_empty());
+async fn empty_input_yields_empty_output(subject: &EmbedderSubject) {
+    assert!(
+        subject
+            .embedder
+            .embed_texts(EmbedAs::Query, &[])
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
-async fn near_texts_are_nearer_than_others(subject: &Subject) {
+async fn related_texts_are_nearer_than_others(subject: &EmbedderSubject) {
     for [fact, near, far] in [
         [
             "The player likes grapes.",
@@ -147,7 +154,7 @@ async fn near_texts_are_nearer_than_others(subject: &Subject) {
     ] {
         let vectors = subject
             .embedder
-            .embed(EmbedAs::Passage, &texts(&[fact, near, far]))
+            .embed_texts(EmbedAs::Passage, &owned_texts(&[fact, near, far]))
             .await
             .unwrap();
         let (near, far) = (cosine(&vectors[0], &vectors[1]), cosine(&vectors[0], &vectors[2]));
@@ -155,16 +162,16 @@ async fn near_texts_are_nearer_than_others(subject: &Subject) {
     }
 }
 
-async fn any_text_can_be_embedded(subject: &Subject) {
+async fn embedder_accepts_any_text(subject: &EmbedderSubject) {
     let long = "긴 이야기 ".repeat(400);
-    let odd = texts(&[" ", "?!", "🙂", "\u{0}", &long]);
-    let vectors = subject.embedder.embed(EmbedAs::Passage, &odd).await.unwrap();
+    let odd = owned_texts(&[" ", "?!", "🙂", "\u{0}", &long]);
+    let vectors = subject.embedder.embed_texts(EmbedAs::Passage, &odd).await.unwrap();
     assert!(vectors.iter().flatten().all(|x| x.is_finite()));
 }
 
 #[tokio::test]
-async fn a_query_is_told_from_a_passage_as_configured() {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+async fn query_and_passage_are_marked_as_configured() {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let cases = [
         (
             InputType::None,
@@ -193,17 +200,17 @@ async fn a_query_is_told_from_a_passage_as_configured() {
         .await
         .unwrap();
         for (kind, [input, field]) in [(EmbedAs::Query, query), (EmbedAs::Passage, passage)] {
-            embedder.embed(kind, &texts(&["x"])).await.unwrap();
-            let sent = server.requests("embedding").pop().unwrap();
+            embedder.embed_texts(kind, &owned_texts(&["x"])).await.unwrap();
+            let sent = server.requests_of("embedding").pop().unwrap();
             assert_eq!((&sent["input"], &sent["input_type"]), (&input, &field));
         }
     }
 }
 
 #[tokio::test]
-async fn each_fault_is_told_apart() {
-    type Check = fn(&LlmError) -> bool;
-    let cases: [(&str, Check); 7] = [
+async fn endpoint_faults_have_distinct_errors() {
+    type EmbedderCheck = fn(&LlmError) -> bool;
+    let cases: [(&str, EmbedderCheck); 7] = [
         ("500", |error| matches!(error, LlmError::Unavailable(_))),
         ("refuse", |error| matches!(error, LlmError::Refused(_))),
         ("429", |error| {
@@ -214,7 +221,7 @@ async fn each_fault_is_told_apart() {
         ("hang", |error| matches!(error, LlmError::Timeout)),
         ("slow", |error| matches!(error, LlmError::Timeout)),
     ];
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let patient = connect(options(&server)).await.unwrap();
     let hurried = connect(OpenAiEmbedderOptions {
         timeout: Duration::from_millis(200),
@@ -229,65 +236,74 @@ async fn each_fault_is_told_apart() {
             &patient
         };
         server
-            .control(&json!({"faults": [format!("embedding={fault}")]}))
+            .apply_settings(&json!({"faults": [format!("embedding={fault}")]}))
             .unwrap();
-        let error = embedder.embed(EmbedAs::Query, &texts(&["x"])).await.unwrap_err();
+        let error = embedder
+            .embed_texts(EmbedAs::Query, &owned_texts(&["x"]))
+            .await
+            .unwrap_err();
         assert!(is_expected(&error), "{fault}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_vector_of_another_length_is_broken() {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+async fn vector_of_wrong_length_is_an_error() {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let embedder = connect(options(&server)).await.unwrap();
     assert_eq!(embedder.info().dimensions, 384);
-    server.control(&json!({"dimensions": 256})).unwrap();
-    let error = embedder.embed(EmbedAs::Query, &texts(&["x"])).await.unwrap_err();
+    server.apply_settings(&json!({"dimensions": 256})).unwrap();
+    let error = embedder
+        .embed_texts(EmbedAs::Query, &owned_texts(&["x"]))
+        .await
+        .unwrap_err();
     assert!(matches!(error, LlmError::Broken(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn one_whose_length_is_told_is_not_asked() {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+async fn embedder_of_known_length_is_not_probed() {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let told = |dimensions| OpenAiEmbedderOptions {
         dimensions,
         ..options(&server)
     };
     let [right, wrong] = [connect(told(384)).await.unwrap(), connect(told(385)).await.unwrap()];
-    assert_eq!(server.calls("embedding"), 0);
+    assert_eq!(server.calls_of("embedding"), 0);
     assert_eq!((right.info().dimensions, wrong.info().dimensions), (384, 385));
-    let vectors = right.embed(EmbedAs::Query, &texts(&["x"])).await.unwrap();
+    let vectors = right.embed_texts(EmbedAs::Query, &owned_texts(&["x"])).await.unwrap();
     assert_eq!(vectors[0].len(), 384);
-    let error = wrong.embed(EmbedAs::Query, &texts(&["x"])).await.unwrap_err();
+    let error = wrong
+        .embed_texts(EmbedAs::Query, &owned_texts(&["x"]))
+        .await
+        .unwrap_err();
     assert!(matches!(error, LlmError::Broken(_)), "{error:?}");
 }
 
 #[tokio::test]
-async fn one_that_is_away_for_a_while_is_waited_for() {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+async fn embedder_temporarily_unavailable_is_awaited() {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     for fault in ["500", "429"] {
         server
-            .control(&json!({"faults": [format!("embedding={fault}")]}))
+            .apply_settings(&json!({"faults": [format!("embedding={fault}")]}))
             .unwrap();
-        let before = server.calls("embedding");
+        let before = server.calls_of("embedding");
         let patient = OpenAiEmbedderOptions {
             patience: Duration::from_mins(2),
             ..options(&server)
         };
         let connecting = tokio::spawn(connect(patient));
         crate::support::eventually("it to be asked twice", || async {
-            (server.calls("embedding") >= before + 2).then_some(())
+            (server.calls_of("embedding") >= before + 2).then_some(())
         })
         .await;
         assert!(!connecting.is_finished(), "{fault}");
-        server.control(&json!({"faults": []})).unwrap();
+        server.apply_settings(&json!({"faults": []})).unwrap();
         let embedder = connecting.await.unwrap().unwrap();
         assert_eq!(embedder.info().dimensions, 384, "{fault}");
     }
 }
 
 /// Answers every request with this status, and counts them.
-fn refusing(status: &'static str) -> (String, Arc<AtomicUsize>) {
+fn rejecting_endpoint(status: &'static str) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let asked = Arc::new(AtomicUsize::new(0));
@@ -305,10 +321,10 @@ fn refusing(status: &'static str) -> (String, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn one_that_refuses_for_good_is_asked_once() {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+async fn embedder_rejecting_permanently_is_called_once() {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     for status in ["400 Bad Request", "401 Unauthorized", "403 Forbidden", "404 Not Found"] {
-        let (base_url, asked) = refusing(status);
+        let (base_url, asked) = rejecting_endpoint(status);
         let patient = OpenAiEmbedderOptions {
             endpoint: Endpoint {
                 base_url,
@@ -324,8 +340,8 @@ async fn one_that_refuses_for_good_is_asked_once() {
 }
 
 #[tokio::test]
-async fn an_embedder_needs_an_endpoint_that_answers_and_a_calibration() {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+async fn embedder_requires_a_responding_endpoint_and_a_calibration() {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let unknown = OpenAiEmbedderOptions {
         calibration: None,
         ..options(&server)
@@ -346,7 +362,7 @@ async fn an_embedder_needs_an_endpoint_that_answers_and_a_calibration() {
 /// `COLLOQUY_TEST_EMBEDDER_URL` (ending in `/v1`), `…_MODEL`, and `…_INPUT_TYPE=field` where wanted.
 #[tokio::test]
 #[ignore = "needs a real embedding server in COLLOQUY_TEST_EMBEDDER_URL"]
-async fn a_real_server_keeps_the_contract_and_separates_meanings() {
+async fn real_embedder_fulfils_the_contract_and_separates_meanings() {
     let var = |name: &str| std::env::var(format!("COLLOQUY_TEST_EMBEDDER_{name}"));
     let endpoint = Endpoint {
         base_url: var("URL").expect("COLLOQUY_TEST_EMBEDDER_URL is set"),
@@ -360,15 +376,15 @@ async fn a_real_server_keeps_the_contract_and_separates_meanings() {
     let embedder = OpenAiEmbedder::connect_uncalibrated(&HttpClient::new().unwrap(), options)
         .await
         .unwrap();
-    let report = colloquy::calibrate::measure(&embedder).await.unwrap();
+    let report = colloquy::calibrate::measure_shipped_pairs(&embedder).await.unwrap();
     println!("{report}");
-    let subject = Subject {
+    let subject = EmbedderSubject {
         embedder: Box::new(embedder),
         _server: None,
     };
-    gives_one_unit_vector_per_text_in_order(&subject).await;
-    the_same_text_has_the_same_vector(&subject).await;
-    nothing_in_nothing_out(&subject).await;
-    near_texts_are_nearer_than_others(&subject).await;
-    any_text_can_be_embedded(&subject).await;
+    embedder_returns_one_unit_vector_per_text_in_order(&subject).await;
+    equal_texts_have_equal_vectors(&subject).await;
+    empty_input_yields_empty_output(&subject).await;
+    related_texts_are_nearer_than_others(&subject).await;
+    embedder_accepts_any_text(&subject).await;
 }

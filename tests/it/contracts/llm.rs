@@ -18,7 +18,7 @@ use futures_util::{StreamExt, stream::BoxStream};
 use serde_json::{Value, json};
 
 /// A model under test, and what must stay alive beside it.
-struct Subject {
+struct LlmSubject {
     llm: Arc<dyn Llm>,
     _server: Option<MockHandle>,
 }
@@ -29,11 +29,11 @@ macro_rules! adapters {
         mod $name {
             use super::*;
             adapters!(@cases $subject, [
-                answers_every_task,
-                whole_and_streamed_answers_are_alike,
-                a_stream_ends_with_its_usage,
-                a_dropped_call_harms_nobody,
-                calls_run_side_by_side,
+                llm_answers_every_task,
+                whole_and_streamed_answers_are_equal,
+                stream_ends_with_its_usage,
+                dropped_call_does_not_affect_others,
+                calls_run_concurrently,
             ]);
         }
     )+};
@@ -50,16 +50,16 @@ adapters! {
     scripted: scripted();
 }
 
-fn scripted() -> Subject {
-    Subject {
+fn scripted() -> LlmSubject {
+    LlmSubject {
         llm: Arc::new(ScriptedLlm::new()),
         _server: None,
     }
 }
 
-fn openai() -> Subject {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
-    Subject {
+fn openai() -> LlmSubject {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
+    LlmSubject {
         llm: Arc::new(client(&server)),
         _server: Some(server),
     }
@@ -108,7 +108,9 @@ fn request(task: Task) -> LlmRequest {
 }
 
 /// The text of a stream up to its end or error, and how it ended.
-async fn drain(mut stream: BoxStream<'static, Result<Chunk, LlmError>>) -> (String, Result<Option<Usage>, LlmError>) {
+async fn drain_stream(
+    mut stream: BoxStream<'static, Result<Chunk, LlmError>>,
+) -> (String, Result<Option<Usage>, LlmError>) {
     let mut text = String::new();
     let mut usage = None;
     while let Some(chunk) = stream.next().await {
@@ -123,10 +125,10 @@ async fn drain(mut stream: BoxStream<'static, Result<Chunk, LlmError>>) -> (Stri
     (text, Ok(usage))
 }
 
-async fn answers_every_task(subject: &Subject) {
+async fn llm_answers_every_task(subject: &LlmSubject) {
     assert!(!subject.llm.model().is_empty());
     for task in Task::ALL {
-        let answer = subject.llm.complete(&request(task)).await.unwrap();
+        let answer = subject.llm.complete_chat(&request(task)).await.unwrap();
         assert!(!answer.text.trim().is_empty(), "{}", task.as_str());
         assert!(!answer.model.is_empty());
         match task {
@@ -146,37 +148,37 @@ async fn answers_every_task(subject: &Subject) {
     }
 }
 
-async fn whole_and_streamed_answers_are_alike(subject: &Subject) {
+async fn whole_and_streamed_answers_are_equal(subject: &LlmSubject) {
     let request = request(Task::Reply);
-    let whole = subject.llm.complete(&request).await.unwrap().text;
-    let (streamed, end) = drain(subject.llm.stream(&request).await.unwrap()).await;
+    let whole = subject.llm.complete_chat(&request).await.unwrap().text;
+    let (streamed, end) = drain_stream(subject.llm.stream_chat(&request).await.unwrap()).await;
     assert!(end.is_ok());
     assert_eq!(whole, streamed);
 }
 
-async fn a_stream_ends_with_its_usage(subject: &Subject) {
-    let (text, end) = drain(subject.llm.stream(&request(Task::Reply)).await.unwrap()).await;
+async fn stream_ends_with_its_usage(subject: &LlmSubject) {
+    let (text, end) = drain_stream(subject.llm.stream_chat(&request(Task::Reply)).await.unwrap()).await;
     assert!(!text.is_empty());
     let usage = end.unwrap().expect("a usage");
     assert!(usage.prompt_tokens > 0 && usage.completion_tokens > 0, "{usage:?}");
     assert!(usage.cached_tokens <= usage.prompt_tokens);
 }
 
-async fn a_dropped_call_harms_nobody(subject: &Subject) {
+async fn dropped_call_does_not_affect_others(subject: &LlmSubject) {
     let request = request(Task::Reply);
     for _ in 0..8 {
-        drop(subject.llm.complete(&request));
-        let mut stream = subject.llm.stream(&request).await.unwrap();
+        drop(subject.llm.complete_chat(&request));
+        let mut stream = subject.llm.stream_chat(&request).await.unwrap();
         assert!(stream.next().await.is_some());
         drop(stream);
     }
-    assert!(subject.llm.complete(&request).await.is_ok());
+    assert!(subject.llm.complete_chat(&request).await.is_ok());
 }
 
-async fn calls_run_side_by_side(subject: &Subject) {
+async fn calls_run_concurrently(subject: &LlmSubject) {
     let calls = Task::ALL.map(|task| {
         let llm = subject.llm.clone();
-        async move { llm.complete(&request(task)).await }
+        async move { llm.complete_chat(&request(task)).await }
     });
     for answer in futures_util::future::join_all(calls).await {
         assert!(answer.is_ok());
@@ -185,8 +187,8 @@ async fn calls_run_side_by_side(subject: &Subject) {
 
 // What the OpenAI adapter makes of an endpoint's faults.
 
-fn faulty(fault: &str) -> (MockHandle, OpenAiLlm) {
-    let server = mock_llm::start(MockOptions {
+fn faulty_client(fault: &str) -> (MockHandle, OpenAiLlm) {
+    let server = mock_llm::start_on_thread(MockOptions {
         faults: vec![fault.parse().unwrap()],
         retry_after_ms: 1_500,
         ..MockOptions::default()
@@ -196,7 +198,7 @@ fn faulty(fault: &str) -> (MockHandle, OpenAiLlm) {
     (server, llm)
 }
 
-fn hurried(task: Task) -> LlmRequest {
+fn short_timeout_request(task: Task) -> LlmRequest {
     LlmRequest {
         timeout: Duration::from_millis(300),
         ..request(task)
@@ -204,11 +206,11 @@ fn hurried(task: Task) -> LlmRequest {
 }
 
 /// The failure of a whole answer and of a stream, wherever in the stream it comes, and what text came before.
-async fn failures(llm: &OpenAiLlm, request: &LlmRequest) -> (LlmError, LlmError, String) {
-    let whole = llm.complete(request).await.unwrap_err();
-    let (text, streamed) = match llm.stream(request).await {
+async fn both_failures(llm: &OpenAiLlm, request: &LlmRequest) -> (LlmError, LlmError, String) {
+    let whole = llm.complete_chat(request).await.unwrap_err();
+    let (text, streamed) = match llm.stream_chat(request).await {
         Ok(stream) => {
-            let (text, end) = drain(stream).await;
+            let (text, end) = drain_stream(stream).await;
             (text, end.unwrap_err())
         }
         Err(error) => (String::new(), error),
@@ -217,9 +219,9 @@ async fn failures(llm: &OpenAiLlm, request: &LlmRequest) -> (LlmError, LlmError,
 }
 
 #[tokio::test]
-async fn each_fault_is_told_apart() {
-    type Check = fn(&LlmError) -> bool;
-    let cases: [(&str, Check); 6] = [
+async fn endpoint_faults_have_distinct_errors() {
+    type LlmCheck = fn(&LlmError) -> bool;
+    let cases: [(&str, LlmCheck); 6] = [
         (
             "500",
             |error| matches!(error, LlmError::Unavailable(text) if text.contains("500") && !text.contains("as it was told")),
@@ -237,19 +239,19 @@ async fn each_fault_is_told_apart() {
         ("invalid-body", |error| matches!(error, LlmError::Broken(_))),
     ];
     for (fault, is_expected) in cases {
-        let (server, llm) = faulty(fault);
-        let (whole, streamed, _) = failures(&llm, &request(Task::Reply)).await;
+        let (server, llm) = faulty_client(fault);
+        let (whole, streamed, _) = both_failures(&llm, &request(Task::Reply)).await;
         assert!(is_expected(&whole), "{fault}: {whole:?}");
         assert!(is_expected(&streamed), "{fault}, streamed: {streamed:?}");
-        assert_eq!(server.calls("reply"), 2, "{fault}: one attempt per call");
+        assert_eq!(server.calls_of("reply"), 2, "{fault}: one attempt per call");
     }
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_late_or_silent_times_out() {
+async fn endpoint_that_is_late_or_silent_times_out() {
     for fault in ["slow", "hang", "stall"] {
-        let (_server, llm) = faulty(fault);
-        let (whole, streamed, text) = failures(&llm, &hurried(Task::Reply)).await;
+        let (_server, llm) = faulty_client(fault);
+        let (whole, streamed, text) = both_failures(&llm, &short_timeout_request(Task::Reply)).await;
         assert!(matches!(whole, LlmError::Timeout), "{fault}: {whole:?}");
         assert!(matches!(streamed, LlmError::Timeout), "{fault}, streamed: {streamed:?}");
         assert_eq!(text.is_empty(), fault != "stall", "a stall comes in the middle");
@@ -257,11 +259,11 @@ async fn an_endpoint_that_is_late_or_silent_times_out() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_not_there_is_unavailable() {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+async fn missing_endpoint_is_unavailable() {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let llm = client(&server);
     server.stop();
-    let (whole, streamed, _) = failures(&llm, &request(Task::Reply)).await;
+    let (whole, streamed, _) = both_failures(&llm, &request(Task::Reply)).await;
     assert!(matches!(whole, LlmError::Unavailable(_)), "{whole:?}");
     assert!(matches!(streamed, LlmError::Unavailable(_)), "{streamed:?}");
     assert!(
@@ -271,15 +273,15 @@ async fn an_endpoint_that_is_not_there_is_unavailable() {
 }
 
 #[tokio::test]
-async fn text_that_is_no_json_is_the_callers_matter() {
-    let (_server, llm) = faulty("extraction=invalid-json");
-    let answer = llm.complete(&request(Task::Extraction)).await.unwrap();
+async fn non_json_answer_is_left_to_the_caller() {
+    let (_server, llm) = faulty_client("extraction=invalid-json");
+    let answer = llm.complete_chat(&request(Task::Extraction)).await.unwrap();
     assert!(parse_json_answer::<Value>(&answer.text).is_err());
 }
 
 #[tokio::test]
-async fn a_slow_but_steady_stream_outlives_its_timeout() {
-    let server = mock_llm::start(MockOptions {
+async fn slow_but_steady_stream_outlives_its_timeout() {
+    let server = mock_llm::start_on_thread(MockOptions {
         tokens_per_s: 20,
         deltas: 10,
         ..MockOptions::default()
@@ -287,7 +289,7 @@ async fn a_slow_but_steady_stream_outlives_its_timeout() {
     .unwrap();
     let llm = client(&server);
     let started = tokio::time::Instant::now();
-    let (text, end) = drain(llm.stream(&hurried(Task::Reply)).await.unwrap()).await;
+    let (text, end) = drain_stream(llm.stream_chat(&short_timeout_request(Task::Reply)).await.unwrap()).await;
     assert!(end.is_ok() && text.split_whitespace().count() == 10, "{text}: {end:?}");
     assert!(
         started.elapsed() > Duration::from_millis(150),
@@ -296,40 +298,42 @@ async fn a_slow_but_steady_stream_outlives_its_timeout() {
 }
 
 #[tokio::test]
-async fn dropping_a_call_closes_its_connection() {
-    let server = mock_llm::start(MockOptions {
+async fn dropped_call_closes_its_connection() {
+    let server = mock_llm::start_on_thread(MockOptions {
         tokens_per_s: 50,
         deltas: 10_000,
         ..MockOptions::default()
     })
     .unwrap();
     let llm = client(&server);
-    let mut stream = llm.stream(&request(Task::Reply)).await.unwrap();
+    let mut stream = llm.stream_chat(&request(Task::Reply)).await.unwrap();
     assert!(stream.next().await.unwrap().is_ok());
     drop(stream);
     let seen = Duration::from_secs(5);
-    tokio::time::timeout(seen, server.aborted(1))
+    tokio::time::timeout(seen, server.wait_for_aborted(1))
         .await
         .expect("the stream goes on");
 
-    server.control(&json!({"tokens_per_s": 0, "faults": ["hang"]})).unwrap();
-    assert!(llm.complete(&hurried(Task::Reply)).await.is_err());
-    tokio::time::timeout(seen, server.aborted(2))
+    server
+        .apply_settings(&json!({"tokens_per_s": 0, "faults": ["hang"]}))
+        .unwrap();
+    assert!(llm.complete_chat(&short_timeout_request(Task::Reply)).await.is_err());
+    tokio::time::timeout(seen, server.wait_for_aborted(2))
         .await
         .expect("the call goes on");
 
-    server.control(&json!({"faults": ["stall"]})).unwrap();
-    let mut stream = llm.stream(&request(Task::Reply)).await.unwrap();
+    server.apply_settings(&json!({"faults": ["stall"]})).unwrap();
+    let mut stream = llm.stream_chat(&request(Task::Reply)).await.unwrap();
     assert!(stream.next().await.unwrap().is_ok());
     drop(stream);
-    tokio::time::timeout(seen, server.aborted(3))
+    tokio::time::timeout(seen, server.wait_for_aborted(3))
         .await
         .expect("the silent stream goes on");
 }
 
 #[tokio::test]
-async fn a_request_says_what_its_options_allow() {
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+async fn request_contains_what_its_options_allow() {
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let http = HttpClient::new().unwrap();
     let mut asked = request(Task::Judge);
     asked.model = Some("npc-model".into());
@@ -341,7 +345,7 @@ async fn a_request_says_what_its_options_allow() {
     });
     OpenAiLlm::new(&http, options(&server))
         .unwrap()
-        .complete(&asked)
+        .complete_chat(&asked)
         .await
         .unwrap();
     let other = OpenAiLlmOptions {
@@ -350,8 +354,12 @@ async fn a_request_says_what_its_options_allow() {
         max_completion_tokens: true,
         ..options(&server)
     };
-    OpenAiLlm::new(&http, other).unwrap().complete(&asked).await.unwrap();
-    let sent = server.requests("judge");
+    OpenAiLlm::new(&http, other)
+        .unwrap()
+        .complete_chat(&asked)
+        .await
+        .unwrap();
+    let sent = server.requests_of("judge");
     assert_eq!(sent[0]["model"], "npc-model");
     assert_eq!(sent[0]["max_tokens"], 200);
     assert_eq!(sent[0]["temperature"], 0.7);
@@ -367,9 +375,9 @@ async fn a_request_says_what_its_options_allow() {
     );
     let mut streamed = request(Task::Reply);
     streamed.json_schema = None;
-    let (_, end) = drain(client(&server).stream(&streamed).await.unwrap()).await;
+    let (_, end) = drain_stream(client(&server).stream_chat(&streamed).await.unwrap()).await;
     assert!(end.is_ok());
-    let sent = &server.requests("reply")[0];
+    let sent = &server.requests_of("reply")[0];
     assert_eq!(
         (&sent["stream"], &sent["stream_options"]["include_usage"]),
         (&json!(true), &json!(true))
@@ -380,7 +388,7 @@ async fn a_request_says_what_its_options_allow() {
 /// dependable JSON, so only the protocol is checked.
 #[tokio::test]
 #[ignore = "needs a real model server in COLLOQUY_TEST_LLM_URL"]
-async fn a_real_server_streams_and_stops() {
+async fn real_llm_streams_and_stops() {
     let endpoint = Endpoint {
         base_url: std::env::var("COLLOQUY_TEST_LLM_URL").expect("COLLOQUY_TEST_LLM_URL is set"),
         api_key: None,
@@ -392,10 +400,10 @@ async fn a_real_server_streams_and_stops() {
     asked.max_output_tokens = 60;
 
     let started = tokio::time::Instant::now();
-    let mut stream = llm.stream(&asked).await.unwrap();
+    let mut stream = llm.stream_chat(&asked).await.unwrap();
     let first = stream.next().await.unwrap().unwrap();
     let first_after = started.elapsed();
-    let (rest, end) = drain(stream).await;
+    let (rest, end) = drain_stream(stream).await;
     println!(
         "first piece {first:?} after {first_after:?}, all after {:?}: {rest:?}, {end:?}",
         started.elapsed()
@@ -403,18 +411,18 @@ async fn a_real_server_streams_and_stops() {
     let usage = end.unwrap().expect("a usage");
     assert!(usage.prompt_tokens > 0 && (1..=60).contains(&usage.completion_tokens));
 
-    let whole = llm.complete(&asked).await.unwrap();
+    let whole = llm.complete_chat(&asked).await.unwrap();
     println!("whole: {whole:?}");
     assert!(!whole.text.is_empty() && whole.usage.completion_tokens > 0);
 
     // Cut off in the middle: a server with one slot serves the next call at once.
     asked.max_output_tokens = 2_000;
-    let mut cut = llm.stream(&asked).await.unwrap();
+    let mut cut = llm.stream_chat(&asked).await.unwrap();
     assert!(cut.next().await.unwrap().is_ok());
     drop(cut);
     asked.max_output_tokens = 5;
     let started = tokio::time::Instant::now();
-    llm.complete(&asked).await.unwrap();
+    llm.complete_chat(&asked).await.unwrap();
     println!("the call after a cut took {:?}", started.elapsed());
 
     asked.json_schema = Some(JsonSchema {
@@ -427,7 +435,7 @@ async fn a_real_server_streams_and_stops() {
         }),
     });
     asked.max_output_tokens = 60;
-    let judged = llm.complete(&asked).await.unwrap();
+    let judged = llm.complete_chat(&asked).await.unwrap();
     println!("with a schema: {}", judged.text);
     assert!(
         parse_json_answer::<Value>(&judged.text)
@@ -439,15 +447,15 @@ async fn a_real_server_streams_and_stops() {
     asked.json_schema = None;
     asked.max_output_tokens = 2_000;
     asked.timeout = Duration::from_millis(50);
-    assert!(matches!(llm.complete(&asked).await, Err(LlmError::Timeout)));
+    assert!(matches!(llm.complete_chat(&asked).await, Err(LlmError::Timeout)));
 }
 
 /// Prints what a call costs; the figures mean something in an optimised build only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[ignore = "a measurement, not a check"]
-async fn calls_per_second() {
+async fn llm_calls_per_second_are_measured() {
     const CALLS: u32 = 4_000;
-    let server = mock_llm::start(MockOptions::default()).unwrap();
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let llm: Arc<dyn Llm> = Arc::new(client(&server));
     for (name, streamed) in [("whole", false), ("streamed", true)] {
         let started = tokio::time::Instant::now();
@@ -457,10 +465,10 @@ async fn calls_per_second() {
                 async move {
                     let request = request(Task::Reply);
                     if streamed {
-                        let (_, end) = drain(llm.stream(&request).await.unwrap()).await;
+                        let (_, end) = drain_stream(llm.stream_chat(&request).await.unwrap()).await;
                         end.unwrap();
                     } else {
-                        llm.complete(&request).await.unwrap();
+                        llm.complete_chat(&request).await.unwrap();
                     }
                 }
             })

@@ -15,7 +15,7 @@ use colloquy::{
 
 use crate::support::{RedisCluster, RedisServer, eventually};
 
-fn owners(url: &str, cluster: bool, ttl: Duration) -> RedisOwners {
+fn redis_owners(url: &str, cluster: bool, ttl: Duration) -> RedisOwners {
     let options = RedisOptions {
         url: url.to_owned(),
         cluster,
@@ -25,25 +25,25 @@ fn owners(url: &str, cluster: bool, ttl: Duration) -> RedisOwners {
 }
 
 #[tokio::test]
-async fn an_owner_is_remembered_for_a_while_and_for_its_tenant() {
+async fn owner_is_cached_briefly_and_per_tenant() {
     let mut server = RedisServer::start().await;
-    assert_remembers(&server.url(), false, || server.kill()).await;
+    assert_owner_is_cached(&server.url(), false, || server.kill()).await;
 }
 
 #[tokio::test]
-async fn so_it_is_in_a_cluster() {
+async fn owner_is_cached_in_a_redis_cluster_too() {
     let mut cluster = RedisCluster::start().await;
-    assert_remembers(&cluster.url(), true, || cluster.kill()).await;
+    assert_owner_is_cached(&cluster.url(), true, || cluster.kill()).await;
 }
 
 #[tokio::test]
-async fn a_cluster_is_followed_where_its_slots_go() {
+async fn redis_cluster_slots_are_followed_when_moved() {
     let cluster = RedisCluster::start().await;
-    let cache = owners(&cluster.url(), true, Duration::from_mins(10));
-    let ids = IdSource::random(Arc::new(SystemClock));
-    let (scope, node) = (TenantScope::new("studio".parse().unwrap()), ids.next());
+    let cache = redis_owners(&cluster.url(), true, Duration::from_mins(10));
+    let ids = IdSource::from_thread_rng(Arc::new(SystemClock));
+    let (scope, node) = (TenantScope::new("studio".parse().unwrap()), ids.next_id());
     let mut all = Vec::new();
-    let new = || ids.dialogue(DialogueKind::NpcConversation);
+    let new = || ids.next_dialogue_id(DialogueKind::NpcConversation);
     for number in 0..32 {
         let mut dialogue = new();
         if number >= 30 {
@@ -52,43 +52,48 @@ async fn a_cluster_is_followed_where_its_slots_go() {
                 dialogue = new();
             }
         }
-        cache.note(&scope, dialogue, node).await.unwrap();
+        cache.record_owner(&scope, dialogue, node).await.unwrap();
         all.push(dialogue);
     }
     let sizes = cluster.sizes().await;
     assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
-    assert!(cluster.moved().await > 0, "nobody was sent on");
+    assert!(cluster.moved_redirects().await > 0, "nobody was sent on");
     for dialogue in all {
-        assert_eq!(cache.owner(&scope, dialogue).await.unwrap(), Some(node));
+        assert_eq!(cache.load_owner(&scope, dialogue).await.unwrap(), Some(node));
     }
 }
 
-async fn assert_remembers(url: &str, cluster: bool, kill: impl FnOnce()) {
-    let cache = owners(url, cluster, Duration::from_mins(10));
-    let ids = IdSource::random(Arc::new(SystemClock));
+async fn assert_owner_is_cached(url: &str, cluster: bool, kill: impl FnOnce()) {
+    let cache = redis_owners(url, cluster, Duration::from_mins(10));
+    let ids = IdSource::from_thread_rng(Arc::new(SystemClock));
     let scope = |tenant: &str| TenantScope::new(tenant.parse().unwrap());
     let (studio, rival) = (scope("studio"), scope("rival"));
-    let dialogue = ids.dialogue(DialogueKind::Session);
-    let (one, two): (NodeId, NodeId) = (ids.next(), ids.next());
+    let dialogue = ids.next_dialogue_id(DialogueKind::Session);
+    let (one, two): (NodeId, NodeId) = (ids.next_id(), ids.next_id());
 
-    assert_eq!(cache.owner(&studio, dialogue).await.unwrap(), None);
-    cache.note(&studio, dialogue, one).await.unwrap();
-    assert_eq!(cache.owner(&studio, dialogue).await.unwrap(), Some(one));
-    assert_eq!(cache.owner(&rival, dialogue).await.unwrap(), None);
-    cache.note(&studio, dialogue, two).await.unwrap();
-    assert_eq!(cache.owner(&studio, dialogue).await.unwrap(), Some(two));
-    cache.forget(&studio, dialogue).await.unwrap();
-    cache.forget(&studio, dialogue).await.unwrap();
-    assert_eq!(cache.owner(&studio, dialogue).await.unwrap(), None);
+    assert_eq!(cache.load_owner(&studio, dialogue).await.unwrap(), None);
+    cache.record_owner(&studio, dialogue, one).await.unwrap();
+    assert_eq!(cache.load_owner(&studio, dialogue).await.unwrap(), Some(one));
+    assert_eq!(cache.load_owner(&rival, dialogue).await.unwrap(), None);
+    cache.record_owner(&studio, dialogue, two).await.unwrap();
+    assert_eq!(cache.load_owner(&studio, dialogue).await.unwrap(), Some(two));
+    cache.forget_owner(&studio, dialogue).await.unwrap();
+    cache.forget_owner(&studio, dialogue).await.unwrap();
+    assert_eq!(cache.load_owner(&studio, dialogue).await.unwrap(), None);
 
-    let short = owners(url, cluster, Duration::from_millis(50));
-    short.note(&studio, dialogue, one).await.unwrap();
+    let short = redis_owners(url, cluster, Duration::from_millis(50));
+    short.record_owner(&studio, dialogue, one).await.unwrap();
     eventually("the owner to be forgotten", || async {
-        short.owner(&studio, dialogue).await.unwrap().is_none().then_some(())
+        short
+            .load_owner(&studio, dialogue)
+            .await
+            .unwrap()
+            .is_none()
+            .then_some(())
     })
     .await;
 
     kill();
-    let gone = cache.owner(&studio, dialogue).await;
+    let gone = cache.load_owner(&studio, dialogue).await;
     assert!(matches!(gone, Err(StoreError::Unavailable(_))), "{gone:?}");
 }

@@ -7,11 +7,11 @@ use colloquy::{
     memory::keywords::TermWeights,
     ports::{
         StoreError, StoreResult,
-        vectors::{Candidate, FactIndex, IndexPoint, IndexState, LegLimits, Prepared, Proposal},
+        vectors::{Candidate, CandidateLimits, CandidateQuery, FactIndex, IndexPoint, IndexState, PrepareOutcome},
     },
 };
 
-use super::vectors::{DIMENSIONS, audience, ergen_with, leaning, point, scope};
+use super::vectors::{DIMENSIONS, audience, ergen_with, point, scope, vector_leaning_to};
 use crate::support::{PATIENCE, QdrantDouble, eventually};
 
 /// Of the contracts' vectors.
@@ -31,33 +31,33 @@ pub fn options(url: &str) -> QdrantOptions {
 /// For the contract: a double with these points.
 pub async fn qdrant(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     let double = QdrantDouble::start();
-    let index = filled(&double.url(), "colloquy", points).await;
+    let index = filled_index(&double.url(), "colloquy", points).await;
     // It lives as long as the test, which does not know of it.
     std::mem::forget(double);
     index
 }
 
 /// An index in Qdrant that is in use and has these points.
-async fn filled(url: &str, collection: &str, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
+async fn filled_index(url: &str, collection: &str, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     let index = QdrantFactIndex::new(QdrantOptions {
         collection: collection.to_owned(),
         ..options(url)
     })
     .unwrap();
-    assert_eq!(index.prepare(true).await.unwrap(), Prepared::Empty);
-    index.upsert(&scope("acme"), &points).await.unwrap();
-    index.adopt().await.unwrap();
+    assert_eq!(index.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
+    index.upsert_points(&scope("acme"), &points).await.unwrap();
+    index.adopt_index().await.unwrap();
     Arc::new(index)
 }
 
 /// On the server that `QDRANT_URL` names: its gRPC address.
-pub async fn on_a_real_server<Case: AsyncFnOnce(RealServer)>(case: &str, run: Case) {
+pub async fn run_on_real_server<Case: AsyncFnOnce(RealServer)>(case: &str, run: Case) {
     let url = std::env::var("QDRANT_URL").expect("QDRANT_URL does not name a Qdrant");
     let collection = format!("colloquy_contract_{case}");
     let server = RealServer { url, collection };
-    server.clean().await;
+    server.drop_collections().await;
     run(server.clone()).await;
-    server.clean().await;
+    server.drop_collections().await;
 }
 
 #[derive(Clone)]
@@ -68,11 +68,11 @@ pub struct RealServer {
 
 impl RealServer {
     pub async fn filled(self, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
-        filled(&self.url, &self.collection, points).await
+        filled_index(&self.url, &self.collection, points).await
     }
 
     /// Drops what this case made, now or when it failed before.
-    async fn clean(&self) {
+    async fn drop_collections(&self) {
         let client = qdrant_client::Qdrant::from_url(&self.url)
             .skip_compatibility_check()
             .build()
@@ -89,7 +89,7 @@ fn index(double: &QdrantDouble) -> QdrantFactIndex {
     QdrantFactIndex::new(options(&double.url())).unwrap()
 }
 
-fn of_another_embedder(double: &QdrantDouble) -> QdrantFactIndex {
+fn index_of_other_embedder(double: &QdrantDouble) -> QdrantFactIndex {
     QdrantFactIndex::new(QdrantOptions {
         embedding_model: "short@4".to_owned(),
         dimensions: 4,
@@ -98,22 +98,22 @@ fn of_another_embedder(double: &QdrantDouble) -> QdrantFactIndex {
     .unwrap()
 }
 
-async fn in_use(double: &QdrantDouble) -> QdrantFactIndex {
+async fn prepared_index(double: &QdrantDouble) -> QdrantFactIndex {
     let index = index(double);
-    assert_eq!(index.prepare(true).await.unwrap(), Prepared::Empty);
-    index.adopt().await.unwrap();
+    assert_eq!(index.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
+    index.adopt_index().await.unwrap();
     index
 }
 
-async fn ask(index: &QdrantFactIndex) -> StoreResult<Vec<Candidate>> {
-    let query = leaning(0, 1.0);
-    let proposal = Proposal {
+async fn propose_candidates(index: &QdrantFactIndex) -> StoreResult<Vec<Candidate>> {
+    let query = vector_leaning_to(0, 1.0);
+    let proposal = CandidateQuery {
         viewpoint: &ergen_with(None),
         embedding: Some(&query),
         terms: &TermWeights(vec![(1, 1.0)]),
-        limits: LegLimits::default(),
+        limits: CandidateLimits::default(),
     };
-    index.propose(&scope("acme"), proposal).await
+    index.propose_candidates(&scope("acme"), proposal).await
 }
 
 fn is_unavailable<T: std::fmt::Debug>(answer: &StoreResult<T>) -> bool {
@@ -121,104 +121,107 @@ fn is_unavailable<T: std::fmt::Debug>(answer: &StoreResult<T>) -> bool {
 }
 
 #[tokio::test]
-async fn a_search_is_one_trip() {
+async fn search_is_one_request() {
     let double = QdrantDouble::start();
-    let index = in_use(&double).await;
+    let index = prepared_index(&double).await;
     let known = audience(&["npc:ergen"], None);
-    let points = [point(1, known.clone(), leaning(0, 1.0)), point(2, known, Vec::new())];
-    index.upsert(&scope("acme"), &points).await.unwrap();
+    let points = [
+        point(1, known.clone(), vector_leaning_to(0, 1.0)),
+        point(2, known, Vec::new()),
+    ];
+    index.upsert_points(&scope("acme"), &points).await.unwrap();
     double.take_requests();
-    assert_eq!(ask(&index).await.unwrap().len(), 2);
+    assert_eq!(propose_candidates(&index).await.unwrap().len(), 2);
     assert_eq!(double.take_requests(), ["query_batch"]);
 }
 
 #[tokio::test]
-async fn tenants_are_told_apart_by_an_index() {
+async fn tenants_are_separated_by_a_payload_index() {
     let double = QdrantDouble::start();
-    in_use(&double).await;
+    prepared_index(&double).await;
     let (indexes, tenants) = double.indexes("colloquy");
     assert_eq!(tenants, ["tenant"]);
     assert_eq!(indexes.len(), 8, "{indexes:?}");
 }
 
 #[tokio::test]
-async fn an_index_that_is_not_filled_finds_nothing() {
+async fn unfilled_index_finds_nothing() {
     let double = QdrantDouble::start();
     let index = index(&double);
-    assert_eq!(index.state(), IndexState::Away);
-    assert!(is_unavailable(&ask(&index).await));
-    assert_eq!(index.prepare(false).await.unwrap(), Prepared::Empty);
+    assert_eq!(index.index_state(), IndexState::Away);
+    assert!(is_unavailable(&propose_candidates(&index).await));
+    assert_eq!(index.prepare_index(false).await.unwrap(), PrepareOutcome::Empty);
     assert!(double.collections().is_empty(), "nothing was to be made");
-    assert_eq!(index.prepare(true).await.unwrap(), Prepared::Empty);
-    assert_eq!(index.state(), IndexState::Filling);
-    assert!(is_unavailable(&ask(&index).await));
+    assert_eq!(index.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
+    assert_eq!(index.index_state(), IndexState::Filling);
+    assert!(is_unavailable(&propose_candidates(&index).await));
     assert!(!index.is_current().await.unwrap());
-    index.adopt().await.unwrap();
-    assert_eq!(index.state(), IndexState::Ready);
+    index.adopt_index().await.unwrap();
+    assert_eq!(index.index_state(), IndexState::Ready);
     assert!(index.is_current().await.unwrap());
-    assert!(ask(&index).await.unwrap().is_empty());
+    assert!(propose_candidates(&index).await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn several_nodes_that_start_at_once_share_one_collection() {
+async fn nodes_that_start_at_once_share_one_collection() {
     let double = QdrantDouble::start();
     let nodes: Vec<_> = (0..4).map(|_| index(&double)).collect();
-    let prepared = futures_util::future::join_all(nodes.iter().map(|node| node.prepare(true))).await;
+    let prepared = futures_util::future::join_all(nodes.iter().map(|node| node.prepare_index(true))).await;
     assert!(
         prepared
             .iter()
-            .all(|prepared| *prepared.as_ref().unwrap() == Prepared::Empty)
+            .all(|prepared| *prepared.as_ref().unwrap() == PrepareOutcome::Empty)
     );
     let known = audience(&["npc:ergen"], None);
     for node in &nodes {
-        let points = [point(1, known.clone(), leaning(0, 1.0))];
-        node.upsert(&scope("acme"), &points).await.unwrap();
-        node.adopt().await.unwrap();
-        node.retire().await.unwrap();
+        let points = [point(1, known.clone(), vector_leaning_to(0, 1.0))];
+        node.upsert_points(&scope("acme"), &points).await.unwrap();
+        node.adopt_index().await.unwrap();
+        node.drop_replaced_index().await.unwrap();
     }
     assert_eq!(double.collections().len(), 1);
-    assert_eq!(ask(&nodes[0]).await.unwrap().len(), 1);
+    assert_eq!(propose_candidates(&nodes[0]).await.unwrap().len(), 1);
     // One that starts later finds it filled.
-    assert_eq!(index(&double).prepare(true).await.unwrap(), Prepared::Ready);
+    assert_eq!(index(&double).prepare_index(true).await.unwrap(), PrepareOutcome::Ready);
 }
 
 #[tokio::test]
-async fn another_embedder_has_a_collection_of_its_own_and_then_the_place() {
+async fn new_embedder_fills_its_own_collection_and_then_takes_the_alias() {
     let double = QdrantDouble::start();
-    let before = in_use(&double).await;
+    let before = prepared_index(&double).await;
     let known = audience(&["npc:ergen"], None);
-    let points = [point(1, known.clone(), leaning(0, 1.0))];
-    before.upsert(&scope("acme"), &points).await.unwrap();
+    let points = [point(1, known.clone(), vector_leaning_to(0, 1.0))];
+    before.upsert_points(&scope("acme"), &points).await.unwrap();
 
-    let after = of_another_embedder(&double);
-    assert_eq!(after.prepare(true).await.unwrap(), Prepared::Empty);
+    let after = index_of_other_embedder(&double);
+    assert_eq!(after.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
     let short = [point(1, known, vec![1.0, 0.0, 0.0, 0.0])];
-    after.upsert(&scope("acme"), &short).await.unwrap();
+    after.upsert_points(&scope("acme"), &short).await.unwrap();
     // While it is filled, the one before goes on.
     assert!(before.is_current().await.unwrap() && !after.is_current().await.unwrap());
-    assert_eq!(ask(&before).await.unwrap().len(), 1);
+    assert_eq!(propose_candidates(&before).await.unwrap().len(), 1);
     assert_eq!(double.collections().len(), 2);
 
-    after.adopt().await.unwrap();
+    after.adopt_index().await.unwrap();
     assert!(after.is_current().await.unwrap() && !before.is_current().await.unwrap());
     assert!(
-        is_unavailable(&ask(&before).await),
+        is_unavailable(&propose_candidates(&before).await),
         "its vectors are of no use any longer"
     );
     // A node that comes now finds that the one before has still to be dropped.
-    let late = of_another_embedder(&double);
-    assert_eq!(late.prepare(true).await.unwrap(), Prepared::Unfinished);
-    late.retire().await.unwrap();
+    let late = index_of_other_embedder(&double);
+    assert_eq!(late.prepare_index(true).await.unwrap(), PrepareOutcome::Unfinished);
+    late.drop_replaced_index().await.unwrap();
     assert_eq!(double.collections().len(), 1);
-    assert_eq!(late.prepare(true).await.unwrap(), Prepared::Ready);
+    assert_eq!(late.prepare_index(true).await.unwrap(), PrepareOutcome::Ready);
 
     // The node before does not take the place back while it runs; one that is started does.
-    assert!(is_unavailable(&before.prepare(true).await));
+    assert!(is_unavailable(&before.prepare_index(true).await));
     assert_eq!(double.alias("colloquy"), Some(double.collections()[0].clone()));
     let again = index(&double);
-    assert_eq!(again.prepare(true).await.unwrap(), Prepared::Empty);
-    again.adopt().await.unwrap();
-    again.retire().await.unwrap();
+    assert_eq!(again.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
+    again.adopt_index().await.unwrap();
+    again.drop_replaced_index().await.unwrap();
     let collections = double.collections();
     assert!(
         collections.len() == 1 && collections[0].ends_with("_3"),
@@ -227,42 +230,44 @@ async fn another_embedder_has_a_collection_of_its_own_and_then_the_place() {
 }
 
 #[tokio::test]
-async fn what_was_begun_is_gone_on_with() {
+async fn interrupted_fill_is_continued() {
     let double = QdrantDouble::start();
     let first = index(&double);
-    first.prepare(true).await.unwrap();
-    let points = [point(1, audience(&["npc:ergen"], None), leaning(0, 1.0))];
-    first.upsert(&scope("acme"), &points).await.unwrap();
+    first.prepare_index(true).await.unwrap();
+    let points = [point(1, audience(&["npc:ergen"], None), vector_leaning_to(0, 1.0))];
+    first.upsert_points(&scope("acme"), &points).await.unwrap();
     drop(first);
     let second = index(&double);
-    assert_eq!(second.prepare(true).await.unwrap(), Prepared::Empty);
+    assert_eq!(second.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
     assert_eq!(double.collections().len(), 1);
-    assert_eq!(second.count(&scope("acme")).await.unwrap(), 1);
+    assert_eq!(second.count_points(&scope("acme")).await.unwrap(), 1);
 }
 
 #[tokio::test]
-async fn an_index_that_was_lost_is_made_anew() {
+async fn lost_index_is_created_again() {
     let double = QdrantDouble::start();
-    let index = in_use(&double).await;
-    double.forget();
-    assert!(is_unavailable(&ask(&index).await));
-    assert_eq!(index.prepare(true).await.unwrap(), Prepared::Empty);
-    index.adopt().await.unwrap();
-    assert!(ask(&index).await.unwrap().is_empty());
+    let index = prepared_index(&double).await;
+    double.lose_all_data();
+    assert!(is_unavailable(&propose_candidates(&index).await));
+    assert_eq!(index.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
+    index.adopt_index().await.unwrap();
+    assert!(propose_candidates(&index).await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn what_is_kept_comes_in_pages() {
+async fn stored_points_are_listed_in_pages() {
     let double = QdrantDouble::start();
-    let index = in_use(&double).await;
+    let index = prepared_index(&double).await;
     let known = audience(&["npc:ergen"], None);
-    let points: Vec<_> = (1..=7).map(|n| point(n, known.clone(), leaning(1, 0.1))).collect();
-    index.upsert(&scope("acme"), &points).await.unwrap();
-    index.upsert(&scope("rival"), &points[..3]).await.unwrap();
+    let points: Vec<_> = (1..=7)
+        .map(|n| point(n, known.clone(), vector_leaning_to(1, 0.1)))
+        .collect();
+    index.upsert_points(&scope("acme"), &points).await.unwrap();
+    index.upsert_points(&scope("rival"), &points[..3]).await.unwrap();
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let page = index
-            .stored(&scope("acme"), after.as_deref(), 3)
+            .list_stored_points(&scope("acme"), after.as_deref(), 3)
             .await
             .unwrap()
             .unwrap();
@@ -279,43 +284,45 @@ async fn what_is_kept_comes_in_pages() {
 }
 
 #[tokio::test]
-async fn an_outage_fails_soon_and_ends_by_itself() {
+async fn outage_fails_fast_and_ends_by_itself() {
     let mut double = QdrantDouble::start();
-    let index = in_use(&double).await;
-    double.go_away();
+    let index = prepared_index(&double).await;
+    double.stop_serving();
     for _ in 0..8 {
-        assert!(is_unavailable(&ask(&index).await));
+        assert!(is_unavailable(&propose_candidates(&index).await));
     }
-    assert_eq!(index.state(), IndexState::Away);
-    double.come_back();
-    eventually("Qdrant is asked again", async || ask(&index).await.ok()).await;
-    assert_eq!(index.state(), IndexState::Ready);
+    assert_eq!(index.index_state(), IndexState::Away);
+    double.serve_again();
+    eventually("Qdrant is asked again", async || propose_candidates(&index).await.ok()).await;
+    assert_eq!(index.index_state(), IndexState::Ready);
 }
 
 /// Something listens, and says nothing.
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_given_up() {
+async fn unresponsive_server_is_given_up() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let index = QdrantFactIndex::new(QdrantOptions {
         timeout: Duration::from_millis(50),
         ..options(&format!("http://{}", silent.local_addr().unwrap()))
     })
     .unwrap();
-    let answer = tokio::time::timeout(PATIENCE * 2, index.prepare(true)).await.unwrap();
+    let answer = tokio::time::timeout(PATIENCE * 2, index.prepare_index(true))
+        .await
+        .unwrap();
     assert!(is_unavailable(&answer), "{answer:?}");
 }
 
 #[tokio::test]
-async fn a_key_is_sent_and_never_shown() {
+async fn api_key_is_sent_and_never_shown() {
     let double = QdrantDouble::start_with_key("open sesame");
     let with = |key: &str| QdrantOptions {
         api_key: Some(key.to_owned().into()),
         ..options(&double.url())
     };
     let right = QdrantFactIndex::new(with("open sesame")).unwrap();
-    assert_eq!(right.prepare(true).await.unwrap(), Prepared::Empty);
+    assert_eq!(right.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
     let wrong = QdrantFactIndex::new(with("sesame, open")).unwrap();
-    let refused = wrong.prepare(true).await.unwrap_err();
+    let refused = wrong.prepare_index(true).await.unwrap_err();
     assert!(matches!(refused, StoreError::Rejected(_)), "{refused:?}");
     for shown in [
         format!("{refused:?}"),
@@ -329,16 +336,16 @@ async fn a_key_is_sent_and_never_shown() {
 }
 
 #[tokio::test]
-async fn a_place_that_is_somebody_elses_is_left_alone() {
+async fn foreign_collection_is_left_alone() {
     let double = QdrantDouble::start();
-    in_use(&double).await;
+    prepared_index(&double).await;
     // The name of the collection, where an alias is wanted.
     let taken = QdrantFactIndex::new(QdrantOptions {
         collection: double.collections()[0].clone(),
         ..options(&double.url())
     })
     .unwrap();
-    let refused = taken.prepare(true).await.unwrap_err();
+    let refused = taken.prepare_index(true).await.unwrap_err();
     assert!(matches!(refused, StoreError::Rejected(_)), "{refused:?}");
     assert_eq!(double.collections().len(), 1);
 }

@@ -15,24 +15,27 @@ use colloquy::{
     ids::{FactId, PlayerId, WorldId},
     memory::{
         fact::{Audience, Importance, Knower, Viewpoint},
-        keywords::{TermStatistics, TermWeights, bm25},
+        keywords::{TermStatistics, TermWeights, bm25_score},
     },
     ports::{
         StoreResult,
-        vectors::{Candidate, Comparison, FactIndex, IndexPoint, LegLimits, Memories, PointSource, Proposal},
+        vectors::{
+            Candidate, CandidateLimits, CandidateQuery, FactIndex, IndexPoint, MemoryScope, PointSource,
+            SimilarFactsQuery,
+        },
     },
     tenancy::TenantScope,
 };
 
-use super::qdrant::{RealServer, on_a_real_server, qdrant};
+use super::qdrant::{RealServer, qdrant, run_on_real_server};
 
 pub const DIMENSIONS: usize = 16;
 
 /// A ledger that has these points and no others.
-struct Points(TenantScope, Vec<IndexPoint>);
+struct FixedPointSource(TenantScope, Vec<IndexPoint>);
 
 #[async_trait]
-impl PointSource for Points {
+impl PointSource for FixedPointSource {
     async fn points_of(&self, scope: &TenantScope, world: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
         let known = |point: &&IndexPoint| point.world == *world && point.audience.knowers.contains(knower);
         Ok(if *scope == self.0 {
@@ -47,12 +50,12 @@ pub fn scope(tenant: &str) -> TenantScope {
     TenantScope::new(tenant.parse().unwrap())
 }
 
-fn day(n: i64) -> DateTime<Utc> {
+fn nth_day(n: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_750_000_000, 0).unwrap() + Duration::days(n)
 }
 
 /// A unit vector that leans from axis `axis` towards axis 0 by `lean` in [0, 1].
-pub fn leaning(axis: usize, lean: f32) -> Vec<f32> {
+pub fn vector_leaning_to(axis: usize, lean: f32) -> Vec<f32> {
     let mut vector = vec![0.0; DIMENSIONS];
     vector[axis] += 1.0 - lean;
     vector[0] += lean;
@@ -81,7 +84,7 @@ pub fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
         audience,
         subject: "player:p7".to_owned(),
         importance: Importance::DEFAULT,
-        valid_at: day(0),
+        valid_at: nth_day(0),
         embedding,
         terms: TermWeights(vec![(u64::try_from(n).unwrap(), 1.0)]),
     }
@@ -90,10 +93,10 @@ pub fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
 static VALE: LazyLock<WorldId> = LazyLock::new(|| "vale".parse().unwrap());
 
 /// The ten nearest.
-fn similar_to<'a>(audience: &'a Audience, embedding: &'a [f32], min_cosine: f32) -> Comparison<'a> {
-    Comparison {
+fn similar_to<'a>(audience: &'a Audience, embedding: &'a [f32], min_cosine: f32) -> SimilarFactsQuery<'a> {
+    SimilarFactsQuery {
         world: &VALE,
-        memories: Memories::Of(audience),
+        memories: MemoryScope::Of(audience),
         subjects: None,
         before: None,
         embedding,
@@ -113,45 +116,51 @@ pub fn ergen_with(player: Option<&str>) -> Viewpoint {
     }
 }
 
-const ONLY_DENSE: LegLimits = LegLimits {
+const ONLY_DENSE: CandidateLimits = CandidateLimits {
     dense: 10,
     sparse: 0,
     important: 0,
     recent: 0,
 };
 
-async fn propose(
+async fn propose_candidates(
     index: &dyn FactIndex,
     viewpoint: &Viewpoint,
     embedding: Option<&[f32]>,
     terms: &TermWeights,
-    limits: LegLimits,
+    limits: CandidateLimits,
 ) -> Vec<Candidate> {
-    let proposal = Proposal {
+    let proposal = CandidateQuery {
         viewpoint,
         embedding,
         terms,
         limits,
     };
-    let mut found = index.propose(&scope("acme"), proposal).await.unwrap();
+    let mut found = index.propose_candidates(&scope("acme"), proposal).await.unwrap();
     found.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
     found
 }
 
-fn numbers(candidates: &[Candidate]) -> Vec<u128> {
+fn candidate_numbers(candidates: &[Candidate]) -> Vec<u128> {
     candidates.iter().map(|candidate| candidate.fact.as_u128()).collect()
 }
 
-async fn proposes_the_nearest_with_exact_cosines(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+async fn index_proposes_the_nearest_with_exact_cosines(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let ergen = || audience(&["npc:ergen"], None);
     let points = (1..=9u8)
-        .map(|n| point(n.into(), ergen(), leaning(usize::from(n), f32::from(n) / 10.0)))
+        .map(|n| {
+            point(
+                n.into(),
+                ergen(),
+                vector_leaning_to(usize::from(n), f32::from(n) / 10.0),
+            )
+        })
         .collect::<Vec<_>>();
-    let query = leaning(0, 1.0);
+    let query = vector_leaning_to(0, 1.0);
     let expected: Vec<f32> = points.iter().map(|p| p.embedding[0]).collect();
     let index = index(points).await;
-    let limits = LegLimits { dense: 4, ..ONLY_DENSE };
-    let found = propose(
+    let limits = CandidateLimits { dense: 4, ..ONLY_DENSE };
+    let found = propose_candidates(
         &*index,
         &ergen_with(None),
         Some(&query),
@@ -159,7 +168,7 @@ async fn proposes_the_nearest_with_exact_cosines(index: impl AsyncFn(Vec<IndexPo
         limits,
     )
     .await;
-    assert_eq!(numbers(&found), [9, 8, 7, 6]);
+    assert_eq!(candidate_numbers(&found), [9, 8, 7, 6]);
     for candidate in found {
         let exact = expected[usize::try_from(candidate.fact.as_u128()).unwrap() - 1];
         assert!(
@@ -169,90 +178,98 @@ async fn proposes_the_nearest_with_exact_cosines(index: impl AsyncFn(Vec<IndexPo
     }
 }
 
-async fn every_leg_competes(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+async fn candidate_sources_all_compete(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let ergen = || audience(&["npc:ergen"], None);
-    let near = point(1, ergen(), leaning(0, 1.0));
-    let worded = point(2, ergen(), leaning(1, 0.0));
-    let mut vital = point(3, ergen(), leaning(2, 0.0));
+    let near = point(1, ergen(), vector_leaning_to(0, 1.0));
+    let worded = point(2, ergen(), vector_leaning_to(1, 0.0));
+    let mut vital = point(3, ergen(), vector_leaning_to(2, 0.0));
     vital.importance = Importance::new(10).unwrap();
-    let mut fresh = point(4, ergen(), leaning(3, 0.0));
-    fresh.valid_at = day(9);
-    let plain = point(5, ergen(), leaning(4, 0.0));
+    let mut fresh = point(4, ergen(), vector_leaning_to(3, 0.0));
+    fresh.valid_at = nth_day(9);
+    let plain = point(5, ergen(), vector_leaning_to(4, 0.0));
     let index = index(vec![near, worded, vital, fresh, plain]).await;
-    let limits = LegLimits {
+    let limits = CandidateLimits {
         dense: 1,
         sparse: 1,
         important: 1,
         recent: 1,
     };
-    let query = leaning(0, 1.0);
+    let query = vector_leaning_to(0, 1.0);
     let terms = TermWeights(vec![(2, 1.0)]);
-    let mut found = numbers(&propose(&*index, &ergen_with(None), Some(&query), &terms, limits).await);
+    let mut found =
+        candidate_numbers(&propose_candidates(&*index, &ergen_with(None), Some(&query), &terms, limits).await);
     found.sort_unstable();
     assert_eq!(found, [1, 2, 3, 4]);
     // Without an embedding (the embedder is down) the other legs still run.
-    let mut found = numbers(&propose(&*index, &ergen_with(None), None, &terms, limits).await);
+    let mut found = candidate_numbers(&propose_candidates(&*index, &ergen_with(None), None, &terms, limits).await);
     found.sort_unstable();
     assert_eq!(found, [2, 3, 4]);
 }
 
 /// An index need not give hints; those it gives are what the point says, to the bit.
-async fn hints_are_what_the_points_say(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+async fn hints_equal_the_points(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let ergen = || audience(&["npc:ergen"], None);
     let weight = |n: u8| 0.1 + f32::from(n % 9) / 10.0;
     let mut points: Vec<IndexPoint> = (1..=60_u8)
         .map(|n| IndexPoint {
             version: u32::from(n % 4) + 1,
-            importance: Importance::clamped(f64::from(n % 10) + 1.0),
-            valid_at: day(n.into()),
+            importance: Importance::from_clamped(f64::from(n % 10) + 1.0),
+            valid_at: nth_day(n.into()),
             // Some terms are everywhere, some are shared by a few, one is this point's own.
             terms: TermWeights(vec![
                 (5, weight(n)),
                 (6 + u64::from(n % 3), weight(n + 1)),
                 (10 + u64::from(n), 0.7),
             ]),
-            ..point(n.into(), ergen(), leaning(1 + usize::from(n % 15), 0.3))
+            ..point(n.into(), ergen(), vector_leaning_to(1 + usize::from(n % 15), 0.3))
         })
         .collect();
     let index = index(points.clone()).await;
     // So that what follows changes what is there, for an index that reads on first use.
-    propose(
+    propose_candidates(
         &*index,
         &ergen_with(None),
         None,
         &TermWeights::default(),
-        LegLimits::default(),
+        CandidateLimits::default(),
     )
     .await;
     // What is gone must not be mistaken for what took its place, nor an older version for a newer.
     let gone: Vec<FactId> = (0..20).map(|n| FactId::from_u128(n * 3)).collect();
-    index.remove(&scope("acme"), &gone).await.unwrap();
+    index.remove_points(&scope("acme"), &gone).await.unwrap();
     points.retain(|point| !gone.contains(&point.fact));
     points[0].version = 9;
-    points[0].importance = Importance::clamped(10.0);
+    points[0].importance = Importance::from_clamped(10.0);
     points[0].terms = TermWeights(vec![(6, 0.3), (99, 0.9)]);
-    index.upsert(&scope("acme"), &points[..1]).await.unwrap();
+    index.upsert_points(&scope("acme"), &points[..1]).await.unwrap();
     for terms in [
         TermWeights(vec![(5, 0.4), (6, 1.0), (7, 0.9), (12, 0.3), (99, 0.8), (1_000, 1.0)]),
         TermWeights(vec![(5, 1.0)]),
         TermWeights::default(),
     ] {
-        let query = leaning(3, 0.3);
-        let found = propose(&*index, &ergen_with(None), Some(&query), &terms, LegLimits::default()).await;
+        let query = vector_leaning_to(3, 0.3);
+        let found = propose_candidates(
+            &*index,
+            &ergen_with(None),
+            Some(&query),
+            &terms,
+            CandidateLimits::default(),
+        )
+        .await;
         assert!(found.len() > 30, "{}", found.len());
         for candidate in found {
             let Some(hint) = candidate.hint else { continue };
             let point = points.iter().find(|point| point.fact == candidate.fact).unwrap();
             let told = (hint.version, hint.importance, hint.valid_at);
             assert_eq!(told, (point.version, point.importance, point.valid_at));
-            let keyword = bm25(&terms, &point.terms);
+            let keyword = bm25_score(&terms, &point.terms);
             assert_eq!(hint.keyword.to_bits(), keyword.to_bits(), "{terms:?} {point:?}");
         }
     }
 }
 
-async fn keeps_to_the_viewpoint(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
-    let vector = || leaning(0, 1.0);
+async fn index_respects_the_viewpoint(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let vector = || vector_leaning_to(0, 1.0);
     let mut elsewhere = point(9, audience(&["npc:ergen"], None), vector());
     elsewhere.world = "other".parse().unwrap();
     let index = index(vec![
@@ -270,7 +287,9 @@ async fn keeps_to_the_viewpoint(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn 
     let query = vector();
     let none = TermWeights::default();
     let seen = async |viewpoint: &Viewpoint| {
-        let mut found = numbers(&propose(&*index, viewpoint, Some(&query), &none, LegLimits::default()).await);
+        let mut found = candidate_numbers(
+            &propose_candidates(&*index, viewpoint, Some(&query), &none, CandidateLimits::default()).await,
+        );
         found.sort_unstable();
         found
     };
@@ -284,70 +303,103 @@ async fn keeps_to_the_viewpoint(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn 
     assert_eq!(seen(&designer).await, [1, 2, 3, 4, 5, 8]);
 }
 
-async fn a_foreign_tenant_finds_nothing(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+async fn foreign_tenant_finds_nothing(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let known = audience(&["npc:ergen"], None);
-    let index = index(vec![point(1, known.clone(), leaning(0, 1.0))]).await;
-    let query = leaning(0, 1.0);
+    let index = index(vec![point(1, known.clone(), vector_leaning_to(0, 1.0))]).await;
+    let query = vector_leaning_to(0, 1.0);
     let viewpoint = ergen_with(None);
     let terms = TermWeights(vec![(1, 1.0)]);
-    let proposal = || Proposal {
+    let proposal = || CandidateQuery {
         viewpoint: &viewpoint,
         embedding: Some(&query),
         terms: &terms,
-        limits: LegLimits::default(),
+        limits: CandidateLimits::default(),
     };
-    assert_eq!(index.propose(&scope("acme"), proposal()).await.unwrap().len(), 1);
-    assert!(index.propose(&scope("rival"), proposal()).await.unwrap().is_empty());
+    assert_eq!(
+        index
+            .propose_candidates(&scope("acme"), proposal())
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    assert!(
+        index
+            .propose_candidates(&scope("rival"), proposal())
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let with = similar_to(&known, &query, 0.0);
-    assert!(index.similar(&scope("rival"), with).await.unwrap().is_empty());
+    assert!(index.find_similar(&scope("rival"), with).await.unwrap().is_empty());
     // Nor can it remove what it cannot see.
-    index.remove(&scope("rival"), &[FactId::from_u128(1)]).await.unwrap();
-    index.clear(&scope("rival")).await.unwrap();
-    assert_eq!(index.propose(&scope("acme"), proposal()).await.unwrap().len(), 1);
-}
-
-async fn similar_compares_within_one_audience(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
-    let private = audience(&["npc:ergen"], Some("p1"));
-    let index = index(vec![
-        point(1, private.clone(), leaning(1, 0.9)),
-        point(2, private.clone(), leaning(1, 0.5)),
-        point(3, private.clone(), leaning(1, 0.0)),
-        point(4, audience(&["npc:ergen"], None), leaning(1, 0.9)),
-        point(5, audience(&["npc:ergen", "npc:mira"], Some("p1")), leaning(1, 0.9)),
-    ])
-    .await;
-    let query = leaning(0, 1.0);
-    let with = similar_to(&private, &query, 0.6);
-    let found = index.similar(&scope("acme"), with).await.unwrap();
-    assert_eq!(numbers(&found), [1, 2]);
-    let found = index
-        .similar(&scope("acme"), Comparison { limit: 1, ..with })
+    index
+        .remove_points(&scope("rival"), &[FactId::from_u128(1)])
         .await
         .unwrap();
-    assert_eq!(numbers(&found), [1]);
+    index.clear_tenant(&scope("rival")).await.unwrap();
+    assert_eq!(
+        index
+            .propose_candidates(&scope("acme"), proposal())
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
-async fn similar_finds_what_is_known_beside_a_memory(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+async fn similarity_search_compares_within_one_audience(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+    let private = audience(&["npc:ergen"], Some("p1"));
+    let index = index(vec![
+        point(1, private.clone(), vector_leaning_to(1, 0.9)),
+        point(2, private.clone(), vector_leaning_to(1, 0.5)),
+        point(3, private.clone(), vector_leaning_to(1, 0.0)),
+        point(4, audience(&["npc:ergen"], None), vector_leaning_to(1, 0.9)),
+        point(
+            5,
+            audience(&["npc:ergen", "npc:mira"], Some("p1")),
+            vector_leaning_to(1, 0.9),
+        ),
+    ])
+    .await;
+    let query = vector_leaning_to(0, 1.0);
+    let with = similar_to(&private, &query, 0.6);
+    let found = index.find_similar(&scope("acme"), with).await.unwrap();
+    assert_eq!(candidate_numbers(&found), [1, 2]);
+    let found = index
+        .find_similar(&scope("acme"), SimilarFactsQuery { limit: 1, ..with })
+        .await
+        .unwrap();
+    assert_eq!(candidate_numbers(&found), [1]);
+}
+
+async fn similarity_search_finds_facts_known_beside_a_memory(
+    index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>,
+) {
     let private = audience(&["npc:ergen"], Some("p1"));
     let with_mira = audience(&["npc:ergen", "npc:mira"], None);
     let index = index(vec![
-        point(1, private.clone(), leaning(1, 0.9)),
-        point(2, audience(&["npc:ergen"], None), leaning(1, 0.8)),
-        point(3, audience(&["npc:ergen", "npc:mira"], Some("p1")), leaning(1, 0.7)),
-        point(4, audience(&["npc:ergen"], Some("p2")), leaning(1, 0.9)),
-        point(5, audience(&["npc:mira"], None), leaning(1, 0.9)),
-        point(6, audience(&["npc:ergen"], None), leaning(1, 0.1)),
-        point(7, with_mira.clone(), leaning(1, 0.65)),
+        point(1, private.clone(), vector_leaning_to(1, 0.9)),
+        point(2, audience(&["npc:ergen"], None), vector_leaning_to(1, 0.8)),
+        point(
+            3,
+            audience(&["npc:ergen", "npc:mira"], Some("p1")),
+            vector_leaning_to(1, 0.7),
+        ),
+        point(4, audience(&["npc:ergen"], Some("p2")), vector_leaning_to(1, 0.9)),
+        point(5, audience(&["npc:mira"], None), vector_leaning_to(1, 0.9)),
+        point(6, audience(&["npc:ergen"], None), vector_leaning_to(1, 0.1)),
+        point(7, with_mira.clone(), vector_leaning_to(1, 0.65)),
     ])
     .await;
-    let query = leaning(0, 1.0);
+    let query = vector_leaning_to(0, 1.0);
     let beside = async |of| {
-        let memories = Memories::Overlapping(of);
-        let with = Comparison {
+        let memories = MemoryScope::Overlapping(of);
+        let with = SimilarFactsQuery {
             memories,
             ..similar_to(of, &query, 0.6)
         };
-        let mut found = numbers(&index.similar(&scope("acme"), with).await.unwrap());
+        let mut found = candidate_numbers(&index.find_similar(&scope("acme"), with).await.unwrap());
         found.sort_unstable();
         found
     };
@@ -360,13 +412,13 @@ async fn similar_finds_what_is_known_beside_a_memory(index: impl AsyncFn(Vec<Ind
 }
 
 /// However many others are nearer.
-async fn similar_compares_with_subjects_and_what_came_before(
+async fn similarity_search_compares_with_subjects_and_earlier_facts(
     index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>,
 ) {
     let of = |subject: &str, began: i64, n: u128, lean: f32| IndexPoint {
         subject: subject.to_owned(),
-        valid_at: day(began),
-        ..point(n, audience(&["npc:ergen"], None), leaning(1, lean))
+        valid_at: nth_day(began),
+        ..point(n, audience(&["npc:ergen"], None), vector_leaning_to(1, lean))
     };
     let mut points: Vec<IndexPoint> = (1..=30).map(|n| of("player:p1", 1, n, 0.95)).collect();
     points.extend([
@@ -375,48 +427,51 @@ async fn similar_compares_with_subjects_and_what_came_before(
         of("player:p2", 3, 42, 0.9),
     ]);
     let index = index(points).await;
-    let (query, known) = (leaning(0, 1.0), audience(&["npc:ergen"], None));
+    let (query, known) = (vector_leaning_to(0, 1.0), audience(&["npc:ergen"], None));
     let with = similar_to(&known, &query, 0.6);
     let found = async |subjects: &[&str], before, limit| {
         let subjects: Vec<String> = subjects.iter().map(|subject| (*subject).to_owned()).collect();
-        let with = Comparison {
+        let with = SimilarFactsQuery {
             subjects: (!subjects.is_empty()).then_some(subjects.as_slice()),
             before,
             limit,
             ..with
         };
-        numbers(&index.similar(&scope("acme"), with).await.unwrap())
+        candidate_numbers(&index.find_similar(&scope("acme"), with).await.unwrap())
     };
     assert_eq!(found(&["player:p2"], None, 2).await, [42, 41]);
-    assert_eq!(found(&["player:p2"], Some(day(3)), 2).await, [41, 40]);
+    assert_eq!(found(&["player:p2"], Some(nth_day(3)), 2).await, [41, 40]);
     assert_eq!(
         found(&["player:p1", "player:p2", "player:p3"], None, 100).await.len(),
         33
     );
     assert_eq!(found(&["player:p3", "player:p2"], None, 2).await, [42, 41]);
     assert_eq!(found(&["player:p3"], None, 2).await, [0; 0]);
-    assert_eq!(found(&[], Some(day(1)), 2).await, [0; 0]);
+    assert_eq!(found(&[], Some(nth_day(1)), 2).await, [0; 0]);
     assert_eq!(found(&[], None, 100).await.len(), 33);
 }
 
 async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let known = || audience(&["npc:ergen"], None);
     let index = index(Vec::new()).await;
-    let query = leaning(0, 1.0);
+    let query = vector_leaning_to(0, 1.0);
     let none = TermWeights::default();
-    let seen = async || propose(&*index, &ergen_with(None), Some(&query), &none, ONLY_DENSE).await;
+    let seen = async || propose_candidates(&*index, &ergen_with(None), Some(&query), &none, ONLY_DENSE).await;
     assert!(seen().await.is_empty());
 
     let acme = scope("acme");
-    let first = point(1, known(), leaning(1, 0.0));
-    index.upsert(&acme, &[first.clone(), first.clone()]).await.unwrap();
-    index.upsert(&acme, &[first]).await.unwrap();
+    let first = point(1, known(), vector_leaning_to(1, 0.0));
+    index
+        .upsert_points(&acme, &[first.clone(), first.clone()])
+        .await
+        .unwrap();
+    index.upsert_points(&acme, &[first]).await.unwrap();
     assert_eq!(seen().await.len(), 1);
-    assert_eq!(index.count(&acme).await.unwrap(), 1);
+    assert_eq!(index.count_points(&acme).await.unwrap(), 1);
 
     // A new vector and a new importance replace the old ones.
     index
-        .upsert(&acme, &[point(1, known(), leaning(0, 1.0))])
+        .upsert_points(&acme, &[point(1, known(), vector_leaning_to(0, 1.0))])
         .await
         .unwrap();
     let found = seen().await;
@@ -424,82 +479,93 @@ async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>
     assert!(found[0].cosine > 0.99);
 
     let fact = FactId::from_u128(1);
-    index.remove(&acme, &[fact, fact, FactId::from_u128(77)]).await.unwrap();
-    index.remove(&acme, &[fact]).await.unwrap();
+    index
+        .remove_points(&acme, &[fact, fact, FactId::from_u128(77)])
+        .await
+        .unwrap();
+    index.remove_points(&acme, &[fact]).await.unwrap();
     assert!(seen().await.is_empty());
 
     // Many removals leave the rest findable under the right ids.
     let many: Vec<_> = (1..=40u8)
-        .map(|n| point(n.into(), known(), leaning(1 + usize::from(n % 8), 0.02 * f32::from(n))))
+        .map(|n| {
+            point(
+                n.into(),
+                known(),
+                vector_leaning_to(1 + usize::from(n % 8), 0.02 * f32::from(n)),
+            )
+        })
         .collect();
-    index.upsert(&acme, &many).await.unwrap();
+    index.upsert_points(&acme, &many).await.unwrap();
     let gone: Vec<_> = (1..=40u128).filter(|n| n % 4 != 0).map(FactId::from_u128).collect();
-    index.remove(&acme, &gone).await.unwrap();
-    assert_eq!(numbers(&seen().await), [40, 36, 32, 28, 24, 20, 16, 12, 8, 4]);
+    index.remove_points(&acme, &gone).await.unwrap();
+    assert_eq!(candidate_numbers(&seen().await), [40, 36, 32, 28, 24, 20, 16, 12, 8, 4]);
     let terms = TermWeights(vec![(16, 1.0), (17, 1.0)]);
-    let limits = LegLimits {
+    let limits = CandidateLimits {
         dense: 0,
         sparse: 5,
         important: 0,
         recent: 0,
     };
     assert_eq!(
-        numbers(&propose(&*index, &ergen_with(None), None, &terms, limits).await),
+        candidate_numbers(&propose_candidates(&*index, &ergen_with(None), None, &terms, limits).await),
         [16]
     );
 
-    index.clear(&acme).await.unwrap();
-    assert_eq!(index.count(&acme).await.unwrap(), 0);
+    index.clear_tenant(&acme).await.unwrap();
+    assert_eq!(index.count_points(&acme).await.unwrap(), 0);
 }
 
 /// After a change of the embedder: facts without a vector of the new one, before and after others.
-async fn points_without_a_vector_are_found_otherwise(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
+async fn points_without_a_vector_are_found_by_other_sources(
+    index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>,
+) {
     let ergen = || audience(&["npc:ergen"], None);
     let mut vital = point(3, ergen(), Vec::new());
     vital.importance = Importance::new(10).unwrap();
     let mut fresh = point(4, ergen(), Vec::new());
-    fresh.valid_at = day(9);
-    let query = leaning(0, 1.0);
+    fresh.valid_at = nth_day(9);
+    let query = vector_leaning_to(0, 1.0);
     let index = index(vec![
         point(2, ergen(), Vec::new()),
-        point(1, ergen(), leaning(1, 0.5)),
+        point(1, ergen(), vector_leaning_to(1, 0.5)),
         vital,
         fresh,
         point(5, ergen(), vec![1.0; DIMENSIONS + 1]),
     ])
     .await;
     let none = TermWeights::default();
-    let near = propose(&*index, &ergen_with(None), Some(&query), &none, ONLY_DENSE).await;
-    assert_eq!(numbers(&near), [1]);
-    let limits = LegLimits {
+    let near = propose_candidates(&*index, &ergen_with(None), Some(&query), &none, ONLY_DENSE).await;
+    assert_eq!(candidate_numbers(&near), [1]);
+    let limits = CandidateLimits {
         dense: 1,
         sparse: 2,
         important: 1,
         recent: 1,
     };
     let terms = TermWeights(vec![(2, 1.0), (5, 1.0)]);
-    let found = propose(&*index, &ergen_with(None), Some(&query), &terms, limits).await;
+    let found = propose_candidates(&*index, &ergen_with(None), Some(&query), &terms, limits).await;
     assert!(
         found
             .iter()
             .all(|candidate| candidate.fact.as_u128() == 1 || candidate.cosine == 0.0)
     );
-    let mut found = numbers(&found);
+    let mut found = candidate_numbers(&found);
     found.sort_unstable();
     assert_eq!(found, [1, 2, 3, 4, 5]);
     let known = ergen();
     let similar = index
-        .similar(&scope("acme"), similar_to(&known, &query, -1.0))
+        .find_similar(&scope("acme"), similar_to(&known, &query, -1.0))
         .await
         .unwrap();
-    assert_eq!(numbers(&similar), [1]);
+    assert_eq!(candidate_numbers(&similar), [1]);
 }
 
 /// Of what the viewpoint sees, each fact once, whatever else is in the index.
 async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let with = |n: u128, audience: Audience, terms: &[u64]| IndexPoint {
         terms: TermWeights(terms.iter().map(|term| (*term, 0.7)).collect()),
-        ..point(n, audience, leaning(1, 0.3))
+        ..point(n, audience, vector_leaning_to(1, 0.3))
     };
     let mut elsewhere = with(7, audience(&["npc:ergen"], None), &[5]);
     elsewhere.world = "other".parse().unwrap();
@@ -529,9 +595,9 @@ async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) ->
     assert_eq!(counted("rival", Some("p1")).await, of(0, &[]));
     // As if what is gone had never been there, and what is new always had.
     let gone = [FactId::from_u128(1), FactId::from_u128(99)];
-    index.remove(&scope("acme"), &gone).await.unwrap();
+    index.remove_points(&scope("acme"), &gone).await.unwrap();
     let changed = with(2, audience(&["npc:ergen"], Some("p1")), &[6]);
-    index.upsert(&scope("acme"), &[changed]).await.unwrap();
+    index.upsert_points(&scope("acme"), &[changed]).await.unwrap();
     let now = counted("acme", Some("p1")).await;
     let listed: Vec<_> = now.with_term.into_iter().filter(|(_, facts)| *facts > 0).collect();
     assert_eq!((now.facts, listed), (3, vec![(5, 1), (6, 2), (7, 1)]));
@@ -539,21 +605,21 @@ async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) ->
 
 /// Qdrant, and beside it a count of words in this process.
 async fn counted(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
-    let source = Arc::new(Points(scope("acme"), points.clone()));
-    let words = InProcessFactIndex::counting(source, FactIndexOptions::default());
+    let source = Arc::new(FixedPointSource(scope("acme"), points.clone()));
+    let words = InProcessFactIndex::new_term_counter(source, FactIndexOptions::default());
     Arc::new(CountedFactIndex::new(qdrant(points).await, Arc::new(words)))
 }
 
 async fn in_process(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     Arc::new(InProcessFactIndex::new(
-        Arc::new(Points(scope("acme"), points)),
+        Arc::new(FixedPointSource(scope("acme"), points)),
         FactIndexOptions::default(),
     ))
 }
 
 /// The same, with room for one partition at a time: everything is read again and again.
 async fn in_process_without_room(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
-    let source = Arc::new(Points(scope("acme"), points));
+    let source = Arc::new(FixedPointSource(scope("acme"), points));
     Arc::new(InProcessFactIndex::new(source, FactIndexOptions { memory_bytes: 0 }))
 }
 
@@ -565,7 +631,7 @@ macro_rules! contract {
             $(#[tokio::test]
             #[ignore = "needs a Qdrant in QDRANT_URL"]
             async fn $case() {
-                super::on_a_real_server(stringify!($case), async |server: RealServer| {
+                super::run_on_real_server(stringify!($case), async |server: RealServer| {
                     super::$case(async |points| server.clone().filled(points).await).await;
                 })
                 .await;
@@ -582,35 +648,35 @@ macro_rules! contract {
     };
 }
 
-contract!(in_process: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, similar_finds_what_is_known_beside_a_memory,
-    similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
-    points_without_a_vector_are_found_otherwise, words_are_counted_in_one_memory);
-contract!(counted: proposes_the_nearest_with_exact_cosines, keeps_to_the_viewpoint, hints_are_what_the_points_say,
-    upserts_and_removals_are_idempotent, points_without_a_vector_are_found_otherwise, words_are_counted_in_one_memory);
-contract!(in_process_without_room: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, similar_finds_what_is_known_beside_a_memory,
-    similar_compares_with_subjects_and_what_came_before, points_without_a_vector_are_found_otherwise);
+contract!(in_process: index_proposes_the_nearest_with_exact_cosines, candidate_sources_all_compete, index_respects_the_viewpoint,
+    hints_equal_the_points, foreign_tenant_finds_nothing, similarity_search_compares_within_one_audience, similarity_search_finds_facts_known_beside_a_memory,
+    similarity_search_compares_with_subjects_and_earlier_facts, upserts_and_removals_are_idempotent,
+    points_without_a_vector_are_found_by_other_sources, words_are_counted_in_one_memory);
+contract!(counted: index_proposes_the_nearest_with_exact_cosines, index_respects_the_viewpoint, hints_equal_the_points,
+    upserts_and_removals_are_idempotent, points_without_a_vector_are_found_by_other_sources, words_are_counted_in_one_memory);
+contract!(in_process_without_room: index_proposes_the_nearest_with_exact_cosines, candidate_sources_all_compete, index_respects_the_viewpoint,
+    foreign_tenant_finds_nothing, similarity_search_compares_within_one_audience, similarity_search_finds_facts_known_beside_a_memory,
+    similarity_search_compares_with_subjects_and_earlier_facts, points_without_a_vector_are_found_by_other_sources);
 
-contract!(qdrant: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, similar_finds_what_is_known_beside_a_memory,
-    similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
-    points_without_a_vector_are_found_otherwise);
-contract!(real server: proposes_the_nearest_with_exact_cosines, every_leg_competes, keeps_to_the_viewpoint,
-    hints_are_what_the_points_say, a_foreign_tenant_finds_nothing, similar_compares_within_one_audience, similar_finds_what_is_known_beside_a_memory,
-    similar_compares_with_subjects_and_what_came_before, upserts_and_removals_are_idempotent,
-    points_without_a_vector_are_found_otherwise);
+contract!(qdrant: index_proposes_the_nearest_with_exact_cosines, candidate_sources_all_compete, index_respects_the_viewpoint,
+    hints_equal_the_points, foreign_tenant_finds_nothing, similarity_search_compares_within_one_audience, similarity_search_finds_facts_known_beside_a_memory,
+    similarity_search_compares_with_subjects_and_earlier_facts, upserts_and_removals_are_idempotent,
+    points_without_a_vector_are_found_by_other_sources);
+contract!(real server: index_proposes_the_nearest_with_exact_cosines, candidate_sources_all_compete, index_respects_the_viewpoint,
+    hints_equal_the_points, foreign_tenant_finds_nothing, similarity_search_compares_within_one_audience, similarity_search_finds_facts_known_beside_a_memory,
+    similarity_search_compares_with_subjects_and_earlier_facts, upserts_and_removals_are_idempotent,
+    points_without_a_vector_are_found_by_other_sources);
 
 /// A change that lands while a partition is being read must not be lost.
 #[tokio::test]
-async fn a_change_during_the_first_read_is_kept() {
-    struct Slow {
+async fn index_change_during_the_first_read_is_applied() {
+    struct PausingPointSource {
         started: tokio::sync::Notify,
         go_on: tokio::sync::Notify,
         stale: IndexPoint,
     }
     #[async_trait]
-    impl PointSource for Slow {
+    impl PointSource for PausingPointSource {
         async fn points_of(&self, _: &TenantScope, _: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
             if *knower != Knower::World {
                 return Ok(Vec::new());
@@ -621,8 +687,8 @@ async fn a_change_during_the_first_read_is_kept() {
         }
     }
     let known = audience(&["world"], None);
-    let stale = point(1, known.clone(), leaning(1, 0.0));
-    let source = Arc::new(Slow {
+    let stale = point(1, known.clone(), vector_leaning_to(1, 0.0));
+    let source = Arc::new(PausingPointSource {
         started: tokio::sync::Notify::new(),
         go_on: tokio::sync::Notify::new(),
         stale,
@@ -631,9 +697,9 @@ async fn a_change_during_the_first_read_is_kept() {
     let searching = tokio::spawn({
         let index = index.clone();
         async move {
-            let query = leaning(0, 1.0);
-            numbers(
-                &propose(
+            let query = vector_leaning_to(0, 1.0);
+            candidate_numbers(
+                &propose_candidates(
                     &*index,
                     &ergen_with(None),
                     Some(&query),
@@ -645,9 +711,12 @@ async fn a_change_during_the_first_read_is_kept() {
         }
     });
     source.started.notified().await;
-    index.remove(&scope("acme"), &[FactId::from_u128(1)]).await.unwrap();
     index
-        .upsert(&scope("acme"), &[point(2, known, leaning(0, 1.0))])
+        .remove_points(&scope("acme"), &[FactId::from_u128(1)])
+        .await
+        .unwrap();
+    index
+        .upsert_points(&scope("acme"), &[point(2, known, vector_leaning_to(0, 1.0))])
         .await
         .unwrap();
     source.go_on.notify_one();

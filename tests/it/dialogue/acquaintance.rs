@@ -20,24 +20,24 @@ async fn stage(greeting: Option<Greeting>) -> Stage {
         greeting,
         ..WorldSettings::default()
     };
-    let mut stage = Stage::set_with(|_| {}, settings).await;
+    let mut stage = Stage::prepare_with(|_| {}, settings).await;
     WORDS.clone_into(&mut stage.npc.persona.greeting);
     stage
 }
 
 #[test]
-fn the_words_of_a_persona_are_for_the_first_meeting() {
+fn persona_greeting_is_for_the_first_meeting() {
     run(async {
         let stage = stage(None).await;
         let mut first = stage.session("p1").await;
-        assert_eq!(first.say("").await.turn.reply_text, WORDS);
+        assert_eq!(first.say_line("").await.turn.reply_text, WORDS);
         let mut name = statement("be named", "Rowan", "The player is named Rowan.", "positive", &["name"]);
         name["kind"] = json!("personal_info");
-        first.teach("I am Rowan.", &json!([name])).await;
+        first.say_and_learn("I am Rowan.", &json!([name])).await;
         assert!(
             !stage
                 .llm
-                .asked(Task::Reply)
+                .prompts_of(Task::Reply)
                 .pop()
                 .unwrap()
                 .contains("You have talked with this player")
@@ -45,44 +45,44 @@ fn the_words_of_a_persona_are_for_the_first_meeting() {
 
         stage.clock.advance(std::time::Duration::from_hours(49));
         let mut again = stage.session("p1").await;
-        let asked = stage.llm.asked(Task::Reply).len();
-        assert_ne!(again.say("").await.turn.reply_text, WORDS);
-        let prompts = stage.llm.asked(Task::Reply);
+        let asked = stage.llm.prompts_of(Task::Reply).len();
+        assert_ne!(again.say_line("").await.turn.reply_text, WORDS);
+        let prompts = stage.llm.prompts_of(Task::Reply);
         assert_eq!(prompts.len(), asked + 1, "the model is asked");
         let block = "[Who this is]\n- The player says: The player is named Rowan.\n- You have talked with this player \
                      before, the last time 2 days ago.";
         assert!(prompts[asked].contains(block), "{}", prompts[asked]);
         // In small talk, too.
-        stage.llm.tell_text(Task::Intent, "chat");
-        again.say("Lovely weather.").await;
-        assert!(stage.llm.asked(Task::Reply).pop().unwrap().contains(block));
+        stage.llm.queue_text(Task::Intent, "chat");
+        again.say_line("Lovely weather.").await;
+        assert!(stage.llm.prompts_of(Task::Reply).pop().unwrap().contains(block));
         // Another player is a stranger.
-        assert_eq!(stage.session("p2").await.say("").await.turn.reply_text, WORDS);
+        assert_eq!(stage.session("p2").await.say_line("").await.turn.reply_text, WORDS);
 
         // What was taken back never was, also for a session that is under way.
         first.rewind(0, None).await;
-        again.say("And the wind!").await;
-        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        again.say_line("And the wind!").await;
+        let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
         assert!(!prompt.contains("[Who this is]"), "{prompt}");
         again.rewind(0, None).await;
-        assert_eq!(stage.session("p1").await.say("").await.turn.reply_text, WORDS);
+        assert_eq!(stage.session("p1").await.say_line("").await.turn.reply_text, WORDS);
     });
 }
 
 #[test]
-fn a_world_may_greet_everybody_alike() {
+fn world_may_greet_all_players_alike() {
     run(async {
         let stage = stage(Some(Greeting::Always)).await;
         for _ in 0..2 {
-            assert_eq!(stage.session("p1").await.say("").await.turn.reply_text, WORDS);
+            assert_eq!(stage.session("p1").await.say_line("").await.turn.reply_text, WORDS);
         }
     });
 }
 
 #[test]
-fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
+fn greeting_uses_facts_and_no_hearsay() {
     run(async {
-        let mut stage = Stage::set().await;
+        let mut stage = Stage::prepare().await;
         stage.npc.persona.greeting.clear();
         let mut first = stage.session("p1").await;
         let mut promise = statement(
@@ -112,15 +112,15 @@ fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
         );
         (claim["kind"], claim["importance"]) = (json!("event"), json!(10));
         first
-            .teach(
+            .say_and_learn(
                 "The inn is mine, and I will bring you salt.",
                 &json!([promise, lie, claim]),
             )
             .await;
 
         let mut again = stage.session("p1").await;
-        let greeted = again.say("").await;
-        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        let greeted = again.say_line("").await;
+        let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
         assert!(
             prompt.contains("Speak first") && prompt.contains("bring Mira salt"),
             "{prompt}"
@@ -131,8 +131,8 @@ fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
         let kinds: Vec<JobKind> = greeted.jobs.iter().map(|job| job.kind).collect();
         assert!(!kinds.contains(&JobKind::ExtractFacts), "{kinds:?}");
         // What the NPC was asked to do then is not asked of it any more.
-        again.say("Whose is the Lantern Inn?").await;
-        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        again.say_line("Whose is the Lantern Inn?").await;
+        let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
         assert!(!prompt.contains("Speak first"), "{prompt}");
         assert!(prompt.contains("[The player came up to you]"), "{prompt}");
         assert!(prompt.contains("The player says: The Lantern Inn belongs"), "{prompt}");
@@ -140,29 +140,31 @@ fn a_greeting_begins_with_what_is_known_and_not_with_hearsay() {
 }
 
 #[test]
-fn what_was_taken_out_since_is_not_told_by_the_last_summary() {
+fn removed_fact_is_not_repeated_by_the_last_summary() {
     run(async {
         let summarise = |settings: &mut DialogueSettings| settings.summaries.first_after_turns = 1;
-        let stage = Stage::set_with(summarise, WorldSettings::default()).await;
+        let stage = Stage::prepare_with(summarise, WorldSettings::default()).await;
         let knee = "The player broke a knee at the mill.";
         let digest = json!({ "summary": "The player told of a knee broken at the mill.", "importance": 5 });
-        stage.llm.tell_text(Task::Summary, digest.to_string());
+        stage.llm.queue_text(Task::Summary, digest.to_string());
         let mut first = stage.session("p1").await;
         let broken = statement("break", "a knee", knee, "positive", &["knee"]);
-        first.teach("I broke a knee at the mill.", &json!([broken])).await;
+        first
+            .say_and_learn("I broke a knee at the mill.", &json!([broken]))
+            .await;
         let is_told = async || {
-            stage.llm.tell_text(Task::Intent, "chat");
-            stage.session("p1").await.say("Lovely weather.").await;
-            let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+            stage.llm.queue_text(Task::Intent, "chat");
+            stage.session("p1").await.say_line("Lovely weather.").await;
+            let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
             prompt.contains("in short: The player told of a knee")
         };
         assert!(is_told().await);
         let mut second = stage.session("p1").await;
-        let committed = second.say("Forget that I broke a knee at the mill.").await;
+        let committed = second.say_line("Forget that I broke a knee at the mill.").await;
         let answer = json!({ "facts": [], "forget": [knee] }).to_string();
-        stage.llm.tell_text(Task::Extraction, answer);
-        stage.run(&committed.jobs[0]).await.unwrap();
-        assert_eq!(stage.valid().await, [""; 0]);
+        stage.llm.queue_text(Task::Extraction, answer);
+        stage.run_job(&committed.jobs[0]).await.unwrap();
+        assert_eq!(stage.valid_contents().await, [""; 0]);
         assert!(!is_told().await);
         // What takes the request back, too.
         second.rewind(0, None).await;
@@ -170,24 +172,24 @@ fn what_was_taken_out_since_is_not_told_by_the_last_summary() {
         // Nor what a person removes.
         let (facts, fact) = (&stage.services.ledger.facts, stage.facts().await.pop().unwrap());
         let edit = stage.edit("fact.remove");
-        facts.remove(&stage.scope, fact.id, None, &edit).await.unwrap();
+        facts.remove_fact(&stage.scope, fact.id, None, &edit).await.unwrap();
         assert!(!is_told().await);
     });
 }
 
 #[test]
-fn a_state_block_may_call_the_player_by_the_name_that_it_told() {
+fn state_block_may_name_the_player_by_a_known_name() {
     run(async {
         let stage = stage(None).await;
         let mut talk = stage.session("p1").await;
         let mut name = statement("be named", "Rowan", "The player is named Rowan.", "positive", &["name"]);
         name["kind"] = json!("personal_info");
-        talk.teach("I am Rowan.", &json!([name])).await;
+        talk.say_and_learn("I am Rowan.", &json!([name])).await;
         let trusts = |to: &str| {
             let block = json!({ "relationship_changes": [{ "from": "Mira", "to": to, "type": "trust", "delta": 3 }] });
             stage
                 .llm
-                .tell_text(Task::Reply, format!("Good.\n```state\n{block}\n```"));
+                .queue_text(Task::Reply, format!("Good.\n```state\n{block}\n```"));
         };
         let trust = |to: &str| StateChange::Relationship {
             from: "Mira".to_owned(),
@@ -197,19 +199,19 @@ fn a_state_block_may_call_the_player_by_the_name_that_it_told() {
         };
         for called in ["Rowan", "rowan", "player"] {
             trusts(called);
-            assert_eq!(talk.say("Hello").await.state, [trust("player:p1")], "{called}");
+            assert_eq!(talk.say_line("Hello").await.state, [trust("player:p1")], "{called}");
         }
         trusts("Anna");
-        assert_eq!(talk.say("Hello").await.state, [], "nobody is called that");
+        assert_eq!(talk.say_line("Hello").await.state, [], "nobody is called that");
         // It is not the name of another player.
         trusts("Rowan");
-        assert_eq!(stage.session("p2").await.say("Hello").await.state, []);
+        assert_eq!(stage.session("p2").await.say_line("Hello").await.state, []);
         // Who has that name is meant by it.
         let mut other = stage.npc.clone();
         (other.id, other.name) = ("rowan".parse().unwrap(), "Rowan".to_owned());
         let (authored, edit) = (&stage.services.ledger.authored, stage.edit("npc.put"));
         authored.put_npc(&stage.scope, &other, None, &edit).await.unwrap();
         trusts("Rowan");
-        assert_eq!(talk.say("Hello").await.state, [trust("Rowan")]);
+        assert_eq!(talk.say_line("Hello").await.state, [trust("Rowan")]);
     });
 }

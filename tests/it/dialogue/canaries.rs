@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use colloquy::{
     dialogue::{
-        npc_conversation::{Member, Scene},
+        npc_conversation::{Scene, SceneMember},
         prompt, scenarios,
         settings::DialogueSettings,
         turn::TurnInput,
@@ -22,14 +22,14 @@ use colloquy::{
     },
     ports::{
         clock::Clock as _,
-        ledger::dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus},
+        ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus, OwnershipClaim},
         llm::Task,
     },
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 
-use super::{Stage, Talk};
+use super::{Stage, TestDialogue};
 use crate::support::run;
 
 /// Prompts in all; `COLLOQUY_CANARY_PROMPTS` for more.
@@ -46,7 +46,7 @@ const REPEATED: usize = 2;
 const MARK: &str = "zq";
 
 /// How much progress a memory of an NPC's past needs.
-type Need = (NpcId, u32);
+type PastRequirement = (NpcId, u32);
 
 /// A word, and who may be told of it.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +57,7 @@ struct Canary {
     private_to: Option<PlayerId>,
     /// Said where only these players might listen.
     hearers: Option<BTreeSet<PlayerId>>,
-    needs: BTreeSet<Need>,
+    needs: BTreeSet<PastRequirement>,
     /// Where it was said: its lines are that dialogue's own.
     said_in: BTreeSet<DialogueId>,
     /// The dialogue that it goes with when that is taken back.
@@ -71,22 +71,22 @@ struct Canary {
 }
 
 /// Whose prompt is looked at.
-struct Viewer<'a> {
+struct PromptViewer<'a> {
     npc: &'a NpcId,
     player: Option<&'a PlayerId>,
     watchers: Watchers,
     dialogue: DialogueId,
 }
 
-struct Vale<'s> {
+struct CanaryWorld<'s> {
     stage: &'s Stage,
     npcs: Vec<Npc>,
     rng: StdRng,
     canaries: Vec<Canary>,
     progress: BTreeMap<(PlayerId, NpcId), u32>,
-    sessions: BTreeMap<(PlayerId, NpcId), Talk<'s>>,
+    sessions: BTreeMap<(PlayerId, NpcId), TestDialogue<'s>>,
     /// Sessions in which nothing is said.
-    silent: BTreeMap<(PlayerId, NpcId), Talk<'s>>,
+    silent: BTreeMap<(PlayerId, NpcId), TestDialogue<'s>>,
     /// Dialogues that nobody takes back.
     over: BTreeSet<DialogueId>,
     checked: u32,
@@ -100,20 +100,20 @@ fn player(name: &str) -> PlayerId {
 }
 
 /// The canary of that number.
-fn word(nth: usize) -> String {
+fn canary_word(nth: usize) -> String {
     format!("{MARK}n{nth}{MARK}")
 }
 
 /// Whether the past takes as much progress as the canaries say.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Locks {
+enum LockSetup {
     Kept,
     /// Everything is open to everybody, and who may be told what stays as it is.
     Open,
 }
 
 /// The stage's NPC and one more, each with a past that unlocks bit by bit.
-async fn with_pasts(stage: &mut Stage, locks: Locks) -> (Vec<Npc>, Vec<Canary>) {
+async fn author_pasts(stage: &mut Stage, locks: LockSetup) -> (Vec<Npc>, Vec<Canary>) {
     stage.npc.has_scenarios = true;
     let mut ergen = stage.npc.clone();
     ergen.id = "ergen".parse().unwrap();
@@ -125,8 +125,8 @@ async fn with_pasts(stage: &mut Stage, locks: Locks) -> (Vec<Npc>, Vec<Canary>) 
     let mut canaries = Vec::new();
     for npc in &npcs {
         for required in [0_u32, 1, 2, 3] {
-            let word = word(canaries.len());
-            let kept = if locks == Locks::Kept { required } else { 0 };
+            let word = canary_word(canaries.len());
+            let kept = if locks == LockSetup::Kept { required } else { 0 };
             let scenario = Scenario {
                 world: stage.world.id.clone(),
                 npc: npc.id.clone(),
@@ -140,7 +140,7 @@ async fn with_pasts(stage: &mut Stage, locks: Locks) -> (Vec<Npc>, Vec<Canary>) 
                 updated_at: stage.clock.now(),
             };
             let edit = stage.edit("scenario.put");
-            let written = scenarios::write(&stage.services, &stage.scope, &scenario, None, &edit);
+            let written = scenarios::write_scenario(&stage.services, &stage.scope, &scenario, None, &edit);
             written.await.unwrap();
             canaries.push(Canary {
                 npcs: [npc.id.clone()].into(),
@@ -152,7 +152,7 @@ async fn with_pasts(stage: &mut Stage, locks: Locks) -> (Vec<Npc>, Vec<Canary>) 
     (npcs, canaries)
 }
 
-impl<'s> Vale<'s> {
+impl<'s> CanaryWorld<'s> {
     fn gossips(&self) -> bool {
         self.stage.world.settings.gossip.unwrap_or(false)
     }
@@ -161,7 +161,7 @@ impl<'s> Vale<'s> {
     }
     fn plant(&mut self, canary: Canary) -> String {
         self.canaries.push(canary);
-        word(self.canaries.len() - 1)
+        canary_word(self.canaries.len() - 1)
     }
     fn any_player(&mut self) -> PlayerId {
         player(PLAYERS[self.rng.random_range(0..PLAYERS.len())])
@@ -169,20 +169,21 @@ impl<'s> Vale<'s> {
     fn any_npc(&mut self) -> Npc {
         self.npcs[self.rng.random_range(0..self.npcs.len())].clone()
     }
-    fn reached(&self, who: &PlayerId, npc: &NpcId) -> u32 {
+    fn progress_of(&self, who: &PlayerId, npc: &NpcId) -> u32 {
         let reached = self.progress.get(&(who.clone(), npc.clone()));
         reached.copied().unwrap_or_default()
     }
 
     /// Whether `viewer`'s prompt may have the canary.
-    fn may_have(&self, canary: &Canary, viewer: &Viewer<'_>) -> bool {
+    fn may_have(&self, canary: &Canary, viewer: &PromptViewer<'_>) -> bool {
         if canary.unsaid {
             return false;
         }
         if canary.said_in.contains(&viewer.dialogue) {
             return true;
         }
-        let is_reached = |(npc, required): &Need| viewer.player.map_or(0, |who| self.reached(who, npc)) >= *required;
+        let is_reached =
+            |(npc, required): &PastRequirement| viewer.player.map_or(0, |who| self.progress_of(who, npc)) >= *required;
         let is_heard = |hearers: &BTreeSet<PlayerId>| {
             let mut listening = viewer.watchers.players.iter().chain(viewer.player);
             !viewer.watchers.everyone && listening.all(|who| hearers.contains(who))
@@ -197,9 +198,9 @@ impl<'s> Vale<'s> {
     }
 
     /// Looks a prompt through, and says what it has.
-    fn look_through(&mut self, text: &str, viewer: &Viewer<'_>, what: &str) -> BTreeSet<usize> {
+    fn search_prompt(&mut self, text: &str, viewer: &PromptViewer<'_>, what: &str) -> BTreeSet<usize> {
         self.checked += 1;
-        let found: BTreeSet<usize> = named(text).collect();
+        let found: BTreeSet<usize> = canaries_in(text).collect();
         self.found += u32::try_from(found.len()).unwrap();
         for nth in &found {
             let canary = &self.canaries[*nth];
@@ -211,19 +212,24 @@ impl<'s> Vale<'s> {
                 viewer.npc,
                 viewer.player,
                 viewer.watchers,
-                word(*nth),
+                canary_word(*nth),
                 self.progress,
             );
         }
         found
     }
 
-    async fn opened(&self, npcs: &[NpcId], who: Option<&PlayerId>, options: DialogueOptions) -> Talk<'s> {
+    async fn open_dialogue(
+        &self,
+        npcs: &[NpcId],
+        who: Option<&PlayerId>,
+        options: DialogueOptions,
+    ) -> TestDialogue<'s> {
         let stage = self.stage;
         let kind = who.map_or(DialogueKind::NpcConversation, |_| DialogueKind::Session);
         let now = stage.clock.now();
         let dialogue = Dialogue {
-            id: stage.services.ids.dialogue(kind),
+            id: stage.services.ids.next_dialogue_id(kind),
             world: stage.world.id.clone(),
             npcs: npcs.to_vec(),
             player: who.cloned(),
@@ -237,18 +243,20 @@ impl<'s> Vale<'s> {
             head_turn: 0,
         };
         let dialogues = &stage.services.ledger.dialogues;
-        dialogues.create(&stage.scope, &dialogue).await.unwrap();
+        dialogues.create_dialogue(&stage.scope, &dialogue).await.unwrap();
         let until = now + std::time::Duration::from_hours(1_000);
-        let claim = dialogues.claim(&stage.scope, dialogue.id, stage.node, now, until).await;
-        let Claim::Owned(open) = claim.unwrap() else {
+        let claim = dialogues
+            .claim_ownership(&stage.scope, dialogue.id, stage.node, now, until)
+            .await;
+        let OwnershipClaim::Owned(open) = claim.unwrap() else {
             panic!("nobody else is there");
         };
-        Talk {
+        TestDialogue {
             stage,
             player: who.cloned().unwrap_or_else(|| player("nobody")),
             open: *open,
             history: vec![],
-            feed: super::Heard::default(),
+            feed: super::RecordingFeed::default(),
             seq: 1,
         }
     }
@@ -258,7 +266,7 @@ impl<'s> Vale<'s> {
     /// it was told, whosever that is.
     async fn say(
         &mut self,
-        talk: &mut Talk<'s>,
+        talk: &mut TestDialogue<'s>,
         input: TurnInput,
         mut facts: Vec<Value>,
         taught: &[usize],
@@ -271,23 +279,23 @@ impl<'s> Vale<'s> {
             input.dialogue.options.watchers(),
         );
         let (dialogue, name, line) = (input.dialogue.id, input.npc.name.clone(), input.line.clone());
-        let viewer = Viewer {
+        let viewer = PromptViewer {
             npc: &npc,
             player: who.as_ref(),
             watchers,
             dialogue,
         };
-        stage.llm.take_asked();
-        let committed = talk.run(input, false).await.unwrap();
+        stage.llm.take_requests();
+        let committed = talk.run_turn(input, false).await.unwrap();
         stage.clock.advance(std::time::Duration::from_mins(1));
         let mut had = BTreeSet::new();
-        for request in stage.llm.take_asked() {
+        for request in stage.llm.take_requests() {
             let texts: Vec<&str> = request
                 .messages
                 .iter()
                 .map(|message| message.content.as_str())
                 .collect();
-            let found = self.look_through(&texts.join("\n"), &viewer, "a prompt");
+            let found = self.search_prompt(&texts.join("\n"), &viewer, "a prompt");
             // Who sorts the line says nothing to anybody.
             if request.task == Task::Reply {
                 had.extend(found);
@@ -305,22 +313,22 @@ impl<'s> Vale<'s> {
                 };
             }
         }
-        had.extend(named(&line));
+        had.extend(canaries_in(&line));
         let at = self.checked;
         // What NPCs say to each other they tell each other, and what is shared is told to everybody.
         had.retain(|_| who.is_some() && !self.shares());
         facts.extend(
-            self.repeated(&had, dialogue)
+            self.repeated_canaries(&had, dialogue)
                 .into_iter()
-                .map(|word| repeats(&name, &word, at)),
+                .map(|word| repeating_fact(&name, &word, at)),
         );
         stage
             .llm
-            .tell_text(Task::Extraction, json!({ "facts": facts }).to_string());
+            .queue_text(Task::Extraction, json!({ "facts": facts }).to_string());
         for job in &committed.jobs {
-            stage.run(job).await.unwrap();
+            stage.run_job(job).await.unwrap();
         }
-        for request in stage.llm.take_asked() {
+        for request in stage.llm.take_requests() {
             if request.task == Task::Judge {
                 // What it says is a verdict, and nobody is told of it.
                 continue;
@@ -330,18 +338,18 @@ impl<'s> Vale<'s> {
                 .iter()
                 .map(|message| message.content.as_str())
                 .collect();
-            self.look_through(&texts.join("\n"), &viewer, "a prompt of what came after");
+            self.search_prompt(&texts.join("\n"), &viewer, "a prompt of what came after");
         }
     }
 
     /// Some of the words that the NPC has heard of, as far as they are taken back with this dialogue or never.
-    fn repeated(&mut self, had: &BTreeSet<usize>, dialogue: DialogueId) -> Vec<String> {
+    fn repeated_canaries(&mut self, had: &BTreeSet<usize>, dialogue: DialogueId) -> Vec<String> {
         let stays = |nth: &&usize| {
             let Canary { of, is_npcs, .. } = self.canaries[**nth];
             !is_npcs && of.is_none_or(|of| of == dialogue || self.over.contains(&of))
         };
         let had: Vec<usize> = had.iter().filter(stays).copied().collect();
-        let some = (0..REPEATED.min(had.len())).map(|_| word(had[self.rng.random_range(0..had.len())]));
+        let some = (0..REPEATED.min(had.len())).map(|_| canary_word(had[self.rng.random_range(0..had.len())]));
         some.collect()
     }
 
@@ -352,7 +360,7 @@ impl<'s> Vale<'s> {
         let mut talk = match self.sessions.remove(&key) {
             Some(talk) => talk,
             None => {
-                self.opened(std::slice::from_ref(&npc.id), Some(&who), DialogueOptions::default())
+                self.open_dialogue(std::slice::from_ref(&npc.id), Some(&who), DialogueOptions::default())
                     .await
             }
         };
@@ -382,7 +390,7 @@ impl<'s> Vale<'s> {
         let kind = self.plant(said.clone());
         let stage = self.stage;
         let intent = ["memory", "scenario", "scenario", "overheard", "chat"][self.rng.random_range(0..5)];
-        stage.llm.tell_text(Task::Intent, intent);
+        stage.llm.queue_text(Task::Intent, intent);
         // What a model would have everybody hear of it, by way of what the world knows.
         let relationships = json!([
             { "from": npc.name, "to": "player", "type": kind, "delta": 3 },
@@ -392,21 +400,21 @@ impl<'s> Vale<'s> {
         let block = format!("\n```state\n{block}\n```");
         stage
             .llm
-            .tell_text(Task::Reply, format!("The lantern {reply} is lit.{block}"));
+            .queue_text(Task::Reply, format!("The lantern {reply} is lit.{block}"));
         let facts = vec![
             fact("player", "player", &own),
             fact(&npc.name, &npc.name, &told),
-            repeats(&npc.name, &of_itself, 0),
+            repeating_fact(&npc.name, &of_itself, 0),
         ];
         let digest = json!({ "summary": format!("They spoke of the lantern {summary}."), "importance": 5 });
-        stage.llm.tell_text(Task::Summary, digest.to_string());
-        let mut input = talk.input(&format!("Do you know the lantern {line}?")).await;
+        stage.llm.queue_text(Task::Summary, digest.to_string());
+        let mut input = talk.turn_input(&format!("Do you know the lantern {line}?")).await;
         input.npc = npc.clone().into();
         // The player's own word of itself rests on nothing.
         let spoken = [first + 1, first + 2, first + 3, first + 7];
         self.say(&mut talk, input, facts, &[first + 5, first + 6], &spoken)
             .await;
-        stage.llm.forget_told();
+        stage.llm.clear_queue();
         let goes_on = self.rng.random_range(0..8);
         if goes_on == 1 {
             // The next one with this player remembers it.
@@ -436,8 +444,8 @@ impl<'s> Vale<'s> {
         };
         let hearers = (!options.open).then(|| options.watchers.iter().cloned().collect());
         let all: Vec<NpcId> = self.npcs.iter().map(|npc| npc.id.clone()).collect();
-        let mut talk = self.opened(&all, None, options).await;
-        let cast = self.npcs.iter().map(|npc| Member {
+        let mut talk = self.open_dialogue(&all, None, options).await;
+        let cast = self.npcs.iter().map(|npc| SceneMember {
             id: npc.id.clone(),
             name: npc.name.clone(),
         });
@@ -463,14 +471,14 @@ impl<'s> Vale<'s> {
             let first = self.canaries.len();
             let (line, told) = (self.plant(said), self.plant(learned));
             let stage = self.stage;
-            stage.llm.tell_text(Task::Reply, format!("The lantern {line} is lit."));
+            stage.llm.queue_text(Task::Reply, format!("The lantern {line} is lit."));
             let facts = vec![fact(&npc.name, &npc.name, &told)];
-            let mut input = talk.input("").await;
+            let mut input = talk.turn_input("").await;
             input.player = None;
             input.npc = npc.into();
             input.scene = Some(scene.clone().into());
             self.say(&mut talk, input, facts, &[first + 1], &[first]).await;
-            stage.llm.forget_told();
+            stage.llm.clear_queue();
         }
         self.over.insert(dialogue);
     }
@@ -488,33 +496,33 @@ impl<'s> Vale<'s> {
     }
 
     /// A prompt of a session in which nothing was said yet, in which all is searched for.
-    async fn look(&mut self) {
+    async fn preview_prompt(&mut self) {
         let (who, npc) = (self.any_player(), self.any_npc());
         let key = (who.clone(), npc.id.clone());
         if !self.silent.contains_key(&key) {
             let talk = self
-                .opened(std::slice::from_ref(&npc.id), Some(&who), DialogueOptions::default())
+                .open_dialogue(std::slice::from_ref(&npc.id), Some(&who), DialogueOptions::default())
                 .await;
             self.silent.insert(key.clone(), talk);
         }
         let talk = &self.silent[&key];
         let nth = self.rng.random_range(0..self.canaries.len());
-        let line = format!("What of the lantern, and of {}?", word(nth).replace(MARK, ""));
-        let mut input = talk.input(&line).await;
+        let line = format!("What of the lantern, and of {}?", canary_word(nth).replace(MARK, ""));
+        let mut input = talk.turn_input(&line).await;
         input.npc = npc.clone().into();
-        let preview = prompt::preview(&self.stage.services, &input).await.unwrap();
+        let preview = prompt::preview_prompt(&self.stage.services, &input).await.unwrap();
         let texts: Vec<&str> = preview
             .messages
             .iter()
             .map(|message| message.content.as_str())
             .collect();
-        let viewer = Viewer {
+        let viewer = PromptViewer {
             npc: &npc.id,
             player: Some(&who),
             watchers: Watchers::default(),
             dialogue: input.dialogue.id,
         };
-        self.look_through(&texts.join("\n"), &viewer, "a preview");
+        self.search_prompt(&texts.join("\n"), &viewer, "a preview");
     }
 }
 
@@ -530,7 +538,7 @@ fn fact(subject: &str, speaker: &str, word: &str) -> Value {
 }
 
 /// The same of what an NPC says of itself, with nothing else in it that anybody says.
-fn repeats(npc: &str, word: &str, nth: u32) -> Value {
+fn repeating_fact(npc: &str, word: &str, nth: u32) -> Value {
     let bare = word.replace(MARK, "");
     json!({
         "subject": npc, "predicate": "like", "object": word, "speaker": npc,
@@ -540,13 +548,13 @@ fn repeats(npc: &str, word: &str, nth: u32) -> Value {
 }
 
 /// The canaries in a text.
-fn named(text: &str) -> impl Iterator<Item = usize> {
+fn canaries_in(text: &str) -> impl Iterator<Item = usize> {
     let pieces = text.split(MARK);
     pieces.filter_map(|piece| piece.strip_prefix('n')?.parse().ok())
 }
 
 /// Lives worlds until so many prompts were looked through.
-async fn live(part: u32, prompts: u32, locks: Locks, stage: impl AsyncFn(WorldSettings) -> Stage) {
+async fn run_canaries(part: u32, prompts: u32, locks: LockSetup, stage: impl AsyncFn(WorldSettings) -> Stage) {
     let (mut checked, mut found, mut found_shared) = (0, 0, 0);
     for nth in 0.. {
         let seed = u64::from(part + PARTS * nth);
@@ -561,8 +569,8 @@ async fn live(part: u32, prompts: u32, locks: Locks, stage: impl AsyncFn(WorldSe
             ..WorldSettings::default()
         };
         let mut stage = stage(settings).await;
-        let (npcs, canaries) = with_pasts(&mut stage, locks).await;
-        let mut vale = Vale {
+        let (npcs, canaries) = author_pasts(&mut stage, locks).await;
+        let mut vale = CanaryWorld {
             stage: &stage,
             npcs,
             canaries,
@@ -582,7 +590,7 @@ async fn live(part: u32, prompts: u32, locks: Locks, stage: impl AsyncFn(WorldSe
                 _ => vale.progress_changes().await,
             }
             for _ in 0..PREVIEWS {
-                vale.look().await;
+                vale.preview_prompt().await;
             }
         }
         checked += vale.checked;
@@ -606,12 +614,12 @@ async fn live(part: u32, prompts: u32, locks: Locks, stage: impl AsyncFn(WorldSe
     );
 }
 
-fn wanted() -> u32 {
+fn prompt_count() -> u32 {
     let set = std::env::var("COLLOQUY_CANARY_PROMPTS");
     set.map_or(PROMPTS, |number| number.parse().unwrap())
 }
 
-fn roomy(settings: &mut DialogueSettings) {
+fn raise_limits(settings: &mut DialogueSettings) {
     settings.recall.top_k = 24;
     settings.recall.min_score = 0.0;
     settings.scenarios.top_k = 8;
@@ -621,41 +629,50 @@ fn roomy(settings: &mut DialogueSettings) {
 }
 
 fn on_sqlite(part: u32) {
-    run(live(part, wanted() / PARTS, Locks::Kept, async |settings| {
-        Stage::set_with(roomy, settings).await
-    }));
+    run(run_canaries(
+        part,
+        prompt_count() / PARTS,
+        LockSetup::Kept,
+        async |settings| Stage::prepare_with(raise_limits, settings).await,
+    ));
 }
 
 /// So a lock that opens for everybody would be seen.
 #[test]
 #[should_panic(expected = " has zqn")]
-fn a_past_that_is_open_to_everybody_is_found() {
-    run(live(0, wanted() / PARTS, Locks::Open, async |settings| {
-        Stage::set_with(roomy, settings).await
-    }));
+fn past_open_to_all_players_is_found() {
+    run(run_canaries(
+        0,
+        prompt_count() / PARTS,
+        LockSetup::Open,
+        async |settings| Stage::prepare_with(raise_limits, settings).await,
+    ));
 }
 
 #[test]
-fn no_prompt_has_what_it_may_not_have_1() {
+fn prompts_never_contain_forbidden_text_1() {
     on_sqlite(0);
 }
 #[test]
-fn no_prompt_has_what_it_may_not_have_2() {
+fn prompts_never_contain_forbidden_text_2() {
     on_sqlite(1);
 }
 #[test]
-fn no_prompt_has_what_it_may_not_have_3() {
+fn prompts_never_contain_forbidden_text_3() {
     on_sqlite(2);
 }
 #[test]
-fn no_prompt_has_what_it_may_not_have_4() {
+fn prompts_never_contain_forbidden_text_4() {
     on_sqlite(3);
 }
 
 /// Fewer, for each takes longer.
 #[test]
-fn no_prompt_has_what_it_may_not_have_on_postgres() {
-    run(live(0, wanted() / 20, Locks::Kept, async |settings| {
-        Stage::set_on_postgres(roomy, settings).await
-    }));
+fn prompts_never_contain_forbidden_text_on_postgres() {
+    run(run_canaries(
+        0,
+        prompt_count() / 20,
+        LockSetup::Kept,
+        async |settings| Stage::prepare_on_postgres(raise_limits, settings).await,
+    ));
 }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use colloquy::{
     dialogue::{
-        rewind::{self, Moved, RewindRequest, Target},
-        turn::{Cut, CutBy, Unfinished},
+        rewind::{self, RewindRequest, RewindResponse, RewindTarget},
+        turn::{Cut, CutRequester, PartialReply},
     },
     memory::turn::TurnStatus,
     ports::{
@@ -16,26 +16,26 @@ use colloquy::{
     tenancy::{Principal, Role},
 };
 
-use super::{Answer, Stage, Talk, pieces};
+use super::{QueuedAnswer, Stage, TestDialogue, streamed_answer};
 use crate::support::run;
 
-fn texts(pieces: &[&str]) -> Vec<String> {
+fn owned_texts(pieces: &[&str]) -> Vec<String> {
     pieces.iter().map(|piece| (*piece).to_owned()).collect()
 }
 
 /// Cuts the reply to a line once `after` pieces of it went out, and takes the head back to before it, as
 /// whoever takes it up again does.
-pub(super) async fn cut_and_taken_up(
-    talk: &mut Talk<'_>,
+pub(super) async fn cut_and_resume(
+    talk: &mut TestDialogue<'_>,
     line: &str,
     after: usize,
     heard: Option<usize>,
-) -> Unfinished {
+) -> PartialReply {
     let stage = talk.stage;
     let cut = Cut {
         heard_chars: heard,
-        by: vec![CutBy {
-            who: who(stage),
+        by: vec![CutRequester {
+            who: player_principal(stage),
             key: Some("cut".to_owned()),
             action: "session.interrupt",
         }],
@@ -44,7 +44,7 @@ pub(super) async fn cut_and_taken_up(
     let (before, number) = (talk.open.head, talk.open.dialogue.head_turn);
     let history = talk.history.clone();
     let checkpoint = talk.open.checkpoint.clone();
-    talk.say(line).await;
+    talk.say_line(line).await;
     *talk.feed.cut_after.lock() = None;
     let request = RewindRequest {
         scope: stage.scope.clone(),
@@ -55,17 +55,19 @@ pub(super) async fn cut_and_taken_up(
         head_turn: talk.open.dialogue.head_turn,
         head: talk.open.head,
         fence: false,
-        target: Target::Uncut,
+        target: RewindTarget::Resume,
         paused: None,
         also: Vec::new(),
         others: Vec::new(),
         key: None,
         seq: 50,
-        who: who(stage),
+        who: player_principal(stage),
         action: "session.resume",
     };
-    let moved = rewind::rewind(&stage.services, request).await.unwrap();
-    let Moved::Done(done) = moved else { panic!("{moved:?}") };
+    let moved = rewind::rewind_dialogue(&stage.services, request).await.unwrap();
+    let RewindResponse::Done(done) = moved else {
+        panic!("{moved:?}")
+    };
     assert_eq!((done.rewound.head, done.rewound.head_turn), (before, number));
     talk.open.epoch = done.rewound.epoch;
     talk.open.head = before;
@@ -75,45 +77,45 @@ pub(super) async fn cut_and_taken_up(
     done.unfinished.unwrap()
 }
 
-fn who(stage: &Stage) -> Principal {
+fn player_principal(stage: &Stage) -> Principal {
     Principal {
         subject: "somebody".to_owned(),
         tenant: stage.scope.tenant().clone(),
         role: Role::Player,
         player: Some("p1".parse().unwrap()),
         world: None,
-        issued: colloquy::tenancy::Issued::default(),
+        issued: colloquy::tenancy::TokenIdentity::default(),
         expires_at: stage.clock.now(),
     }
 }
 
 #[test]
-fn a_cut_reply_is_gone_on_with_from_all_that_was_said() {
+fn cut_reply_is_continued_from_all_streamed_text() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        stage.llm.tell(
+        stage.llm.queue_answer(
             Task::Reply,
-            Answer::Silent(texts(&["<smile>Once ", "upon a ", "time there was a mi"])),
+            QueuedAnswer::Silent(owned_texts(&["<smile>Once ", "upon a ", "time there was a mi"])),
         );
-        let unfinished = cut_and_taken_up(&mut talk, "Tell me a story", 3, Some(6)).await;
+        let unfinished = cut_and_resume(&mut talk, "Tell me a story", 3, Some(6)).await;
         assert_eq!(unfinished.of.reply_text, "Once u");
         assert_eq!(unfinished.text, "Once upon a time there was a mi");
         assert_eq!(talk.transcript().await, []);
 
-        stage.llm.tell(
+        stage.llm.queue_answer(
             Task::Reply,
-            pieces(&["mill", " by the river.\n```state\n", r#"{"mood":"glad"}"#, "\n```"]),
+            streamed_answer(&["mill", " by the river.\n```state\n", r#"{"mood":"glad"}"#, "\n```"]),
         );
-        let mut input = talk.input("Tell me a story").await;
-        input.goes_on = Some(Arc::new(unfinished));
-        let committed = talk.run(input, false).await.unwrap();
+        let mut input = talk.turn_input("Tell me a story").await;
+        input.continuation = Some(Arc::new(unfinished));
+        let committed = talk.run_turn(input, false).await.unwrap();
         let whole = "Once upon a time there was a mill by the river.";
         assert_eq!(committed.turn.reply_text, whole);
         assert_eq!(committed.turn.status, TurnStatus::Completed);
         assert_eq!(committed.state.len(), 1, "its state block is the reply's own");
         assert_eq!(
-            (talk.feed.text().as_str(), talk.feed.end().text.as_str()),
+            (talk.feed.text().as_str(), talk.feed.reply_end().text.as_str()),
             (whole, whole)
         );
         let deltas = talk.feed.deltas.lock().clone();
@@ -137,52 +139,52 @@ fn a_cut_reply_is_gone_on_with_from_all_that_was_said() {
         assert!(trace.prompt_tokens <= stage.services.settings.prompt.total_tokens);
 
         // What follows knows one reply, and nothing of how it came about.
-        stage.llm.tell(Task::Reply, pieces(&["Yes."]));
-        talk.say("And then?").await;
-        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        stage.llm.queue_answer(Task::Reply, streamed_answer(&["Yes."]));
+        talk.say_line("And then?").await;
+        let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
         assert!(prompt.contains(whole) && !prompt.contains("[Go on]"), "{prompt}");
         assert_eq!(prompt.matches("Once upon").count(), 1);
     });
 }
 
 #[test]
-fn a_model_that_has_nothing_to_add_leaves_the_reply_as_it_was() {
+fn reply_is_unchanged_when_the_model_adds_nothing() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         stage
             .llm
-            .tell(Task::Reply, Answer::Silent(texts(&["Good ", "morning."])));
-        let unfinished = cut_and_taken_up(&mut talk, "Hello", 2, None).await;
-        stage.llm.tell(Task::Reply, pieces(&["\n"]));
-        let mut input = talk.input("Hello").await;
-        input.goes_on = Some(Arc::new(unfinished));
-        let committed = talk.run(input, false).await.unwrap();
+            .queue_answer(Task::Reply, QueuedAnswer::Silent(owned_texts(&["Good ", "morning."])));
+        let unfinished = cut_and_resume(&mut talk, "Hello", 2, None).await;
+        stage.llm.queue_answer(Task::Reply, streamed_answer(&["\n"]));
+        let mut input = talk.turn_input("Hello").await;
+        input.continuation = Some(Arc::new(unfinished));
+        let committed = talk.run_turn(input, false).await.unwrap();
         assert_eq!(committed.turn.reply_text, "Good morning.");
         assert_eq!(committed.turn.status, TurnStatus::Completed);
     });
 }
 
 #[test]
-fn what_was_sealed_is_seen_nowhere_and_runs_out() {
+fn sealed_text_is_invisible_and_expires() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        stage.llm.tell(
+        stage.llm.queue_answer(
             Task::Reply,
-            Answer::Silent(texts(&["Well, ", "the treasure ", "lies under the oak"])),
+            QueuedAnswer::Silent(owned_texts(&["Well, ", "the treasure ", "lies under the oak"])),
         );
         let cut = Cut {
             heard_chars: Some(5),
             ..Cut::default()
         };
         *talk.feed.cut_after.lock() = Some((3, cut));
-        let committed = talk.say("Where is it?").await;
+        let committed = talk.say_line("Where is it?").await;
         *talk.feed.cut_after.lock() = None;
         let head = committed.turn.id;
         let rewinds = &stage.services.ledger.rewinds;
         let sealed = rewinds
-            .sealed(&stage.scope, head, stage.clock.now())
+            .load_sealed_reply(&stage.scope, head, stage.clock.now())
             .await
             .unwrap()
             .unwrap();
@@ -193,29 +195,29 @@ fn what_was_sealed_is_seen_nowhere_and_runs_out() {
         let ledger = &stage.services.ledger;
         let turns = ledger
             .dialogues
-            .turns(&stage.scope, talk.open.dialogue.id, 1, 9)
+            .load_turns(&stage.scope, talk.open.dialogue.id, 1, 9)
             .await
             .unwrap();
         let buffer = stage
             .services
             .buffers
-            .load(&stage.scope, talk.open.dialogue.id)
+            .load_buffer(&stage.scope, talk.open.dialogue.id)
             .await
             .unwrap();
         let seen = format!("{turns:?} {buffer:?} {:?}", talk.trace(1).await);
         assert!(!seen.contains("treasure"), "{seen}");
         let learns = |job: &&Job| job.kind == JobKind::ExtractFacts;
         for job in committed.jobs.iter().filter(learns) {
-            stage.run(job).await.unwrap();
+            stage.run_job(job).await.unwrap();
         }
-        stage.llm.tell(Task::Reply, pieces(&["Hm."]));
-        talk.say("Go on").await;
+        stage.llm.queue_answer(Task::Reply, streamed_answer(&["Hm."]));
+        talk.say_line("Go on").await;
         for task in [Task::Reply, Task::Extraction] {
-            let asked = stage.llm.asked(task).join("\n");
+            let asked = stage.llm.prompts_of(task).join("\n");
             assert!(!asked.contains("treasure"), "{asked}");
         }
         let over = stage.clock.now() + Duration::from_secs(31);
-        assert_eq!(rewinds.sealed(&stage.scope, head, over).await.unwrap(), None);
-        assert_eq!(rewinds.unseal(&stage.scope, over).await.unwrap(), 1);
+        assert_eq!(rewinds.load_sealed_reply(&stage.scope, head, over).await.unwrap(), None);
+        assert_eq!(rewinds.delete_expired_seals(&stage.scope, over).await.unwrap(), 1);
     });
 }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 /// One answer of the model.
 #[derive(Debug, Clone)]
-pub enum Answer {
+pub enum QueuedAnswer {
     Text(String),
     /// Streamed in these pieces.
     Pieces(Vec<String>),
@@ -32,21 +32,21 @@ pub enum Answer {
 
 /// A model that says what it is told to, and remembers what it was asked.
 #[derive(Default)]
-pub struct ToldLlm {
-    told: Mutex<HashMap<Task, VecDeque<Answer>>>,
+pub struct QueuedLlm {
+    told: Mutex<HashMap<Task, VecDeque<QueuedAnswer>>>,
     asked: Mutex<Vec<LlmRequest>>,
 }
 
-impl ToldLlm {
+impl QueuedLlm {
     /// The next answer to `task`. When none is left, a harmless default is given.
-    pub fn tell(&self, task: Task, answer: Answer) {
+    pub fn queue_answer(&self, task: Task, answer: QueuedAnswer) {
         self.told.lock().entry(task).or_default().push_back(answer);
     }
-    pub fn tell_text(&self, task: Task, text: impl Into<String>) {
-        self.tell(task, Answer::Text(text.into()));
+    pub fn queue_text(&self, task: Task, text: impl Into<String>) {
+        self.queue_answer(task, QueuedAnswer::Text(text.into()));
     }
     /// The prompts of `task` so far, messages joined.
-    pub fn asked(&self, task: Task) -> Vec<String> {
+    pub fn prompts_of(&self, task: Task) -> Vec<String> {
         let asked = self.asked.lock();
         let of_task = asked.iter().filter(|request| request.task == task);
         of_task
@@ -57,11 +57,11 @@ impl ToldLlm {
             .collect()
     }
     /// All that it was asked since the last time.
-    pub fn take_asked(&self) -> Vec<LlmRequest> {
+    pub fn take_requests(&self) -> Vec<LlmRequest> {
         std::mem::take(&mut *self.asked.lock())
     }
     /// What it was told to say and was not asked for.
-    pub fn forget_told(&self) {
+    pub fn clear_queue(&self) {
         self.told.lock().clear();
     }
     /// The messages of those prompts.
@@ -76,11 +76,11 @@ impl ToldLlm {
         let reply = asked.iter().rev().find(|request| request.task == Task::Reply).unwrap();
         reply.messages.last().unwrap().content.clone()
     }
-    fn next(&self, request: &LlmRequest) -> Answer {
+    fn next_answer(&self, request: &LlmRequest) -> QueuedAnswer {
         self.asked.lock().push(request.clone());
         let told = self.told.lock().get_mut(&request.task).and_then(VecDeque::pop_front);
         told.unwrap_or_else(|| {
-            Answer::Text(
+            QueuedAnswer::Text(
                 match request.task {
                     Task::Reply => "Very well.",
                     Task::Intent => "memory",
@@ -88,7 +88,7 @@ impl ToldLlm {
                     Task::Judge => {
                         let asked = &request.messages[0].content;
                         let pairs = asked.matches("<newer>").count();
-                        return Answer::Text(super::verdicts_of(pairs, "independent"));
+                        return QueuedAnswer::Text(super::verdicts_of(pairs, "independent"));
                     }
                     Task::Summary => r#"{"summary": "They talked.", "importance": 5}"#,
                     Task::Curation => "",
@@ -100,30 +100,30 @@ impl ToldLlm {
 }
 
 #[async_trait]
-impl Llm for ToldLlm {
-    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
-        match self.next(request) {
-            Answer::Text(text) => Ok(Completion {
+impl Llm for QueuedLlm {
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        match self.next_answer(request) {
+            QueuedAnswer::Text(text) => Ok(Completion {
                 text,
                 usage: colloquy::memory::turn::Usage::default(),
                 model: "told".to_owned(),
                 at_cap: false,
             }),
-            Answer::Fails(error) => Err(error),
-            Answer::Silent(_) => std::future::pending().await,
+            QueuedAnswer::Fails(error) => Err(error),
+            QueuedAnswer::Silent(_) => std::future::pending().await,
             other => panic!("{other:?} is not a whole answer"),
         }
     }
-    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+    async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let said = |pieces: Vec<String>| stream::iter(pieces.into_iter().map(|piece| Ok(Chunk::Text(piece))));
-        Ok(match self.next(request) {
-            Answer::Text(text) => said(vec![text]).boxed(),
-            Answer::Pieces(pieces) => said(pieces).boxed(),
-            Answer::Broken(pieces) => said(pieces)
+        Ok(match self.next_answer(request) {
+            QueuedAnswer::Text(text) => said(vec![text]).boxed(),
+            QueuedAnswer::Pieces(pieces) => said(pieces).boxed(),
+            QueuedAnswer::Broken(pieces) => said(pieces)
                 .chain(stream::iter([Err(LlmError::Broken("no end mark".to_owned()))]))
                 .boxed(),
-            Answer::Silent(pieces) => said(pieces).chain(stream::pending()).boxed(),
-            Answer::Fails(error) => return Err(error),
+            QueuedAnswer::Silent(pieces) => said(pieces).chain(stream::pending()).boxed(),
+            QueuedAnswer::Fails(error) => return Err(error),
         })
     }
     fn model(&self) -> &'static str {
@@ -158,14 +158,14 @@ impl WordEmbedder {
         }
     }
     /// How often it was asked about what is searched for.
-    pub fn queries(&self) -> usize {
+    pub fn query_count(&self) -> usize {
         self.queries.load(Ordering::SeqCst)
     }
 }
 
 #[async_trait]
 impl Embedder for WordEmbedder {
-    async fn embed(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+    async fn embed_texts(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         if kind == EmbedAs::Query {
             self.queries.fetch_add(1, Ordering::SeqCst);
         }

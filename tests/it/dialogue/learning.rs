@@ -12,10 +12,10 @@ use colloquy::{
 };
 use serde_json::json;
 
-use super::{Stage, Talk, statement};
+use super::{Stage, TestDialogue, statement};
 use crate::support::run;
 
-fn promise() -> serde_json::Value {
+fn promise_fact() -> serde_json::Value {
     let mut promise = statement(
         "bring",
         "salt",
@@ -29,31 +29,31 @@ fn promise() -> serde_json::Value {
 }
 
 /// Says a line and answers its extraction, beside facts, with `ends`.
-async fn tells_that(
-    talk: &mut Talk<'_>,
+async fn say_with_extraction(
+    talk: &mut TestDialogue<'_>,
     line: &str,
     facts: &serde_json::Value,
     ends: &serde_json::Value,
 ) -> Vec<MemoryOp> {
     let answer = json!({ "facts": facts, "forget": [], "ends": ends }).to_string();
-    talk.stage.llm.tell_text(Task::Extraction, answer);
-    let committed = talk.say(line).await;
+    talk.stage.llm.queue_text(Task::Extraction, answer);
+    let committed = talk.say_line(line).await;
     let mut ops = Vec::new();
     for job in &committed.jobs {
-        let report = talk.stage.run(job).await.unwrap();
+        let report = talk.stage.run_job(job).await.unwrap();
         ops.extend(report.memory.iter().map(|change| change.op));
     }
     ops
 }
 
 fn last_extraction(stage: &Stage) -> String {
-    stage.llm.asked(Task::Extraction).pop().unwrap()
+    stage.llm.prompts_of(Task::Extraction).pop().unwrap()
 }
 
 #[test]
-fn a_turn_is_read_with_the_two_before_it() {
+fn turn_is_extracted_with_its_two_predecessors() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         for line in [
             "Hello there",
@@ -61,7 +61,7 @@ fn a_turn_is_read_with_the_two_before_it() {
             "Which would you take?",
             "The dark one",
         ] {
-            talk.teach(line, &json!([])).await;
+            talk.say_and_learn(line, &json!([])).await;
         }
         let prompt = last_extraction(&stage);
         let earlier: Vec<&str> = prompt
@@ -77,17 +77,17 @@ fn a_turn_is_read_with_the_two_before_it() {
         );
         assert_eq!(prompt.matches("<earlier>").count(), 4, "with what the NPC said");
         // What is the same for all comes first.
-        let first = &stage.llm.asked(Task::Extraction)[0];
+        let first = &stage.llm.prompts_of(Task::Extraction)[0];
         let same = first.bytes().zip(prompt.bytes()).take_while(|(a, b)| a == b).count();
         assert!(prompt[..same].contains("<npc_name>"), "{}", &prompt[same..]);
     });
 }
 
 #[test]
-fn every_line_is_read_under_the_name_of_whoever_said_it() {
+fn lines_are_extracted_under_their_speaker_s_name() {
     for language in [Language::En, Language::Ko] {
         run(async {
-            let mut stage = Stage::set_with(
+            let mut stage = Stage::prepare_with(
                 |settings| {
                     settings.summaries.first_after_turns = 3;
                 },
@@ -109,12 +109,12 @@ fn every_line_is_read_under_the_name_of_whoever_said_it() {
                 ("And you?", &ergen, "The frost was here."),
                 ("Bread, please.", &stage.npc, "Here it is."),
             ] {
-                stage.llm.tell_text(Task::Reply, reply);
-                let mut input = talk.input(line).await;
+                stage.llm.queue_text(Task::Reply, reply);
+                let mut input = talk.turn_input(line).await;
                 input.npc = Arc::new(npc.clone());
-                let committed = talk.run(input, false).await.unwrap();
+                let committed = talk.run_turn(input, false).await.unwrap();
                 for job in &committed.jobs {
-                    stage.run(job).await.unwrap();
+                    stage.run_job(job).await.unwrap();
                 }
             }
             let player = match language {
@@ -131,7 +131,7 @@ fn every_line_is_read_under_the_name_of_whoever_said_it() {
                     "<earlier>Ergen: The frost was here.</earlier>".to_owned(),
                 ]
             );
-            let prompt = stage.llm.asked(Task::Summary).pop().unwrap();
+            let prompt = stage.llm.prompts_of(Task::Summary).pop().unwrap();
             let told: Vec<&str> = prompt
                 .lines()
                 .filter(|line| line.starts_with("<player>") || line.starts_with("<npc "))
@@ -151,15 +151,15 @@ fn every_line_is_read_under_the_name_of_whoever_said_it() {
 }
 
 #[test]
-fn a_kept_promise_ends_and_comes_back_if_that_is_unsaid() {
+fn fulfilled_promise_ends_and_returns_if_that_is_unsaid() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        talk.teach("I will bring you salt, I promise", &json!([promise()]))
+        talk.say_and_learn("I will bring you salt, I promise", &json!([promise_fact()]))
             .await;
         let brought = statement("bring", "salt", "The player brought Mira salt.", "positive", &["salt"]);
         let ends = json!([{"number": 1, "how": "fulfilled"}, {"number": 7, "how": "fulfilled"}]);
-        let ops = tells_that(&mut talk, "Here is the salt I promised", &json!([brought]), &ends).await;
+        let ops = say_with_extraction(&mut talk, "Here is the salt I promised", &json!([brought]), &ends).await;
         let prompt = last_extraction(&stage);
         let open = prompt
             .lines()
@@ -170,52 +170,58 @@ fn a_kept_promise_ends_and_comes_back_if_that_is_unsaid() {
             "{open}"
         );
         assert_eq!(ops, [MemoryOp::Added, MemoryOp::Invalidated]);
-        assert_eq!(stage.valid().await, ["The player brought Mira salt."]);
+        assert_eq!(stage.valid_contents().await, ["The player brought Mira salt."]);
         let ended = stage.facts().await.into_iter().find_map(|fact| fact.invalid);
         assert_eq!(ended.unwrap().reason, InvalidReason::Fulfilled);
         // It is in no prompt any more, nor open.
-        talk.teach("And now?", &json!([])).await;
+        talk.say_and_learn("And now?", &json!([])).await;
         assert!(!last_extraction(&stage).contains("<open "));
 
         talk.rewind(1, None).await;
-        assert_eq!(stage.valid().await, ["The player promises to bring Mira salt."]);
+        assert_eq!(
+            stage.valid_contents().await,
+            ["The player promises to bring Mira salt."]
+        );
     });
 }
 
-async fn a_promise_ends_without_a_witness(stage: Stage) {
-    let mut before_tom = stage.session_before("p1", &["tom"]).await;
+async fn assert_promise_ends_without_witness(stage: Stage) {
+    let mut before_tom = stage.session_with_witnesses("p1", &["tom"]).await;
     before_tom
-        .teach("I will bring you salt, I promise", &json!([promise()]))
+        .say_and_learn("I will bring you salt, I promise", &json!([promise_fact()]))
         .await;
     let mut alone = stage.session("p1").await;
     let ends = json!([{"number": 1, "how": "fulfilled"}]);
-    tells_that(&mut alone, "Here you are.", &json!([]), &ends).await;
-    assert_eq!(stage.valid().await, [""; 0]);
+    say_with_extraction(&mut alone, "Here you are.", &json!([]), &ends).await;
+    assert_eq!(stage.valid_contents().await, [""; 0]);
     let ended = stage.facts().await.into_iter().find_map(|fact| fact.invalid);
     assert_eq!(ended.unwrap().reason, InvalidReason::Fulfilled);
-    before_tom.teach("And now?", &json!([])).await;
+    before_tom.say_and_learn("And now?", &json!([])).await;
     assert!(!last_extraction(&stage).contains("<open "));
     alone.rewind(0, None).await;
-    assert_eq!(stage.valid().await, ["The player promises to bring Mira salt."]);
+    assert_eq!(
+        stage.valid_contents().await,
+        ["The player promises to bring Mira salt."]
+    );
 }
 
 #[test]
-fn a_promise_made_before_another_npc_ends_where_that_one_is_not() {
-    run(async { Box::pin(a_promise_ends_without_a_witness(Stage::set().await)).await });
+fn promise_witnessed_by_another_npc_ends_in_its_absence() {
+    run(async { Box::pin(assert_promise_ends_without_witness(Stage::prepare().await)).await });
 }
 
 #[test]
-fn a_promise_made_before_another_npc_ends_where_that_one_is_not_on_postgres() {
+fn promise_witnessed_by_another_npc_ends_in_its_absence_on_postgres() {
     run(async {
-        let stage = Stage::set_on_postgres(|_| {}, WorldSettings::default()).await;
-        Box::pin(a_promise_ends_without_a_witness(stage)).await;
+        let stage = Stage::prepare_on_postgres(|_| {}, WorldSettings::default()).await;
+        Box::pin(assert_promise_ends_without_witness(stage)).await;
     });
 }
 
 #[test]
-fn whoever_has_two_names_is_one_person() {
+fn person_with_two_names_is_one_person() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         let about = |subject: &str, predicate: &str, object: &str, content: &str| {
             let mut fact = statement(predicate, object, content, "positive", &[]);
@@ -233,20 +239,20 @@ fn whoever_has_two_names_is_one_person() {
             ),
             about(sister, "be called", "Anna", "The player's sister is called Anna."),
         ]);
-        talk.teach("My sister Anna lives in Rivermouth", &facts).await;
+        talk.say_and_learn("My sister Anna lives in Rivermouth", &facts).await;
         let again = json!([about(
             "Anna",
             "live in",
             "Rivermouth",
             "The player's sister lives in Rivermouth."
         )]);
-        talk.teach("Anna lives in Rivermouth, I said", &again).await;
+        talk.say_and_learn("Anna lives in Rivermouth, I said", &again).await;
         assert!(last_extraction(&stage).contains("<known_subject>the player's sister</known_subject>"));
-        let valid = stage.valid().await;
+        let valid = stage.valid_contents().await;
         assert_eq!(valid.len(), 2, "{valid:?}");
         // Nobody says by a name who the NPC is.
         let spy = json!([about("Mira", "be called", "the spy", "Mira is called the spy.")]);
-        talk.teach("You are the spy", &spy).await;
+        talk.say_and_learn("You are the spy", &spy).await;
         let facts = stage.facts().await;
         let named = facts.iter().find(|fact| fact.statement.object == "the spy").unwrap();
         assert_eq!(named.statement.predicate, "call");

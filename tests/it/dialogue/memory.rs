@@ -6,7 +6,7 @@ use colloquy::{
     dialogue::{
         events::MemoryOp,
         jobs, recall,
-        remember::{self, Correction, HandWritten},
+        remember::{self, FactCorrection, ManualFact},
     },
     memory::{
         authored::{WorldRecall, WorldSettings},
@@ -16,50 +16,56 @@ use colloquy::{
     },
     ports::{
         clock::Clock as _,
-        ledger::facts::FactEdit,
+        ledger::facts::FactEditOutcome,
         llm::{LlmError, Task},
     },
 };
 use serde_json::json;
 
-use super::{Answer, Stage, likes, statement, verdicts};
+use super::{QueuedAnswer, Stage, liking_fact, statement, verdicts};
 use crate::support::run;
 
 #[test]
-fn what_was_told_is_found_in_another_session() {
+fn fact_is_found_in_another_session() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         let reports = talk
-            .teach("I like grapes", &json!([likes("grapes", &["grape", "fruit", "food"])]))
+            .say_and_learn(
+                "I like grapes",
+                &json!([liking_fact("grapes", &["grape", "fruit", "food"])]),
+            )
             .await;
         assert_eq!(reports[0].memory.len(), 1);
         assert_eq!(reports[0].memory[0].op, MemoryOp::Added);
         let mut later = stage.session("p1").await;
-        later.say("What fruit do I like?").await;
+        later.say_line("What fruit do I like?").await;
         assert!(stage.llm.last_context().contains("The player likes grapes."));
         let trace = later.trace(1).await;
         let used = trace.candidates.iter().find(|c| c.fate == CandidateFate::Used).unwrap();
         assert!(used.score.keyword > 0.0 && used.score.cosine > 0.0 && used.score.total <= 1.0);
         // What one player told in private is not used with another.
         let mut other = stage.session("p2").await;
-        other.say("What fruit do I like?").await;
+        other.say_line("What fruit do I like?").await;
         assert!(!stage.llm.last_context().contains("grapes"));
     });
 }
 
 #[test]
-fn facts_of_a_former_embedder_are_found_by_words_and_embedded_anew() {
+fn facts_of_a_former_embedder_are_found_by_words_and_reembedded() {
     run(async {
-        let mut stage = Stage::set().await;
+        let mut stage = Stage::prepare().await;
         stage
             .session("p1")
             .await
-            .teach("I like grapes", &json!([likes("grapes", &["grape", "fruit", "food"])]))
+            .say_and_learn(
+                "I like grapes",
+                &json!([liking_fact("grapes", &["grape", "fruit", "food"])]),
+            )
             .await;
         stage.change_embedder("second").await;
         let mut talk = stage.session("p1").await;
-        talk.say("What fruit do I like?").await;
+        talk.say_line("What fruit do I like?").await;
         let used = |trace: colloquy::memory::trace::TurnTrace| {
             let mut candidates = trace.candidates.into_iter();
             candidates.find(|c| c.fate == CandidateFate::Used).unwrap().score
@@ -70,29 +76,33 @@ fn facts_of_a_former_embedder_are_found_by_words_and_embedded_anew() {
         // Nothing is lost when it fails, and once it has been done there is nothing left to do.
         stage.break_embedder(true);
         assert!(jobs::embed_missing(&stage.services, &stage.scope).await.is_err());
-        let all_of = |tenants| jobs::embed_missing_of(&stage.services, tenants);
+        let all_of = |tenants| jobs::embed_missing_of_tenants(&stage.services, tenants);
         let behind = all_of(None).await.unwrap();
         assert_eq!(behind, [stage.scope.tenant().clone()]);
         stage.break_embedder(false);
         assert_eq!(all_of(Some(behind)).await.unwrap(), []);
         assert_eq!(jobs::embed_missing(&stage.services, &stage.scope).await.unwrap(), 0);
-        talk.say("And what fruit do I like now?").await;
+        talk.say_line("And what fruit do I like now?").await;
         let score = used(talk.trace(2).await);
         assert!(score.cosine > 0.0, "{score:?}");
     });
 }
 
 #[test]
-fn a_text_that_the_embedder_refuses_keeps_no_other_from_it() {
+fn text_rejected_by_the_embedder_blocks_no_other_text() {
     run(async {
-        let mut stage = Stage::set().await;
-        let fruits = ["grapes", "plums", "pears", "figs"].map(|fruit| likes(fruit, &[]));
-        stage.session("p1").await.teach("I like fruit", &json!(fruits)).await;
+        let mut stage = Stage::prepare().await;
+        let fruits = ["grapes", "plums", "pears", "figs"].map(|fruit| liking_fact(fruit, &[]));
+        stage
+            .session("p1")
+            .await
+            .say_and_learn("I like fruit", &json!(fruits))
+            .await;
         stage.change_embedder("second").await;
         *stage.embedder.refuses.lock() = Some("plums");
         let missing = async |stage: &Stage| {
             let facts = &stage.services.ledger.facts;
-            facts.unembedded(&stage.scope, None, 9).await.unwrap().len()
+            facts.list_unembedded(&stage.scope, None, 9).await.unwrap().len()
         };
         assert!(jobs::embed_missing(&stage.services, &stage.scope).await.is_err());
         assert_eq!(missing(&stage).await, 1);
@@ -103,17 +113,18 @@ fn a_text_that_the_embedder_refuses_keeps_no_other_from_it() {
 }
 
 #[test]
-fn a_world_may_share_between_players() {
+fn world_may_share_facts_between_players() {
     run(async {
-        let stage = Stage::set_with(|_| {}, sharing()).await;
+        let stage = Stage::prepare_with(|_| {}, shared_world_settings()).await;
         let mut talk = stage.session("p1").await;
-        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
-        stage.session("p2").await.say("Who likes fruit?").await;
+        talk.say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
+            .await;
+        stage.session("p2").await.say_line("Who likes fruit?").await;
         assert!(stage.llm.last_context().contains("grapes"));
     });
 }
 
-pub(super) fn sharing() -> WorldSettings {
+pub(super) fn shared_world_settings() -> WorldSettings {
     WorldSettings {
         share_between_players: Some(true),
         ..WorldSettings::default()
@@ -121,16 +132,16 @@ pub(super) fn sharing() -> WorldSettings {
 }
 
 #[test]
-fn the_same_fact_twice_is_one_fact() {
+fn duplicate_fact_is_stored_once() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        let fact = likes("grapes", &["fruit"]);
+        let fact = liking_fact("grapes", &["fruit"]);
         // Twice in one answer, and once more in another session.
-        talk.teach("I like grapes", &json!([fact, fact])).await;
+        talk.say_and_learn("I like grapes", &json!([fact, fact])).await;
         assert_eq!(stage.facts().await.len(), 1);
         let mut later = stage.session("p1").await;
-        later.teach("Did I say I like grapes?", &json!([fact])).await;
+        later.say_and_learn("Did I say I like grapes?", &json!([fact])).await;
         let facts = stage.facts().await;
         let echoes = facts.iter().filter_map(|fact| fact.invalid.as_ref());
         let echoes: Vec<_> = echoes.map(|invalid| invalid.reason).collect();
@@ -139,28 +150,32 @@ fn the_same_fact_twice_is_one_fact() {
             [InvalidReason::Echo],
             "it was in the prompt when it was said again"
         );
-        assert_eq!(stage.valid().await, ["The player likes grapes."]);
-        assert!(stage.llm.asked(Task::Judge).is_empty());
+        assert_eq!(stage.valid_contents().await, ["The player likes grapes."]);
+        assert!(stage.llm.prompts_of(Task::Judge).is_empty());
     });
 }
 
 #[test]
-fn what_was_injected_does_not_come_back() {
+fn prompt_memories_are_not_extracted_again() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
-        let before = stage.valid().await;
+        talk.say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
+            .await;
+        let before = stage.valid_contents().await;
         // The same sentence, and the NPC's own wording of it.
-        let mut echo = likes("grapes", &["fruit"]);
+        let mut echo = liking_fact("grapes", &["fruit"]);
         echo["speaker"] = json!("Mira");
         echo["content"] = json!("The player likes, yes, grapes!");
         let reports = talk
-            .teach("What fruit do I like?", &json!([likes("grapes", &["fruit"]), echo]))
+            .say_and_learn(
+                "What fruit do I like?",
+                &json!([liking_fact("grapes", &["fruit"]), echo]),
+            )
             .await;
         assert!(reports[0].memory.is_empty(), "{:?}", reports[0].memory);
-        assert_eq!(stage.valid().await, before);
-        let prompt = stage.llm.asked(Task::Extraction).pop().unwrap();
+        assert_eq!(stage.valid_contents().await, before);
+        let prompt = stage.llm.prompts_of(Task::Extraction).pop().unwrap();
         assert!(
             prompt.contains("<known>The player says: The player likes grapes.</known>"),
             "{prompt}"
@@ -168,7 +183,7 @@ fn what_was_injected_does_not_come_back() {
     });
 }
 
-pub(super) fn hates() -> serde_json::Value {
+pub(super) fn hating_fact() -> serde_json::Value {
     statement(
         "like",
         "grapes",
@@ -179,44 +194,46 @@ pub(super) fn hates() -> serde_json::Value {
 }
 
 #[test]
-fn a_changed_taste_supersedes_and_its_verdict_is_kept() {
+fn changed_taste_is_superseded_and_its_verdict_stored() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        talk.say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
+            .await;
         stage
             .llm
-            .tell_text(Task::Judge, format!("So:\n```json\n{}\n```", verdicts("contradicts")));
-        let reports = talk.teach("No more grapes", &json!([hates()])).await;
+            .queue_text(Task::Judge, format!("So:\n```json\n{}\n```", verdicts("contradicts")));
+        let reports = talk.say_and_learn("No more grapes", &json!([hating_fact()])).await;
         let ops: Vec<MemoryOp> = reports[0].memory.iter().map(|change| change.op).collect();
         assert_eq!(ops, [MemoryOp::Added, MemoryOp::Invalidated]);
         assert_eq!(
-            stage.valid().await,
+            stage.valid_contents().await,
             ["The player likes grapes no longer, since the harvest."]
         );
         let old = stage.facts().await.remove(0);
         assert_eq!(old.invalid.unwrap().reason, InvalidReason::Superseded);
         assert!(!{
-            talk.say("What fruit do I like?").await;
+            talk.say_line("What fruit do I like?").await;
             stage.llm.last_context().contains("likes grapes.")
         });
         // The same question for another player's facts is not asked again.
         let mut other = stage.session("p2").await;
         other
-            .teach("I like grapes", &json!([likes("grapes", &["fruit"])]))
+            .say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
             .await;
-        other.teach("No more grapes", &json!([hates()])).await;
-        assert_eq!(stage.llm.asked(Task::Judge).len(), 1);
-        assert_eq!(stage.valid().await.len(), 2);
+        other.say_and_learn("No more grapes", &json!([hating_fact()])).await;
+        assert_eq!(stage.llm.prompts_of(Task::Judge).len(), 1);
+        assert_eq!(stage.valid_contents().await.len(), 2);
     });
 }
 
 #[test]
-fn clear_cases_need_no_judge() {
+fn clear_pairs_need_no_judge() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        talk.say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
+            .await;
         let no_more = statement(
             "like",
             "grapes",
@@ -224,56 +241,57 @@ fn clear_cases_need_no_judge() {
             "negative",
             &["fruit"],
         );
-        let facts = json!([no_more, likes("plums", &["fruit"])]);
-        talk.teach("No more grapes. Plums!", &facts).await;
+        let facts = json!([no_more, liking_fact("plums", &["fruit"])]);
+        talk.say_and_learn("No more grapes. Plums!", &facts).await;
         assert_eq!(
-            stage.valid().await,
+            stage.valid_contents().await,
             ["The player no longer likes grapes.", "The player likes plums."]
         );
-        assert!(stage.llm.asked(Task::Judge).is_empty());
+        assert!(stage.llm.prompts_of(Task::Judge).is_empty());
     });
 }
 
 #[test]
-fn a_judge_that_fails_changes_nothing() {
+fn failing_judge_changes_nothing() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        talk.say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
+            .await;
         stage
             .llm
-            .tell(Task::Judge, Answer::Fails(LlmError::Refused("no".to_owned())));
-        talk.teach("No more grapes", &json!([hates()])).await;
-        assert_eq!(stage.valid().await.len(), 2);
+            .queue_answer(Task::Judge, QueuedAnswer::Fails(LlmError::Refused("no".to_owned())));
+        talk.say_and_learn("No more grapes", &json!([hating_fact()])).await;
+        assert_eq!(stage.valid_contents().await.len(), 2);
     });
 }
 
 #[test]
-fn an_earlier_turns_job_that_runs_late_does_not_overrule_a_later_turn() {
+fn late_job_of_an_earlier_turn_does_not_override_a_later_turn() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        let first = talk.say("I like grapes").await;
+        let first = talk.say_line("I like grapes").await;
         stage.clock.advance(Duration::from_mins(1));
-        talk.teach("No more grapes", &json!([hates()])).await;
-        stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
-        stage.llm.tell_text(
+        talk.say_and_learn("No more grapes", &json!([hating_fact()])).await;
+        stage.llm.queue_text(Task::Judge, verdicts("contradicts"));
+        stage.llm.queue_text(
             Task::Extraction,
-            json!({ "facts": [likes("grapes", &["fruit"])] }).to_string(),
+            json!({ "facts": [liking_fact("grapes", &["fruit"])] }).to_string(),
         );
-        let report = stage.run(&first.jobs[0]).await.unwrap();
+        let report = stage.run_job(&first.jobs[0]).await.unwrap();
         assert!(report.memory.is_empty());
         assert_eq!(
-            stage.valid().await,
+            stage.valid_contents().await,
             ["The player likes grapes no longer, since the harvest."]
         );
     });
 }
 
 #[test]
-fn safety_is_pinned_and_protected() {
+fn safety_facts_are_pinned_and_protected() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         let mut allergy = statement(
             "be allergic to",
@@ -283,9 +301,9 @@ fn safety_is_pinned_and_protected() {
             &["nut"],
         );
         allergy["kind"] = json!("constraint");
-        talk.teach("I am allergic to nuts", &json!([allergy])).await;
-        talk.say("Hello again").await;
-        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        talk.say_and_learn("I am allergic to nuts", &json!([allergy])).await;
+        talk.say_line("Hello again").await;
+        let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
         assert!(
             prompt.contains("[Always keep in mind]\n- The player says: The player is allergic to nuts."),
             "{prompt}"
@@ -302,8 +320,8 @@ fn safety_is_pinned_and_protected() {
             &["nut"],
         );
         over["kind"] = json!("constraint");
-        stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
-        let reports = talk.teach("I am not", &json!([over])).await;
+        stage.llm.queue_text(Task::Judge, verdicts("contradicts"));
+        let reports = talk.say_and_learn("I am not", &json!([over])).await;
         assert!(
             reports[0].memory.iter().any(|change| change.op == MemoryOp::Flagged),
             "{:?}",
@@ -311,7 +329,7 @@ fn safety_is_pinned_and_protected() {
         );
         assert!(
             stage
-                .valid()
+                .valid_contents()
                 .await
                 .contains(&"The player is allergic to nuts.".to_owned())
         );
@@ -319,32 +337,32 @@ fn safety_is_pinned_and_protected() {
 }
 
 #[test]
-fn a_job_of_a_done_turn_writes_once() {
+fn job_of_a_done_turn_writes_once() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        let committed = talk.say("I like grapes").await;
+        let committed = talk.say_line("I like grapes").await;
         for _ in 0..2 {
-            stage.llm.tell_text(
+            stage.llm.queue_text(
                 Task::Extraction,
-                json!({ "facts": [likes("grapes", &["fruit"])] }).to_string(),
+                json!({ "facts": [liking_fact("grapes", &["fruit"])] }).to_string(),
             );
         }
-        assert_eq!(stage.run(&committed.jobs[0]).await.unwrap().memory.len(), 1);
-        assert!(stage.run(&committed.jobs[0]).await.unwrap().memory.is_empty());
+        assert_eq!(stage.run_job(&committed.jobs[0]).await.unwrap().memory.len(), 1);
+        assert!(stage.run_job(&committed.jobs[0]).await.unwrap().memory.is_empty());
         assert_eq!(stage.facts().await.len(), 1);
         assert_eq!(jobs::relay_outbox(&stage.services).await.unwrap(), 0);
     });
 }
 
 #[test]
-fn jobs_side_by_side_lose_nothing() {
+fn concurrent_jobs_lose_nothing() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut ready = Vec::new();
         for n in 0..6 {
             let mut talk = stage.session("p1").await;
-            ready.push(talk.say(&format!("I like thing{n}")).await.jobs[0].clone());
+            ready.push(talk.say_line(&format!("I like thing{n}")).await.jobs[0].clone());
         }
         for n in 0..6 {
             let fact = statement(
@@ -356,21 +374,21 @@ fn jobs_side_by_side_lose_nothing() {
             );
             stage
                 .llm
-                .tell_text(Task::Extraction, json!({ "facts": [fact] }).to_string());
+                .queue_text(Task::Extraction, json!({ "facts": [fact] }).to_string());
         }
-        let reports = futures_util::future::join_all(ready.iter().map(|job| stage.run(job))).await;
+        let reports = futures_util::future::join_all(ready.iter().map(|job| stage.run_job(job))).await;
         for report in reports {
             assert_eq!(report.unwrap().memory.len(), 1);
         }
-        let mut valid = stage.valid().await;
+        let mut valid = stage.valid_contents().await;
         valid.sort();
         assert_eq!(valid.len(), 6, "{valid:?}");
     });
 }
 
 /// "Mira owns a boat.", which a person writes.
-async fn boat(stage: &Stage) -> Fact {
-    let boat = HandWritten {
+async fn boat_fact(stage: &Stage) -> Fact {
+    let boat = ManualFact {
         world: stage.world.id.clone(),
         audience: Audience {
             knowers: [Knower::Npc(stage.npc.id.clone())].into(),
@@ -387,21 +405,21 @@ async fn boat(stage: &Stage) -> Fact {
         valid_at: None,
     };
     let edit = stage.edit("fact.create");
-    remember::write_by_hand(&stage.services, &stage.scope, boat, &edit)
+    remember::write_manual_fact(&stage.services, &stage.scope, boat, &edit)
         .await
         .unwrap()
 }
 
 #[test]
-fn people_write_correct_and_search() {
+fn manual_facts_are_written_corrected_and_searched() {
     run(async {
-        let stage = Stage::set().await;
-        let written = boat(&stage).await;
+        let stage = Stage::prepare().await;
+        let written = boat_fact(&stage).await;
         assert!(written.authored);
         let before = stage.clock.now();
         stage.clock.advance(Duration::from_hours(1));
         let search = async |query: &str, at| {
-            let found = recall::search(
+            let found = recall::search_facts(
                 &stage.services,
                 &stage.scope,
                 &stage.world,
@@ -424,13 +442,13 @@ fn people_write_correct_and_search() {
         assert_eq!(search("boat", before).await[0].0, "Mira owns a boat.");
         assert!(search("boat", before - Duration::from_mins(1)).await.is_empty());
 
-        let correction = Correction {
+        let correction = FactCorrection {
             content: Some("Mira owns a cart.".to_owned()),
             keywords: Some(vec![]),
-            ..Correction::default()
+            ..FactCorrection::default()
         };
         let edit = stage.edit("fact.edit");
-        let outdated = remember::correct(
+        let outdated = remember::correct_fact(
             &stage.services,
             &stage.scope,
             written.id,
@@ -439,11 +457,11 @@ fn people_write_correct_and_search() {
             &edit,
         )
         .await;
-        assert!(matches!(outdated.unwrap(), FactEdit::VersionMismatch { .. }));
+        assert!(matches!(outdated.unwrap(), FactEditOutcome::VersionMismatch { .. }));
         let edit = stage.edit("fact.edit");
         let version = Some(written.version);
-        let done = remember::correct(&stage.services, &stage.scope, written.id, correction, version, &edit).await;
-        assert!(matches!(done.unwrap(), FactEdit::Done(_)));
+        let done = remember::correct_fact(&stage.services, &stage.scope, written.id, correction, version, &edit).await;
+        assert!(matches!(done.unwrap(), FactEditOutcome::Done(_)));
         let hits = search("cart", stage.clock.now()).await;
         assert_eq!(hits[0].0, "Mira owns a cart.");
         assert!(hits[0].1.cosine > 0.0, "embedded anew");
@@ -451,66 +469,67 @@ fn people_write_correct_and_search() {
 }
 
 #[test]
-fn what_others_change_while_a_correction_is_embedded_stays() {
+fn concurrent_edit_during_a_correction_survives() {
     run(async {
-        let stage = Stage::set().await;
-        let written = boat(&stage).await;
+        let stage = Stage::prepare().await;
+        let written = boat_fact(&stage).await;
         // Somebody else says how important it is meanwhile.
         let correct = async |content: &str, version, importance| {
-            let correction = Correction {
+            let correction = FactCorrection {
                 content: Some(content.to_owned()),
-                ..Correction::default()
+                ..FactCorrection::default()
             };
-            let weighed = Correction {
+            let weighed = FactCorrection {
                 importance: Importance::new(importance),
-                ..Correction::default()
+                ..FactCorrection::default()
             };
             let (edit, other) = (stage.edit("fact.edit"), stage.edit("fact.edit"));
             let (services, scope, fact) = (&stage.services, &stage.scope, written.id);
             stage.embedder.holds.send_replace(Some("Mira"));
             let (outcome, ()) = tokio::join!(
                 biased;
-                remember::correct(services, scope, fact, correction, version, &edit),
+                remember::correct_fact(services, scope, fact, correction, version, &edit),
                 async {
-                    let weighed = remember::correct(services, scope, fact, weighed, None, &other).await;
-                    assert!(matches!(weighed.unwrap(), FactEdit::Done(_)));
+                    let weighed = remember::correct_fact(services, scope, fact, weighed, None, &other).await;
+                    assert!(matches!(weighed.unwrap(), FactEditOutcome::Done(_)));
                     stage.embedder.holds.send_replace(None);
                 }
             );
             (
                 outcome.unwrap(),
-                services.ledger.facts.get(scope, fact).await.unwrap().unwrap(),
+                services.ledger.facts.load_fact(scope, fact).await.unwrap().unwrap(),
             )
         };
         let (outcome, now) = correct("Mira owns a raft.", None, 7).await;
-        assert!(matches!(outcome, FactEdit::Done(_)));
+        assert!(matches!(outcome, FactEditOutcome::Done(_)));
         assert_eq!(
             (now.view.content.as_str(), now.view.importance.get()),
             ("Mira owns a raft.", 7)
         );
         let (outcome, now) = correct("Mira owns a mule.", Some(now.version), 8).await;
-        assert!(matches!(outcome, FactEdit::VersionMismatch { .. }));
+        assert!(matches!(outcome, FactEditOutcome::VersionMismatch { .. }));
         assert_eq!(now.view.content, "Mira owns a raft.");
     });
 }
 
 #[test]
-fn a_lost_index_is_rebuilt_without_the_embedder() {
+fn lost_index_is_rebuilt_without_the_embedder() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
+        talk.say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
+            .await;
         stage.break_embedder(true);
-        stage.services.index.clear(&stage.scope).await.unwrap();
-        assert_eq!(jobs::reindex(&stage.services, &stage.scope).await.unwrap(), None);
+        stage.services.index.clear_tenant(&stage.scope).await.unwrap();
+        assert_eq!(jobs::reindex_tenant(&stage.services, &stage.scope).await.unwrap(), None);
         assert_eq!(jobs::expected_points(&stage.services, &stage.scope).await.unwrap(), 1);
-        talk.say("What fruit do I like?").await;
+        talk.say_line("What fruit do I like?").await;
         assert!(stage.llm.last_context().contains("The player likes grapes."));
     });
 }
 
 #[test]
-fn a_world_weighs_memories_as_it_says() {
+fn world_sets_its_memory_weights() {
     run(async {
         let settings = WorldSettings {
             recall: Some(WorldRecall {
@@ -519,11 +538,12 @@ fn a_world_weighs_memories_as_it_says() {
             }),
             ..WorldSettings::default()
         };
-        let stage = Stage::set_with(|_| {}, settings).await;
+        let stage = Stage::prepare_with(|_| {}, settings).await;
         let mut talk = stage.session("p1").await;
-        talk.teach("I like grapes", &json!([likes("grapes", &["fruit"])])).await;
-        stage.session("p1").await.say("What fruit do I like?").await;
-        talk.say("What fruit do I like?").await;
+        talk.say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
+            .await;
+        stage.session("p1").await.say_line("What fruit do I like?").await;
+        talk.say_line("What fruit do I like?").await;
         let candidate = talk.trace(2).await.candidates.remove(0);
         let score = candidate.score;
         assert!(score.keyword > 0.0 && score.relevance > 0.0, "{score:?}");

@@ -2,23 +2,23 @@
 
 mod acquaintance;
 mod canaries;
-mod canon;
 mod cuts;
 mod fakes;
 mod faults;
 mod forgetting;
 mod index;
-mod indexing;
+mod indexing_races;
 mod learning;
+mod locked_past;
 mod memory;
 mod names;
-mod needed;
-mod overlapping;
-mod past;
-mod picky;
+mod npc_self_facts;
+mod overlapping_memories;
+mod player_inventions;
 mod recall;
-mod self_told;
-mod settling;
+mod reconciliation;
+mod rejecting_index;
+mod speculative_recall;
 mod turns;
 
 use std::sync::Arc;
@@ -40,10 +40,10 @@ use colloquy::{
         events::ReplyDone,
         explain::{self, Explained},
         jobs::{self, JobReport},
-        models::{ModelLimits, Models, RouteTable, tallied},
+        models::{ModelLimits, ModelRouter, RouteTable, with_usage_tally},
         prompt::Templates,
-        recall::BodyCache,
-        rewind::{self, Moved, RewindRequest, Target},
+        recall::MemoryCache,
+        rewind::{self, RewindRequest, RewindResponse, RewindTarget},
         settings::DialogueSettings,
         turn::{self, CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -57,12 +57,12 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         embedder::Embedder as _,
         ledger::{
             Ledger,
             audit::Edit,
-            dialogues::{Claim, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue},
+            dialogues::{Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, OwnershipClaim},
             facts::FactFilter,
             jobs::Job,
         },
@@ -74,13 +74,13 @@ use colloquy::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::fakes::{Answer, ToldLlm, WordEmbedder};
+use self::fakes::{QueuedAnswer, QueuedLlm, WordEmbedder};
 use crate::support::{PATIENCE, PostgresDatabase};
 
 /// A world with one NPC, and everything below the actors.
 pub struct Stage {
     pub services: Services,
-    pub llm: Arc<ToldLlm>,
+    pub llm: Arc<QueuedLlm>,
     pub embedder: Arc<WordEmbedder>,
     pub clock: Arc<ManualClock>,
     pub scope: TenantScope,
@@ -93,19 +93,19 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub async fn set() -> Self {
-        Self::set_with(|_| {}, WorldSettings::default()).await
+    pub async fn prepare() -> Self {
+        Self::prepare_with(|_| {}, WorldSettings::default()).await
     }
 
-    pub async fn set_with(change: impl FnOnce(&mut DialogueSettings), world_settings: WorldSettings) -> Self {
+    pub async fn prepare_with(change: impl FnOnce(&mut DialogueSettings), world_settings: WorldSettings) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let clock = ManualClock::at("2026-03-01T09:00:00Z".parse().unwrap());
+        let clock = ManualClock::starting_at("2026-03-01T09:00:00Z".parse().unwrap());
         let path = folder.path().join("colloquy.db");
-        let store = sqlite::open(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
+        let store = sqlite::open_ledger(path.to_str().unwrap(), SqliteOptions::default(), clock.clone())
             .await
             .unwrap();
         let place = (folder, None);
-        Self::set_in(
+        Self::prepare_in(
             store.ledger(),
             store.point_source(),
             clock,
@@ -117,16 +117,21 @@ impl Stage {
     }
 
     /// The same in a Postgres database of its own.
-    pub async fn set_on_postgres(change: impl FnOnce(&mut DialogueSettings), world_settings: WorldSettings) -> Self {
-        let clock = ManualClock::at("2026-03-01T09:00:00Z".parse().unwrap());
+    pub async fn prepare_on_postgres(
+        change: impl FnOnce(&mut DialogueSettings),
+        world_settings: WorldSettings,
+    ) -> Self {
+        let clock = ManualClock::starting_at("2026-03-01T09:00:00Z".parse().unwrap());
         let database = PostgresDatabase::migrated().await;
         let options = PostgresOptions {
             connections: 4,
             ..PostgresOptions::default()
         };
-        let store = postgres::open(&database.url, options, clock.clone()).await.unwrap();
+        let store = postgres::open_ledger(&database.url, options, clock.clone())
+            .await
+            .unwrap();
         let place = (tempfile::tempdir().unwrap(), Some(database));
-        Self::set_in(
+        Self::prepare_in(
             store.ledger(),
             store.point_source(),
             clock,
@@ -137,7 +142,7 @@ impl Stage {
         .await
     }
 
-    async fn set_in(
+    async fn prepare_in(
         ledger: Ledger,
         points: Arc<dyn PointSource>,
         clock: Arc<ManualClock>,
@@ -145,26 +150,30 @@ impl Stage {
         world_settings: WorldSettings,
         (folder, database): (tempfile::TempDir, Option<PostgresDatabase>),
     ) -> Self {
-        let llm = Arc::new(ToldLlm::default());
+        let llm = Arc::new(QueuedLlm::default());
         let as_llm: Arc<dyn Llm> = llm.clone();
         let limits = ModelLimits {
             retries: 0,
             ..ModelLimits::default()
         };
-        let mut settings = Config::defaults().dialogue();
+        let mut settings = Config::embedded_defaults().dialogue_settings();
         change(&mut settings);
         let embedder = Arc::new(WordEmbedder::new());
-        let ids = Arc::new(IdSource::random(clock.clone()));
+        let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
         let services = Services {
             settings: Arc::new(settings),
             ledger,
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
             index: Arc::new(InProcessFactIndex::new(points, FactIndexOptions::default())),
             embedder: embedder.clone(),
-            models: Arc::new(Models::with_limits(RouteTable::uniform(&as_llm), limits, clock.clone())),
+            models: Arc::new(ModelRouter::with_limits(
+                RouteTable::with_single_model(&as_llm),
+                limits,
+                clock.clone(),
+            )),
             prompts: Arc::new(Templates::load(None).unwrap()),
-            bodies: Arc::new(BodyCache::new(1_000)),
-            resting: Arc::default(),
+            memory_cache: Arc::new(MemoryCache::new(1_000)),
+            reconcile_backoff: Arc::default(),
             disabled: DisabledTenants::default(),
             clock: clock.clone(),
             ids: ids.clone(),
@@ -197,7 +206,7 @@ impl Stage {
                 version: 1,
                 updated_at: clock.now(),
             },
-            node: ids.next(),
+            node: ids.next_id(),
             scope: TenantScope::new("demo".parse().unwrap()),
             services,
             llm,
@@ -206,32 +215,32 @@ impl Stage {
             folder,
             _database: database,
         };
-        stage.author().await;
+        stage.author_world().await;
         stage
     }
 
     /// Restarts with vectors kept under another model's name.
     pub async fn change_embedder(&mut self, model: &str) {
-        self.services.ledger.maintenance.close().await;
+        self.services.ledger.maintenance.close_connections().await;
         let options = SqliteOptions {
             embedding_model: model.to_owned(),
             ..SqliteOptions::default()
         };
         let path = self.folder.path().join("colloquy.db");
-        let store = sqlite::open(path.to_str().unwrap(), options, self.clock.clone())
+        let store = sqlite::open_ledger(path.to_str().unwrap(), options, self.clock.clone())
             .await
             .unwrap();
         self.services.ledger = store.ledger();
         let index = InProcessFactIndex::new(store.point_source(), FactIndexOptions::default());
         self.services.index = Arc::new(index);
-        self.services.bodies = Arc::new(BodyCache::new(1_000));
+        self.services.memory_cache = Arc::new(MemoryCache::new(1_000));
     }
 
     /// The same with its index in Qdrant.
-    pub async fn set_on_qdrant(url: &str) -> Self {
-        let mut stage = Self::set().await;
+    pub async fn prepare_on_qdrant(url: &str) -> Self {
+        let mut stage = Self::prepare().await;
         stage.services.index = stage.index_in_qdrant(url, "words");
-        jobs::ready_index(&stage.services).await.unwrap();
+        jobs::activate_index(&stage.services).await.unwrap();
         stage
     }
 
@@ -249,7 +258,7 @@ impl Stage {
         Arc::new(index.unwrap())
     }
 
-    async fn author(&mut self) {
+    async fn author_world(&mut self) {
         let tenant = colloquy::ports::ledger::tenants::Tenant {
             id: self.scope.tenant().clone(),
             name: "Demo".to_owned(),
@@ -258,7 +267,7 @@ impl Stage {
             created_at: self.clock.now(),
             version: 1,
         };
-        self.services.ledger.tenants.ensure(&tenant).await.unwrap();
+        self.services.ledger.tenants.ensure_tenant(&tenant).await.unwrap();
         let authored = &self.services.ledger.authored;
         let edit = self.edit("world.put");
         authored.put_world(&self.scope, &self.world, None, &edit).await.unwrap();
@@ -268,8 +277,8 @@ impl Stage {
 
     pub fn edit(&self, action: &'static str) -> Edit {
         Edit {
-            id: self.services.ids.next(),
-            audit_id: self.services.ids.next(),
+            id: self.services.ids.next_id(),
+            audit_id: self.services.ids.next_id(),
             subject: "designer".to_owned(),
             role: Role::Backend,
             player: None,
@@ -280,21 +289,21 @@ impl Stage {
     }
 
     /// Opens a new session of `player` with the NPC.
-    pub async fn session(&self, player: &str) -> Talk<'_> {
-        self.session_before(player, &[]).await
+    pub async fn session(&self, player: &str) -> TestDialogue<'_> {
+        self.session_with_witnesses(player, &[]).await
     }
 
     /// The same where others hear it.
-    pub async fn session_before(&self, player: &str, witnesses: &[&str]) -> Talk<'_> {
+    pub async fn session_with_witnesses(&self, player: &str, witnesses: &[&str]) -> TestDialogue<'_> {
         self.session_with(player, &[], witnesses).await
     }
 
     /// The same with `others` besides the NPC.
-    pub async fn session_with(&self, player: &str, others: &[&Npc], witnesses: &[&str]) -> Talk<'_> {
+    pub async fn session_with(&self, player: &str, others: &[&Npc], witnesses: &[&str]) -> TestDialogue<'_> {
         let now = self.clock.now();
         let others = others.iter().map(|npc| npc.id.clone());
         let dialogue = Dialogue {
-            id: self.services.ids.dialogue(DialogueKind::Session),
+            id: self.services.ids.next_dialogue_id(DialogueKind::Session),
             world: self.world.id.clone(),
             npcs: [self.npc.id.clone()].into_iter().chain(others).collect(),
             player: Some(player.parse().unwrap()),
@@ -308,19 +317,21 @@ impl Stage {
             head_turn: 0,
         };
         let dialogues = &self.services.ledger.dialogues;
-        dialogues.create(&self.scope, &dialogue).await.unwrap();
+        dialogues.create_dialogue(&self.scope, &dialogue).await.unwrap();
         let until = now + std::time::Duration::from_hours(1);
         let claim = dialogues
-            .claim(&self.scope, dialogue.id, self.node, now, until)
+            .claim_ownership(&self.scope, dialogue.id, self.node, now, until)
             .await
             .unwrap();
-        let Claim::Owned(open) = claim else { panic!("{claim:?}") };
-        Talk {
+        let OwnershipClaim::Owned(open) = claim else {
+            panic!("{claim:?}")
+        };
+        TestDialogue {
             stage: self,
             player: player.parse().unwrap(),
             open: *open,
             history: vec![],
-            feed: Heard::default(),
+            feed: RecordingFeed::default(),
             seq: 1,
         }
     }
@@ -338,14 +349,14 @@ impl Stage {
 
     /// Every fact of the NPC, oldest first.
     pub async fn facts(&self) -> Vec<Fact> {
-        self.listed(false).await
+        self.listed_facts(false).await
     }
     /// Contents of protected facts that something valid contradicts.
-    pub async fn flagged(&self) -> Vec<String> {
-        let flagged = self.listed(true).await.into_iter();
+    pub async fn flagged_contents(&self) -> Vec<String> {
+        let flagged = self.listed_facts(true).await.into_iter();
         flagged.map(|fact| fact.view.content).collect()
     }
-    async fn listed(&self, flagged: bool) -> Vec<Fact> {
+    async fn listed_facts(&self, flagged: bool) -> Vec<Fact> {
         let filter = FactFilter {
             viewpoint: self.viewpoint(),
             subject: None,
@@ -361,22 +372,22 @@ impl Stage {
             after: None,
         };
         let facts = &self.services.ledger.facts;
-        let mut found = facts.list(&self.scope, &filter, &page).await.unwrap().items;
+        let mut found = facts.list_facts(&self.scope, &filter, &page).await.unwrap().items;
         found.sort_by_key(|fact| fact.id);
         found
     }
     /// Contents of the facts that are valid now.
-    pub async fn valid(&self) -> Vec<String> {
+    pub async fn valid_contents(&self) -> Vec<String> {
         let now: DateTime<Utc> = self.clock.now();
         let facts = self.facts().await.into_iter();
         facts
-            .filter(|fact| fact.valid_at(now))
+            .filter(|fact| fact.is_valid_at(now))
             .map(|fact| fact.view.content)
             .collect()
     }
     /// Runs a job, with what it uses kept count of.
-    pub async fn run(&self, job: &Job) -> Result<JobReport, jobs::JobError> {
-        tallied(jobs::run(&self.services, &self.scope, job)).await
+    pub async fn run_job(&self, job: &Job) -> Result<JobReport, jobs::JobError> {
+        with_usage_tally(jobs::run_job(&self.services, &self.scope, job)).await
     }
     pub fn break_embedder(&self, broken: bool) {
         *self.embedder.refuses.lock() = broken.then_some("");
@@ -385,7 +396,7 @@ impl Stage {
 
 /// What a listener heard, and the hand that may cut.
 #[derive(Default)]
-pub struct Heard {
+pub struct RecordingFeed {
     pub deltas: Mutex<Vec<(usize, String)>>,
     pub done: Mutex<Vec<ReplyDone>>,
     /// Cut with this once as many deltas went out.
@@ -393,8 +404,8 @@ pub struct Heard {
     cut: Mutex<Option<watch::Sender<Option<Cut>>>>,
 }
 
-impl TurnFeed for Heard {
-    fn delta(&self, _: u32, offset: usize, _: &NpcId, text: &str) {
+impl TurnFeed for RecordingFeed {
+    fn send_delta(&self, _: u32, offset: usize, _: &NpcId, text: &str) {
         let mut deltas = self.deltas.lock();
         deltas.push((offset, text.to_owned()));
         if let (Some((after, cut)), Some(hand)) = (self.cut_after.lock().clone(), self.cut.lock().as_ref())
@@ -403,7 +414,7 @@ impl TurnFeed for Heard {
             hand.send_replace(Some(cut));
         }
     }
-    fn done(&self, done: ReplyDone) -> u64 {
+    fn send_done(&self, done: ReplyDone) -> u64 {
         self.done.lock().push(done);
         10
     }
@@ -412,12 +423,12 @@ impl TurnFeed for Heard {
     }
 }
 
-impl Heard {
+impl RecordingFeed {
     pub fn text(&self) -> String {
         self.deltas.lock().iter().map(|delta| delta.1.as_str()).collect()
     }
     /// The one end of the turn.
-    pub fn end(&self) -> ReplyDone {
+    pub fn reply_end(&self) -> ReplyDone {
         let done = self.done.lock();
         assert_eq!(done.len(), 1, "a turn ends exactly once");
         done[0].clone()
@@ -425,29 +436,29 @@ impl Heard {
 }
 
 /// A session without its actor: keeps what a session keeps.
-pub struct Talk<'a> {
+pub struct TestDialogue<'a> {
     pub stage: &'a Stage,
     player: PlayerId,
     pub open: OpenDialogue,
     pub history: Vec<colloquy::ports::buffer::BufferedTurn>,
-    pub feed: Heard,
+    pub feed: RecordingFeed,
     seq: u64,
 }
 
-impl Talk<'_> {
+impl TestDialogue<'_> {
     /// Says a line and runs the turn; cuts before anything if `cut_now`.
-    pub async fn try_say(&mut self, line: &str, cut_now: bool) -> Result<CommittedTurn, TurnError> {
-        let input = self.input(line).await;
-        self.run(input, cut_now).await
+    pub async fn try_say_line(&mut self, line: &str, cut_now: bool) -> Result<CommittedTurn, TurnError> {
+        let input = self.turn_input(line).await;
+        self.run_turn(input, cut_now).await
     }
     /// Runs a turn; cuts before anything if `cut_now`.
-    pub async fn run(&mut self, input: TurnInput, cut_now: bool) -> Result<CommittedTurn, TurnError> {
+    pub async fn run_turn(&mut self, input: TurnInput, cut_now: bool) -> Result<CommittedTurn, TurnError> {
         let stage = self.stage;
         let (hand, cut) = watch::channel(cut_now.then_some(Cut::default()));
         self.feed.deltas.lock().clear();
         self.feed.done.lock().clear();
         *self.feed.cut.lock() = Some(hand);
-        let outcome = turn::run(&stage.services, input, &self.feed, cut).await;
+        let outcome = turn::run_turn(&stage.services, input, &self.feed, cut).await;
         if let Ok(committed) = &outcome {
             self.open.head = Some(committed.turn.id);
             self.open.dialogue.head_turn = committed.turn.number;
@@ -460,7 +471,7 @@ impl Talk<'_> {
         }
         outcome
     }
-    pub async fn input(&self, line: &str) -> TurnInput {
+    pub async fn turn_input(&self, line: &str) -> TurnInput {
         let stage = self.stage;
         let number = self.open.checkpoint.turn + 1;
         TurnInput {
@@ -472,48 +483,50 @@ impl Talk<'_> {
             player: Some(self.player.clone()),
             scene: None,
             epoch: self.open.epoch,
-            id: stage.services.ids.next(),
+            id: stage.services.ids.next_id(),
             number,
             previous: self.open.head,
             replacing: self.open.replacing,
             line: line.to_owned(),
             key: None,
-            goes_on: None,
+            continuation: None,
             history: Arc::new(self.history.clone()),
             summaries: Arc::new(
                 stage
                     .services
                     .ledger
                     .summaries
-                    .kept(&stage.scope, self.open.dialogue.id)
+                    .load_summaries(&stage.scope, self.open.dialogue.id)
                     .await
                     .unwrap(),
             ),
             checkpoint: self.open.checkpoint.clone(),
-            accepted_at: stage.clock.instant(),
+            accepted_at: stage.clock.monotonic_now(),
             started_at: stage.clock.now(),
             queue_ms: 0.0,
             memory_wait_ms: 0.0,
             started_seq: self.seq,
         }
     }
-    pub async fn say(&mut self, line: &str) -> CommittedTurn {
-        self.try_say(line, false).await.unwrap()
+    pub async fn say_line(&mut self, line: &str) -> CommittedTurn {
+        self.try_say_line(line, false).await.unwrap()
     }
     /// Says a line that teaches `facts`, and runs the turn's jobs.
-    pub async fn teach(&mut self, line: &str, facts: &serde_json::Value) -> Vec<JobReport> {
+    pub async fn say_and_learn(&mut self, line: &str, facts: &serde_json::Value) -> Vec<JobReport> {
         let answer = serde_json::json!({ "facts": facts }).to_string();
-        self.stage.llm.tell_text(colloquy::ports::llm::Task::Extraction, answer);
-        let committed = self.say(line).await;
+        self.stage
+            .llm
+            .queue_text(colloquy::ports::llm::Task::Extraction, answer);
+        let committed = self.say_line(line).await;
         self.stage.clock.advance(std::time::Duration::from_mins(1));
         let mut reports = Vec::new();
         for job in &committed.jobs {
-            reports.push(self.stage.run(job).await.unwrap());
+            reports.push(self.stage.run_job(job).await.unwrap());
         }
         reports
     }
     /// Takes the session back to a turn.
-    pub async fn rewind(&mut self, number: u32, heard_chars: Option<usize>) -> Moved {
+    pub async fn rewind(&mut self, number: u32, heard_chars: Option<usize>) -> RewindResponse {
         let stage = self.stage;
         let request = RewindRequest {
             scope: stage.scope.clone(),
@@ -524,7 +537,7 @@ impl Talk<'_> {
             head_turn: self.open.dialogue.head_turn,
             head: self.open.head,
             fence: false,
-            target: Target::Turn { number, heard_chars },
+            target: RewindTarget::Turn { number, heard_chars },
             paused: None,
             key: None,
             also: Vec::new(),
@@ -536,28 +549,30 @@ impl Talk<'_> {
                 role: Role::Backend,
                 player: None,
                 world: None,
-                issued: colloquy::tenancy::Issued::default(),
+                issued: colloquy::tenancy::TokenIdentity::default(),
                 expires_at: DateTime::<Utc>::MAX_UTC,
             },
             action: "session.rewind",
         };
-        rewind::rewind(&stage.services, request).await.unwrap()
+        rewind::rewind_dialogue(&stage.services, request).await.unwrap()
     }
-    pub async fn explained(&self, number: u32) -> Explained {
+    pub async fn explain_turn(&self, number: u32) -> Explained {
         let stage = self.stage;
-        let explained = explain::explain(&stage.services, &stage.scope, self.open.dialogue.id, number).await;
+        let explained = explain::explain_turn(&stage.services, &stage.scope, self.open.dialogue.id, number).await;
         explained.unwrap().unwrap()
     }
     pub async fn trace(&self, number: u32) -> TurnTrace {
         let dialogues = &self.stage.services.ledger.dialogues;
-        let trace = dialogues.trace(&self.stage.scope, self.open.dialogue.id, number).await;
+        let trace = dialogues
+            .load_trace(&self.stage.scope, self.open.dialogue.id, number)
+            .await;
         trace.unwrap().unwrap()
     }
     /// Numbers and replies of the turns that the ledger has.
     pub async fn transcript(&self) -> Vec<(u32, TurnStatus, String)> {
         let dialogues = &self.stage.services.ledger.dialogues;
         let turns = dialogues
-            .turns(&self.stage.scope, self.open.dialogue.id, 1, 99)
+            .load_turns(&self.stage.scope, self.open.dialogue.id, 1, 99)
             .await
             .unwrap();
         turns
@@ -568,7 +583,7 @@ impl Talk<'_> {
 }
 
 /// A fact as an extractor writes it.
-pub fn likes(object: &str, keywords: &[&str]) -> serde_json::Value {
+pub fn liking_fact(object: &str, keywords: &[&str]) -> serde_json::Value {
     statement(
         "like",
         object,
@@ -598,6 +613,6 @@ pub fn statement(predicate: &str, object: &str, content: &str, polarity: &str, k
     })
 }
 
-pub fn pieces(pieces: &[&str]) -> Answer {
-    Answer::Pieces(pieces.iter().map(|piece| (*piece).to_owned()).collect())
+pub fn streamed_answer(pieces: &[&str]) -> QueuedAnswer {
+    QueuedAnswer::Pieces(pieces.iter().map(|piece| (*piece).to_owned()).collect())
 }

@@ -16,69 +16,69 @@ use super::{Stage, statement, verdicts};
 use crate::support::run;
 
 /// A statement of the player about somebody.
-fn about(subject: &str, predicate: &str, object: &str, content: &str) -> Value {
+fn fact_about(subject: &str, predicate: &str, object: &str, content: &str) -> Value {
     let mut fact = statement(predicate, object, content, "positive", &[]);
     fact["subject"] = json!(subject);
     fact["kind"] = json!("personal_info");
     fact
 }
 
-fn english() -> Value {
+fn english_facts() -> Value {
     json!([
-        about(
+        fact_about(
             "the player's sister",
             "be named",
             "Anna",
             "The player's sister is called Anna."
         ),
-        about(
+        fact_about(
             "the player's sister",
             "keep",
             "bakery",
             "The player's sister keeps a bakery in Thornwick."
         ),
-        about("Anna", "move", "Oakford", "Anna has moved to Oakford."),
+        fact_about("Anna", "move", "Oakford", "Anna has moved to Oakford."),
     ])
 }
 
-fn korean() -> Value {
+fn korean_facts() -> Value {
     json!([
-        about(
+        fact_about(
             "플레이어의 동생",
             "이름이다",
             "서연",
             "플레이어의 동생의 이름은 서연이다."
         ),
-        about(
+        fact_about(
             "플레이어의 동생",
             "운영하다",
             "빵집",
             "플레이어의 동생은 빵집을 운영한다."
         ),
-        about("서연", "이사하다", "부산", "서연은 부산으로 이사했다."),
+        fact_about("서연", "이사하다", "부산", "서연은 부산으로 이사했다."),
     ])
 }
 
 /// What a new session's first line finds of a fact; `None`: it was not even considered.
-async fn found(stage: &Stage, player: &str, line: &str, content: &str) -> Option<CandidateTrace> {
+async fn found_candidate(stage: &Stage, player: &str, line: &str, content: &str) -> Option<CandidateTrace> {
     let mut talk = stage.session(player).await;
-    talk.say(line).await;
+    talk.say_line(line).await;
     let candidates = talk.trace(1).await.candidates;
     talk.rewind(0, None).await;
     candidates.into_iter().find(|candidate| candidate.content == content)
 }
 
 async fn is_found_by_words(stage: &Stage, player: &str, line: &str, content: &str) -> bool {
-    let found = found(stage, player, line, content).await;
+    let found = found_candidate(stage, player, line, content).await;
     found.is_some_and(|found| found.score.keyword > 0.2 && found.fate.is_in_prompt())
 }
 
 #[test]
-fn who_asks_by_one_name_hears_what_is_known_by_the_other() {
+fn person_is_found_by_any_name() {
     run(async {
         for (facts, cases) in [
             (
-                english(),
+                english_facts(),
                 [
                     (
                         "What do you know of Anna?",
@@ -88,24 +88,24 @@ fn who_asks_by_one_name_hears_what_is_known_by_the_other() {
                 ],
             ),
             (
-                korean(),
+                korean_facts(),
                 [
                     ("서연이 요즘 뭐 하는지 알아?", "플레이어의 동생은 빵집을 운영한다."),
                     ("내 동생은 어떻게 지내?", "서연은 부산으로 이사했다."),
                 ],
             ),
         ] {
-            let stage = Stage::set().await;
+            let stage = Stage::prepare().await;
             let mut talk = stage.session("p1").await;
-            talk.teach("Listen.", &facts).await;
+            talk.say_and_learn("Listen.", &facts).await;
             for (line, content) in cases {
                 assert!(is_found_by_words(&stage, "p1", line, content).await, "{line}");
             }
             // Nobody told the NPC who that is.
-            let stage = Stage::set().await;
+            let stage = Stage::prepare().await;
             let mut talk = stage.session("p1").await;
             let unnamed = json!(facts.as_array().unwrap()[1..]);
-            talk.teach("Listen.", &unnamed).await;
+            talk.say_and_learn("Listen.", &unnamed).await;
             for (line, content) in cases {
                 assert!(!is_found_by_words(&stage, "p1", line, content).await, "{line}");
             }
@@ -114,14 +114,14 @@ fn who_asks_by_one_name_hears_what_is_known_by_the_other() {
 }
 
 #[test]
-fn a_name_that_was_taken_back_brings_nothing() {
+fn unsaid_name_finds_nothing() {
     run(async {
-        let stage = Stage::set().await;
-        let [name, bakery] = [0, 1].map(|nth| english()[nth].clone());
+        let stage = Stage::prepare().await;
+        let [name, bakery] = [0, 1].map(|nth| english_facts()[nth].clone());
         let mut talk = stage.session("p1").await;
-        talk.teach("My sister keeps a bakery", &json!([bakery])).await;
+        talk.say_and_learn("My sister keeps a bakery", &json!([bakery])).await;
         let mut other = stage.session("p1").await;
-        other.teach("My sister is called Anna", &json!([name])).await;
+        other.say_and_learn("My sister is called Anna", &json!([name])).await;
         let (line, content) = (
             "What do you know of Anna?",
             "The player's sister keeps a bakery in Thornwick.",
@@ -151,12 +151,12 @@ async fn write_name(stage: &Stage, private_to: Option<&str>, locks: &str) {
     let embedding = stage
         .services
         .embedder
-        .embed(EmbedAs::Passage, &[text])
+        .embed_texts(EmbedAs::Passage, &[text])
         .await
         .unwrap()
         .remove(0);
     let fact = NewFact {
-        id: stage.services.ids.next(),
+        id: stage.services.ids.next_id(),
         world: stage.world.id.clone(),
         audience: Audience {
             knowers: BTreeSet::from([Knower::Npc(stage.npc.id.clone())]),
@@ -166,7 +166,7 @@ async fn write_name(stage: &Stage, private_to: Option<&str>, locks: &str) {
         valid_at: stage.clock.now(),
         locks: locks.parse().unwrap(),
         expires_at: None,
-        cause: Cause::Edit(stage.services.ids.next()),
+        cause: Cause::Edit(stage.services.ids.next_id()),
         source: None,
         derived_from: vec![],
         pii: vec![],
@@ -175,7 +175,7 @@ async fn write_name(stage: &Stage, private_to: Option<&str>, locks: &str) {
     };
     let facts = &stage.services.ledger.facts;
     facts
-        .create(&stage.scope, &fact, false, &stage.edit("fact.create"))
+        .create_fact(&stage.scope, &fact, false, &stage.edit("fact.create"))
         .await
         .unwrap();
 }
@@ -183,21 +183,21 @@ async fn write_name(stage: &Stage, private_to: Option<&str>, locks: &str) {
 const ASKS: &str = "Have you seen Captain Vale?";
 const STOLE: &str = "The crow stole a silver ring.";
 
-async fn tell_of_the_crow(stage: &Stage) {
+async fn learn_crow_facts(stage: &Stage) {
     let mut talk = stage.session("p1").await;
-    talk.teach(
+    talk.say_and_learn(
         "The crow stole a ring",
-        &json!([about("the crow", "steal", "silver ring", STOLE)]),
+        &json!([fact_about("the crow", "steal", "silver ring", STOLE)]),
     )
     .await;
 }
 
 #[test]
-fn a_name_that_this_player_may_not_know_neither_helps_nor_shows() {
+fn name_hidden_from_a_player_neither_helps_nor_shows() {
     run(async {
-        let untold = Stage::set().await;
-        tell_of_the_crow(&untold).await;
-        let alone = found(&untold, "p1", ASKS, STOLE).await.unwrap();
+        let untold = Stage::prepare().await;
+        learn_crow_facts(&untold).await;
+        let alone = found_candidate(&untold, "p1", ASKS, STOLE).await.unwrap();
         assert!(alone.score.keyword < 0.01, "{alone:?}");
         for (private_to, locks, helps) in [
             (None, "", true),
@@ -206,11 +206,11 @@ fn a_name_that_this_player_may_not_know_neither_helps_nor_shows() {
             (None, "scenario:mira/gone", false),
             (None, "hearers:p2", false),
         ] {
-            let stage = Stage::set().await;
-            tell_of_the_crow(&stage).await;
+            let stage = Stage::prepare().await;
+            learn_crow_facts(&stage).await;
             write_name(&stage, private_to, locks).await;
             let mut talk = stage.session("p1").await;
-            talk.say(ASKS).await;
+            talk.say_line(ASKS).await;
             let trace = talk.trace(1).await;
             let stole = trace
                 .candidates
@@ -228,16 +228,16 @@ fn a_name_that_this_player_may_not_know_neither_helps_nor_shows() {
 }
 
 #[test]
-fn a_designers_search_goes_by_the_person_too() {
+fn designer_search_follows_the_person_too() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        talk.teach("Listen.", &english()).await;
+        talk.say_and_learn("Listen.", &english_facts()).await;
         let then = stage.clock.now();
         stage.clock.advance(std::time::Duration::from_hours(1));
         let mut other = stage.session("p2").await;
-        let dog = about("the player's dog", "be named", "Rex", "The player's dog is called Rex.");
-        other.teach("My dog is called Rex", &json!([dog])).await;
+        let dog = fact_about("the player's dog", "be named", "Rex", "The player's dog is called Rex.");
+        other.say_and_learn("My dog is called Rex", &json!([dog])).await;
         stage.clock.advance(std::time::Duration::from_hours(1));
         let all = stage.viewpoint();
         let as_p1 = Viewpoint {
@@ -257,7 +257,8 @@ fn a_designers_search_goes_by_the_person_too() {
             (&as_p1, "Rex", bakery, false),
         ] {
             for at in [then, stage.clock.now()] {
-                let searched = recall::search(&stage.services, &stage.scope, &stage.world, viewpoint, query, at, 20);
+                let searched =
+                    recall::search_facts(&stage.services, &stage.scope, &stage.world, viewpoint, query, at, 20);
                 let (hits, _) = searched.await.unwrap();
                 let hit = hits.iter().find(|hit| hit.fact.view.content == content).unwrap();
                 assert_eq!(hit.score.keyword > 0.2, helps, "{query} {at}");
@@ -267,52 +268,52 @@ fn a_designers_search_goes_by_the_person_too() {
 }
 
 #[test]
-fn a_move_told_by_the_other_name_ends_the_old_home() {
+fn move_reported_under_another_name_ends_the_old_home() {
     run(async {
         for (sister, name, home, moved, another) in [
             (
                 "the player's sister",
-                about(
+                fact_about(
                     "the player's sister",
                     "be named",
                     "Anna",
                     "The player's sister is called Anna.",
                 ),
-                about(
+                fact_about(
                     "the player's sister",
                     "live in",
                     "Oakford",
                     "The player's sister lives in Oakford.",
                 ),
-                about("Anna", "move", "Greystone", "Anna has moved to Greystone."),
-                about("Anna", "work", "mill", "Anna works at the mill."),
+                fact_about("Anna", "move", "Greystone", "Anna has moved to Greystone."),
+                fact_about("Anna", "work", "mill", "Anna works at the mill."),
             ),
             (
                 "플레이어의 동생",
-                about(
+                fact_about(
                     "플레이어의 동생",
                     "이름이다",
                     "서연",
                     "플레이어의 동생의 이름은 서연이다.",
                 ),
-                about("플레이어의 동생", "살다", "강마을", "플레이어의 동생은 강마을에 산다."),
-                about("서연", "이사하다", "부산", "서연이 부산으로 이사했다."),
-                about("서연", "일하다", "방앗간", "서연이 방앗간에서 일한다."),
+                fact_about("플레이어의 동생", "살다", "강마을", "플레이어의 동생은 강마을에 산다."),
+                fact_about("서연", "이사하다", "부산", "서연이 부산으로 이사했다."),
+                fact_about("서연", "일하다", "방앗간", "서연이 방앗간에서 일한다."),
             ),
         ] {
             for told_first in [json!([home, name]), json!([name, home])] {
-                let stage = Stage::set().await;
+                let stage = Stage::prepare().await;
                 let mut talk = stage.session("p1").await;
-                talk.teach("Of my family.", &told_first).await;
-                talk.teach("She has work.", &json!([another])).await;
-                assert!(stage.llm.asked(Task::Judge).is_empty(), "{sister} works");
-                stage.llm.tell_text(Task::Judge, verdicts("contradicts"));
-                talk.teach("And a new home.", &json!([moved])).await;
-                assert_eq!(stage.llm.asked(Task::Judge).len(), 1);
+                talk.say_and_learn("Of my family.", &told_first).await;
+                talk.say_and_learn("She has work.", &json!([another])).await;
+                assert!(stage.llm.prompts_of(Task::Judge).is_empty(), "{sister} works");
+                stage.llm.queue_text(Task::Judge, verdicts("contradicts"));
+                talk.say_and_learn("And a new home.", &json!([moved])).await;
+                assert_eq!(stage.llm.prompts_of(Task::Judge).len(), 1);
                 let home = home["content"].as_str().unwrap();
-                assert!(!stage.valid().await.contains(&home.to_owned()), "{home}");
+                assert!(!stage.valid_contents().await.contains(&home.to_owned()), "{home}");
                 talk.rewind(2, None).await;
-                assert!(stage.valid().await.contains(&home.to_owned()), "{home}");
+                assert!(stage.valid_contents().await.contains(&home.to_owned()), "{home}");
             }
         }
     });

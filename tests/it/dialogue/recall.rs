@@ -15,7 +15,7 @@ use colloquy::{
         clock::Clock as _,
         embedder::{EmbedAs, Embedder as _},
         ledger::facts::FactPatch,
-        vectors::{Candidate, Comparison, FactIndex, Hint, IndexPoint, Proposal},
+        vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, ScoreHint, SimilarFactsQuery},
     },
     tenancy::TenantScope,
 };
@@ -24,32 +24,36 @@ use super::Stage;
 use crate::support::run;
 
 /// An index whose hints are changed on the way.
-struct Hinting(Arc<dyn FactIndex>, fn(Hint) -> Option<Hint>);
+struct HintingIndex(Arc<dyn FactIndex>, fn(ScoreHint) -> Option<ScoreHint>);
 
 #[async_trait]
-impl FactIndex for Hinting {
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
-        let mut candidates = self.0.propose(scope, proposal).await?;
+impl FactIndex for HintingIndex {
+    async fn propose_candidates(
+        &self,
+        scope: &TenantScope,
+        proposal: CandidateQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>> {
+        let mut candidates = self.0.propose_candidates(scope, proposal).await?;
         for candidate in &mut candidates {
             assert!(candidate.hint.is_some(), "the index knows what it holds");
             candidate.hint = candidate.hint.and_then(self.1);
         }
         Ok(candidates)
     }
-    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
-        self.0.similar(scope, with).await
+    async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
+        self.0.find_similar(scope, with).await
     }
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        self.0.upsert(scope, points).await
+    async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        self.0.upsert_points(scope, points).await
     }
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
-        self.0.remove(scope, facts).await
+    async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+        self.0.remove_points(scope, facts).await
     }
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
-        self.0.count(scope).await
+    async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
+        self.0.count_points(scope).await
     }
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.0.clear(scope).await
+    async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
+        self.0.clear_tenant(scope).await
     }
 }
 
@@ -72,15 +76,20 @@ async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
             } else {
                 FactKind::Timeline
             },
-            importance: Importance::clamped(f64::from(1 + n % 10)),
+            importance: Importance::from_clamped(f64::from(1 + n % 10)),
             polarity: Polarity::Positive,
             tense: Tense::Past,
             pinned: n % 40 == 0,
         };
         let text = statement.embedded_text();
-        let embedding = stage.embedder.embed(EmbedAs::Passage, &[text]).await.unwrap().remove(0);
+        let embedding = stage
+            .embedder
+            .embed_texts(EmbedAs::Passage, &[text])
+            .await
+            .unwrap()
+            .remove(0);
         let fact = NewFact {
-            id: stage.services.ids.next(),
+            id: stage.services.ids.next_id(),
             world: stage.world.id.clone(),
             audience: Audience {
                 knowers: BTreeSet::from([Knower::Npc(stage.npc.id.clone())]),
@@ -88,9 +97,9 @@ async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
             },
             statement,
             valid_at: stage.clock.now() - chrono::Duration::days((n * 37 % 400).into()),
-            locks: colloquy::memory::locks::Locks::default(),
+            locks: colloquy::memory::locks::DisclosureLocks::default(),
             expires_at: None,
-            cause: Cause::Edit(stage.services.ids.next()),
+            cause: Cause::Edit(stage.services.ids.next_id()),
             source: None,
             derived_from: vec![],
             pii: vec![],
@@ -99,7 +108,7 @@ async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
         };
         let facts = &stage.services.ledger.facts;
         facts
-            .create(&stage.scope, &fact, false, &stage.edit("fact.create"))
+            .create_fact(&stage.scope, &fact, false, &stage.edit("fact.create"))
             .await
             .unwrap();
         ids.push(fact.id);
@@ -108,15 +117,17 @@ async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
 }
 
 /// What a line's prompt and trace have, and what a designer's search finds.
-type Seen = (String, Vec<CandidateTrace>, Vec<(FactId, ScoreParts)>);
+type RecallOutcome = (String, Vec<CandidateTrace>, Vec<(FactId, ScoreParts)>);
 
-async fn seen(stage: &Stage, line: &str) -> Seen {
+async fn recall_outcome(stage: &Stage, line: &str) -> RecallOutcome {
     let mut talk = stage.session("p1").await;
-    let preview = prompt::preview(&stage.services, &talk.input(line).await).await.unwrap();
-    talk.say(line).await;
+    let preview = prompt::preview_prompt(&stage.services, &talk.turn_input(line).await)
+        .await
+        .unwrap();
+    talk.say_line(line).await;
     let viewpoint = stage.viewpoint();
     let now = stage.clock.now();
-    let found = recall::search(&stage.services, &stage.scope, &stage.world, &viewpoint, line, now, 20);
+    let found = recall::search_facts(&stage.services, &stage.scope, &stage.world, &viewpoint, line, now, 20);
     let (hits, _) = found.await.unwrap();
     let candidates = talk.trace(1).await.candidates;
     // Or the player would be known the next time.
@@ -129,19 +140,19 @@ async fn seen(stage: &Stage, line: &str) -> Seen {
 }
 
 #[test]
-fn what_the_index_knows_changes_no_score_and_no_prompt() {
+fn index_hints_change_no_score_and_no_prompt() {
     run(async {
-        let mut stage = Stage::set().await;
+        let mut stage = Stage::prepare().await;
         learn_many(&stage, 150).await;
         let index = stage.services.index.clone();
-        let hints: [fn(Hint) -> Option<Hint>; 3] = [
+        let hints: [fn(ScoreHint) -> Option<ScoreHint>; 3] = [
             Some,
             |_| None,
             // Of a version that nobody confirms, and wrong.
             |hint| {
-                Some(Hint {
+                Some(ScoreHint {
                     version: hint.version + 1,
-                    importance: Importance::clamped(10.0),
+                    importance: Importance::from_clamped(10.0),
                     keyword: 1.0,
                     ..hint
                 })
@@ -154,9 +165,9 @@ fn what_the_index_knows_changes_no_score_and_no_prompt() {
         ] {
             let mut all = Vec::new();
             for hint in hints {
-                stage.services.index = Arc::new(Hinting(index.clone(), hint));
-                stage.services.bodies = Arc::new(recall::BodyCache::new(1_000));
-                all.push(seen(&stage, line).await);
+                stage.services.index = Arc::new(HintingIndex(index.clone(), hint));
+                stage.services.memory_cache = Arc::new(recall::MemoryCache::new(1_000));
+                all.push(recall_outcome(&stage, line).await);
             }
             assert!(all[0].1.len() >= 32 && all[0].2.len() == 20, "{line}");
             assert_eq!(all[0], all[1], "{line}");
@@ -166,23 +177,23 @@ fn what_the_index_knows_changes_no_score_and_no_prompt() {
 }
 
 #[test]
-fn a_correction_counts_before_the_index_has_it() {
+fn correction_counts_before_it_is_indexed() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let ids = learn_many(&stage, 3).await;
         let line = "What do you know of the harbour?";
-        let keyword_of = |seen: &Seen, id: FactId| {
+        let keyword_of = |seen: &RecallOutcome, id: FactId| {
             let found = seen.2.iter().find(|(fact, _)| *fact == id);
             found.map(|(_, score)| (score.keyword, score.importance)).unwrap()
         };
-        assert_eq!(keyword_of(&seen(&stage, line).await, ids[1]), (0.0, 0.2));
+        assert_eq!(keyword_of(&recall_outcome(&stage, line).await, ids[1]), (0.0, 0.2));
         let patch = FactPatch {
             content: Some("The player saw companion0 at the harbour.".to_owned()),
-            importance: Some(Importance::clamped(9.0)),
+            importance: Some(Importance::from_clamped(9.0)),
             embedding: Some(
                 stage
                     .embedder
-                    .embed(EmbedAs::Passage, &["harbour".to_owned()])
+                    .embed_texts(EmbedAs::Passage, &["harbour".to_owned()])
                     .await
                     .unwrap()
                     .remove(0),
@@ -191,12 +202,15 @@ fn a_correction_counts_before_the_index_has_it() {
         };
         let edit = stage.edit("fact.correct");
         let facts = &stage.services.ledger.facts;
-        facts.edit(&stage.scope, ids[1], &patch, None, &edit).await.unwrap();
-        let lagging = keyword_of(&seen(&stage, line).await, ids[1]);
+        facts
+            .edit_fact(&stage.scope, ids[1], &patch, None, &edit)
+            .await
+            .unwrap();
+        let lagging = keyword_of(&recall_outcome(&stage, line).await, ids[1]);
         assert!(lagging.0 > 0.4 && (lagging.1 - 0.9).abs() < 1e-9, "{lagging:?}");
         jobs::relay_outbox(&stage.services).await.unwrap();
         // Now that the index has it, its words are counted too: there is a fact about a harbour.
-        let counted = keyword_of(&seen(&stage, line).await, ids[1]);
+        let counted = keyword_of(&recall_outcome(&stage, line).await, ids[1]);
         assert!((0.3..lagging.0).contains(&counted.0), "{counted:?}");
         assert!((counted.1 - lagging.1).abs() < 1e-9);
     });

@@ -24,21 +24,21 @@ use colloquy::{
     },
 };
 
-use super::{Answer, Stage, pieces};
+use super::{QueuedAnswer, Stage, streamed_answer};
 use crate::support::run;
 
-fn texts(pieces: &[&str]) -> Vec<String> {
+fn owned_texts(pieces: &[&str]) -> Vec<String> {
     pieces.iter().map(|piece| (*piece).to_owned()).collect()
 }
 
 #[test]
-fn a_turn_streams_commits_and_says_why() {
+fn turn_streams_commits_and_explains_itself() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        stage.llm.tell(
+        stage.llm.queue_answer(
             Task::Reply,
-            pieces(&[
+            streamed_answer(&[
                 "<sm",
                 "ile>Good ",
                 "mor",
@@ -47,14 +47,14 @@ fn a_turn_streams_commits_and_says_why() {
                 "}\n```",
             ]),
         );
-        let committed = talk.say("Hello").await;
+        let committed = talk.say_line("Hello").await;
         assert_eq!(talk.feed.text(), "Good morning.");
         let mut offset = 0;
         for (at, text) in talk.feed.deltas.lock().iter() {
             assert_eq!(*at, offset);
             offset += text.chars().count();
         }
-        let done = talk.feed.end();
+        let done = talk.feed.reply_end();
         assert_eq!(
             (done.status, done.text.as_str()),
             (TurnStatus::Completed, "Good morning.")
@@ -82,7 +82,7 @@ fn a_turn_streams_commits_and_says_why() {
         let buffer = stage
             .services
             .buffers
-            .load(&stage.scope, committed.turn.dialogue)
+            .load_buffer(&stage.scope, committed.turn.dialogue)
             .await
             .unwrap()
             .unwrap();
@@ -92,22 +92,22 @@ fn a_turn_streams_commits_and_says_why() {
         };
         assert_eq!((buffer.head, buffer.turns.len()), (head, 1));
         // The state is in the next prompt, and the block is not in the history.
-        talk.say("And now?").await;
-        let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+        talk.say_line("And now?").await;
+        let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
         assert!(prompt.contains("mood: happy"), "{prompt}");
         assert_eq!(prompt.matches("Good morning.").count(), 1);
     });
 }
 
 #[test]
-fn a_cut_reply_ends_where_it_was_heard() {
+fn cut_reply_ends_where_it_was_heard() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         for (heard, wanted) in [(None, "Once upon "), (Some(6), "Once u"), (Some(99), "Once upon ")] {
             let mut talk = stage.session("p1").await;
-            stage.llm.tell(
+            stage.llm.queue_answer(
                 Task::Reply,
-                Answer::Silent(texts(&["Once ", "upon ", "a time\n```state\n{"])),
+                QueuedAnswer::Silent(owned_texts(&["Once ", "upon ", "a time\n```state\n{"])),
             );
             // The third piece goes out in part only after the cut was asked for.
             *talk.feed.cut_after.lock() = Some((
@@ -117,8 +117,8 @@ fn a_cut_reply_ends_where_it_was_heard() {
                     ..Cut::default()
                 },
             ));
-            let committed = talk.say("Tell me a story").await;
-            let done = talk.feed.end();
+            let committed = talk.say_line("Tell me a story").await;
+            let done = talk.feed.reply_end();
             let wanted = wanted.trim_end();
             assert_eq!(done.status, TurnStatus::Interrupted);
             assert_eq!(committed.turn.reply_text.trim_end(), wanted);
@@ -131,8 +131,8 @@ fn a_cut_reply_ends_where_it_was_heard() {
             );
             // The model sees where it was cut.
             *talk.feed.cut_after.lock() = None;
-            talk.say("Go on").await;
-            let prompt = stage.llm.asked(Task::Reply).pop().unwrap();
+            talk.say_line("Go on").await;
+            let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
             assert!(
                 prompt.contains(&format!("{}\u{2014}", committed.turn.reply_text)),
                 "{prompt}"
@@ -142,18 +142,20 @@ fn a_cut_reply_ends_where_it_was_heard() {
 }
 
 #[test]
-fn what_was_cut_before_it_began_never_happened() {
+fn turn_cut_before_its_first_character_never_happened() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         // Before the model was asked, while it says nothing, and with nothing heard.
-        let outcome = talk.try_say("Hello", true).await;
+        let outcome = talk.try_say_line("Hello", true).await;
         assert!(matches!(outcome, Err(TurnError::CutBeforeReply)));
-        let done = talk.feed.end();
+        let done = talk.feed.reply_end();
         assert_eq!((done.status, done.text.as_str()), (TurnStatus::Interrupted, ""));
         assert!(done.error.is_none());
 
-        stage.llm.tell(Task::Reply, Answer::Silent(texts(&["Well."])));
+        stage
+            .llm
+            .queue_answer(Task::Reply, QueuedAnswer::Silent(owned_texts(&["Well."])));
         *talk.feed.cut_after.lock() = Some((
             1,
             Cut {
@@ -161,56 +163,64 @@ fn what_was_cut_before_it_began_never_happened() {
                 ..Cut::default()
             },
         ));
-        let outcome = talk.try_say("Hello", false).await;
+        let outcome = talk.try_say_line("Hello", false).await;
         assert!(matches!(outcome, Err(TurnError::CutBeforeReply)));
-        assert_eq!(talk.feed.end().status, TurnStatus::Interrupted);
+        assert_eq!(talk.feed.reply_end().status, TurnStatus::Interrupted);
         assert_eq!(talk.transcript().await, []);
     });
 }
 
 #[test]
-fn a_failing_model_leaves_nothing_behind() {
+fn failing_model_leaves_nothing_behind() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         for (answer, code) in [
-            (Answer::Fails(LlmError::Refused("no".to_owned())), "model_failed"),
-            (Answer::Broken(texts(&["Half a "])), "model_failed"),
-            (Answer::Text("  \n".to_owned()), "model_failed"),
-            (Answer::Text("```state\n{}\n```".to_owned()), "model_failed"),
+            (QueuedAnswer::Fails(LlmError::Refused("no".to_owned())), "model_failed"),
+            (QueuedAnswer::Broken(owned_texts(&["Half a "])), "model_failed"),
+            (QueuedAnswer::Text("  \n".to_owned()), "model_failed"),
+            (QueuedAnswer::Text("```state\n{}\n```".to_owned()), "model_failed"),
         ] {
-            stage.llm.tell(Task::Reply, answer.clone());
-            let outcome = talk.try_say("Hello", false).await;
+            stage.llm.queue_answer(Task::Reply, answer.clone());
+            let outcome = talk.try_say_line("Hello", false).await;
             assert!(matches!(outcome, Err(TurnError::Model(_))), "{answer:?}: {outcome:?}");
-            let done = talk.feed.end();
+            let done = talk.feed.reply_end();
             assert_eq!((done.status, done.text.as_str()), (TurnStatus::Failed, ""));
             assert_eq!(done.error.unwrap().code, code);
         }
         assert_eq!(talk.transcript().await, []);
-        talk.say("Still there?").await;
+        talk.say_line("Still there?").await;
         assert_eq!(talk.transcript().await.len(), 1);
     });
 }
 
 #[test]
-fn a_turn_has_a_time_limit() {
+fn turn_has_a_time_limit() {
     run(async {
-        let stage = Stage::set_with(|settings| settings.turn.timeout_ms = 200, WorldSettings::default()).await;
+        let stage = Stage::prepare_with(|settings| settings.turn.timeout_ms = 200, WorldSettings::default()).await;
         let mut talk = stage.session("p1").await;
-        stage.llm.tell(Task::Reply, Answer::Silent(texts(&["Hm"])));
-        assert!(matches!(talk.try_say("Hello", false).await, Err(TurnError::TimedOut)));
-        assert_eq!(talk.feed.end().error.unwrap().code, "model_timeout");
+        stage
+            .llm
+            .queue_answer(Task::Reply, QueuedAnswer::Silent(owned_texts(&["Hm"])));
+        assert!(matches!(
+            talk.try_say_line("Hello", false).await,
+            Err(TurnError::TimedOut)
+        ));
+        assert_eq!(talk.feed.reply_end().error.unwrap().code, "model_timeout");
     });
 }
 
 #[test]
-fn a_lost_dialogue_writes_nothing() {
+fn lost_dialogue_writes_nothing() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         talk.open.epoch += 1;
-        assert!(matches!(talk.try_say("Hello", false).await, Err(TurnError::Fenced)));
-        assert_eq!(talk.feed.end().status, TurnStatus::Completed);
+        assert!(matches!(
+            talk.try_say_line("Hello", false).await,
+            Err(TurnError::Fenced)
+        ));
+        assert_eq!(talk.feed.reply_end().status, TurnStatus::Completed);
         assert_eq!(talk.transcript().await, []);
     });
 }
@@ -218,18 +228,18 @@ fn a_lost_dialogue_writes_nothing() {
 #[test]
 fn classifier_and_embedder_may_fail() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        talk.teach(
+        talk.say_and_learn(
             "I like grapes",
-            &serde_json::json!([super::likes("grapes", &["grape", "fruit"])]),
+            &serde_json::json!([super::liking_fact("grapes", &["grape", "fruit"])]),
         )
         .await;
         stage.break_embedder(true);
         stage
             .llm
-            .tell(Task::Intent, Answer::Fails(LlmError::Refused("no".to_owned())));
-        talk.say("What fruit do I like?").await;
+            .queue_answer(Task::Intent, QueuedAnswer::Fails(LlmError::Refused("no".to_owned())));
+        talk.say_line("What fruit do I like?").await;
         assert!(stage.llm.last_context().contains("The player likes grapes."));
         let trace = talk.trace(2).await;
         assert!(
@@ -242,21 +252,21 @@ fn classifier_and_embedder_may_fail() {
             "{:?}",
             trace.notes
         );
-        stage.llm.tell_text(Task::Intent, "I would say: soup");
-        talk.say("And?").await;
+        stage.llm.queue_text(Task::Intent, "I would say: soup");
+        talk.say_line("And?").await;
         assert!(talk.trace(3).await.intent_source.contains("named no intent"));
     });
 }
 
 #[test]
-fn an_unreadable_state_block_becomes_a_job() {
+fn unreadable_state_block_becomes_a_job() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         stage
             .llm
-            .tell_text(Task::Reply, "Come along.\n```state\nwe are somewhere\n```");
-        let committed = talk.say("Shall we go?").await;
+            .queue_text(Task::Reply, "Come along.\n```state\nwe are somewhere\n```");
+        let committed = talk.say_line("Shall we go?").await;
         assert!(committed.state.is_empty());
         let job = committed
             .jobs
@@ -265,8 +275,8 @@ fn an_unreadable_state_block_becomes_a_job() {
             .unwrap();
         stage
             .llm
-            .tell_text(Task::Extraction, r#"{"location": "the mill", "location_moved": true}"#);
-        let report = stage.run(job).await.unwrap();
+            .queue_text(Task::Extraction, r#"{"location": "the mill", "location_moved": true}"#);
+        let report = stage.run_job(job).await.unwrap();
         let moved = StateChange::Location {
             who: "player:p1".to_owned(),
             to: "the mill".to_owned(),
@@ -274,38 +284,38 @@ fn an_unreadable_state_block_becomes_a_job() {
         assert_eq!((report.turn, report.state.as_slice()), (1, &[moved][..]));
         stage
             .llm
-            .tell_text(Task::Extraction, r#"{"location": "the moon", "location_moved": true}"#);
+            .queue_text(Task::Extraction, r#"{"location": "the moon", "location_moved": true}"#);
         assert!(
-            stage.run(job).await.unwrap().state.is_empty(),
+            stage.run_job(job).await.unwrap().state.is_empty(),
             "a finished job writes nothing"
         );
-        talk.say("Where are we?").await;
+        talk.say_line("Where are we?").await;
         assert!(stage.llm.last_context().contains("player; at: the mill"));
         // Another player is not there.
         let mut other = stage.session("p2").await;
-        other.say("Where am I?").await;
+        other.say_line("Where am I?").await;
         assert!(!stage.llm.last_context().contains("the mill"));
     });
 }
 
 #[test]
-fn cutting_a_reply_does_not_choose_that_state_is_read() {
+fn state_extraction_does_not_depend_on_a_cut() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let kinds = |jobs: &[Job]| jobs.iter().map(|job| job.kind).collect::<Vec<_>>();
         let line = "You hand me the royal sword";
         // A block that had begun would have changed something: what was heard is read instead, and not
         // what the player typed.
         let mut talk = stage.session("p1").await;
-        let begun = texts(&["Here it is. ", "Take it.\n```state\n{", "\"mood\""]);
-        stage.llm.tell(Task::Reply, Answer::Silent(begun));
+        let begun = owned_texts(&["Here it is. ", "Take it.\n```state\n{", "\"mood\""]);
+        stage.llm.queue_answer(Task::Reply, QueuedAnswer::Silent(begun));
         *talk.feed.cut_after.lock() = Some((2, Cut::default()));
-        let committed = talk.say(line).await;
+        let committed = talk.say_line(line).await;
         assert_eq!(kinds(&committed.jobs), [JobKind::ExtractFacts, JobKind::ExtractState]);
         assert!(talk.trace(1).await.state_block);
-        stage.llm.tell_text(Task::Extraction, "{}");
-        stage.run(&committed.jobs[1]).await.unwrap();
-        let prompt = stage.llm.asked(Task::Extraction).pop().unwrap();
+        stage.llm.queue_text(Task::Extraction, "{}");
+        stage.run_job(&committed.jobs[1]).await.unwrap();
+        let prompt = stage.llm.prompts_of(Task::Extraction).pop().unwrap();
         assert!(
             prompt.contains("Here it is.") && !prompt.contains("royal sword"),
             "{prompt}"
@@ -317,13 +327,13 @@ fn cutting_a_reply_does_not_choose_that_state_is_read() {
             ("Here it is.\n```state\n{\"mood\": \"calm\"}\n```", 1),
         ] {
             let mut talk = stage.session("p1").await;
-            stage.llm.tell_text(Task::Reply, reply);
-            talk.say(line).await;
+            stage.llm.queue_text(Task::Reply, reply);
+            talk.say_line(line).await;
             talk.rewind(1, Some(4)).await;
             let (now, jobs) = (stage.clock.now(), &stage.services.ledger.jobs);
             let until = now + std::time::Duration::from_mins(1);
             let leased = jobs
-                .lease(&stage.scope, stage.services.ids.next(), now, until, 99)
+                .lease_due_jobs(&stage.scope, stage.services.ids.next_id(), now, until, 99)
                 .await
                 .unwrap();
             let of_it = leased.iter().filter(|job| job.dialogue == talk.open.dialogue.id);
@@ -334,23 +344,23 @@ fn cutting_a_reply_does_not_choose_that_state_is_read() {
 }
 
 #[test]
-fn where_no_state_is_asked_for_none_is_read() {
+fn state_is_not_extracted_when_not_configured() {
     run(async {
-        let stage = Stage::set_with(
+        let stage = Stage::prepare_with(
             |settings| settings.prompt.ask_for_state = false,
             WorldSettings::default(),
         )
         .await;
         let mut talk = stage.session("p1").await;
         let unreadable = "Come along.\n```state\nwe are somewhere\n```";
-        stage.llm.tell_text(Task::Reply, unreadable);
-        let whole = talk.say("Shall we go?").await;
-        stage.llm.tell(
+        stage.llm.queue_text(Task::Reply, unreadable);
+        let whole = talk.say_line("Shall we go?").await;
+        stage.llm.queue_answer(
             Task::Reply,
-            Answer::Silent(texts(&["Come ", "along.\n```state\nwe are", ""])),
+            QueuedAnswer::Silent(owned_texts(&["Come ", "along.\n```state\nwe are", ""])),
         );
         *talk.feed.cut_after.lock() = Some((2, Cut::default()));
-        let cut = talk.say("Shall we go now?").await;
+        let cut = talk.say_line("Shall we go now?").await;
         for committed in [whole, cut] {
             assert!(committed.jobs.iter().all(|job| job.kind != JobKind::ExtractState));
         }
@@ -358,27 +368,27 @@ fn where_no_state_is_asked_for_none_is_read() {
 }
 
 #[test]
-fn state_that_a_job_reads_late_does_not_override_what_was_said_since() {
+fn late_state_job_does_not_override_later_turns() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         stage
             .llm
-            .tell_text(Task::Reply, "Come along.\n```state\nwe are somewhere\n```");
-        let unread = talk.say("Shall we go?").await;
+            .queue_text(Task::Reply, "Come along.\n```state\nwe are somewhere\n```");
+        let unread = talk.say_line("Shall we go?").await;
         let moving = |to: &str| format!("On.\n```state\n{{\"location\": \"{to}\", \"location_moved\": true}}\n```");
         stage.clock.advance(std::time::Duration::from_mins(1));
-        stage.llm.tell_text(Task::Reply, moving("the ferry"));
-        talk.say("And on?").await;
-        talk.say("Where are we?").await;
+        stage.llm.queue_text(Task::Reply, moving("the ferry"));
+        talk.say_line("And on?").await;
+        talk.say_line("Where are we?").await;
         assert!(stage.llm.last_context().contains("player; at: the ferry"));
 
         // Another session of the same world adds to what is known already, once.
         let mut other = stage.session("p2").await;
         stage
             .llm
-            .tell_text(Task::Reply, "Ouch.\n```state\n{\"player_hp_delta\": -10}\n```");
-        other.say("I fell.").await;
+            .queue_text(Task::Reply, "Ouch.\n```state\n{\"player_hp_delta\": -10}\n```");
+        other.say_line("I fell.").await;
 
         let job = unread
             .jobs
@@ -387,47 +397,47 @@ fn state_that_a_job_reads_late_does_not_override_what_was_said_since() {
             .unwrap();
         stage
             .llm
-            .tell_text(Task::Extraction, r#"{"location": "the mill", "location_moved": true}"#);
-        assert_eq!(stage.run(job).await.unwrap().state.len(), 1);
-        talk.say("Where are we now?").await;
+            .queue_text(Task::Extraction, r#"{"location": "the mill", "location_moved": true}"#);
+        assert_eq!(stage.run_job(job).await.unwrap().state.len(), 1);
+        talk.say_line("Where are we now?").await;
         let context = stage.llm.last_context();
         assert!(context.contains("player; at: the ferry"), "{context}");
     });
 }
 
 #[test]
-fn useless_answers_are_asked_for_once_more() {
+fn useless_answers_are_requested_once_more() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        let committed = talk.say("Hello").await;
+        let committed = talk.say_line("Hello").await;
         let job = &committed.jobs[0];
         for answer in ["I think nothing.", "{\"fact\": []}"] {
-            stage.llm.tell_text(Task::Extraction, answer);
+            stage.llm.queue_text(Task::Extraction, answer);
         }
-        assert!(matches!(stage.run(job).await, Err(JobError::Unusable(_))));
-        stage.llm.tell_text(Task::Extraction, "hm");
-        assert_eq!(stage.run(job).await.unwrap().turn, 1);
-        assert_eq!(stage.llm.asked(Task::Extraction).len(), 4);
+        assert!(matches!(stage.run_job(job).await, Err(JobError::Unusable(_))));
+        stage.llm.queue_text(Task::Extraction, "hm");
+        assert_eq!(stage.run_job(job).await.unwrap().turn, 1);
+        assert_eq!(stage.llm.prompts_of(Task::Extraction).len(), 4);
     });
 }
 
 #[test]
-fn summaries_land_when_due_and_trim_the_buffer() {
+fn summaries_are_stored_when_due_and_trim_the_buffer() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         for number in 1..=10 {
-            let committed = talk.say(&format!("line {number}")).await;
+            let committed = talk.say_line(&format!("line {number}")).await;
             let due = committed.jobs.iter().find(|job| job.kind == JobKind::Summarise);
             assert_eq!(due.is_some(), number == 10);
             if let Some(job) = due {
-                stage.llm.tell_text(
+                stage.llm.queue_text(
                     Task::Summary,
                     r#"{"summary": "They counted lines.", "importance": "7"}"#,
                 );
-                assert!(stage.run(job).await.unwrap().summaries_changed);
-                assert!(!stage.run(job).await.unwrap().summaries_changed);
+                assert!(stage.run_job(job).await.unwrap().summaries_changed);
+                assert!(!stage.run_job(job).await.unwrap().summaries_changed);
             }
             stage.clock.advance(Duration::from_secs(1));
         }
@@ -435,21 +445,21 @@ fn summaries_land_when_due_and_trim_the_buffer() {
             .services
             .ledger
             .summaries
-            .kept(&stage.scope, talk.open.dialogue.id)
+            .load_summaries(&stage.scope, talk.open.dialogue.id)
             .await
             .unwrap();
         assert_eq!(
             (kept[0].from_turn, kept[0].to_turn, kept[0].importance.get()),
             (1, 10, 7)
         );
-        let committed = talk.say("and on").await;
+        let committed = talk.say_line("and on").await;
         assert_eq!(committed.checkpoint.summarised_through, 10);
         assert_eq!(committed.checkpoint.buffer_from, 3);
         assert!(committed.jobs.iter().all(|job| job.kind != JobKind::Summarise));
         assert!(
             stage
                 .llm
-                .asked(Task::Reply)
+                .prompts_of(Task::Reply)
                 .pop()
                 .unwrap()
                 .contains("They counted lines.")
@@ -459,46 +469,46 @@ fn summaries_land_when_due_and_trim_the_buffer() {
 }
 
 #[test]
-fn a_preview_asks_no_model() {
+fn preview_calls_no_model() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let talk = stage.session("p1").await;
-        let preview = prompt::preview(&stage.services, &talk.input("Hello").await)
+        let preview = prompt::preview_prompt(&stage.services, &talk.turn_input("Hello").await)
             .await
             .unwrap();
         assert!(preview.messages.last().unwrap().content.contains("Hello"));
         assert!(preview.prompt_tokens > 0);
         for task in Task::ALL {
-            assert!(stage.llm.asked(task).is_empty());
+            assert!(stage.llm.prompts_of(task).is_empty());
         }
     });
 }
 
 #[test]
-fn a_clock_that_is_set_back_turns_no_order_round() {
+fn clock_set_back_does_not_reverse_any_order() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        let before = talk.say("I like grapes").await.turn.committed_at;
+        let before = talk.say_line("I like grapes").await.turn.committed_at;
         stage.clock.set_back(Duration::from_hours(1));
-        let after = talk.say("I like grapes no longer").await.turn.committed_at;
+        let after = talk.say_line("I like grapes no longer").await.turn.committed_at;
         assert_eq!(after, before + chrono::Duration::microseconds(1));
-        let last = talk.say("And now?").await.turn.committed_at;
+        let last = talk.say_line("And now?").await.turn.committed_at;
         assert_eq!(last, before + chrono::Duration::microseconds(2));
     });
 }
 
 #[test]
-fn a_state_block_names_nobody_whom_the_world_does_not_know() {
+fn state_block_may_name_only_people_of_the_world() {
     run(async {
-        let stage = Stage::set().await;
+        let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         let block = r#"{"npc_met": ["mira", "Zorg"], "items_gained": ["Zorg's hat"], "location": "Zorgheim",
             "relationship_changes": [{"from": "Mira", "to": "player", "type": "trust", "delta": 1},
                                      {"from": "Zorg", "to": "player", "type": "trust", "delta": 1}]}"#;
         let reply = format!("Good day.\n```state\n{block}\n```");
-        stage.llm.tell_text(Task::Reply, &reply);
-        let committed = talk.say("Hello").await;
+        stage.llm.queue_text(Task::Reply, &reply);
+        let committed = talk.say_line("Hello").await;
         let changed = serde_json::to_string(&committed.state).unwrap();
         assert!(!changed.contains("\"Zorg\""), "{changed}");
         assert!(
@@ -515,7 +525,7 @@ fn a_state_block_names_nobody_whom_the_world_does_not_know() {
 
         // Known to the world's state is known enough.
         let row = NewStateChange {
-            id: stage.services.ids.next(),
+            id: stage.services.ids.next_id(),
             world: stage.world.id.clone(),
             dialogue: None,
             change: StateChange::Status {
@@ -527,9 +537,9 @@ fn a_state_block_names_nobody_whom_the_world_does_not_know() {
         };
         let fence = committed.jobs[0].fence();
         let states = &stage.services.ledger.state;
-        assert!(states.commit(&stage.scope, &fence, &[row], &[]).await.unwrap());
-        stage.llm.tell_text(Task::Reply, &reply);
-        let changed = serde_json::to_string(&talk.say("Hello again").await.state).unwrap();
+        assert!(states.commit_changes(&stage.scope, &fence, &[row], &[]).await.unwrap());
+        stage.llm.queue_text(Task::Reply, &reply);
+        let changed = serde_json::to_string(&talk.say_line("Hello again").await.state).unwrap();
         assert_eq!(changed.matches("\"Zorg\"").count(), 2, "{changed}");
     });
 }

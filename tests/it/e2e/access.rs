@@ -8,10 +8,10 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Rest, Socket, run};
+use crate::support::{RestClient, TestSocket, run};
 
 #[test]
-fn wrong_tokens_open_nothing() {
+fn invalid_tokens_are_rejected_everywhere() {
     run(async {
         // Within the leeway an expired token still works.
         let server = fresh(&[("COLLOQUY__AUTH__LEEWAY_S", "0")]).start();
@@ -28,28 +28,28 @@ fn wrong_tokens_open_nothing() {
             ("expired", &expired),
             ("no tenant", &nobody),
         ] {
-            let rest = Rest::new(server.address, token.to_owned());
+            let rest = RestClient::new(server.address, token.to_owned());
             assert_eq!(rest.status("/v1/worlds").await, StatusCode::UNAUTHORIZED, "{name}");
-            let refused = Socket::try_open(server.address, token).await.err();
+            let refused = TestSocket::try_open(server.address, token).await.err();
             assert_eq!(refused, Some(StatusCode::UNAUTHORIZED), "{name}");
         }
         assert_eq!(
-            Rest::new(server.address, good).status("/v1/sessions").await,
+            RestClient::new(server.address, good).status("/v1/sessions").await,
             StatusCode::OK
         );
     });
 }
 
 #[test]
-fn what_is_foreign_is_not_found() {
+fn foreign_objects_are_not_found() {
     run(async {
         let server = fresh(&[("COLLOQUY__TENANTS", "rival")]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "I like grapes.").await;
+        socket.say_line(&session, "I like grapes.").await;
 
-        let rival = Rest::new(server.address, server.token("rival", Role::Admin, None));
-        let other = Rest::new(server.address, server.token("demo", Role::Player, Some("p2")));
+        let rival = RestClient::new(server.address, server.token("rival", Role::Admin, None));
+        let other = RestClient::new(server.address, server.token("demo", Role::Player, Some("p2")));
         let path = format!("/v1/sessions/{session}");
         for rest in [&rival, &other] {
             assert_eq!(rest.status(&path).await, StatusCode::NOT_FOUND);
@@ -62,7 +62,7 @@ fn what_is_foreign_is_not_found() {
         assert_eq!(rival.status("/v1/worlds/vale").await, StatusCode::NOT_FOUND);
         assert_eq!(rival.status("/v1/worlds/vale/npcs/mira").await, StatusCode::NOT_FOUND);
         // A player sees its own session, and no traces or facts even of that.
-        let own = Rest::new(server.address, server.token("demo", Role::Player, Some("p1")));
+        let own = RestClient::new(server.address, server.token("demo", Role::Player, Some("p1")));
         assert_eq!(own.status(&path).await, StatusCode::OK);
         assert_eq!(
             own.status(&format!("{path}/turns/1/trace")).await,
@@ -89,20 +89,20 @@ fn what_is_foreign_is_not_found() {
 }
 
 #[test]
-fn nobody_takes_back_what_another_tenant_said() {
+fn rewind_of_another_tenant_is_rejected() {
     run(async {
         let server = fresh(&[("COLLOQUY__TENANTS", "rival")]).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "I like grapes.").await;
+        socket.say_line(&session, "I like grapes.").await;
         let create = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "auto": false});
         let talk = rest.post("/v1/npc-conversations", &create).await;
         let session = format!("/v1/sessions/{session}");
         let talk = format!("/v1/npc-conversations/{}", talk["id"].as_str().unwrap());
         rest.post(&format!("{talk}:step"), &json!({})).await;
 
-        let rival = Rest::new(server.address, server.token("rival", Role::Admin, None));
+        let rival = RestClient::new(server.address, server.token("rival", Role::Admin, None));
         let said = async || {
             (
                 rest.get(&format!("{session}/turns")).await,
@@ -148,8 +148,8 @@ fn nobody_takes_back_what_another_tenant_said() {
 }
 
 #[test]
-fn a_key_set_lets_in_whom_its_keys_signed() {
-    fn key(kid: &str) -> (Algorithm, EncodingKey) {
+fn key_set_admits_tokens_signed_by_its_keys() {
+    fn signing_key(kid: &str) -> (Algorithm, EncodingKey) {
         let pem = |name: &str| {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/keys");
             std::fs::read(format!("{folder}/{name}.private.pem")).unwrap()
@@ -161,7 +161,7 @@ fn a_key_set_lets_in_whom_its_keys_signed() {
         }
     }
     let sign = |signer: &str, kid: Option<&str>, audience: &str| {
-        let (algorithm, key) = key(signer);
+        let (algorithm, key) = signing_key(signer);
         let mut header = Header::new(algorithm);
         header.kid = kid.map(str::to_owned);
         let claims = json!({"sub": "game", "tid": "demo", "role": "player", "pid": "p1", "aud": audience,
@@ -172,7 +172,7 @@ fn a_key_set_lets_in_whom_its_keys_signed() {
     let keys: Vec<Value> = kids
         .iter()
         .map(|kid| {
-            let (algorithm, key) = key(kid);
+            let (algorithm, key) = signing_key(kid);
             let mut jwk = Jwk::from_encoding_key(&key, algorithm).unwrap();
             jwk.common.key_id = Some((*kid).to_owned());
             let mut jwk = serde_json::to_value(jwk).unwrap();
@@ -190,10 +190,10 @@ fn a_key_set_lets_in_whom_its_keys_signed() {
         let server = fresh(&[("COLLOQUY__AUTH__JWKS_FILE", file.to_str().unwrap())]).start();
         for kid in kids {
             let token = sign(kid, Some(kid), "colloquy");
-            let mut socket = Socket::open(server.address, &token).await;
+            let mut socket = TestSocket::open(server.address, &token).await;
             let session = socket.session("mira", "p1").await;
-            assert_eq!(socket.say(&session, "Hello.").await.turn, 1, "{kid}");
-            let rest = Rest::new(server.address, token);
+            assert_eq!(socket.say_line(&session, "Hello.").await.turn, 1, "{kid}");
+            let rest = RestClient::new(server.address, token);
             assert_eq!(
                 rest.status(&format!("/v1/sessions/{session}")).await,
                 StatusCode::OK,
@@ -206,26 +206,26 @@ fn a_key_set_lets_in_whom_its_keys_signed() {
             ("no name", sign("ed", None, "colloquy")),
             ("another audience", sign("ed", Some("ed"), "elsewhere")),
         ] {
-            let refused = Socket::try_open(server.address, &token).await.err();
+            let refused = TestSocket::try_open(server.address, &token).await.err();
             assert_eq!(refused, Some(StatusCode::UNAUTHORIZED), "{what}");
         }
     });
 }
 
 #[test]
-fn a_cursor_tells_nothing_of_what_is_not_the_callers() {
+fn cursor_reveals_nothing_of_foreign_objects() {
     run(async {
         let server = fresh(&[]).start();
-        let player = |name: &str| Rest::new(server.address, server.token("demo", Role::Player, Some(name)));
+        let player = |name: &str| RestClient::new(server.address, server.token("demo", Role::Player, Some(name)));
         let (own, foreign) = (player("p1"), player("p2"));
-        let open = async |rest: &Rest| {
+        let open = async |rest: &RestClient| {
             let new = json!({"world_id": "vale", "npc_id": "mira"});
             rest.post("/v1/sessions", &new).await["id"].as_str().unwrap().to_owned()
         };
         let (first, second, theirs) = (open(&own).await, open(&own).await, open(&foreign).await);
         let talk = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "auto": false});
         let talk = server.backend().post("/v1/npc-conversations", &talk).await["id"].clone();
-        let after = async |rest: &Rest, cursor: &str| {
+        let after = async |rest: &RestClient, cursor: &str| {
             let path = format!("/v1/sessions?after={cursor}");
             let (status, mut body) = rest.call(Method::GET, &path, None).await;
             body["request_id"] = Value::Null;
@@ -272,14 +272,14 @@ fn a_cursor_tells_nothing_of_what_is_not_the_callers() {
 }
 
 #[test]
-fn a_repeated_request_renews_no_token_of_a_session_out_of_reach() {
+fn repeated_request_renews_no_token_of_an_unreachable_session() {
     run(async {
         let server = fresh(&[]).start();
         let talk = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "auto": false, "open": true, "interrupters": "all"});
         let talk = server.backend().post("/v1/npc-conversations", &talk).await["id"].clone();
         let join = format!("/v1/npc-conversations/{}:join", talk.as_str().unwrap());
         let ask = async |token: String| {
-            let rest = Rest::new(server.address, token);
+            let rest = RestClient::new(server.address, token);
             let keyed = [("Idempotency-Key", "join-1")];
             rest.answer(Method::POST, &join, Some(&json!({})), &keyed)
                 .await
@@ -307,11 +307,11 @@ fn a_repeated_request_renews_no_token_of_a_session_out_of_reach() {
 }
 
 #[test]
-fn players_read_no_prompt_sizes() {
+fn prompt_sizes_are_hidden_from_players() {
     run(async {
         let server = fresh(&[]).start();
         let backend = server.backend();
-        let player = Rest::new(server.address, server.token("demo", Role::Player, Some("p1")));
+        let player = RestClient::new(server.address, server.token("demo", Role::Player, Some("p1")));
         let new = json!({"world_id": "vale", "npc_id": "mira", "greeting": true});
         let session = player.post("/v1/sessions", &new).await;
         let id = session["id"].as_str().unwrap();

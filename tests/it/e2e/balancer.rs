@@ -19,7 +19,7 @@ use colloquy::http::errors::{Code, ProblemBody};
 use crate::support::{eventually, run};
 
 /// Answers every request, so that what is refused was refused by the balancer.
-fn a_node() -> u16 {
+fn start_node() -> u16 {
     counting_node(&Arc::default())
 }
 
@@ -70,9 +70,9 @@ fn answer(port: u16, path: &str) -> Option<String> {
     Some(answer)
 }
 
-struct Killed(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -93,7 +93,7 @@ fn haproxy() -> Command {
 ///
 /// # Panics
 /// If it is not installed: `scripts/test.sh` installs it.
-fn balancer(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
+fn balancer(nodes: [u16; 3]) -> (u16, KillOnDrop, tempfile::TempDir) {
     let is_there = haproxy().arg("-v").stdout(Stdio::null()).status();
     assert!(
         is_there.is_ok_and(|status| status.success()),
@@ -103,11 +103,14 @@ fn balancer(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
     let port = free_port();
     let config = folder.path().join("haproxy.cfg");
     // A port of its own, and no more descriptors than anybody may have.
-    let text = shipped().replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
+    let text = shipped_config().replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
     let text = text.replace("maxconn 50000", "maxconn 200");
     // Sooner, and fewer.
     let text = text.replace("timeout http-request 10s", "timeout http-request 1s");
-    let text = text.replace("sc0_conn_cur gt 1000", &format!("sc0_conn_cur gt {OF_ONE_ADDRESS}"));
+    let text = text.replace(
+        "sc0_conn_cur gt 1000",
+        &format!("sc0_conn_cur gt {CONNECTIONS_PER_ADDRESS}"),
+    );
     std::fs::write(&config, text).unwrap();
     let haproxy = || {
         let mut command = haproxy();
@@ -119,18 +122,18 @@ fn balancer(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
     };
     let checked = haproxy().arg("-c").status().unwrap();
     assert!(checked.success(), "haproxy refuses its configuration");
-    let running = Killed(haproxy().arg("-db").spawn().unwrap());
+    let running = KillOnDrop(haproxy().arg("-db").spawn().unwrap());
     (port, running, folder)
 }
 
 /// So many connections of one address the tests let through.
-const OF_ONE_ADDRESS: usize = 8;
+const CONNECTIONS_PER_ADDRESS: usize = 8;
 
 /// nginx, as [`balancer`].
 ///
 /// # Panics
 /// If it is not installed: `scripts/test.sh` installs it.
-fn nginx(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
+fn nginx(nodes: [u16; 3]) -> (u16, KillOnDrop, tempfile::TempDir) {
     let of_debian = Path::new("/usr/sbin/nginx");
     let program = if of_debian.exists() {
         of_debian
@@ -152,7 +155,7 @@ fn nginx(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
     replace("worker_rlimit_nofile 131072;", "");
     replace("worker_connections 50000;", "worker_connections 200;");
     replace("body_timeout 10s;", "body_timeout 1s;");
-    replace("addresses 1000;", &format!("addresses {OF_ONE_ADDRESS};"));
+    replace("addresses 1000;", &format!("addresses {CONNECTIONS_PER_ADDRESS};"));
     for (node, port) in (7..).zip(nodes) {
         replace(&format!("10.0.0.{node}:8080"), &format!("127.0.0.1:{port}"));
     }
@@ -163,10 +166,10 @@ fn nginx(nodes: [u16; 3]) -> (u16, Killed, tempfile::TempDir) {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let running = command.spawn();
     let running = running.expect("nginx is not installed (Debian: apt-get install nginx-light)");
-    (port, Killed(running), folder)
+    (port, KillOnDrop(running), folder)
 }
 
-fn shipped() -> String {
+fn shipped_config() -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/haproxy/haproxy.cfg");
     std::fs::read_to_string(file).unwrap()
 }
@@ -178,8 +181,8 @@ fn free_port() -> u16 {
 
 /// With no node to ask, a client is told what a server would tell it whose stores are away.
 #[test]
-fn where_no_node_is_ready_the_balancer_says_so() {
-    let text = shipped();
+fn balancer_reports_when_no_node_is_ready() {
+    let text = shipped_config();
     let problem = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("http-error status 503 "));
@@ -197,11 +200,11 @@ fn where_no_node_is_ready_the_balancer_says_so() {
     assert!(body.detail.contains("try again"));
     let away = || [free_port(), free_port(), free_port()];
     for (port, _running, _folder) in [balancer(away()), nginx(away())] {
-        says_that_none_is_ready(port, &problem);
+        assert_reports_no_ready_node(port, &problem);
     }
 }
 
-fn says_that_none_is_ready(port: u16, problem: &serde_json::Value) {
+fn assert_reports_no_ready_node(port: u16, problem: &serde_json::Value) {
     run(async {
         let answer = eventually("the balancer to answer", || async {
             answer(port, "/v1/worlds").filter(|answer| answer.starts_with("HTTP/1.1 503"))
@@ -217,7 +220,7 @@ fn says_that_none_is_ready(port: u16, problem: &serde_json::Value) {
     });
 }
 
-fn wait_until_it_passes(port: u16) {
+fn wait_until_forwarding(port: u16) {
     run(async {
         eventually("the balancer to let something through", || async {
             (status(port, "/readyz") == Some(200)).then_some(())
@@ -227,10 +230,10 @@ fn wait_until_it_passes(port: u16) {
 }
 
 #[test]
-fn what_is_not_public_stays_inside() {
-    let nodes = || [a_node(), a_node(), a_node()];
+fn balancer_hides_private_routes() {
+    let nodes = || [start_node(), start_node(), start_node()];
     for (port, _running, _folder) in [balancer(nodes()), nginx(nodes())] {
-        wait_until_it_passes(port);
+        wait_until_forwarding(port);
         for public in [
             "/",
             "/v1/ws",
@@ -261,11 +264,11 @@ fn what_is_not_public_stays_inside() {
 
 /// A request whose body comes slowly costs no node anything; it ends at the balancer.
 #[test]
-fn a_body_that_comes_slowly_waits_at_the_balancer() {
+fn balancer_buffers_slow_request_bodies() {
     let posts = Arc::default();
     let nodes = || [0; 3].map(|_| counting_node(&posts));
     for (port, _running, _folder) in [balancer(nodes()), nginx(nodes())] {
-        wait_until_it_passes(port);
+        wait_until_forwarding(port);
         let mut slow = TcpStream::connect(("127.0.0.1", port)).unwrap();
         slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         slow.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: players\r\ncontent-length: 10\r\n\r\n{")
@@ -294,17 +297,17 @@ fn a_body_that_comes_slowly_waits_at_the_balancer() {
 
 /// One address holds only so many connections, and what it gives back it may have again.
 #[test]
-fn one_address_has_its_share_of_connections() {
-    let nodes = || [a_node(), a_node(), a_node()];
+fn balancer_limits_connections_per_address() {
+    let nodes = || [start_node(), start_node(), start_node()];
     for (port, _running, _folder) in [balancer(nodes()), nginx(nodes())] {
-        wait_until_it_passes(port);
+        wait_until_forwarding(port);
         let hold = || {
             let mut held = TcpStream::connect(("127.0.0.1", port)).unwrap();
             // nginx counts a connection once there is a request on it. One that was refused takes none.
             let _ = held.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: players\r\ncontent-length: 10\r\n\r\n{");
             held
         };
-        let open: RefCell<Vec<TcpStream>> = RefCell::new((0..OF_ONE_ADDRESS).map(|_| hold()).collect());
+        let open: RefCell<Vec<TcpStream>> = RefCell::new((0..CONNECTIONS_PER_ADDRESS).map(|_| hold()).collect());
         run(async {
             eventually("one more to be refused", || {
                 // Some were refused themselves where one of before was still counted.
@@ -323,10 +326,10 @@ fn one_address_has_its_share_of_connections() {
 
 /// A socket is upgraded, and no client brings the header by which nodes believe each other.
 #[test]
-fn sockets_are_passed_on_and_hops_of_clients_are_not() {
-    let nodes = || [a_node(), a_node(), a_node()];
+fn balancer_forwards_sockets_and_strips_forward_tokens() {
+    let nodes = || [start_node(), start_node(), start_node()];
     for (port, _running, _folder) in [balancer(nodes()), nginx(nodes())] {
-        wait_until_it_passes(port);
+        wait_until_forwarding(port);
         let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let request = "GET /v1/ws HTTP/1.1\r\nhost: players\r\nconnection: Upgrade\r\nupgrade: websocket\r\n";
         socket

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::fresh;
-use crate::support::{Server, eventually, run};
+use crate::support::{TestServer, eventually, run};
 
-struct Language {
+struct TastePhrases {
     npc: &'static str,
     likes: &'static str,
     chatter: &'static str,
@@ -17,7 +17,7 @@ struct Language {
     wish: &'static str,
 }
 
-const ENGLISH: Language = Language {
+const ENGLISH: TastePhrases = TastePhrases {
     npc: "mira",
     likes: "I like grapes.",
     chatter: "The weather is nice today.",
@@ -29,7 +29,7 @@ const ENGLISH: Language = Language {
     wish: "Forget that I like grapes.",
 };
 
-const KOREAN: Language = Language {
+const KOREAN: TastePhrases = TastePhrases {
     npc: "ergen",
     likes: "나는 포도를 좋아해.",
     chatter: "오늘 날씨가 좋네요.",
@@ -45,34 +45,34 @@ fn mentions(text: &str, word: &str) -> bool {
     text.to_lowercase().contains(word)
 }
 
-fn about<'a>(facts: &'a [Value], word: &'a str) -> impl Iterator<Item = &'a Value> {
+fn facts_about<'a>(facts: &'a [Value], word: &'a str) -> impl Iterator<Item = &'a Value> {
     facts
         .iter()
         .filter(move |f| mentions(f["content"].as_str().unwrap(), word))
 }
 
-async fn remembered(server: &Server, npc: &str, word: &str) -> Value {
+async fn wait_for_fact(server: &TestServer, npc: &str, word: &str) -> Value {
     let rest = server.backend();
     eventually(&format!("a fact about {word}"), || async {
         let facts = rest.facts(npc).await;
-        about(&facts, word).find(|f| f["invalid_at"].is_null()).cloned()
+        facts_about(&facts, word).find(|f| f["invalid_at"].is_null()).cloned()
     })
     .await
 }
 
-fn remembers(language: &Language) {
+fn assert_remembers_taste(language: &TastePhrases) {
     run(async {
         let data = fresh(&[]);
         let server = data.start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
 
-        let first = socket.say(&session, language.likes).await;
+        let first = socket.say_line(&session, language.likes).await;
         assert_eq!((first.turn, first.status.as_str()), (1, "completed"));
         assert_eq!(first.streamed, first.text, "the deltas are the reply");
         assert!(!first.text.is_empty());
-        socket.say(&session, language.chatter).await;
-        let third = socket.say(&session, language.asks).await;
+        socket.say_line(&session, language.chatter).await;
+        let third = socket.say_line(&session, language.asks).await;
         assert!(mentions(&third.text, language.fruit), "by the third turn: {third:?}");
 
         // Why: the trace shows the fact with its score in parts.
@@ -95,40 +95,40 @@ fn remembers(language: &Language) {
         drop(socket);
 
         // After a restart, in a new session.
-        remembered(&server, language.npc, language.fruit).await;
+        wait_for_fact(&server, language.npc, language.fruit).await;
         let server = server.stop().start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
-        let again = socket.say(&session, language.asks).await;
+        let again = socket.say_line(&session, language.asks).await;
         assert!(mentions(&again.text, language.fruit), "after a restart: {again:?}");
 
         // Another player's session knows nothing of it.
         let mut stranger = server.player("p2").await;
         let session = stranger.session(language.npc, "p2").await;
-        let unknown = stranger.say(&session, language.asks).await;
+        let unknown = stranger.say_line(&session, language.asks).await;
         assert!(!mentions(&unknown.text, language.fruit), "told in private: {unknown:?}");
     });
 }
 
 #[test]
-fn a_taste_is_remembered_in_english() {
-    remembers(&ENGLISH);
+fn taste_is_remembered_in_english() {
+    assert_remembers_taste(&ENGLISH);
 }
 
 #[test]
-fn a_taste_is_remembered_in_korean() {
-    remembers(&KOREAN);
+fn taste_is_remembered_in_korean() {
+    assert_remembers_taste(&KOREAN);
 }
 
-fn follows_a_change(language: &Language) {
+fn assert_follows_change(language: &TastePhrases) {
     run(async {
         let server = fresh(&[]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
-        socket.say(&session, language.likes).await;
-        let old = remembered(&server, language.npc, language.fruit).await;
-        socket.say(&session, language.changes).await;
-        remembered(&server, language.npc, language.new_fruit).await;
+        socket.say_line(&session, language.likes).await;
+        let old = wait_for_fact(&server, language.npc, language.fruit).await;
+        socket.say_line(&session, language.changes).await;
+        wait_for_fact(&server, language.npc, language.new_fruit).await;
 
         let rest = server.backend();
         let superseded = eventually("the older taste to end", || async {
@@ -140,29 +140,29 @@ fn follows_a_change(language: &Language) {
         .await;
         assert!(superseded["invalid_at"].is_string(), "{superseded}");
 
-        let answer = socket.say(&session, language.asks).await;
+        let answer = socket.say_line(&session, language.asks).await;
         assert!(mentions(&answer.text, language.new_fruit), "{answer:?}");
     });
 }
 
 #[test]
-fn a_changed_taste_is_answered_with_the_newer_one_in_english() {
-    follows_a_change(&ENGLISH);
+fn changed_taste_is_answered_with_the_newer_one_in_english() {
+    assert_follows_change(&ENGLISH);
 }
 
 #[test]
-fn a_changed_taste_is_answered_with_the_newer_one_in_korean() {
-    follows_a_change(&KOREAN);
+fn changed_taste_is_answered_with_the_newer_one_in_korean() {
+    assert_follows_change(&KOREAN);
 }
 
-fn keeps_the_present(language: &Language) {
+fn assert_present_taste_survives(language: &TastePhrases) {
     run(async {
         let server = fresh(&[]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
-        socket.say(&session, language.likes).await;
-        let present = remembered(&server, language.npc, language.fruit).await;
-        let turn = socket.say(&session, language.former).await;
+        socket.say_line(&session, language.likes).await;
+        let present = wait_for_fact(&server, language.npc, language.fruit).await;
+        let turn = socket.say_line(&session, language.former).await;
         // The job of that turn has run when the next turn's has: jobs of a dialogue run in order.
         let rest = server.backend();
         eventually("the jobs to be done", || async {
@@ -170,7 +170,7 @@ fn keeps_the_present(language: &Language) {
             (session["head_turn"] == turn.turn).then_some(())
         })
         .await;
-        let answer = socket.say(&session, language.asks).await;
+        let answer = socket.say_line(&session, language.asks).await;
         assert!(mentions(&answer.text, language.fruit), "{answer:?}");
         let facts = rest.facts(language.npc).await;
         let still = facts.iter().find(|f| f["id"] == present["id"]).unwrap();
@@ -182,23 +182,23 @@ fn keeps_the_present(language: &Language) {
 }
 
 #[test]
-fn a_former_taste_does_not_erase_a_present_one_in_english() {
-    keeps_the_present(&ENGLISH);
+fn former_taste_does_not_erase_a_present_one_in_english() {
+    assert_present_taste_survives(&ENGLISH);
 }
 
 #[test]
-fn a_former_taste_does_not_erase_a_present_one_in_korean() {
-    keeps_the_present(&KOREAN);
+fn former_taste_does_not_erase_a_present_one_in_korean() {
+    assert_present_taste_survives(&KOREAN);
 }
 
-fn forgets(language: &Language) {
+fn assert_forgets_on_request(language: &TastePhrases) {
     run(async {
         let server = fresh(&[]).start();
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
-        socket.say(&session, language.likes).await;
-        let told = remembered(&server, language.npc, language.fruit).await;
-        socket.say(&session, language.wish).await;
+        socket.say_line(&session, language.likes).await;
+        let told = wait_for_fact(&server, language.npc, language.fruit).await;
+        socket.say_line(&session, language.wish).await;
 
         let rest = server.backend();
         let forgotten = eventually("the fact to be forgotten", || async {
@@ -210,25 +210,25 @@ fn forgets(language: &Language) {
         .await;
         assert_eq!(forgotten["invalid_reason"], "forgotten", "{forgotten}");
         assert_eq!(
-            about(&rest.facts(language.npc).await, language.fruit).count(),
+            facts_about(&rest.facts(language.npc).await, language.fruit).count(),
             1,
             "asking to forget taught nothing"
         );
 
-        let answer = socket.say(&session, language.asks).await;
+        let answer = socket.say_line(&session, language.asks).await;
         assert!(!mentions(&answer.text, language.fruit), "in this session: {answer:?}");
         let session = socket.session(language.npc, "p1").await;
-        let answer = socket.say(&session, language.asks).await;
+        let answer = socket.say_line(&session, language.asks).await;
         assert!(!mentions(&answer.text, language.fruit), "in a new session: {answer:?}");
     });
 }
 
 #[test]
-fn a_taste_is_forgotten_when_asked_in_english() {
-    forgets(&ENGLISH);
+fn taste_is_forgotten_on_request_in_english() {
+    assert_forgets_on_request(&ENGLISH);
 }
 
 #[test]
-fn a_taste_is_forgotten_when_asked_in_korean() {
-    forgets(&KOREAN);
+fn taste_is_forgotten_on_request_in_korean() {
+    assert_forgets_on_request(&KOREAN);
 }

@@ -5,9 +5,9 @@ use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Data, Server, eventually, run};
+use crate::support::{ServerData, TestServer, eventually, run};
 
-fn with_mock(mock: &MockHandle) -> Data {
+fn with_mock(mock: &MockHandle) -> ServerData {
     fresh(&[
         // A killed process's jobs are its own after the restart: nobody waits for the lease.
         ("COLLOQUY__ACTORS__SWEEP_S", "1"),
@@ -15,18 +15,18 @@ fn with_mock(mock: &MockHandle) -> Data {
     .with_mock(&mock.base_url())
 }
 
-async fn turns(server: &Server, session: &str) -> Vec<Value> {
+async fn turns(server: &TestServer, session: &str) -> Vec<Value> {
     let page = server.backend().get(&format!("/v1/sessions/{session}/turns")).await;
     page["items"].as_array().unwrap().clone()
 }
 
 #[test]
-fn a_committed_turn_and_what_it_taught_survive_a_kill() {
+fn committed_turn_and_its_facts_survive_a_kill() {
     run(async {
         let server = fresh(&[]).spawn();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        let said = socket.say(&session, "I like grapes.").await;
+        let said = socket.say_line(&session, "I like grapes.").await;
         // `say` returns with `turn.committed`; its extraction may or may not have begun.
         let server = server.kill().spawn();
 
@@ -42,7 +42,7 @@ fn a_committed_turn_and_what_it_taught_survive_a_kill() {
         .await;
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        let answer = socket.say(&session, "What fruit do I like?").await;
+        let answer = socket.say_line(&session, "What fruit do I like?").await;
         assert!(answer.text.contains("grapes"), "{answer:?}");
         let grapes = rest
             .facts("mira")
@@ -54,9 +54,9 @@ fn a_committed_turn_and_what_it_taught_survive_a_kill() {
 }
 
 #[test]
-fn a_reply_cut_off_by_a_kill_never_happened_and_the_dialogue_goes_on() {
+fn reply_cut_off_by_a_kill_never_happened_and_the_dialogue_continues() {
     run(async {
-        let mock = mock_llm::start(MockOptions {
+        let mock = mock_llm::start_on_thread(MockOptions {
             tokens_per_s: 4,
             deltas: 400,
             ..MockOptions::default()
@@ -65,10 +65,10 @@ fn a_reply_cut_off_by_a_kill_never_happened_and_the_dialogue_goes_on() {
         let server = with_mock(&mock).spawn();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.tell(&session, "k1", "Tell me a long story.").await;
+        socket.send_line(&session, "k1", "Tell me a long story.").await;
         socket.until("reply.delta").await;
         let server = server.kill().spawn();
-        mock.control(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
+        mock.apply_settings(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
 
         assert!(
             turns(&server, &session).await.is_empty(),
@@ -76,7 +76,7 @@ fn a_reply_cut_off_by_a_kill_never_happened_and_the_dialogue_goes_on() {
         );
         // The same key is the same line, said anew: it becomes turn 1.
         let token = server.token("demo", colloquy::tenancy::Role::Player, Some("p1"));
-        let player = crate::support::Rest::new(server.address, token);
+        let player = crate::support::RestClient::new(server.address, token);
         let path = format!("/v1/sessions/{session}/turns");
         let body = json!({"text": "Tell me a long story.", "key": "k1"});
         let first = player.post(&path, &body).await;
@@ -88,26 +88,26 @@ fn a_reply_cut_off_by_a_kill_never_happened_and_the_dialogue_goes_on() {
 }
 
 #[test]
-fn an_extraction_interrupted_by_a_kill_happens_exactly_once_in_effect() {
+fn extraction_interrupted_by_a_kill_happens_exactly_once_in_effect() {
     run(async {
-        let mock = mock_llm::start(MockOptions {
+        let mock = mock_llm::start_on_thread(MockOptions {
             facts_per_turn: 1.0,
             ..MockOptions::default()
         })
         .unwrap();
-        mock.control(&json!({"faults": ["extraction=hang"]})).unwrap();
+        mock.apply_settings(&json!({"faults": ["extraction=hang"]})).unwrap();
         let server = with_mock(&mock).spawn();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "I like grapes.").await;
+        socket.say_line(&session, "I like grapes.").await;
         eventually("the extraction to begin", || async {
-            (mock.calls("extraction") > 0).then_some(())
+            (mock.calls_of("extraction") > 0).then_some(())
         })
         .await;
         assert!(server.backend().facts("mira").await.is_empty());
 
         let data = server.kill();
-        mock.control(&json!({"faults": []})).unwrap();
+        mock.apply_settings(&json!({"faults": []})).unwrap();
         let server = data.spawn();
         let rest = server.backend();
         let learned = eventually("the extraction to happen after all", || async {
@@ -116,13 +116,13 @@ fn an_extraction_interrupted_by_a_kill_happens_exactly_once_in_effect() {
         })
         .await;
         // Another restart finds nothing left to do.
-        let calls = mock.calls("extraction");
+        let calls = mock.calls_of("extraction");
         let server = server.kill().spawn();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "Hello.").await;
+        socket.say_line(&session, "Hello.").await;
         eventually("the next turn's extraction", || async {
-            (mock.calls("extraction") > calls).then_some(())
+            (mock.calls_of("extraction") > calls).then_some(())
         })
         .await;
         let now = server.backend().facts("mira").await;

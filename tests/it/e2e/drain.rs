@@ -7,9 +7,9 @@ use super::fresh;
 use crate::support::run;
 
 #[test]
-fn a_running_turn_is_finished_before_the_server_ends() {
+fn running_turn_is_finished_before_the_server_exits() {
     run(async {
-        let mock = mock_llm::start(MockOptions {
+        let mock = mock_llm::start_on_thread(MockOptions {
             tokens_per_s: 40,
             deltas: 60,
             ..MockOptions::default()
@@ -18,12 +18,12 @@ fn a_running_turn_is_finished_before_the_server_ends() {
         let server = fresh(&[]).with_mock(&mock.base_url()).spawn();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.tell(&session, "k1", "Tell me a story.").await;
+        socket.send_line(&session, "k1", "Tell me a story.").await;
         socket.until("reply.delta").await;
         server.terminate();
         let draining = socket.until("server.draining").await;
         assert!(draining["deadline_s"].as_u64().unwrap() > 0);
-        socket.tell(&session, "k2", "And another.").await;
+        socket.send_line(&session, "k2", "And another.").await;
         let mut told = Vec::new();
         let mut text = None;
         let code = loop {

@@ -29,27 +29,27 @@ use tokio::{
 };
 
 use super::fresh;
-use crate::support::{Data, Rest, Server, Socket, eventually, run};
+use crate::support::{RestClient, ServerData, TestServer, TestSocket, eventually, run};
 
 const ROUNDS: usize = 3;
 /// A 95th percentile may rise to so many times what it is alone.
-const TIMES: f64 = 1.5;
+const MAX_SLOWDOWN: f64 = 1.5;
 /// Of what takes a few milliseconds, this much more is noise.
 const NOISE: Duration = Duration::from_millis(25);
 /// What the loud tenant does is nobody's turn for so long.
-const BREATH: Duration = Duration::from_millis(20);
+const LOUD_TENANT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A server with two tenants, and what its models are.
-struct Shared {
-    server: Server,
+struct SharedServer {
+    server: TestServer,
     address: SocketAddr,
-    metrics: Rest,
+    metrics: RestClient,
     _models: MockHandle,
 }
 
-impl Shared {
-    async fn with(data: Data, latency_ms: u64) -> Self {
-        let models = mock_llm::start(MockOptions {
+impl SharedServer {
+    async fn with(data: ServerData, latency_ms: u64) -> Self {
+        let models = mock_llm::start_on_thread(MockOptions {
             latency_ms,
             jitter_ms: latency_ms / 4,
             ..MockOptions::default()
@@ -58,7 +58,7 @@ impl Shared {
         let data = data.with(&[("COLLOQUY__TENANTS", r#"["quiet", "loud"]"#)]);
         let server = data.with_mock(&models.base_url()).spawn();
         for tenant in ["quiet", "loud"] {
-            let admin = Rest::new(server.address, server.token(tenant, Role::Admin, None));
+            let admin = RestClient::new(server.address, server.token(tenant, Role::Admin, None));
             let npc = json!({"name": "Ergen", "persona": {"description": "A smith."}});
             for (path, body) in [
                 ("/v1/worlds/vale", json!({"name": "Vale"})),
@@ -70,7 +70,7 @@ impl Shared {
         }
         Self {
             address: server.address,
-            metrics: Rest::new(server.address, String::new()),
+            metrics: RestClient::new(server.address, String::new()),
             server,
             _models: models,
         }
@@ -80,8 +80,8 @@ impl Shared {
         let role = player.map_or(Role::Backend, |_| Role::Player);
         self.server.token(tenant, role, player)
     }
-    fn backend(&self, tenant: &str) -> Rest {
-        Rest::new(self.address, self.token(tenant, None))
+    fn backend(&self, tenant: &str) -> RestClient {
+        RestClient::new(self.address, self.token(tenant, None))
     }
 
     /// A figure of `/metrics`, by the beginning of its line.
@@ -96,16 +96,16 @@ impl Shared {
         &self,
         resource: &str,
         quiet: impl AsyncFn(usize) -> Vec<Duration>,
-        loud: impl Fn(Arc<Loud>) -> L + Clone + Send + 'static,
-        is_full: impl AsyncFn(&Loud) -> bool,
-    ) -> Figures {
+        loud: impl Fn(Arc<LoudTenant>) -> L + Clone + Send + 'static,
+        is_full: impl AsyncFn(&LoudTenant) -> bool,
+    ) -> WaitFigures {
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
-        let answers = Arc::new(Loud::default());
+        let answers = Arc::new(LoudTenant::default());
         // What is waited for once is not what is measured.
         quiet(2 * ROUNDS).await;
         for round in 0..ROUNDS {
             alone.push(p95(quiet(2 * round).await));
-            let shouting = Shouting::start(Arc::clone(&answers), loud.clone());
+            let shouting = LoudTenantThread::start(Arc::clone(&answers), loud.clone());
             eventually("the loud tenant to have all it can get", async || {
                 is_full(&answers).await.then_some(())
             })
@@ -113,28 +113,28 @@ impl Shared {
             beside.push(p95(quiet(2 * round + 1).await));
             shouting.end();
         }
-        let figures = Figures {
+        let figures = WaitFigures {
             alone: median(alone),
             beside: median(beside),
             answers: answers.answers.lock().clone(),
         };
         println!("| {resource} | {figures} |");
         assert!(
-            figures.beside < figures.alone.mul_f64(TIMES).max(figures.alone + NOISE),
+            figures.beside < figures.alone.mul_f64(MAX_SLOWDOWN).max(figures.alone + NOISE),
             "{resource}: {figures}"
         );
         figures
     }
 }
 
-struct Figures {
+struct WaitFigures {
     alone: Duration,
     beside: Duration,
     /// What the loud tenant was answered: statuses, and how often.
     answers: BTreeMap<u16, usize>,
 }
 
-impl std::fmt::Display for Figures {
+impl std::fmt::Display for WaitFigures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let times = self.beside.as_secs_f64() / self.alone.as_secs_f64();
         write!(
@@ -157,13 +157,13 @@ fn median(mut of: Vec<Duration>) -> Duration {
 
 /// What the loud tenant is told, and was answered.
 #[derive(Default)]
-struct Loud {
+struct LoudTenant {
     stop: AtomicBool,
     answers: Mutex<BTreeMap<u16, usize>>,
 }
 
-impl Loud {
-    fn goes_on(&self) -> bool {
+impl LoudTenant {
+    fn is_running(&self) -> bool {
         !self.stop.load(Relaxed)
     }
     fn count(&self, status: u16) {
@@ -175,13 +175,16 @@ impl Loud {
 }
 
 /// A thread of its own, so that the quiet tenant's client is not what is slow.
-struct Shouting {
-    loud: Arc<Loud>,
+struct LoudTenantThread {
+    loud: Arc<LoudTenant>,
     thread: JoinHandle<()>,
 }
 
-impl Shouting {
-    fn start<L: Future<Output = ()>>(loud: Arc<Loud>, shout: impl FnOnce(Arc<Loud>) -> L + Send + 'static) -> Self {
+impl LoudTenantThread {
+    fn start<L: Future<Output = ()>>(
+        loud: Arc<LoudTenant>,
+        shout: impl FnOnce(Arc<LoudTenant>) -> L + Send + 'static,
+    ) -> Self {
         loud.stop.store(false, Relaxed);
         let theirs = Arc::clone(&loud);
         let thread = thread::spawn(move || {
@@ -200,37 +203,37 @@ impl Shouting {
     clippy::disallowed_methods,
     reason = "what a client waits is measured by the client's clock"
 )]
-async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
+async fn measure_duration<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let asked = Instant::now();
     let done = work.await;
     (done, asked.elapsed())
 }
 
 /// `count` times one after the other.
-async fn each(count: usize, work: impl AsyncFn(usize)) -> Vec<Duration> {
+async fn repeat_timed(count: usize, work: impl AsyncFn(usize)) -> Vec<Duration> {
     let mut waited = Vec::new();
     for number in 0..count {
-        waited.push(timed(work(number)).await.1);
+        waited.push(measure_duration(work(number)).await.1);
     }
     waited
 }
 
 /// A session of a player; a status, if there is none.
-async fn session(backend: &Rest, player: &str) -> Result<String, u16> {
+async fn session(backend: &RestClient, player: &str) -> Result<String, u16> {
     let body = json!({"world_id": "vale", "npc_id": "ergen", "player_id": player});
     let (status, answer) = backend.call(Method::POST, "/v1/sessions", Some(&body)).await;
     let id = answer["id"].as_str().map(str::to_owned);
     id.ok_or_else(|| status.as_u16())
 }
 
-async fn turn(backend: &Rest, session: &str) -> u16 {
+async fn turn(backend: &RestClient, session: &str) -> u16 {
     let path = format!("/v1/sessions/{session}/turns");
     let line = json!({"text": "I like apples. What do you do all day?"});
     backend.call(Method::POST, &path, Some(&line)).await.0.as_u16()
 }
 
 /// A turn in a session of its own.
-async fn first_turn(backend: &Rest, player: &str) -> u16 {
+async fn first_turn(backend: &RestClient, player: &str) -> u16 {
     match session(backend, player).await {
         Ok(session) => turn(backend, &session).await,
         Err(status) => status,
@@ -238,50 +241,50 @@ async fn first_turn(backend: &Rest, player: &str) -> u16 {
 }
 
 #[test]
-fn dialogues_in_memory() {
+fn dialogues_in_memory_are_shared_fairly() {
     run(async {
         let caps = [
             ("COLLOQUY__ACTORS__MAX_SESSIONS", "20"),
             ("COLLOQUY__ACTORS__IDLE_S", "3600"),
         ];
-        let shared = Shared::with(fresh(&caps), 80).await;
+        let shared = SharedServer::with(fresh(&caps), 80).await;
         let (quiet, loud) = (shared.backend("quiet"), shared.backend("loud"));
         let talk = async |round| {
-            each(6, async |number| {
+            repeat_timed(6, async |number| {
                 let status = first_turn(&quiet, &format!("q{round}-{number}")).await;
                 assert_eq!(status, 200, "a turn of the quiet tenant fails");
             })
             .await
         };
         // Each stays in memory after its one turn.
-        let shout = move |told: Arc<Loud>| {
+        let shout = move |told: Arc<LoudTenant>| {
             let loud = loud.clone();
             async move {
                 let workers = (0..3).map(async |worker| {
-                    while told.goes_on() {
+                    while told.is_running() {
                         told.count(first_turn(&loud, &format!("l{worker}")).await);
-                        sleep(BREATH).await;
+                        sleep(LOUD_TENANT_PAUSE).await;
                     }
                 });
                 join_all(workers).await;
             }
         };
-        let is_full = async |_: &Loud| shared.figure("colloquy_actors{kind=\"session\"}").await >= 16.0;
+        let is_full = async |_: &LoudTenant| shared.figure("colloquy_actors{kind=\"session\"}").await >= 16.0;
         let figures = shared.compare("dialogues in memory", talk, shout, is_full).await;
         assert!(figures.answers[&200] > 40, "it never wanted more than there are");
     });
 }
 
 #[test]
-fn sockets() {
+fn sockets_are_shared_fairly() {
     run(async {
-        let shared = Shared::with(fresh(&[("COLLOQUY__SOCKET__MAX_OPEN", "20")]), 0).await;
+        let shared = SharedServer::with(fresh(&[("COLLOQUY__SOCKET__MAX_OPEN", "20")]), 0).await;
         let (address, tokens) = (shared.address, [None, Some("p")]);
         let of_quiet = tokens.map(|player| shared.token("quiet", player));
         let open = async |_| {
             let mut waited = Vec::new();
             for token in of_quiet.iter().cycle().take(16) {
-                let (opened, took) = timed(Socket::try_open(address, token)).await;
+                let (opened, took) = measure_duration(TestSocket::try_open(address, token)).await;
                 assert!(opened.is_ok(), "a socket of the quiet tenant is refused");
                 waited.push(took);
                 drop(opened);
@@ -296,28 +299,28 @@ fn sockets() {
         // Sockets of its backend and of ten players, without end.
         let mut of_loud = vec![shared.token("loud", None)];
         of_loud.extend((0..10).map(|player| shared.token("loud", Some(&format!("l{player}")))));
-        let shout = move |told: Arc<Loud>| {
+        let shout = move |told: Arc<LoudTenant>| {
             let of_loud = of_loud.clone();
             async move {
                 let mut held = Vec::new();
                 for token in of_loud.iter().cycle() {
-                    if !told.goes_on() {
+                    if !told.is_running() {
                         break;
                     }
-                    match Socket::try_open(address, token).await {
+                    match TestSocket::try_open(address, token).await {
                         Ok(socket) => {
                             told.count(101);
                             held.push(socket);
                         }
                         Err(status) => {
                             told.count(status.as_u16());
-                            sleep(BREATH / 4).await;
+                            sleep(LOUD_TENANT_PAUSE / 4).await;
                         }
                     }
                 }
             }
         };
-        let is_full = async |told: &Loud| {
+        let is_full = async |told: &LoudTenant| {
             let open = shared.figure("colloquy_sockets_open").await;
             open >= 16.0 && told.answered(429) > 0
         };
@@ -335,18 +338,18 @@ async fn connection(to: SocketAddr) -> Option<TcpStream> {
 }
 
 #[test]
-fn requests_under_way() {
+fn requests_in_flight_are_shared_fairly() {
     run(async {
         let caps = [
             ("COLLOQUY__HTTP__MAX_CONNECTIONS", "50"),
             ("COLLOQUY__ACTORS__MAX_IN_FLIGHT", "10"),
         ];
-        let shared = Shared::with(fresh(&caps), 80).await;
+        let shared = SharedServer::with(fresh(&caps), 80).await;
         let address = shared.address;
         let quiet = shared.backend("quiet");
         let own = session(&quiet, "q").await.unwrap();
         let talk = async |_| {
-            each(6, async |_| {
+            repeat_timed(6, async |_| {
                 assert_eq!(turn(&quiet, &own).await, 200, "a turn of the quiet tenant fails");
             })
             .await
@@ -357,11 +360,11 @@ fn requests_under_way() {
              Content-Length: 100\r\n\r\n{{",
             shared.token("loud", None)
         );
-        let shout = move |told: Arc<Loud>| {
+        let shout = move |told: Arc<LoudTenant>| {
             let head = head.clone();
             async move {
                 let workers = (0..100).map(async |_| {
-                    while told.goes_on() {
+                    while told.is_running() {
                         let Some(mut stream) = connection(address).await else {
                             continue;
                         };
@@ -374,15 +377,15 @@ fn requests_under_way() {
                             answer = asked => if let Ok(status) = answer {
                                 told.count(String::from_utf8_lossy(&status[9..]).parse().unwrap());
                             },
-                            () = async { while told.goes_on() { sleep(BREATH).await } } => {}
+                            () = async { while told.is_running() { sleep(LOUD_TENANT_PAUSE).await } } => {}
                         }
-                        sleep(BREATH * 10).await;
+                        sleep(LOUD_TENANT_PAUSE * 10).await;
                     }
                 });
                 join_all(workers).await;
             }
         };
-        let is_full = async |told: &Loud| told.answered(429) > 10;
+        let is_full = async |told: &LoudTenant| told.answered(429) > 10;
         shared.compare("requests under way", talk, shout, is_full).await;
         assert!(
             shared
@@ -394,59 +397,59 @@ fn requests_under_way() {
 }
 
 #[test]
-fn connections() {
+fn connections_are_shared_fairly() {
     run(async {
-        let shared = Shared::with(fresh(&[("COLLOQUY__HTTP__MAX_CONNECTIONS", "30")]), 0).await;
+        let shared = SharedServer::with(fresh(&[("COLLOQUY__HTTP__MAX_CONNECTIONS", "30")]), 0).await;
         let address = shared.address;
         let token = shared.token("quiet", None);
         let read = async |_| {
-            each(16, async |_| {
-                let newcomer = Rest::new(address, token.clone());
+            repeat_timed(16, async |_| {
+                let newcomer = RestClient::new(address, token.clone());
                 let status = newcomer.status("/v1/worlds/vale").await;
                 assert_eq!(status.as_u16(), 200, "a request of the quiet tenant fails");
             })
             .await
         };
         // Connections that ask for nothing; where one is cut there is another at once.
-        let shout = move |told: Arc<Loud>| async move {
+        let shout = move |told: Arc<LoudTenant>| async move {
             let workers = (0..60).map(async |_| {
-                while told.goes_on() {
+                while told.is_running() {
                     let Some(mut stream) = connection(address).await else {
                         continue;
                     };
                     let end = async {
-                        while told.goes_on() {
-                            sleep(BREATH).await;
+                        while told.is_running() {
+                            sleep(LOUD_TENANT_PAUSE).await;
                         }
                     };
                     tokio::select! {
                         _ = stream.read_u8() => told.count(0),
                         () = end => {}
                     }
-                    sleep(BREATH * 10).await;
+                    sleep(LOUD_TENANT_PAUSE * 10).await;
                 }
             });
             join_all(workers).await;
         };
         let is_full =
-            async |told: &Loud| told.answered(0) > 10 && shared.figure("colloquy_connections_open").await >= 29.0;
+            async |told: &LoudTenant| told.answered(0) > 10 && shared.figure("colloquy_connections_open").await >= 29.0;
         shared.compare("connections", read, shout, is_full).await;
     });
 }
 
 #[test]
-fn calls_of_a_model() {
+fn model_calls_are_shared_fairly() {
     run(async {
         let caps = [
             ("COLLOQUY__LLM__CONCURRENCY", "8"),
             ("COLLOQUY__LLM__TENANT_CONCURRENCY", "8"),
         ];
-        let shared = Shared::with(fresh(&caps), 200).await;
+        let shared = SharedServer::with(fresh(&caps), 200).await;
         let (quiet, loud) = (shared.backend("quiet"), shared.backend("loud"));
         let own = join_all(["q0", "q1", "q2"].map(|player| session(&quiet, player))).await;
         let talk = async |_| {
             let players = own.iter().map(async |own| {
-                each(3, async |_| {
+                repeat_timed(3, async |_| {
                     let own = own.as_ref().unwrap();
                     assert_eq!(turn(&quiet, own).await, 200, "a turn of the quiet tenant fails");
                 })
@@ -454,54 +457,54 @@ fn calls_of_a_model() {
             });
             join_all(players).await.concat()
         };
-        let shout = move |told: Arc<Loud>| {
+        let shout = move |told: Arc<LoudTenant>| {
             let loud = loud.clone();
             async move {
                 let workers = (0..16).map(async |worker| {
                     let own = session(&loud, &format!("l{worker}")).await.unwrap();
-                    while told.goes_on() {
+                    while told.is_running() {
                         told.count(turn(&loud, &own).await);
                     }
                 });
                 join_all(workers).await;
             }
         };
-        let is_full = async |_: &Loud| shared.figure("colloquy_model_calls{state=\"running\"}").await >= 8.0;
+        let is_full = async |_: &LoudTenant| shared.figure("colloquy_model_calls{state=\"running\"}").await >= 8.0;
         shared.compare("calls of a model", talk, shout, is_full).await;
     });
 }
 
 #[test]
-fn writes_that_wait() {
-    do_not_wait_for_a_tenant(Data::new);
+fn queued_writes_are_shared_fairly() {
+    assert_writes_are_shared_fairly(ServerData::new);
 }
 
 #[test]
-fn writes_that_wait_on_postgres() {
-    do_not_wait_for_a_tenant(Data::on_postgres);
+fn queued_writes_are_shared_fairly_on_postgres() {
+    assert_writes_are_shared_fairly(ServerData::on_postgres);
 }
 
-fn do_not_wait_for_a_tenant(column: impl FnOnce(&[(&str, &str)]) -> Data) {
+fn assert_writes_are_shared_fairly(column: impl FnOnce(&[(&str, &str)]) -> ServerData) {
     run(async {
         let caps = [
             ("COLLOQUY__LEDGER__WRITE_QUEUE", "16"),
             ("COLLOQUY__LEDGER__CONNECTIONS", "4"),
             ("COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S", "0"),
         ];
-        let shared = Shared::with(column(&caps), 0).await;
+        let shared = SharedServer::with(column(&caps), 0).await;
         let (quiet, loud) = (shared.backend("quiet"), shared.backend("loud"));
         let make = async |round| {
-            each(16, async |number| {
+            repeat_timed(16, async |number| {
                 let made = session(&quiet, &format!("q{round}-{number}")).await;
                 assert!(made.is_ok(), "a write of the quiet tenant fails: {made:?}");
             })
             .await
         };
         // As many at once as there are places, and more, again and again.
-        let shout = move |told: Arc<Loud>| {
+        let shout = move |told: Arc<LoudTenant>| {
             let loud = loud.clone();
             async move {
-                while told.goes_on() {
+                while told.is_running() {
                     let burst = (0..30).map(|player| {
                         let loud = loud.clone();
                         async move { session(&loud, &format!("l{player}")).await.err().unwrap_or(201) }
@@ -509,11 +512,11 @@ fn do_not_wait_for_a_tenant(column: impl FnOnce(&[(&str, &str)]) -> Data) {
                     for status in join_all(burst).await {
                         told.count(status);
                     }
-                    sleep(BREATH * 5).await;
+                    sleep(LOUD_TENANT_PAUSE * 5).await;
                 }
             }
         };
-        let is_full = async |told: &Loud| told.answered(503) > 0;
+        let is_full = async |told: &LoudTenant| told.answered(503) > 0;
         shared.compare("writes that wait", make, shout, is_full).await;
         let refused = shared
             .figure("colloquy_share_refusals_total{resource=\"writes\"}")

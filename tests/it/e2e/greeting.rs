@@ -4,9 +4,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Server, eventually, run};
+use crate::support::{TestServer, eventually, run};
 
-struct Language {
+struct GreetingPhrases {
     npc: &'static str,
     name: &'static str,
     tells: &'static str,
@@ -14,26 +14,26 @@ struct Language {
     known: &'static str,
 }
 
-const ENGLISH: Language = Language {
+const ENGLISH: GreetingPhrases = GreetingPhrases {
     npc: "mira",
     name: "Bea",
     tells: "My name is Bea.",
     known: "Bea",
 };
 
-const KOREAN: Language = Language {
+const KOREAN: GreetingPhrases = GreetingPhrases {
     npc: "ergen",
     name: "지민",
     tells: "내 이름은 지민이야.",
     known: "지민",
 };
 
-fn opening(language: &Language) -> Value {
+fn opening_request(language: &GreetingPhrases) -> Value {
     json!({"world_id": "vale", "npc_id": language.npc, "player_id": "p1", "greeting": true})
 }
 
 /// Leaves an NPC of the demo no words of its own.
-async fn without_words(server: &Server, npc: &str) {
+async fn remove_persona_greeting(server: &TestServer, npc: &str) {
     let rest = server.backend();
     let path = format!("/v1/worlds/vale/npcs/{npc}");
     let known = rest.get(&path).await;
@@ -47,14 +47,14 @@ async fn without_words(server: &Server, npc: &str) {
 }
 
 #[test]
-fn a_persona_greets_in_its_own_words_and_no_model_is_asked() {
+fn greeting_of_a_persona_uses_its_own_words_and_no_model() {
     run(async {
         let server = fresh(&[]).start();
         let rest = server.backend();
         let npc = rest.get("/v1/worlds/vale/npcs/mira").await;
         let words = npc["persona"]["greeting"].as_str().unwrap();
         let mut socket = server.player("p1").await;
-        let mut create = opening(&ENGLISH);
+        let mut create = opening_request(&ENGLISH);
         create["type"] = json!("session.create");
         create["event_id"] = json!("c1");
         socket.send(&create).await;
@@ -83,7 +83,7 @@ fn a_persona_greets_in_its_own_words_and_no_model_is_asked() {
         assert_eq!(trace["calls"][1]["model"], "persona.greeting", "{trace}");
 
         // What was said first is part of what follows, and is not a line of the player's.
-        let second = socket.say(&session, "What do you have to eat?").await;
+        let second = socket.say_line(&session, "What do you have to eat?").await;
         assert_eq!(second.turn, 2);
         let turns = rest.get(&path).await;
         assert_eq!(turns["items"][0]["player_text"], "");
@@ -105,12 +105,12 @@ fn a_persona_greets_in_its_own_words_and_no_model_is_asked() {
     });
 }
 
-fn is_known_again(language: &Language) {
+fn assert_player_is_recognised(language: &GreetingPhrases) {
     run(async {
         let server = fresh(&[]).start();
-        without_words(&server, language.npc).await;
+        remove_persona_greeting(&server, language.npc).await;
         let rest = server.backend();
-        let stranger = rest.post("/v1/sessions", &opening(language)).await;
+        let stranger = rest.post("/v1/sessions", &opening_request(language)).await;
         let greeting = &stranger["greeting"];
         assert_eq!(
             (&greeting["turn"], &stranger["head_turn"]),
@@ -122,7 +122,7 @@ fn is_known_again(language: &Language) {
 
         let mut socket = server.player("p1").await;
         let session = socket.session(language.npc, "p1").await;
-        socket.say(&session, language.tells).await;
+        socket.say_line(&session, language.tells).await;
         eventually("the name to be remembered", || async {
             let facts = rest.facts(language.npc).await;
             facts
@@ -130,28 +130,28 @@ fn is_known_again(language: &Language) {
                 .find(|fact| fact["content"].as_str().unwrap().contains(language.name))
         })
         .await;
-        let again = rest.post("/v1/sessions", &opening(language)).await;
+        let again = rest.post("/v1/sessions", &opening_request(language)).await;
         let text = again["greeting"]["reply_text"].as_str().unwrap();
         assert!(text.contains(language.known), "one who is known is greeted so: {text}");
     });
 }
 
 #[test]
-fn who_is_known_is_greeted_so_in_english() {
-    is_known_again(&ENGLISH);
+fn greeting_recognises_a_known_player_in_english() {
+    assert_player_is_recognised(&ENGLISH);
 }
 
 #[test]
-fn who_is_known_is_greeted_so_in_korean() {
-    is_known_again(&KOREAN);
+fn greeting_recognises_a_known_player_in_korean() {
+    assert_player_is_recognised(&KOREAN);
 }
 
 #[test]
-fn a_greeting_is_said_anew_and_taken_back_like_any_turn() {
+fn greeting_is_regenerated_and_rewound_like_any_turn() {
     run(async {
         let server = fresh(&[]).start();
         let rest = server.backend();
-        let opened = rest.post("/v1/sessions", &opening(&ENGLISH)).await;
+        let opened = rest.post("/v1/sessions", &opening_request(&ENGLISH)).await;
         let path = format!("/v1/sessions/{}", opened["id"].as_str().unwrap());
         let first = &opened["greeting"];
         let anew = rest.post(&format!("{path}:regenerate"), &json!({"key": "k1"})).await;
@@ -170,11 +170,11 @@ fn a_greeting_is_said_anew_and_taken_back_like_any_turn() {
 }
 
 #[test]
-fn a_repeated_request_tells_nothing_that_was_taken_back() {
+fn greeting_repeated_after_a_rewind_reveals_nothing_unsaid() {
     run(async {
         let server = fresh(&[]).start();
         let rest = server.backend();
-        let (body, key) = (opening(&ENGLISH), [("Idempotency-Key", "opened once")]);
+        let (body, key) = (opening_request(&ENGLISH), [("Idempotency-Key", "opened once")]);
         let open = async || {
             let answer = rest
                 .answer(Method::POST, "/v1/sessions", Some(&body), &key)

@@ -5,27 +5,27 @@ use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Rest, Server, Socket, eventually, run};
+use crate::support::{RestClient, TestServer, TestSocket, eventually, run};
 
 /// What turn 3 says. Both facts are near the one of turn 1, so that a judge is asked about them.
 const UNSAID: &str = "I hate sour grapes. I like figs.";
-const WORDS_OF_IT: [&str; 3] = ["hate sour grapes", "hates sour grapes", "figs"];
+const UNSAID_WORDS: [&str; 3] = ["hate sour grapes", "hates sour grapes", "figs"];
 
 /// Keeps back what is asked for these tasks, and lets go everything else.
-pub fn hold(mock: &MockHandle, tasks: &[&str]) {
+pub fn hold_tasks(mock: &MockHandle, tasks: &[&str]) {
     let faults: Vec<String> = tasks.iter().map(|task| format!("{task}=hold")).collect();
-    mock.control(&json!({ "faults": faults })).unwrap();
+    mock.apply_settings(&json!({ "faults": faults })).unwrap();
 }
 
-pub async fn asked(mock: &MockHandle, task: &str, calls: u64) {
+pub async fn wait_for_calls(mock: &MockHandle, task: &str, calls: u64) {
     eventually(&format!("{task} to be asked"), || async {
-        (mock.calls(task) >= calls).then_some(())
+        (mock.calls_of(task) >= calls).then_some(())
     })
     .await;
 }
 
 /// What an NPC holds for true.
-pub async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
+pub async fn valid_contents(rest: &RestClient, npc: &str) -> Vec<String> {
     let facts = rest.facts(npc).await;
     let valid = facts.iter().filter(|fact| fact["invalid_at"].is_null());
     let mut contents: Vec<String> = valid.map(|fact| fact["content"].as_str().unwrap().to_owned()).collect();
@@ -33,18 +33,18 @@ pub async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
     contents
 }
 
-struct Held {
+struct HeldSession {
     mock: MockHandle,
-    server: Server,
-    rest: Rest,
-    socket: Socket,
+    server: TestServer,
+    rest: RestClient,
+    socket: TestSocket,
     session: String,
 }
 
-impl Held {
+impl HeldSession {
     /// A session of two turns, from which everything was learned.
     async fn new(env: &[(&str, &str)]) -> Self {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let url = mock.base_url();
         let mut all = vec![
             ("COLLOQUY__LLM__BASE_URL", url.as_str()),
@@ -64,8 +64,8 @@ impl Held {
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "I like grapes.").await;
-        socket.say(&session, "Hello.").await;
+        socket.say_line(&session, "I like grapes.").await;
+        socket.say_line(&session, "Hello.").await;
         let held = Self {
             mock,
             server,
@@ -73,27 +73,27 @@ impl Held {
             socket,
             session,
         };
-        held.idle().await;
-        assert_eq!(held.valid().await, ["The player likes grapes."]);
+        held.wait_until_idle().await;
+        assert_eq!(held.valid_facts().await, ["The player likes grapes."]);
         held
     }
 
-    fn hold(&self, task: &str) {
-        hold(&self.mock, &[task]);
+    fn hold_task(&self, task: &str) {
+        hold_tasks(&self.mock, &[task]);
     }
-    fn let_go(&self) {
-        hold(&self.mock, &[]);
+    fn release_tasks(&self) {
+        hold_tasks(&self.mock, &[]);
     }
-    async fn asked(&self, task: &str, calls: u64) {
-        asked(&self.mock, task, calls).await;
+    async fn wait_for_task_calls(&self, task: &str, calls: u64) {
+        wait_for_calls(&self.mock, task, calls).await;
     }
-    async fn idle(&self) {
+    async fn wait_until_idle(&self) {
         self.rest.idle().await;
     }
-    async fn valid(&self) -> Vec<String> {
-        valid(&self.rest, "mira").await
+    async fn valid_facts(&self) -> Vec<String> {
+        valid_contents(&self.rest, "mira").await
     }
-    async fn take_back_to(&self, turn: u32) -> Value {
+    async fn interrupt_at(&self, turn: u32) -> Value {
         let path = format!("/v1/sessions/{}:interrupt", self.session);
         self.rest.post(&path, &json!({ "turn": turn })).await
     }
@@ -103,9 +103,9 @@ impl Held {
     }
 
     /// Nothing that anybody can ask for knows of turn 3.
-    async fn nothing_of_it(&self, when: &str) {
+    async fn assert_no_trace_of_turn(&self, when: &str) {
         let (rest, session) = (&self.rest, &self.session);
-        let mut seen = vec![("facts", json!(self.valid().await))];
+        let mut seen = vec![("facts", json!(self.valid_facts().await))];
         for word in ["hates", "figs"] {
             let found = rest.get(&format!("/v1/worlds/vale/npcs/mira/facts?q={word}")).await;
             seen.push(("a search", found));
@@ -118,28 +118,28 @@ impl Held {
         seen.push(("the next prompt", rest.post(&path, &question).await));
         for (what, seen) in seen {
             let text = seen.to_string();
-            for word in WORDS_OF_IT {
+            for word in UNSAID_WORDS {
                 assert!(!text.contains(word), "{when}, {what} has `{word}`: {text}");
             }
         }
     }
 
     /// After `:interrupt`: lets the model answer, and sees that nothing comes of it, nor after a restart.
-    async fn comes_to_nothing(mut self) {
-        self.let_go();
-        self.idle().await;
-        self.nothing_of_it("once the model had answered").await;
+    async fn assert_discarded(mut self) {
+        self.release_tasks();
+        self.wait_until_idle().await;
+        self.assert_no_trace_of_turn("once the model had answered").await;
         assert!(
             self.summaries().await.is_empty(),
             "a summary of what was unsaid is left"
         );
         // What is said instead is learned and summed up, and the prompt goes on from what stands.
-        let instead = self.socket.say(&self.session, "I like pears.").await;
+        let instead = self.socket.say_line(&self.session, "I like pears.").await;
         assert_eq!(instead.turn, 3);
-        self.idle().await;
-        self.nothing_of_it("after another turn").await;
+        self.wait_until_idle().await;
+        self.assert_no_trace_of_turn("after another turn").await;
         let learned = ["The player likes grapes.", "The player likes pears."];
-        assert_eq!(self.valid().await, learned);
+        assert_eq!(self.valid_facts().await, learned);
         let summaries = self.summaries().await;
         assert_eq!(
             summaries.len(),
@@ -150,57 +150,57 @@ impl Held {
         let data = self.server.stop();
         self.server = data.start();
         self.rest = self.server.backend();
-        self.nothing_of_it("after a restart").await;
-        assert_eq!(self.valid().await, learned);
+        self.assert_no_trace_of_turn("after a restart").await;
+        assert_eq!(self.valid_facts().await, learned);
         let mut socket = self.server.player("p1").await;
         let resume = json!({"type": "session.resume", "session_id": self.session});
         socket.send(&resume).await;
         socket.until("session.resumed").await;
-        assert_eq!(socket.say(&self.session, "Hello again.").await.turn, 4);
+        assert_eq!(socket.say_line(&self.session, "Hello again.").await.turn, 4);
     }
 }
 
 /// Turn 3 has been said, and one of its jobs waits for the model when it is taken back.
-fn is_interrupted_while(task: &'static str) {
+fn interrupt_while_running(task: &'static str) {
     run(async {
-        let mut held = Held::new(&[]).await;
-        let asked = held.mock.calls(task);
-        held.hold(task);
-        held.socket.say(&held.session, UNSAID).await;
-        held.asked(task, asked + 1).await;
-        let told = held.take_back_to(2).await;
+        let mut held = HeldSession::new(&[]).await;
+        let asked = held.mock.calls_of(task);
+        held.hold_task(task);
+        held.socket.say_line(&held.session, UNSAID).await;
+        held.wait_for_task_calls(task, asked + 1).await;
+        let told = held.interrupt_at(2).await;
         assert_eq!(told["rewound"]["removed_turns"], json!([3]), "{told}");
-        held.nothing_of_it("while the model is held").await;
-        held.comes_to_nothing().await;
+        held.assert_no_trace_of_turn("while the model is held").await;
+        held.assert_discarded().await;
     });
 }
 
 #[test]
-fn nothing_comes_of_an_extraction_that_was_under_way() {
-    is_interrupted_while("extraction");
+fn interrupt_discards_a_running_extraction() {
+    interrupt_while_running("extraction");
 }
 
 #[test]
-fn nothing_comes_of_a_judgement_that_was_under_way() {
-    is_interrupted_while("judge");
+fn interrupt_discards_a_running_judgement() {
+    interrupt_while_running("judge");
 }
 
 #[test]
-fn nothing_comes_of_a_summary_that_was_under_way() {
-    is_interrupted_while("summary");
+fn interrupt_discards_a_running_summary() {
+    interrupt_while_running("summary");
 }
 
 #[test]
-fn nothing_comes_of_a_reply_that_was_under_way() {
+fn interrupt_discards_a_running_reply() {
     run(async {
-        let mut held = Held::new(&[]).await;
-        let asked = held.mock.calls("reply");
-        held.hold("reply");
-        held.socket.tell(&held.session, "k3", UNSAID).await;
-        held.asked("reply", asked + 1).await;
-        let told = held.take_back_to(2).await;
+        let mut held = HeldSession::new(&[]).await;
+        let asked = held.mock.calls_of("reply");
+        held.hold_task("reply");
+        held.socket.send_line(&held.session, "k3", UNSAID).await;
+        held.wait_for_task_calls("reply", asked + 1).await;
+        let told = held.interrupt_at(2).await;
         assert_eq!(told["turn"], 2, "{told}");
-        held.nothing_of_it("while the model is held").await;
+        held.assert_no_trace_of_turn("while the model is held").await;
         let refused = loop {
             let event = held.socket.next().await;
             if event["type"] == "error" {
@@ -208,64 +208,64 @@ fn nothing_comes_of_a_reply_that_was_under_way() {
             }
         };
         assert_eq!(refused["error"]["code"], "turn_unsaid");
-        held.comes_to_nothing().await;
+        held.assert_discarded().await;
     });
 }
 
 #[test]
-fn nothing_comes_of_facts_that_were_being_indexed() {
+fn interrupt_discards_facts_being_indexed() {
     run(async {
-        let mut held = Held::new(&[("COLLOQUY__EMBEDDER__MODEL", "text-embedding-3-small")]).await;
-        let asked = held.mock.calls("extraction");
-        held.hold("extraction");
-        held.socket.say(&held.session, UNSAID).await;
-        held.asked("extraction", asked + 1).await;
+        let mut held = HeldSession::new(&[("COLLOQUY__EMBEDDER__MODEL", "text-embedding-3-small")]).await;
+        let asked = held.mock.calls_of("extraction");
+        held.hold_task("extraction");
+        held.socket.say_line(&held.session, UNSAID).await;
+        held.wait_for_task_calls("extraction", asked + 1).await;
         // Read, and about to be embedded, without which no index takes it.
-        let asked = held.mock.calls("embedding");
-        held.hold("embedding");
-        held.asked("embedding", asked + 1).await;
-        held.take_back_to(2).await;
+        let asked = held.mock.calls_of("embedding");
+        held.hold_task("embedding");
+        held.wait_for_task_calls("embedding", asked + 1).await;
+        held.interrupt_at(2).await;
         // A search embeds its question, and so does a prompt.
-        held.let_go();
-        held.comes_to_nothing().await;
+        held.release_tasks();
+        held.assert_discarded().await;
     });
 }
 
 #[test]
-fn an_interrupt_leaves_the_turn_before_its_extraction() {
+fn interrupt_leaves_the_extraction_of_the_previous_turn() {
     run(async {
-        let mut held = Held::new(&[]).await;
-        held.socket.say(&held.session, "What a day.").await;
-        held.idle().await;
-        let (extractions, replies) = (held.mock.calls("extraction"), held.mock.calls("reply"));
-        held.hold("extraction");
-        held.socket.say(&held.session, "I like plums.").await;
-        held.asked("extraction", extractions + 1).await;
-        hold(&held.mock, &["extraction", "reply"]);
-        held.socket.tell(&held.session, "k5", UNSAID).await;
-        held.asked("reply", replies + 2).await;
+        let mut held = HeldSession::new(&[]).await;
+        held.socket.say_line(&held.session, "What a day.").await;
+        held.wait_until_idle().await;
+        let (extractions, replies) = (held.mock.calls_of("extraction"), held.mock.calls_of("reply"));
+        held.hold_task("extraction");
+        held.socket.say_line(&held.session, "I like plums.").await;
+        held.wait_for_task_calls("extraction", extractions + 1).await;
+        hold_tasks(&held.mock, &["extraction", "reply"]);
+        held.socket.send_line(&held.session, "k5", UNSAID).await;
+        held.wait_for_task_calls("reply", replies + 2).await;
         // Once while turn 5 is being said, once more when it is gone.
         let path = format!("/v1/sessions/{}:interrupt", held.session);
         held.rest.post(&path, &json!({ "turn": 4 })).await;
-        held.take_back_to(4).await;
-        assert_eq!(held.valid().await, ["The player likes grapes."]);
-        held.let_go();
-        held.idle().await;
+        held.interrupt_at(4).await;
+        assert_eq!(held.valid_facts().await, ["The player likes grapes."]);
+        held.release_tasks();
+        held.wait_until_idle().await;
         let learned = ["The player likes grapes.", "The player likes plums."];
-        assert_eq!(held.valid().await, learned, "turn 4 is learned from");
-        held.nothing_of_it("afterwards").await;
+        assert_eq!(held.valid_facts().await, learned, "turn 4 is learned from");
+        held.assert_no_trace_of_turn("afterwards").await;
     });
 }
 
 #[test]
-fn what_is_held_is_answered_once_it_is_let_go() {
+fn held_request_is_answered_once_released() {
     run(async {
-        let mut held = Held::new(&[]).await;
-        held.hold("extraction");
-        held.socket.say(&held.session, UNSAID).await;
-        held.let_go();
-        held.idle().await;
+        let mut held = HeldSession::new(&[]).await;
+        held.hold_task("extraction");
+        held.socket.say_line(&held.session, UNSAID).await;
+        held.release_tasks();
+        held.wait_until_idle().await;
         // So the tests above are about answers that come.
-        assert!(held.valid().await.iter().any(|fact| fact.contains("figs")));
+        assert!(held.valid_facts().await.iter().any(|fact| fact.contains("figs")));
     });
 }

@@ -6,7 +6,7 @@ use colloquy::mock_llm::{self, MockOptions};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::{Data, Rest, eventually, run};
+use crate::support::{RestClient, ServerData, eventually, run};
 
 /// Words of players. Nobody else says them.
 const CANARIES: [&str; 6] = [
@@ -27,7 +27,7 @@ const LINES: [&str; 4] = [
 ];
 
 /// What is said in `session`, whatever comes of it.
-async fn talk(rest: &Rest, session: &str) {
+async fn talk(rest: &RestClient, session: &str) {
     for line in LINES {
         rest.call(
             Method::POST,
@@ -38,12 +38,12 @@ async fn talk(rest: &Rest, session: &str) {
     }
 }
 
-async fn session(rest: &Rest, npc: &str) -> String {
+async fn session(rest: &RestClient, npc: &str) -> String {
     let new = json!({"world_id": "vale", "npc_id": npc, "player_id": "p1"});
     rest.post("/v1/sessions", &new).await["id"].as_str().unwrap().to_owned()
 }
 
-fn is_clean(log: &str, why: &str) {
+fn assert_log_has_no_canary(log: &str, why: &str) {
     for line in log.lines() {
         let lower = line.to_lowercase();
         for canary in CANARIES {
@@ -59,10 +59,10 @@ fn is_clean(log: &str, why: &str) {
 }
 
 #[test]
-fn a_run_at_info_says_nothing_that_players_said() {
+fn log_at_info_contains_no_player_text() {
     for format in ["text", "json"] {
         run(async {
-            let data = Data::new(&[
+            let data = ServerData::new(&[
                 ("COLLOQUY__TELEMETRY__LOG", "info"),
                 ("COLLOQUY__TELEMETRY__FORMAT", format),
             ]);
@@ -82,21 +82,21 @@ fn a_run_at_info_says_nothing_that_players_said() {
             server.stop();
             let log = fs::read_to_string(log).unwrap();
             assert!(log.contains("shut down"), "{log}");
-            is_clean(&log, format);
+            assert_log_has_no_canary(&log, format);
         });
     }
 }
 
 #[test]
-fn what_endpoints_repeat_of_a_prompt_is_in_no_log() {
+fn log_contains_no_prompt_text_repeated_by_endpoints() {
     run(async {
-        let mock = mock_llm::start(MockOptions {
+        let mock = mock_llm::start_on_thread(MockOptions {
             dimensions: 1_536,
             ..MockOptions::default()
         })
         .unwrap();
         let url = mock.base_url();
-        let data = Data::new(&[
+        let data = ServerData::new(&[
             ("COLLOQUY__TELEMETRY__LOG", "info"),
             ("COLLOQUY__EMBEDDER__BASE_URL", url.as_str()),
             ("COLLOQUY__EMBEDDER__MODEL", "text-embedding-3-small"),
@@ -119,7 +119,8 @@ fn what_endpoints_repeat_of_a_prompt_is_in_no_log() {
         ] {
             // What was learned from the line meets it as well, and what was said is summed up.
             for task in ["reply", "extraction", "embedding", "intent", "judge", "summary"] {
-                mock.control(&json!({"faults": [format!("{task}={fault}")]})).unwrap();
+                mock.apply_settings(&json!({"faults": [format!("{task}={fault}")]}))
+                    .unwrap();
                 let session = session(&rest, "mira").await;
                 talk(&rest, &session).await;
             }
@@ -131,7 +132,7 @@ fn what_endpoints_repeat_of_a_prompt_is_in_no_log() {
         .await;
         server.stop();
         let log = fs::read_to_string(log).unwrap();
-        is_clean(&log, "faults");
+        assert_log_has_no_canary(&log, "faults");
         // What is left is of use.
         assert!(log.contains("400 Bad Request"), "{log}");
         assert!(log.contains("invalid"), "{log}");

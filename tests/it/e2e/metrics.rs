@@ -23,10 +23,10 @@ fn read(path: &str) -> String {
 }
 
 /// A family: its type and its labels.
-type Family = (String, BTreeSet<String>);
+type MetricFamily = (String, BTreeSet<String>);
 
 /// The tables of the document.
-fn documented() -> BTreeMap<String, Family> {
+fn documented_metrics() -> BTreeMap<String, MetricFamily> {
     let mut families = BTreeMap::new();
     for line in read("docs/metrics.md").lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -46,9 +46,9 @@ fn documented() -> BTreeMap<String, Family> {
 }
 
 /// What a server shows.
-fn shown(text: &str) -> BTreeMap<String, Family> {
+fn exposed_metrics(text: &str) -> BTreeMap<String, MetricFamily> {
     let label = Regex::new(r#"([a-z_]+)="(?:[^"\\]|\\.)*""#).unwrap();
-    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let mut families: BTreeMap<String, MetricFamily> = BTreeMap::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap();
@@ -91,8 +91,8 @@ fn sample(text: &str, of: &str) -> f64 {
 }
 
 #[test]
-fn every_metric_is_documented_and_every_documented_one_is_shown() {
-    let mock = mock_llm::start(MockOptions::default()).unwrap();
+fn metrics_and_their_documentation_match() {
+    let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     run(async {
         let server = fresh(&[("COLLOQUY__LLM__PRICES", "mock=1/0.5/4")])
             .with_mock(&mock.base_url())
@@ -100,17 +100,17 @@ fn every_metric_is_documented_and_every_documented_one_is_shown() {
         let rest = server.backend();
         let mut socket = server.player("anna").await;
         let session = socket.session("mira", "anna").await;
-        assert_eq!(socket.say(&session, "I like grapes.").await.status, "completed");
+        assert_eq!(socket.say_line(&session, "I like grapes.").await.status, "completed");
         assert_eq!(rest.call(Method::GET, "/v1/worlds/none", None).await.0, 404);
         // Too large a message: the server closes the socket.
         socket
             .send(&json!({"type": "ping", "event_id": "x".repeat(100_000)}))
             .await;
-        let documented = documented();
+        let documented = documented_metrics();
         eventually("every documented metric is shown", || {
             let (rest, documented) = (rest.clone(), &documented);
             async move {
-                let shown = shown(&rest.text("/metrics").await);
+                let shown = exposed_metrics(&rest.text("/metrics").await);
                 let missing: Vec<_> = documented.keys().filter(|name| !shown.contains_key(*name)).collect();
                 if !missing.is_empty() {
                     eprintln!("not yet: {missing:?}");
@@ -169,7 +169,7 @@ fn every_metric_is_documented_and_every_documented_one_is_shown() {
 }
 
 /// Every file below `docker/` whose name ends so.
-fn deployed(ends: &[&str]) -> Vec<PathBuf> {
+fn deployment_files(ends: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("docker")];
     while let Some(folder) = folders.pop() {
@@ -185,28 +185,28 @@ fn deployed(ends: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-fn queries(value: &Value, found: &mut Vec<String>) {
+fn collect_queries(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match value {
                     Value::String(text) if name == "expr" || name == "query" => found.push(text.clone()),
-                    _ => queries(value, found),
+                    _ => collect_queries(value, found),
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| queries(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| collect_queries(item, found)),
         _ => {}
     }
 }
 
 #[test]
-fn dashboard_and_alerts_ask_for_metrics_that_exist() {
-    let documented = documented();
+fn dashboard_and_alerts_use_existing_metrics() {
+    let documented = documented_metrics();
     let prose = read("docs/metrics.md");
     let metric = Regex::new(r"\b(?:colloquy|process)_[a-z_]+\b").unwrap();
     let mut dashboard = Vec::new();
-    queries(
+    collect_queries(
         &serde_json::from_str(&read("docker/grafana/colloquy.json")).unwrap(),
         &mut dashboard,
     );
@@ -240,7 +240,7 @@ fn settings_named_in_deployments_exist() {
     let known = Figment::from(Toml::string(colloquy::config::DEFAULTS));
     let name = Regex::new(r"COLLOQUY__[A-Z0-9_]+").unwrap();
     let mut checked = 0;
-    for path in deployed(&[".yaml", ".yml", ".md", "Dockerfile", ".cfg"]) {
+    for path in deployment_files(&[".yaml", ".yml", ".md", "Dockerfile", ".cfg"]) {
         let text = std::fs::read_to_string(&path).unwrap();
         for found in name.find_iter(&text) {
             let key = found.as_str().trim_start_matches("COLLOQUY__").to_lowercase();

@@ -4,44 +4,44 @@
 mod access;
 mod backups;
 mod balancer;
+mod cli_commands;
 mod conversation;
 mod crashes;
-mod cutting_in;
 #[cfg(feature = "failpoints")]
 mod deaths;
-mod disabled;
+mod disabled_tenant;
 mod drain;
-mod explained;
 mod fairness;
-mod frames;
 mod greeting;
 mod in_flight;
+mod interrupting_lines;
 mod lines_in_flight;
 mod logs;
 mod metrics;
-mod metrics_apart;
+mod metrics_address;
 mod model_faults;
-mod not_writable;
 mod npc_conversation;
+mod npc_self_facts;
 mod on_postgres;
 mod on_qdrant;
-mod overheard;
-mod plans;
-mod quoted;
+mod overheard_talk;
+mod query_plans;
+mod quoted_unsaid_text;
 mod rewinds;
 mod saves;
 mod scenarios;
-mod self_told;
 mod slow_reader;
-mod terminal;
+mod socket_frames;
+mod store_round_trips;
 mod three_facts;
 #[cfg(feature = "otel")]
 mod traces;
-mod trips;
+mod turn_explanations;
+mod unwritable_store;
 
-use crate::support::Data;
+use crate::support::ServerData;
 
 /// What the tests of both columns start from.
-fn fresh(env: &[(&str, &str)]) -> Data {
-    Data::new(env)
+fn fresh(env: &[(&str, &str)]) -> ServerData {
+    ServerData::new(env)
 }

@@ -7,11 +7,11 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use super::fresh;
-use crate::support::{Server, Socket, eventually, run};
+use crate::support::{TestServer, TestSocket, eventually, run};
 
-async fn talk(faults: &[&str], env: &[(&str, &str)]) -> (MockHandle, Server, Socket, String) {
-    let mock = mock_llm::start(MockOptions::default()).unwrap();
-    mock.control(&json!({"faults": faults, "retry_after_ms": 50, "slow_ms": 500}))
+async fn talk(faults: &[&str], env: &[(&str, &str)]) -> (MockHandle, TestServer, TestSocket, String) {
+    let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
+    mock.apply_settings(&json!({"faults": faults, "retry_after_ms": 50, "slow_ms": 500}))
         .unwrap();
     let url = mock.base_url();
     let mut all = vec![
@@ -27,16 +27,16 @@ async fn talk(faults: &[&str], env: &[(&str, &str)]) -> (MockHandle, Server, Soc
 }
 
 #[test]
-fn a_model_that_always_fails_fails_the_turn_and_not_the_session() {
+fn model_that_always_fails_fails_the_turn_and_not_the_session() {
     run(async {
         for fault in ["reply=500", "reply=refuse", "reply=invalid-body", "reply=broken-stream"] {
             let (mock, server, mut socket, session) = talk(&[fault], &[]).await;
-            let failed = socket.say(&session, "Hello.").await;
+            let failed = socket.say_line(&session, "Hello.").await;
             assert_eq!(failed.status, "failed", "{fault}");
-            mock.control(&json!({"faults": []})).unwrap();
+            mock.apply_settings(&json!({"faults": []})).unwrap();
             // The breaker may still be open for a moment.
             let token = server.token("demo", colloquy::tenancy::Role::Player, Some("p1"));
-            let rest = crate::support::Rest::new(server.address, token);
+            let rest = crate::support::RestClient::new(server.address, token);
             eventually("the model to be tried again", || async {
                 let body = json!({"text": "Hello again."});
                 let path = format!("/v1/sessions/{session}/turns");
@@ -58,23 +58,23 @@ fn a_model_that_always_fails_fails_the_turn_and_not_the_session() {
 }
 
 #[test]
-fn a_fault_before_the_first_token_is_tried_again() {
+fn model_fault_before_the_first_token_is_retried() {
     run(async {
         let (mock, _server, mut socket, session) = talk(&["reply=500:0.5"], &[]).await;
         for turn in 1..=4 {
-            let reply = socket.say(&session, "Hello.").await;
+            let reply = socket.say_line(&session, "Hello.").await;
             assert_eq!((reply.turn, reply.status.as_str()), (turn, "completed"));
         }
-        assert!(mock.calls("reply") > 4, "some were tried twice");
+        assert!(mock.calls_of("reply") > 4, "some were tried twice");
     });
 }
 
 #[test]
-fn a_fallback_answers_when_the_first_model_does_not() {
+fn model_fallback_answers_when_the_first_model_fails() {
     run(async {
         let env = [("COLLOQUY__LLM__TASKS__REPLY__FALLBACK", "scripted")];
         let (_mock, server, mut socket, session) = talk(&["reply=500"], &env).await;
-        let reply = socket.say(&session, "Hello.").await;
+        let reply = socket.say_line(&session, "Hello.").await;
         assert_eq!(reply.status, "completed");
         let trace = server
             .backend()
@@ -89,27 +89,28 @@ fn a_fallback_answers_when_the_first_model_does_not() {
 }
 
 #[test]
-fn a_classifier_that_fails_or_hangs_does_not_hold_up_the_reply() {
+fn classifier_fault_or_hang_does_not_delay_the_reply() {
     run(async {
         for fault in ["intent=500", "intent=invalid-json", "intent=hang"] {
             let env = [("COLLOQUY__LLM__TASKS__INTENT__TIMEOUT_MS", "200")];
             let (_mock, _server, mut socket, session) = talk(&[fault], &env).await;
-            assert_eq!(socket.say(&session, "Hello.").await.status, "completed", "{fault}");
+            assert_eq!(socket.say_line(&session, "Hello.").await.status, "completed", "{fault}");
         }
     });
 }
 
 #[test]
-fn an_extraction_that_cannot_be_read_is_tried_again() {
+fn extraction_that_cannot_be_parsed_is_retried() {
     run(async {
         let env = [("COLLOQUY__JOBS__RETRY_BASE_S", "1"), ("COLLOQUY__JOBS__POLL_S", "1")];
         let (mock, server, mut socket, session) = talk(&["extraction=invalid-json"], &env).await;
-        socket.say(&session, "I like grapes.").await;
+        socket.say_line(&session, "I like grapes.").await;
         eventually("the extraction to fail", || async {
-            (mock.calls("extraction") > 0).then_some(())
+            (mock.calls_of("extraction") > 0).then_some(())
         })
         .await;
-        mock.control(&json!({"faults": [], "facts_per_turn": 1.0})).unwrap();
+        mock.apply_settings(&json!({"faults": [], "facts_per_turn": 1.0}))
+            .unwrap();
         let rest = server.backend();
         eventually("the extraction to succeed", || async {
             (!rest.facts("mira").await.is_empty()).then_some(())
@@ -119,7 +120,7 @@ fn an_extraction_that_cannot_be_read_is_tried_again() {
 }
 
 #[test]
-fn a_start_needs_no_embedder_whose_length_is_told() {
+fn server_starts_without_an_embedder_of_known_length() {
     run(async {
         let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
         let url = format!("http://{nobody}/v1");

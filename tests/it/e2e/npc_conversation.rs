@@ -10,11 +10,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Server, Socket, run};
+use crate::support::{TestServer, TestSocket, run};
 
 /// A server whose model is the mock one, and a conversation of `ergen` and `mira` that is stepped.
-pub fn with_mock() -> (MockHandle, Server) {
-    let mock = mock_llm::start(MockOptions::default()).unwrap();
+pub fn with_mock() -> (MockHandle, TestServer) {
+    let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let env = [
         ("COLLOQUY__CONVERSATION__PAUSE_MS", "0"),
         ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
@@ -23,7 +23,7 @@ pub fn with_mock() -> (MockHandle, Server) {
     (mock, server)
 }
 
-pub async fn conversation(server: &Server, body: Value) -> String {
+pub async fn conversation(server: &TestServer, body: Value) -> String {
     let mut full = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "the mill"});
     for (key, value) in body.as_object().unwrap() {
         full[key] = value.clone();
@@ -32,7 +32,7 @@ pub async fn conversation(server: &Server, body: Value) -> String {
     made["id"].as_str().unwrap().to_owned()
 }
 
-pub async fn watch(socket: &mut Socket, id: &str) -> Value {
+pub async fn watch(socket: &mut TestSocket, id: &str) -> Value {
     socket
         .send(&json!({"type": "npc_conversation.watch", "event_id": "w", "conversation_id": id, "last_seq": 1}))
         .await;
@@ -47,7 +47,7 @@ pub async fn watch(socket: &mut Socket, id: &str) -> Value {
 
 /// The text of the last reply prompt that the mock model was asked with.
 pub fn last_prompt(mock: &MockHandle) -> String {
-    let requests = mock.requests("reply");
+    let requests = mock.requests_of("reply");
     let messages = requests.last().unwrap()["messages"].as_array().unwrap().clone();
     messages
         .iter()
@@ -57,7 +57,7 @@ pub fn last_prompt(mock: &MockHandle) -> String {
 }
 
 #[test]
-fn two_talk_step_by_step_and_whoever_was_let_in_watches() {
+fn stepped_conversation_of_two_npcs_is_watched_by_admitted_players() {
     run(async {
         let (_mock, server) = with_mock();
         let id = conversation(&server, json!({"max_turns": 3, "auto": false, "watchers": ["p1"]})).await;
@@ -104,14 +104,14 @@ fn two_talk_step_by_step_and_whoever_was_let_in_watches() {
 }
 
 #[test]
-fn two_talk_by_themselves_until_all_is_said() {
+fn self_paced_conversation_of_two_npcs_ends_when_all_is_said() {
     run(async {
         let (mock, server) = with_mock();
-        mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
+        mock.apply_settings(&json!({"faults": ["reply=hold"]})).unwrap();
         let id = conversation(&server, json!({"max_turns": 3, "watchers": ["p1"]})).await;
         let mut socket = server.player("p1").await;
         assert_eq!(watch(&mut socket, &id).await["auto"], true);
-        mock.control(&json!({"faults": []})).unwrap();
+        mock.apply_settings(&json!({"faults": []})).unwrap();
         for turn in 1..=3 {
             assert_eq!(socket.until("npc_turn.committed").await["turn"], turn);
         }
@@ -125,7 +125,7 @@ fn two_talk_by_themselves_until_all_is_said() {
 }
 
 #[test]
-fn a_player_cuts_in_and_the_answer_knows_nothing_of_what_was_unsaid() {
+fn player_interrupt_is_answered_without_unsaid_lines() {
     run(async {
         let (mock, server) = with_mock();
         let id = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
@@ -207,8 +207,9 @@ fn a_player_cuts_in_and_the_answer_knows_nothing_of_what_was_unsaid() {
 }
 
 /// Cuts the first line while it is being said.
-async fn cut_first_line(mock: &MockHandle, server: &Server, socket: &mut Socket, id: &str) -> Value {
-    mock.control(&json!({"tokens_per_s": 100, "deltas": 400})).unwrap();
+async fn cut_first_line(mock: &MockHandle, server: &TestServer, socket: &mut TestSocket, id: &str) -> Value {
+    mock.apply_settings(&json!({"tokens_per_s": 100, "deltas": 400}))
+        .unwrap();
     watch(socket, id).await;
     let step = format!("/v1/npc-conversations/{id}:step");
     let (backend, path) = (server.backend(), step.clone());
@@ -220,12 +221,12 @@ async fn cut_first_line(mock: &MockHandle, server: &Server, socket: &mut Socket,
     let said = stepped.await.unwrap();
     assert_eq!(said["status"], "interrupted");
     socket.until("npc_turn.committed").await;
-    mock.control(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
+    mock.apply_settings(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
     said
 }
 
 #[test]
-fn a_line_that_was_cut_while_it_was_said_is_gone_on_with() {
+fn npc_line_cut_while_streaming_is_continued() {
     run(async {
         let (mock, server) = with_mock();
         let id = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
@@ -252,7 +253,7 @@ fn a_line_that_was_cut_while_it_was_said_is_gone_on_with() {
         let words = said.rsplit_once(' ').map_or(said, |(words, _)| words);
         let text = whole["reply_text"].as_str().unwrap();
         assert!(text.starts_with(words) && text.len() > said.len(), "{said}: {text}");
-        let asked = mock.requests("reply").pop().unwrap();
+        let asked = mock.requests_of("reply").pop().unwrap();
         let roles: Vec<&str> = asked["messages"]
             .as_array()
             .unwrap()
@@ -268,7 +269,7 @@ fn a_line_that_was_cut_while_it_was_said_is_gone_on_with() {
 }
 
 #[test]
-fn a_cut_line_that_a_player_went_on_from_stands() {
+fn cut_line_that_a_player_continued_from_stands() {
     run(async {
         let (mock, server) = with_mock();
         let id = conversation(&server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
@@ -290,7 +291,7 @@ fn a_cut_line_that_a_player_went_on_from_stands() {
 }
 
 #[test]
-fn a_model_says_who_speaks_next_and_the_rule_where_it_does_not() {
+fn next_speaker_is_chosen_by_the_model_or_else_by_the_rule() {
     run(async {
         let (mock, server) = with_mock();
         let backend = server.backend();
@@ -315,10 +316,10 @@ fn a_model_says_who_speaks_next_and_the_rule_where_it_does_not() {
             "ergen",
             "the first one opens it, whatever a model would say"
         );
-        assert!(mock.requests("intent").is_empty());
-        mock.control(&json!({"next_speaker": "hanna"})).unwrap();
+        assert!(mock.requests_of("intent").is_empty());
+        mock.apply_settings(&json!({"next_speaker": "hanna"})).unwrap();
         assert_eq!(speaker().await, "hanna");
-        let asked = mock.requests("intent").pop().unwrap();
+        let asked = mock.requests_of("intent").pop().unwrap();
         let allowed = &asked["response_format"]["json_schema"]["schema"]["properties"]["next"]["enum"];
         assert_eq!(*allowed, json!(["mira", "tomas", "hanna"]), "{asked}");
         // Who has just spoken, who is not there, nobody, and no answer at all: the one who was silent longest.
@@ -329,14 +330,14 @@ fn a_model_says_who_speaks_next_and_the_rule_where_it_does_not() {
             (json!({"next_speaker": "mira", "faults": ["intent=500"]}), "hanna"),
             (json!({"next_speaker": "tomas", "faults": []}), "tomas"),
         ] {
-            mock.control(&setting).unwrap();
+            mock.apply_settings(&setting).unwrap();
             assert_eq!(speaker().await, npc, "{setting}");
         }
     });
 }
 
 #[test]
-fn whoever_opened_a_conversation_is_asked_with_a_prompt_that_begins_with_the_others() {
+fn speaker_prompt_of_the_opener_begins_like_those_of_the_others() {
     run(async {
         let (mock, server) = with_mock();
         let id = conversation(&server, json!({"auto": false})).await;
@@ -346,7 +347,7 @@ fn whoever_opened_a_conversation_is_asked_with_a_prompt_that_begins_with_the_oth
                 .post(&format!("/v1/npc-conversations/{id}:step"), &json!({}))
                 .await;
         }
-        let asked = mock.requests("reply");
+        let asked = mock.requests_of("reply");
         assert_eq!(asked.len(), 5);
         let mut cues = Vec::new();
         for request in &asked {
@@ -363,7 +364,12 @@ fn whoever_opened_a_conversation_is_asked_with_a_prompt_that_begins_with_the_oth
 
 /// Asks ten times at once, over REST and over sockets, for turns from 2 to 5; what each was told. Whoever
 /// listens hears in the end that turn 2 stands, asked or not.
-async fn cut_ten_times(server: &Server, path: &str, sockets: &mut [Socket], message: &Value) -> Vec<(u64, Value)> {
+async fn interrupt_ten_times(
+    server: &TestServer,
+    path: &str,
+    sockets: &mut [TestSocket],
+    message: &Value,
+) -> Vec<(u64, Value)> {
     let turns: [u64; 5] = [5, 3, 4, 2, 5];
     let sockets_there = sockets.len();
     for (nth, turn) in turns.iter().enumerate() {
@@ -402,7 +408,7 @@ async fn cut_ten_times(server: &Server, path: &str, sockets: &mut [Socket], mess
 
 /// Nobody is refused, or told that more stands than it asked for. Who was served before the lowest turn
 /// was asked for was told what stood then.
-fn all_were_told(told: &[(u64, Value)]) {
+fn assert_all_were_answered(told: &[(u64, Value)]) {
     for (asked, answer) in told {
         let stands = answer["turn"].as_u64().unwrap();
         assert!((2..=*asked).contains(&stands), "{told:?}");
@@ -411,7 +417,7 @@ fn all_were_told(told: &[(u64, Value)]) {
 }
 
 #[test]
-fn of_ten_interrupts_over_rest_and_sockets_the_lowest_turn_wins_and_all_are_told() {
+fn ten_interrupts_over_rest_and_sockets_apply_the_lowest_and_answer_all() {
     run(async {
         let (_mock, server) = with_mock();
         let backend = server.backend();
@@ -429,23 +435,23 @@ fn of_ten_interrupts_over_rest_and_sockets_the_lowest_turn_wins_and_all_are_told
         }
         let path = format!("/v1/npc-conversations/{talk}:interrupt");
         let message = json!({"type": "npc_conversation.interrupt", "conversation_id": talk});
-        let told = cut_ten_times(&server, &path, &mut sockets, &message).await;
-        all_were_told(&told);
+        let told = interrupt_ten_times(&server, &path, &mut sockets, &message).await;
+        assert_all_were_answered(&told);
         let view = backend.get(&format!("/v1/npc-conversations/{talk}")).await;
         assert_eq!((&view["head_turn"], &view["status"]), (&json!(2), &json!("paused")));
 
         let mut owner = server.player("p9").await;
         let session = owner.session("mira", "p9").await;
         for line in 1..=6 {
-            owner.say(&session, &format!("Line {line}.")).await;
+            owner.say_line(&session, &format!("Line {line}.")).await;
         }
         let path = format!("/v1/sessions/{session}:interrupt");
         let message = json!({"type": "player.interrupt", "session_id": session});
         let mut sockets = [owner];
-        let told = cut_ten_times(&server, &path, &mut sockets, &message).await;
-        all_were_told(&told);
+        let told = interrupt_ten_times(&server, &path, &mut sockets, &message).await;
+        assert_all_were_answered(&told);
         let view = backend.get(&format!("/v1/sessions/{session}")).await;
         assert_eq!(view["head_turn"], 2, "{view}");
-        assert_eq!(sockets[0].say(&session, "And on.").await.turn, 3);
+        assert_eq!(sockets[0].say_line(&session, "And on.").await.turn, 3);
     });
 }

@@ -8,9 +8,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Data, Rest, Socket, eventually, run};
+use crate::support::{RestClient, ServerData, TestSocket, eventually, run};
 
-fn with_mock(mock: &MockHandle) -> Data {
+fn with_mock(mock: &MockHandle) -> ServerData {
     fresh(&[
         ("COLLOQUY__ACTORS__SWEEP_S", "1"),
         ("COLLOQUY__JOBS__POLL_S", "1"),
@@ -19,7 +19,7 @@ fn with_mock(mock: &MockHandle) -> Data {
     .with_mock(&mock.base_url())
 }
 
-async fn transcript(rest: &Rest, session: &str) -> Vec<(u64, String, String)> {
+async fn transcript(rest: &RestClient, session: &str) -> Vec<(u64, String, String)> {
     let page = rest.get(&format!("/v1/sessions/{session}/turns")).await;
     let items = page["items"].as_array().unwrap();
     let text = |turn: &Value, what: &str| turn[what].as_str().unwrap().to_owned();
@@ -36,7 +36,7 @@ async fn transcript(rest: &Rest, session: &str) -> Vec<(u64, String, String)> {
 }
 
 /// Facts that are valid now.
-async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
+async fn valid_contents(rest: &RestClient, npc: &str) -> Vec<String> {
     let facts = rest.facts(npc).await;
     let standing = facts.iter().filter(|fact| fact["invalid_at"].is_null());
     standing
@@ -44,23 +44,23 @@ async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
         .collect()
 }
 
-async fn learned(rest: &Rest, npc: &str, word: &str) {
+async fn wait_until_learned(rest: &RestClient, npc: &str, word: &str) {
     eventually(&format!("a fact about {word}"), || async {
-        let facts = valid(rest, npc).await;
+        let facts = valid_contents(rest, npc).await;
         facts.iter().any(|fact| fact.contains(word)).then_some(())
     })
     .await;
 }
 
-async fn begun(mock: &MockHandle, task: &str, calls: u64) {
+async fn wait_for_calls(mock: &MockHandle, task: &str, calls: u64) {
     eventually(&format!("{task} to be asked"), || async {
-        (mock.calls(task) >= calls).then_some(())
+        (mock.calls_of(task) >= calls).then_some(())
     })
     .await;
 }
 
 /// The next event of this type, whatever comes before it.
-async fn hears(socket: &mut Socket, kind: &str) -> Value {
+async fn wait_for_event(socket: &mut TestSocket, kind: &str) -> Value {
     loop {
         let event = socket.next().await;
         if event["type"] == kind {
@@ -70,17 +70,17 @@ async fn hears(socket: &mut Socket, kind: &str) -> Value {
 }
 
 #[test]
-fn a_reply_that_was_said_is_cut_to_what_was_heard_and_taken_up_again() {
+fn complete_reply_is_cut_to_the_heard_part_and_resumed() {
     run(async {
         let server = fresh(&[]).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "Hello.").await;
-        let whole = socket.say(&session, "I like grapes.").await;
-        learned(&rest, "mira", "grapes").await;
-        socket.say(&session, "I like figs.").await;
-        learned(&rest, "mira", "figs").await;
+        socket.say_line(&session, "Hello.").await;
+        let whole = socket.say_line(&session, "I like grapes.").await;
+        wait_until_learned(&rest, "mira", "grapes").await;
+        socket.say_line(&session, "I like figs.").await;
+        wait_until_learned(&rest, "mira", "figs").await;
 
         let cut = json!({"type": "player.interrupt", "session_id": session, "turn": 2, "heard_chars": 4, "if_head": 3});
         socket.send(&cut).await;
@@ -101,11 +101,19 @@ fn a_reply_that_was_said_is_cut_to_what_was_heard_and_taken_up_again() {
             ("I like grapes.", heard.as_str())
         );
         // The line is still the player's, so what it says is learned again; the unsaid turn's is not.
-        learned(&rest, "mira", "grapes").await;
-        assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("figs")));
+        wait_until_learned(&rest, "mira", "grapes").await;
+        assert!(
+            !valid_contents(&rest, "mira")
+                .await
+                .iter()
+                .any(|fact| fact.contains("figs"))
+        );
         // The same again is stale: the head is another.
         socket.send(&cut).await;
-        assert_eq!(hears(&mut socket, "error").await["error"]["code"], "stale_head");
+        assert_eq!(
+            wait_for_event(&mut socket, "error").await["error"]["code"],
+            "stale_head"
+        );
 
         let path = format!("/v1/sessions/{session}:resume");
         let resumed = rest.post(&path, &json!({})).await;
@@ -114,49 +122,52 @@ fn a_reply_that_was_said_is_cut_to_what_was_heard_and_taken_up_again() {
         let (status, again) = rest.call(Method::POST, &path, None).await;
         assert_eq!((status.as_u16(), &again["code"]), (409, &json!("nothing_to_resume")));
 
-        let next = socket.say(&session, "What fruit do I like?").await;
+        let next = socket.say_line(&session, "What fruit do I like?").await;
         assert_eq!(next.turn, 3);
         assert!(next.text.contains("grapes") && !next.text.contains("figs"), "{next:?}");
     });
 }
 
 #[test]
-fn an_interrupt_does_not_wait_for_the_model_and_nothing_of_what_it_cut_appears() {
+fn interrupt_does_not_wait_for_the_model_and_hides_the_cut_part() {
     run(async {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let server = with_mock(&mock).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "I like grapes.").await;
-        learned(&rest, "mira", "grapes").await;
+        socket.say_line(&session, "I like grapes.").await;
+        wait_until_learned(&rest, "mira", "grapes").await;
         // Turn 2's extraction fails for now; turn 3's is never answered; turn 4's reply neither.
-        mock.control(&json!({"faults": ["extraction=500"]})).unwrap();
-        let asked = mock.calls("extraction");
-        socket.say(&session, "I like plums.").await;
-        begun(&mock, "extraction", asked + 1).await;
-        mock.control(&json!({"faults": ["extraction=500", "reply=stall"], "tokens_per_s": 4, "deltas": 400}))
+        mock.apply_settings(&json!({"faults": ["extraction=500"]})).unwrap();
+        let asked = mock.calls_of("extraction");
+        socket.say_line(&session, "I like plums.").await;
+        wait_for_calls(&mock, "extraction", asked + 1).await;
+        mock.apply_settings(&json!({"faults": ["extraction=500", "reply=stall"], "tokens_per_s": 4, "deltas": 400}))
             .unwrap();
-        socket.tell(&session, "k3", "I like figs.").await;
+        socket.send_line(&session, "k3", "I like figs.").await;
         socket.until("reply.delta").await;
-        let begin = SystemClock.instant();
+        let begin = SystemClock.monotonic_now();
         let path = format!("/v1/sessions/{session}:interrupt");
         let told = rest.post(&path, &json!({"turn": 2, "key": "cut"})).await;
-        let took = SystemClock.instant() - begin;
+        let took = SystemClock.monotonic_now() - begin;
         assert!(took.as_millis() < 2_000, "it waited for the model: {took:?}");
         assert_eq!((&told["turn"], &told["interrupted"]), (&json!(2), &json!(true)));
-        let done = hears(&mut socket, "reply.done").await;
+        let done = wait_for_event(&mut socket, "reply.done").await;
         assert_eq!((&done["turn"], &done["status"]), (&json!(3), &json!("interrupted")));
-        assert_eq!(hears(&mut socket, "error").await["error"]["code"], "turn_unsaid");
-        assert_eq!(hears(&mut socket, "dialogue.rewound").await["turn"], 2);
+        assert_eq!(
+            wait_for_event(&mut socket, "error").await["error"]["code"],
+            "turn_unsaid"
+        );
+        assert_eq!(wait_for_event(&mut socket, "dialogue.rewound").await["turn"], 2);
 
-        mock.control(&json!({"faults": [], "tokens_per_s": 0, "deltas": 8}))
+        mock.apply_settings(&json!({"faults": [], "tokens_per_s": 0, "deltas": 8}))
             .unwrap();
         // The extraction of the turn before is not lost.
-        learned(&rest, "mira", "plums").await;
-        let next = socket.say(&session, "I like pears.").await;
+        wait_until_learned(&rest, "mira", "plums").await;
+        let next = socket.say_line(&session, "I like pears.").await;
         assert_eq!(next.turn, 3);
-        learned(&rest, "mira", "pears").await;
+        wait_until_learned(&rest, "mira", "pears").await;
         assert!(
             !rest
                 .facts("mira")
@@ -171,27 +182,37 @@ fn an_interrupt_does_not_wait_for_the_model_and_nothing_of_what_it_cut_appears()
 }
 
 #[test]
-fn a_rewind_survives_a_kill_and_is_told_to_whoever_was_away() {
+fn rewind_survives_a_kill_and_is_published_to_absent_listeners() {
     run(async {
         let server = fresh(&[]).spawn();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "I like grapes.").await;
-        learned(&rest, "mira", "grapes").await;
-        socket.say(&session, "I like figs.").await;
-        learned(&rest, "mira", "figs").await;
+        socket.say_line(&session, "I like grapes.").await;
+        wait_until_learned(&rest, "mira", "grapes").await;
+        socket.say_line(&session, "I like figs.").await;
+        wait_until_learned(&rest, "mira", "figs").await;
         let path = format!("/v1/sessions/{session}:rewind");
         let wish = json!({"turn": 1, "key": "back", "if_head": 2});
         let told = rest.post(&path, &wish).await;
-        let rewound = hears(&mut socket, "dialogue.rewound").await;
+        let rewound = wait_for_event(&mut socket, "dialogue.rewound").await;
         drop(socket);
         let server = server.kill().spawn();
 
         let rest = server.backend();
         assert_eq!(transcript(&rest, &session).await.len(), 1);
-        assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("figs")));
-        assert!(valid(&rest, "mira").await.iter().any(|fact| fact.contains("grapes")));
+        assert!(
+            !valid_contents(&rest, "mira")
+                .await
+                .iter()
+                .any(|fact| fact.contains("figs"))
+        );
+        assert!(
+            valid_contents(&rest, "mira")
+                .await
+                .iter()
+                .any(|fact| fact.contains("grapes"))
+        );
         assert_eq!(rest.post(&path, &wish).await, told, "the key is known");
         let mut socket = server.player("p1").await;
         let before = rewound["seq"].as_u64().unwrap() - 1;
@@ -201,7 +222,7 @@ fn a_rewind_survives_a_kill_and_is_told_to_whoever_was_away() {
         let replayed = socket.until("dialogue.rewound").await;
         assert_eq!(replayed, rewound, "the same event");
         socket.until("session.resumed").await;
-        let answer = socket.say(&session, "What fruit do I like?").await;
+        let answer = socket.say_line(&session, "What fruit do I like?").await;
         assert_eq!(answer.turn, 2);
         assert!(
             answer.text.contains("grapes") && !answer.text.contains("figs"),
@@ -211,13 +232,13 @@ fn a_rewind_survives_a_kill_and_is_told_to_whoever_was_away() {
 }
 
 #[test]
-fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
+fn reply_is_regenerated_and_players_rewind_only_their_own() {
     run(async {
         let server = fresh(&[]).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "Hello.").await;
+        socket.say_line(&session, "Hello.").await;
         let first = rest.get(&format!("/v1/sessions/{session}/turns")).await["items"][0].clone();
         socket
             .send(&json!({"type": "player.regenerate", "session_id": session, "key": "anew", "event_id": "r1"}))
@@ -232,7 +253,7 @@ fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
         assert_ne!(second["id"], first["id"]);
 
         let player = |name| {
-            Rest::new(
+            RestClient::new(
                 server.address,
                 server.token("demo", colloquy::tenancy::Role::Player, Some(name)),
             )
@@ -252,7 +273,7 @@ fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
             (&unheard["turn"], &unheard["rewound"]["removed_turns"]),
             (&json!(0), &json!([1]))
         );
-        let admin = Rest::new(
+        let admin = RestClient::new(
             server.address,
             server.token("demo", colloquy::tenancy::Role::Admin, None),
         );
@@ -271,7 +292,7 @@ fn a_reply_is_said_anew_and_players_take_back_nothing_but_their_own() {
 }
 
 /// A session of `p1` with `mira` in which the client says what it has played.
-async fn heard_by_ack(socket: &mut Socket) -> String {
+async fn open_acknowledging_session(socket: &mut TestSocket) -> String {
     let create =
         json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
     socket.send(&create).await;
@@ -280,42 +301,47 @@ async fn heard_by_ack(socket: &mut Socket) -> String {
 }
 
 #[test]
-fn nothing_is_learned_from_a_reply_before_it_was_played() {
+fn reply_is_not_learned_before_it_was_played() {
     run(async {
         let server = fresh(&[]).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
-        let session = heard_by_ack(&mut socket).await;
-        socket.say(&session, "I like grapes.").await;
+        let session = open_acknowledging_session(&mut socket).await;
+        socket.say_line(&session, "I like grapes.").await;
         // What is said elsewhere later is learned meanwhile.
         let mut other = server.player("p2").await;
         let elsewhere = other.session("mira", "p2").await;
-        other.say(&elsewhere, "I like figs.").await;
-        learned(&rest, "mira", "figs").await;
-        assert!(!valid(&rest, "mira").await.iter().any(|fact| fact.contains("grapes")));
+        other.say_line(&elsewhere, "I like figs.").await;
+        wait_until_learned(&rest, "mira", "figs").await;
+        assert!(
+            !valid_contents(&rest, "mira")
+                .await
+                .iter()
+                .any(|fact| fact.contains("grapes"))
+        );
         socket
             .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
             .await;
-        learned(&rest, "mira", "grapes").await;
-        socket.say(&session, "I like plums.").await;
-        socket.say(&session, "Hello again.").await;
-        learned(&rest, "mira", "plums").await;
+        wait_until_learned(&rest, "mira", "grapes").await;
+        socket.say_line(&session, "I like plums.").await;
+        socket.say_line(&session, "Hello again.").await;
+        wait_until_learned(&rest, "mira", "plums").await;
         socket
             .send(&json!({"type": "reply.played", "session_id": session, "turn": 9}))
             .await;
-        assert_eq!(hears(&mut socket, "error").await["error"]["param"], "turn");
+        assert_eq!(wait_for_event(&mut socket, "error").await["error"]["param"], "turn");
     });
 }
 
 #[test]
-fn what_nobody_says_was_played_is_learned_after_a_while() {
+fn reply_without_acknowledgement_is_learned_after_a_delay() {
     run(async {
         let server = fresh(&[("COLLOQUY__TURN__PLAYBACK_TIMEOUT_S", "2")]).start();
         let mut socket = server.player("p1").await;
-        let session = heard_by_ack(&mut socket).await;
-        socket.say(&session, "I like grapes.").await;
+        let session = open_acknowledging_session(&mut socket).await;
+        socket.say_line(&session, "I like grapes.").await;
         // Sooner than leases and left-over jobs are looked for.
-        learned(&server.backend(), "mira", "grapes").await;
+        wait_until_learned(&server.backend(), "mira", "grapes").await;
     });
 }
 
@@ -323,13 +349,13 @@ fn what_nobody_says_was_played_is_learned_after_a_while() {
 const TEACHES: &str = "Hanna likes plums. She told me at the mill, not long ago. Hanna hates figs.";
 
 /// Of what [`TEACHES`], the beginning is learned and the end is not, nor was anybody asked about it.
-async fn beginning_alone_is_learned(mock: &MockHandle, rest: &Rest) {
-    learned(rest, "mira", "plums").await;
+async fn assert_only_heard_part_is_learned(mock: &MockHandle, rest: &RestClient) {
+    wait_until_learned(rest, "mira", "plums").await;
     rest.idle().await;
     let facts = rest.facts("mira").await;
     assert!(facts.iter().all(|fact| !fact.to_string().contains("figs")), "{facts:?}");
     let read = mock
-        .requests("extraction")
+        .requests_of("extraction")
         .iter()
         .map(Value::to_string)
         .collect::<Vec<_>>();
@@ -338,23 +364,23 @@ async fn beginning_alone_is_learned(mock: &MockHandle, rest: &Rest) {
 }
 
 #[test]
-fn of_a_reply_that_is_cut_before_it_was_played_only_what_was_heard_is_learned() {
+fn reply_cut_before_playback_is_learned_as_far_as_heard() {
     run(async {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let server = with_mock(&mock).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
-        let session = heard_by_ack(&mut socket).await;
-        mock.control(&json!({ "reply": TEACHES })).unwrap();
-        let said = socket.say(&session, "Tell me of her.").await;
+        let session = open_acknowledging_session(&mut socket).await;
+        mock.apply_settings(&json!({ "reply": TEACHES })).unwrap();
+        let said = socket.say_line(&session, "Tell me of her.").await;
         assert_eq!(said.text, TEACHES);
         // What is said elsewhere later is learned meanwhile.
-        mock.control(&json!({"reply": ""})).unwrap();
+        mock.apply_settings(&json!({"reply": ""})).unwrap();
         let mut other = server.player("p2").await;
         let elsewhere = other.session("mira", "p2").await;
-        other.say(&elsewhere, "I like grapes.").await;
-        learned(&rest, "mira", "grapes").await;
-        let known = valid(&rest, "mira").await;
+        other.say_line(&elsewhere, "I like grapes.").await;
+        wait_until_learned(&rest, "mira", "grapes").await;
+        let known = valid_contents(&rest, "mira").await;
         assert_eq!(
             known,
             ["The player likes grapes."],
@@ -364,80 +390,87 @@ fn of_a_reply_that_is_cut_before_it_was_played_only_what_was_heard_is_learned() 
         let cut =
             json!({"type": "player.interrupt", "session_id": session, "turn": 1, "heard_chars": 30, "event_id": "i"});
         socket.send(&cut).await;
-        let rewound = hears(&mut socket, "dialogue.rewound").await;
+        let rewound = wait_for_event(&mut socket, "dialogue.rewound").await;
         assert_eq!(
             (&rewound["turn"], &rewound["heard_chars"]),
             (&json!(1), &json!(30)),
             "{rewound}"
         );
-        beginning_alone_is_learned(&mock, &rest).await;
+        assert_only_heard_part_is_learned(&mock, &rest).await;
         let heard: String = TEACHES.chars().take(30).collect();
         assert_eq!(transcript(&rest, &session).await[0].2, heard);
         // Nor when it is said to have been played after all, or is followed by another.
         socket
             .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
             .await;
-        socket.say(&session, "I like pears.").await;
+        socket.say_line(&session, "I like pears.").await;
         socket
             .send(&json!({"type": "reply.played", "session_id": session, "turn": 2}))
             .await;
-        learned(&rest, "mira", "pears").await;
-        beginning_alone_is_learned(&mock, &rest).await;
+        wait_until_learned(&rest, "mira", "pears").await;
+        assert_only_heard_part_is_learned(&mock, &rest).await;
     });
 }
 
 #[test]
-fn of_a_reply_that_is_cut_while_it_is_said_and_played_only_what_was_heard_is_learned() {
+fn reply_cut_during_streaming_and_playback_is_learned_as_far_as_heard() {
     run(async {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let server = with_mock(&mock).start();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
-        let session = heard_by_ack(&mut socket).await;
+        let session = open_acknowledging_session(&mut socket).await;
         // More is sent than is heard: what was sent ahead teaches nothing either.
         let reply = format!(
             "Hanna likes plums. So it is. Hanna hates figs. {}",
             "And so on. ".repeat(100)
         );
-        mock.control(&json!({ "reply": reply })).unwrap();
-        let done = cut_while_it_is_said(&mock, &mut socket, &session, "first", 24).await;
+        mock.apply_settings(&json!({ "reply": reply })).unwrap();
+        let done = cut_while_streaming(&mock, &mut socket, &session, "first", 24).await;
         assert_eq!(done["text"], "Hanna likes plums. So it", "{done}");
         socket
             .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
             .await;
-        beginning_alone_is_learned(&mock, &rest).await;
+        assert_only_heard_part_is_learned(&mock, &rest).await;
     });
 }
 
 /// A reply of the mock model that is cut while it is being said, once this much was heard.
-async fn cut_while_it_is_said(mock: &MockHandle, socket: &mut Socket, session: &str, key: &str, heard: u64) -> Value {
-    mock.control(&json!({"tokens_per_s": 50, "deltas": 400})).unwrap();
-    socket.tell(session, key, "Tell me of the mill.").await;
+async fn cut_while_streaming(
+    mock: &MockHandle,
+    socket: &mut TestSocket,
+    session: &str,
+    key: &str,
+    heard: u64,
+) -> Value {
+    mock.apply_settings(&json!({"tokens_per_s": 50, "deltas": 400}))
+        .unwrap();
+    socket.send_line(session, key, "Tell me of the mill.").await;
     let mut said = 0;
     while said < heard + 40 {
-        let delta = hears(socket, "reply.delta").await;
+        let delta = wait_for_event(socket, "reply.delta").await;
         said = delta["offset"].as_u64().unwrap() + delta["text"].as_str().unwrap().chars().count() as u64;
     }
     let cut =
         json!({"type": "player.interrupt", "session_id": session, "heard_chars": heard, "key": format!("cut {key}")});
     socket.send(&cut).await;
-    let done = hears(socket, "reply.done").await;
+    let done = wait_for_event(socket, "reply.done").await;
     assert_eq!(done["status"], "interrupted");
-    hears(socket, "turn.committed").await;
-    mock.control(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
+    wait_for_event(socket, "turn.committed").await;
+    mock.apply_settings(&json!({"tokens_per_s": 0, "deltas": 8})).unwrap();
     done
 }
 
 #[test]
-fn a_reply_that_was_cut_while_it_was_said_comes_again_with_all_that_had_been_said() {
+fn reply_cut_while_streaming_is_resumed_with_all_streamed_text() {
     run(async {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let server = with_mock(&mock).spawn();
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.say(&session, "Hello.").await;
-        let done = cut_while_it_is_said(&mock, &mut socket, &session, "first", 12).await;
+        socket.say_line(&session, "Hello.").await;
+        let done = cut_while_streaming(&mock, &mut socket, &session, "first", 12).await;
         let heard = done["text"].as_str().unwrap().to_owned();
         assert!(heard.chars().count() <= 12);
         assert_eq!(
@@ -456,10 +489,10 @@ fn a_reply_that_was_cut_while_it_was_said_comes_again_with_all_that_had_been_sai
             "{resumed}"
         );
         assert_eq!(
-            hears(&mut socket, "dialogue.rewound").await["removed_turns"],
+            wait_for_event(&mut socket, "dialogue.rewound").await["removed_turns"],
             json!([2])
         );
-        let first = hears(&mut socket, "reply.delta").await;
+        let first = wait_for_event(&mut socket, "reply.delta").await;
         let again = first["text"].as_str().unwrap();
         assert_eq!(first["offset"], 0);
         assert!(
@@ -467,8 +500,8 @@ fn a_reply_that_was_cut_while_it_was_said_comes_again_with_all_that_had_been_sai
             "{again}"
         );
         assert!(!page.to_string().contains(again) && !trace.to_string().contains(again));
-        let whole = hears(&mut socket, "reply.done").await;
-        hears(&mut socket, "turn.committed").await;
+        let whole = wait_for_event(&mut socket, "reply.done").await;
+        wait_for_event(&mut socket, "turn.committed").await;
         assert_eq!((&whole["turn"], &whole["status"]), (&json!(2), &json!("completed")));
         let text = whole["text"].as_str().unwrap();
         assert!(text.starts_with(again) && text.len() > again.len(), "{text}");
@@ -502,27 +535,30 @@ fn a_reply_that_was_cut_while_it_was_said_comes_again_with_all_that_had_been_sai
 }
 
 #[test]
-fn a_socket_takes_a_cut_reply_up_and_a_reply_between_is_none() {
+fn socket_resumes_the_last_cut_reply_and_no_reply_in_between() {
     run(async {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let server = with_mock(&mock).start();
         let mut socket = server.player("p1").await;
         let session = socket.session("mira", "p1").await;
-        cut_while_it_is_said(&mock, &mut socket, &session, "first", 20).await;
+        cut_while_streaming(&mock, &mut socket, &session, "first", 20).await;
         socket
             .send(&json!({"type": "player.resume", "session_id": session, "key": "up", "event_id": "r"}))
             .await;
-        let started = hears(&mut socket, "turn.started").await;
+        let started = wait_for_event(&mut socket, "turn.started").await;
         assert_eq!((&started["re"], &started["turn"]), (&json!("r"), &json!(1)));
-        let whole = hears(&mut socket, "reply.done").await;
+        let whole = wait_for_event(&mut socket, "reply.done").await;
         assert_eq!((&whole["re"], &whole["status"]), (&json!("r"), &json!("completed")));
-        hears(&mut socket, "turn.committed").await;
+        wait_for_event(&mut socket, "turn.committed").await;
 
-        cut_while_it_is_said(&mock, &mut socket, &session, "second", 20).await;
-        socket.say(&session, "Never mind.").await;
+        cut_while_streaming(&mock, &mut socket, &session, "second", 20).await;
+        socket.say_line(&session, "Never mind.").await;
         socket
             .send(&json!({"type": "player.resume", "session_id": session}))
             .await;
-        assert_eq!(hears(&mut socket, "error").await["error"]["code"], "nothing_to_resume");
+        assert_eq!(
+            wait_for_event(&mut socket, "error").await["error"]["code"],
+            "nothing_to_resume"
+        );
     });
 }

@@ -6,26 +6,26 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Rest, eventually, run};
+use crate::support::{RestClient, eventually, run};
 
 const SAVES: &str = "/v1/worlds/vale/saves";
 
-async fn save(rest: &Rest, name: &str) -> String {
+async fn take_save(rest: &RestClient, name: &str) -> String {
     let save = rest.post(SAVES, &json!({ "name": name })).await;
     save["id"].as_str().unwrap().to_owned()
 }
 
-async fn load(rest: &Rest, save: &str) -> Value {
+async fn restore_save(rest: &RestClient, save: &str) -> Value {
     rest.post(&format!("{SAVES}/{save}:restore"), &json!({})).await
 }
 
-async fn said(rest: &Rest, session: &str) -> Vec<Value> {
+async fn standing_turns(rest: &RestClient, session: &str) -> Vec<Value> {
     let page = rest.get(&format!("/v1/sessions/{session}/turns")).await;
     page["items"].as_array().unwrap().clone()
 }
 
 /// Facts that are valid now.
-async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
+async fn valid_contents(rest: &RestClient, npc: &str) -> Vec<String> {
     let facts = rest.facts(npc).await;
     let standing = facts.iter().filter(|fact| fact["invalid_at"].is_null());
     let mut contents: Vec<String> = standing
@@ -35,16 +35,16 @@ async fn valid(rest: &Rest, npc: &str) -> Vec<String> {
     contents
 }
 
-async fn learned(rest: &Rest, npc: &str, word: &str) {
+async fn wait_until_learned(rest: &RestClient, npc: &str, word: &str) {
     eventually(&format!("a fact about {word}"), || async {
-        let facts = valid(rest, npc).await;
+        let facts = valid_contents(rest, npc).await;
         facts.iter().any(|fact| fact.contains(word)).then_some(())
     })
     .await;
 }
 
 /// Everything of a world that can be asked for, as far as it was ever said in words that stand.
-async fn everything(rest: &Rest, sessions: &[&str], conversations: &[&str]) -> Value {
+async fn observe_dialogues(rest: &RestClient, sessions: &[&str], conversations: &[&str]) -> Value {
     let mut seen = json!({});
     let kinds = [("sessions", sessions), ("npc-conversations", conversations)];
     for (kind, dialogues) in kinds {
@@ -74,20 +74,20 @@ async fn everything(rest: &Rest, sessions: &[&str], conversations: &[&str]) -> V
 }
 
 /// The prompt that a question would get, the current state among it.
-async fn prompt(rest: &Rest, session: &str) -> String {
+async fn prompt(rest: &RestClient, session: &str) -> String {
     let path = format!("/v1/sessions/{session}/context");
     let preview = rest.post(&path, &json!({"text": "What fruit do I like?"})).await;
     preview["messages"].to_string()
 }
 
 /// Everything, once nothing is under way.
-async fn at_rest(rest: &Rest, sessions: &[&str], conversations: &[&str]) -> Value {
+async fn observe_when_idle(rest: &RestClient, sessions: &[&str], conversations: &[&str]) -> Value {
     rest.idle().await;
-    everything(rest, sessions, conversations).await
+    observe_dialogues(rest, sessions, conversations).await
 }
 
 #[test]
-fn the_older_save_and_then_the_newer_come_back_whole() {
+fn saves_older_then_newer_are_restored_whole() {
     run(async {
         let server = fresh(&[
             ("COLLOQUY__SAVES__MAX_PER_WORLD", "2"),
@@ -98,16 +98,16 @@ fn the_older_save_and_then_the_newer_come_back_whole() {
         let rest = server.backend();
         let (mut one, mut two) = (server.player("p1").await, server.player("p2").await);
         let first = one.session("mira", "p1").await;
-        one.say(&first, "I like grapes.").await;
-        one.say(&first, "Let us go to the mill.").await;
-        learned(&rest, "mira", "grapes").await;
+        one.say_line(&first, "I like grapes.").await;
+        one.say_line(&first, "Let us go to the mill.").await;
+        wait_until_learned(&rest, "mira", "grapes").await;
         let talk = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "the mill", "auto": false});
         let talk = rest.post("/v1/npc-conversations", &talk).await;
         let talk = talk["id"].as_str().unwrap();
         let step = format!("/v1/npc-conversations/{talk}:step");
         rest.post(&step, &json!({})).await;
-        let before = at_rest(&rest, &[&first], &[talk]).await;
-        let older = save(&rest, "older").await;
+        let before = observe_when_idle(&rest, &[&first], &[talk]).await;
+        let older = take_save(&rest, "older").await;
         assert_eq!(
             before[&first]["summaries"]["items"].as_array().unwrap().len(),
             1,
@@ -117,16 +117,17 @@ fn the_older_save_and_then_the_newer_come_back_whole() {
         assert!(state.contains("location"), "{state}");
 
         // What was liked is not any more; another is told the same NPC; somebody else moves on.
-        one.say(&first, "I do not like grapes any more. I like figs.").await;
-        one.say(&first, "Let us go to the market.").await;
-        learned(&rest, "mira", "figs").await;
+        one.say_line(&first, "I do not like grapes any more. I like figs.")
+            .await;
+        one.say_line(&first, "Let us go to the market.").await;
+        wait_until_learned(&rest, "mira", "figs").await;
         let second = two.session("mira", "p2").await;
-        two.say(&second, "I like plums.").await;
-        learned(&rest, "mira", "plums").await;
+        two.say_line(&second, "I like plums.").await;
+        wait_until_learned(&rest, "mira", "plums").await;
         rest.post(&step, &json!({})).await;
         rest.post(&step, &json!({})).await;
-        let after = at_rest(&rest, &[&first, &second], &[talk]).await;
-        let newer = save(&rest, "newer").await;
+        let after = observe_when_idle(&rest, &[&first, &second], &[talk]).await;
+        let newer = take_save(&rest, "newer").await;
         let (status, full) = rest.call(Method::POST, SAVES, Some(&json!({}))).await;
         assert_eq!((status.as_u16(), &full["code"]), (409, &json!("too_many_saves")));
         let superseded = |seen: &Value| seen["mira"].to_string().contains("superseded");
@@ -134,7 +135,7 @@ fn the_older_save_and_then_the_newer_come_back_whole() {
         assert_ne!(before[&first]["prompt"], after[&first]["prompt"]);
         assert_ne!(before[&first]["summaries"], after[&first]["summaries"]);
 
-        let told = load(&rest, &older).await;
+        let told = restore_save(&rest, &older).await;
         assert_eq!(
             (&told["changed_dialogues"], &told["ended_dialogues"]),
             (&json!(3), &json!(1))
@@ -145,35 +146,43 @@ fn the_older_save_and_then_the_newer_come_back_whole() {
             (&json!(2), &json!([3, 4]))
         );
         assert_eq!(two.until("session.closed").await["reason"], "restored");
-        assert_eq!(at_rest(&rest, &[&first], &[talk]).await, before, "the older save");
-        assert!(said(&rest, &second).await.is_empty());
-        let answer = one.say(&first, "What fruit do I like?").await;
+        assert_eq!(
+            observe_when_idle(&rest, &[&first], &[talk]).await,
+            before,
+            "the older save"
+        );
+        assert!(standing_turns(&rest, &second).await.is_empty());
+        let answer = one.say_line(&first, "What fruit do I like?").await;
         assert!(answer.turn == 3 && answer.text.contains("grapes"), "{answer:?}");
         assert!(
             !answer.text.contains("figs") && !answer.text.contains("plums"),
             "{answer:?}"
         );
         // It is loaded whole once more, whatever was said on top of it.
-        load(&rest, &older).await;
-        assert_eq!(at_rest(&rest, &[&first], &[talk]).await, before, "the older save again");
-
-        load(&rest, &newer).await;
+        restore_save(&rest, &older).await;
         assert_eq!(
-            at_rest(&rest, &[&first, &second], &[talk]).await,
+            observe_when_idle(&rest, &[&first], &[talk]).await,
+            before,
+            "the older save again"
+        );
+
+        restore_save(&rest, &newer).await;
+        assert_eq!(
+            observe_when_idle(&rest, &[&first, &second], &[talk]).await,
             after,
             "the newer save"
         );
-        let answer = one.say(&first, "What fruit do I like?").await;
+        let answer = one.say_line(&first, "What fruit do I like?").await;
         assert!(answer.turn == 5 && answer.text.contains("figs"), "{answer:?}");
         let line = rest.post(&step, &json!({})).await;
         assert_eq!(line["turn"], 4, "the NPCs go on, too");
         rest.call(Method::DELETE, &format!("{SAVES}/{older}"), None).await;
-        save(&rest, "there is room again").await;
+        take_save(&rest, "there is room again").await;
     });
 }
 
 #[test]
-fn a_kill_while_a_save_is_loaded_leaves_all_of_it_or_nothing() {
+fn kill_during_a_restore_leaves_all_of_it_or_nothing() {
     run(async {
         let data = fresh(&[]);
         let mut server = data.spawn();
@@ -182,15 +191,15 @@ fn a_kill_while_a_save_is_loaded_leaves_all_of_it_or_nothing() {
         let mut socket = server.player("p1").await;
         for _ in 0..5 {
             let session = socket.session("mira", "p1").await;
-            socket.say(&session, "I like grapes.").await;
+            socket.say_line(&session, "I like grapes.").await;
             sessions.push(session);
         }
-        let mut saves = vec![save(&rest, "low").await];
+        let mut saves = vec![take_save(&rest, "low").await];
         for session in &sessions {
-            socket.say(session, "I like figs.").await;
-            socket.say(session, "I like plums.").await;
+            socket.say_line(session, "I like figs.").await;
+            socket.say_line(session, "I like plums.").await;
         }
-        saves.push(save(&rest, "high").await);
+        saves.push(take_save(&rest, "high").await);
         drop(socket);
         let mut low = false;
         for round in 0..8_u64 {
@@ -204,7 +213,7 @@ fn a_kill_while_a_save_is_loaded_leaves_all_of_it_or_nothing() {
             let rest = server.backend();
             let mut lengths = Vec::new();
             for session in &sessions {
-                lengths.push(said(&rest, session).await.len());
+                lengths.push(standing_turns(&rest, session).await.len());
             }
             assert!(lengths == [1; 5] || lengths == [3; 5], "half of a save: {lengths:?}");
             let wanted = if low { 3 } else { 1 };
@@ -215,7 +224,7 @@ fn a_kill_while_a_save_is_loaded_leaves_all_of_it_or_nothing() {
             low = lengths == [1; 5];
         }
         let rest = server.backend();
-        load(&rest, &saves[0]).await;
+        restore_save(&rest, &saves[0]).await;
         let path = format!("/v1/sessions/{}/turns", sessions[0]);
         let answer = rest.post(&path, &json!({"text": "What fruit do I like?"})).await;
         let text = answer["reply_text"].as_str().unwrap();

@@ -7,10 +7,10 @@ use super::fresh;
 use crate::support::{eventually, run};
 
 #[test]
-fn a_client_that_stops_reading_is_dropped_and_costs_the_others_nothing() {
+fn slow_client_is_dropped_and_costs_others_nothing() {
     run(async {
         // Long replies fill what the kernel buffers for a client that does not read.
-        let mock = mock_llm::start(MockOptions {
+        let mock = mock_llm::start_on_thread(MockOptions {
             deltas: 1_500,
             ..MockOptions::default()
         })
@@ -49,7 +49,7 @@ fn a_client_that_stops_reading_is_dropped_and_costs_the_others_nothing() {
 
         assert!(said > 1, "one reply is no reason to drop a client");
 
-        let reply = calm.say(&other, "Hello.").await;
+        let reply = calm.say_line(&other, "Hello.").await;
         assert_eq!(reply.status, "completed");
         assert_eq!(reply.streamed, reply.text, "nothing was lost for those who read");
         drop(jammed);

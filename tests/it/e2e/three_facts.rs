@@ -5,13 +5,13 @@ use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Rest, Server, eventually, run};
+use crate::support::{RestClient, TestServer, eventually, run};
 
 const FIRST: &str = "I like grapes.";
 const THIRD: &str = "I hate all grapes.";
 
 /// A dialogue of one turn, and the fact it taught.
-struct Told {
+struct LearnedFact {
     session: String,
     /// Id of the turn.
     turn: String,
@@ -20,29 +20,29 @@ struct Told {
     content: String,
 }
 
-struct Three {
+struct ThreeFacts {
     mock: MockHandle,
-    rest: Rest,
+    rest: RestClient,
     /// The first is ended by the second, and the second repeated by the third.
-    told: [Told; 3],
-    _server: Server,
+    told: [LearnedFact; 3],
+    _server: TestServer,
 }
 
-impl Three {
+impl ThreeFacts {
     /// The player likes grapes, hates them, and says so once more in other words. If it is `known`, somebody
     /// else had said the first and the third in private, so that these two have been judged.
     async fn new(known: bool) -> Self {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let url = mock.base_url();
         let server = fresh(&[("COLLOQUY__JOBS__POLL_S", "1")]).with_mock(&url).start();
         let rest = server.backend();
         if known {
-            tells(&server, &mock, "p2", FIRST, "independent").await;
-            tells(&server, &mock, "p2", THIRD, "contradicts").await;
+            learn_in_new_session(&server, &mock, "p2", FIRST, "independent").await;
+            learn_in_new_session(&server, &mock, "p2", THIRD, "contradicts").await;
         }
-        let first = tells(&server, &mock, "p1", FIRST, "independent").await;
-        let second = tells(&server, &mock, "p1", "I hate grapes.", "contradicts").await;
-        let third = tells(&server, &mock, "p1", THIRD, "same").await;
+        let first = learn_in_new_session(&server, &mock, "p1", FIRST, "independent").await;
+        let second = learn_in_new_session(&server, &mock, "p1", "I hate grapes.", "contradicts").await;
+        let third = learn_in_new_session(&server, &mock, "p1", THIRD, "same").await;
         let three = Self {
             told: [first, second, third],
             _server: server,
@@ -50,10 +50,10 @@ impl Three {
             rest,
         };
         let [first, second, third] = &three.told;
-        three.is_ended(first, "superseded", Some(second)).await;
-        three.is_ended(second, "duplicate", Some(third)).await;
+        three.assert_ended(first, "superseded", Some(second)).await;
+        three.assert_ended(second, "duplicate", Some(third)).await;
         assert!(three.fact(third).await["invalid_at"].is_null());
-        let ends = three.entries(first, "invalidated").await;
+        let ends = three.history_entries(first, "invalidated").await;
         assert_eq!(ends.len(), 1, "{ends:?}");
         assert_eq!(
             (&ends[0]["fact_id"], &ends[0]["cause"], &ends[0]["lifted_at"]),
@@ -62,11 +62,11 @@ impl Three {
         three
     }
 
-    async fn fact(&self, told: &Told) -> Value {
+    async fn fact(&self, told: &LearnedFact) -> Value {
         self.rest.get(&format!("/v1/facts/{}", told.fact)).await
     }
 
-    async fn is_ended(&self, told: &Told, reason: &str, by: Option<&Told>) {
+    async fn assert_ended(&self, told: &LearnedFact, reason: &str, by: Option<&LearnedFact>) {
         let fact = self.fact(told).await;
         let by = by.map_or(Value::Null, |by| json!(by.fact));
         assert_eq!(
@@ -77,7 +77,7 @@ impl Three {
     }
 
     /// What a fact's history has of one sort, oldest first.
-    async fn entries(&self, told: &Told, what: &str) -> Vec<Value> {
+    async fn history_entries(&self, told: &LearnedFact, what: &str) -> Vec<Value> {
         let history = self.rest.get(&format!("/v1/facts/{}/history", told.fact)).await;
         let items = history["items"].as_array().unwrap();
         assert_eq!(
@@ -107,13 +107,13 @@ impl Three {
             (self.fact(first).await["invalid_by"] == third.fact).then_some(())
         })
         .await;
-        self.is_ended(first, "superseded", Some(third)).await;
-        self.is_ended(second, "unsaid", None).await;
+        self.assert_ended(first, "superseded", Some(third)).await;
+        self.assert_ended(second, "unsaid", None).await;
         assert!(self.fact(third).await["invalid_at"].is_null());
 
-        let ends = self.entries(first, "invalidated").await;
+        let ends = self.history_entries(first, "invalidated").await;
         let of = |end: &Value| (end["reason"].clone(), end["fact_id"].clone(), end["cause"].clone());
-        let superseded = |by: &Told| (json!("superseded"), json!(by.fact), caused_by(by));
+        let superseded = |by: &LearnedFact| (json!("superseded"), json!(by.fact), caused_by(by));
         assert_eq!(
             ends.iter().map(of).collect::<Vec<_>>(),
             [superseded(second), superseded(third)]
@@ -121,17 +121,17 @@ impl Three {
         let lifted = ends.iter().map(|end| end["lifted_at"].is_string()).collect::<Vec<_>>();
         assert_eq!(lifted, [true, false], "what was unsaid ends nothing any more: {ends:?}");
 
-        let unsaid = self.entries(second, "invalidated").await;
+        let unsaid = self.history_entries(second, "invalidated").await;
         let unsaid: Vec<&Value> = unsaid.iter().filter(|end| end["reason"] == "unsaid").collect();
         assert_eq!(unsaid.len(), 1, "{unsaid:?}");
         assert_eq!(unsaid[0]["cause"]["kind"], "rewind", "{unsaid:?}");
         assert!(unsaid[0]["lifted_at"].is_null(), "{unsaid:?}");
-        let ended = self.entries(second, "replaced").await;
+        let ended = self.history_entries(second, "replaced").await;
         assert_eq!(ended.len(), 1, "{ended:?}");
         assert_eq!(ended[0]["fact_id"], first.fact);
         assert!(ended[0]["lifted_at"].is_string(), "{ended:?}");
 
-        let ended = self.entries(third, "replaced").await;
+        let ended = self.history_entries(third, "replaced").await;
         let standing = ended.iter().find(|end| end["fact_id"] == first.fact).unwrap();
         assert_eq!(
             (&standing["reason"], &standing["lifted_at"]),
@@ -152,17 +152,23 @@ impl Three {
     }
 }
 
-fn caused_by(told: &Told) -> Value {
+fn caused_by(told: &LearnedFact) -> Value {
     json!({"kind": "turn", "id": told.turn})
 }
 
 /// Says a line in a dialogue of its own; whatever has to be judged about what it teaches gets this verdict.
-async fn tells(server: &Server, mock: &MockHandle, player: &str, line: &str, verdict: &str) -> Told {
-    mock.control(&json!({ "verdict": verdict })).unwrap();
+async fn learn_in_new_session(
+    server: &TestServer,
+    mock: &MockHandle,
+    player: &str,
+    line: &str,
+    verdict: &str,
+) -> LearnedFact {
+    mock.apply_settings(&json!({ "verdict": verdict })).unwrap();
     let rest = server.backend();
     let mut socket = server.player(player).await;
     let session = socket.session("mira", player).await;
-    socket.say(&session, line).await;
+    socket.say_line(&session, line).await;
     let fact = eventually("it is learned", async || {
         let facts = rest.facts("mira").await;
         facts.into_iter().find(|fact| fact["source_dialogue_id"] == *session)
@@ -170,7 +176,7 @@ async fn tells(server: &Server, mock: &MockHandle, player: &str, line: &str, ver
     .await;
     let turns = rest.get(&format!("/v1/sessions/{session}/turns")).await;
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    Told {
+    LearnedFact {
         turn: text(&turns["items"][0]["id"]),
         fact: text(&fact["id"]),
         content: text(&fact["content"]),
@@ -179,34 +185,34 @@ async fn tells(server: &Server, mock: &MockHandle, player: &str, line: &str, ver
 }
 
 #[test]
-fn the_two_that_are_left_are_judged_as_before_where_a_verdict_is_known() {
+fn remaining_facts_are_judged_as_before_when_a_verdict_is_known() {
     run(async {
-        let three = Three::new(true).await;
-        let asked = three.mock.calls("judge");
+        let three = ThreeFacts::new(true).await;
+        let asked = three.mock.calls_of("judge");
         // Nobody asks; if somebody did, this is not the answer.
-        three.mock.control(&json!({"verdict": "independent"})).unwrap();
+        three.mock.apply_settings(&json!({"verdict": "independent"})).unwrap();
         three.unsay_second().await;
         three.third_ends_first().await;
-        assert_eq!(three.mock.calls("judge"), asked, "the verdict was known");
+        assert_eq!(three.mock.calls_of("judge"), asked, "the verdict was known");
     });
 }
 
 #[test]
-fn the_two_that_are_left_are_judged_anew_where_no_verdict_is_known() {
+fn remaining_facts_are_judged_again_when_no_verdict_is_known() {
     run(async {
-        let three = Three::new(false).await;
+        let three = ThreeFacts::new(false).await;
         let [first, second, third] = &three.told;
-        let asked = three.mock.calls("judge");
+        let asked = three.mock.calls_of("judge");
         three
             .mock
-            .control(&json!({"verdict": "contradicts", "faults": ["judge=hold"]}))
+            .apply_settings(&json!({"verdict": "contradicts", "faults": ["judge=hold"]}))
             .unwrap();
         three.unsay_second().await;
         eventually("a judge is asked", async || {
-            (three.mock.calls("judge") > asked).then_some(())
+            (three.mock.calls_of("judge") > asked).then_some(())
         })
         .await;
-        let question = three.mock.requests("judge").pop().unwrap().to_string();
+        let question = three.mock.requests_of("judge").pop().unwrap().to_string();
         assert!(
             question.contains(&first.content) && question.contains(&third.content),
             "{question}"
@@ -216,9 +222,9 @@ fn the_two_that_are_left_are_judged_anew_where_no_verdict_is_known() {
         for told in [first, third] {
             assert!(three.fact(told).await["invalid_at"].is_null());
         }
-        three.is_ended(second, "unsaid", None).await;
-        three.mock.control(&json!({"faults": []})).unwrap();
+        three.assert_ended(second, "unsaid", None).await;
+        three.mock.apply_settings(&json!({"faults": []})).unwrap();
         three.third_ends_first().await;
-        assert_eq!(three.mock.calls("judge"), asked + 1);
+        assert_eq!(three.mock.calls_of("judge"), asked + 1);
     });
 }

@@ -18,23 +18,23 @@ use tokio::{
 };
 
 use super::fresh;
-use crate::support::{PATIENCE, Server, run};
+use crate::support::{PATIENCE, TestServer, run};
 
 /// Headers, in lower case, and bodies of requests.
-type Requests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+type ExportRequests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
 /// Takes OTLP over HTTP, as protobuf.
-struct Collector {
+struct TraceCollector {
     address: SocketAddr,
-    got: Requests,
+    got: ExportRequests,
 }
 
-impl Collector {
+impl TraceCollector {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let got = Arc::default();
-        let theirs: Requests = Arc::clone(&got);
+        let theirs: ExportRequests = Arc::clone(&got);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve(stream, Arc::clone(&theirs)));
@@ -61,7 +61,7 @@ impl Collector {
     }
 }
 
-async fn serve(stream: TcpStream, got: Requests) {
+async fn serve(stream: TcpStream, got: ExportRequests) {
     let mut stream = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -86,7 +86,7 @@ async fn serve(stream: TcpStream, got: Requests) {
 }
 
 /// Passes everything on to a port of this machine and remembers what went there.
-async fn tap(port: u16) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+async fn start_recording_proxy(port: u16) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
@@ -125,7 +125,7 @@ fn hex(bytes: &[u8]) -> String {
         .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-async fn turn(server: &Server, session: &str, text: &str, traceparent: &str) -> Value {
+async fn turn(server: &TestServer, session: &str, text: &str, traceparent: &str) -> Value {
     let token = server.token("demo", Role::Backend, None);
     let answer = reqwest::Client::new()
         .post(format!("http://{}/v1/sessions/{session}/turns", server.address))
@@ -145,10 +145,10 @@ const NOT_SAMPLED: &str = "1bf7651916cd43dd8448eb211c80319d";
 const PARENT: &str = "b7ad6b7169203331";
 
 #[test]
-fn a_trace_goes_from_the_caller_through_the_turn_to_the_model() {
-    let mock = mock_llm::start(MockOptions::default()).unwrap();
+fn trace_spans_caller_turn_and_model() {
+    let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     run(async {
-        let collector = Collector::start().await;
+        let collector = TraceCollector::start().await;
         let port = mock
             .base_url()
             .split(':')
@@ -159,7 +159,7 @@ fn a_trace_goes_from_the_caller_through_the_turn_to_the_model() {
             .unwrap()
             .parse()
             .unwrap();
-        let (endpoint, sent) = tap(port).await;
+        let (endpoint, sent) = start_recording_proxy(port).await;
         let server = fresh(&[
             ("COLLOQUY__TELEMETRY__TRACES_URL", &collector.url()),
             ("COLLOQUY__TELEMETRY__TRACES_AUTHORIZATION", "Bearer of-the-collector"),
@@ -188,7 +188,7 @@ fn a_trace_goes_from_the_caller_through_the_turn_to_the_model() {
             let mut named = theirs.iter().filter(|span| span.name == name);
             let found = named
                 .next()
-                .unwrap_or_else(|| panic!("no {name} among {:?}", names(&theirs)));
+                .unwrap_or_else(|| panic!("no {name} among {:?}", span_names(&theirs)));
             assert!(named.next().is_none(), "one {name}");
             *found
         };
@@ -232,6 +232,6 @@ fn a_trace_goes_from_the_caller_through_the_turn_to_the_model() {
     });
 }
 
-fn names<'a>(spans: &[&'a Span]) -> Vec<&'a str> {
+fn span_names<'a>(spans: &[&'a Span]) -> Vec<&'a str> {
     spans.iter().map(|span| span.name.as_str()).collect()
 }

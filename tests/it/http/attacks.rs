@@ -13,25 +13,25 @@ use tokio::{
 
 use super::{
     fakes::PATIENCE,
-    harness::{Options, Server, Socket, json_of},
+    harness::{HttpTestOptions, HttpTestServer, HttpTestSocket, json_of},
 };
 
 /// Short limits and few places.
-fn options(max_open: usize) -> Options {
-    let mut options = Options {
+fn options(max_open: usize) -> HttpTestOptions {
+    let mut options = HttpTestOptions {
         connections: ConnectionLimits {
             max_open,
             reserve: 2,
             head: Duration::from_millis(400),
             write: Duration::from_millis(700),
         },
-        ..Options::default()
+        ..HttpTestOptions::default()
     };
     options.http.body_timeout_ms = 600;
     options
 }
 
-async fn connect(server: &Server) -> TcpStream {
+async fn connect(server: &HttpTestServer) -> TcpStream {
     TcpStream::connect(server.address).await.unwrap()
 }
 
@@ -41,7 +41,7 @@ async fn send(stream: &mut TcpStream, text: &str) {
 }
 
 /// What comes until one text does, or the end.
-async fn until(stream: &mut TcpStream, end: &str) -> String {
+async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut text = Vec::new();
     let reading = async {
         while !String::from_utf8_lossy(&text).contains(end) {
@@ -59,16 +59,16 @@ async fn until(stream: &mut TcpStream, end: &str) -> String {
 }
 
 /// Everything until the connection ends.
-async fn to_the_end(stream: &mut TcpStream) -> String {
-    until(stream, "\0 comes never").await
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    read_until(stream, "\0 comes never").await
 }
 
 /// The status of an answer on a new connection.
-async fn status(server: &Server, path: &str, token: Option<&str>) -> u16 {
+async fn status(server: &HttpTestServer, path: &str, token: Option<&str>) -> u16 {
     let mut stream = connect(server).await;
     let token = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
     send(&mut stream, &format!("GET {path} HTTP/1.1\r\nhost: x\r\n{token}\r\n")).await;
-    let answer = until(&mut stream, "\r\n\r\n").await;
+    let answer = read_until(&mut stream, "\r\n\r\n").await;
     answer
         .split(' ')
         .nth(1)
@@ -84,11 +84,11 @@ fn slow_body(token: &str) -> String {
 }
 
 #[actix_web::test]
-async fn bodies_of_one_byte_hold_few_connections_and_not_for_long() {
+async fn slow_bodies_hold_few_connections_briefly() {
     let mut options = options(32);
     options.limits.player_in_flight = 4;
-    let server = Server::with(options);
-    server.demo().await;
+    let server = HttpTestServer::with(options);
+    server.start_demo_world().await;
     let (player, other) = (
         server.token("acme", Role::Player, Some("p7")),
         server.token("rival", Role::Admin, None),
@@ -99,7 +99,7 @@ async fn bodies_of_one_byte_hold_few_connections_and_not_for_long() {
         assert_eq!(status(&server, "/healthz", None).await, 200);
         assert_eq!(status(&server, "/v1/worlds", Some(&other)).await, 200);
     }
-    let answers = join_all(streams.iter_mut().map(to_the_end)).await;
+    let answers = join_all(streams.iter_mut().map(read_to_end)).await;
     let of = |status: &str| answers.iter().filter(|answer| answer.starts_with(status)).count();
     assert_eq!((of("HTTP/1.1 429"), of("HTTP/1.1 408")), (20, 4), "{answers:?}");
     // Whoever was refused may come again.
@@ -108,20 +108,20 @@ async fn bodies_of_one_byte_hold_few_connections_and_not_for_long() {
 
 #[actix_web::test]
 async fn idle_connections_make_room_for_others() {
-    let server = Server::with(options(16));
+    let server = HttpTestServer::with(options(16));
     let mut idle = Vec::new();
     for _ in 0..64 {
         let mut stream = connect(&server).await;
         send(&mut stream, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        assert!(until(&mut stream, "}").await.starts_with("HTTP/1.1 200"));
+        assert!(read_until(&mut stream, "}").await.starts_with("HTTP/1.1 200"));
         idle.push(stream);
     }
     assert_eq!(status(&server, "/healthz", None).await, 200);
 }
 
 #[actix_web::test]
-async fn connections_that_say_nothing_make_room_for_others() {
-    let server = Server::with(options(16));
+async fn silent_connections_make_room_for_others() {
+    let server = HttpTestServer::with(options(16));
     let silent = join_all((0..64).map(|_| connect(&server))).await;
     for _ in 0..4 {
         assert_eq!(status(&server, "/healthz", None).await, 200);
@@ -130,28 +130,28 @@ async fn connections_that_say_nothing_make_room_for_others() {
 }
 
 #[actix_web::test]
-async fn a_head_has_its_time_the_second_one_too() {
-    let server = Server::with(options(16));
+async fn request_head_has_a_timeout_on_the_second_request_too() {
+    let server = HttpTestServer::with(options(16));
     let mut first = connect(&server).await;
     send(&mut first, "GET /heal").await;
     let mut second = connect(&server).await;
     send(&mut second, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    assert!(until(&mut second, "}").await.starts_with("HTTP/1.1 200"));
+    assert!(read_until(&mut second, "}").await.starts_with("HTTP/1.1 200"));
     send(&mut second, "GET").await;
-    to_the_end(&mut first).await;
-    to_the_end(&mut second).await;
+    read_to_end(&mut first).await;
+    read_to_end(&mut second).await;
 }
 
 #[actix_web::test]
-async fn what_comes_after_a_refusal_is_not_read_for_ever() {
-    let server = Server::with(options(16));
+async fn request_body_after_a_rejection_is_read_for_a_bounded_time() {
+    let server = HttpTestServer::with(options(16));
     let mut stream = connect(&server).await;
     send(
         &mut stream,
         "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n",
     )
     .await;
-    assert!(until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 401"));
+    assert!(read_until(&mut stream, "\r\n\r\n").await.starts_with("HTTP/1.1 401"));
     let going_on = async {
         while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -161,8 +161,8 @@ async fn what_comes_after_a_refusal_is_not_read_for_ever() {
 }
 
 #[actix_web::test]
-async fn a_client_that_takes_nothing_of_its_answers_is_cut() {
-    let server = Server::with(options(16));
+async fn client_that_reads_no_answers_is_cut() {
+    let server = HttpTestServer::with(options(16));
     let mut stream = connect(&server).await;
     let asking = async {
         loop {
@@ -181,10 +181,10 @@ async fn a_client_that_takes_nothing_of_its_answers_is_cut() {
 }
 
 #[actix_web::test]
-async fn where_all_connections_are_busy_probes_are_answered() {
+async fn probes_are_answered_when_all_connections_are_busy() {
     let mut options = options(4);
     options.http.body_timeout_ms = 5_000;
-    let server = Server::with(options);
+    let server = HttpTestServer::with(options);
     let player = server.token("acme", Role::Player, Some("p7"));
     let rival = server.token("rival", Role::Player, Some("p7"));
     let mut busy = join_all((0..4).map(|_| connect(&server))).await;
@@ -206,11 +206,11 @@ async fn where_all_connections_are_busy_probes_are_answered() {
 }
 
 #[actix_web::test]
-async fn sockets_that_are_refused_hold_no_place() {
+async fn rejected_sockets_hold_no_place() {
     let mut options = options(512);
     options.sockets.max_open = 4;
-    let server = Server::with(options);
-    server.demo().await;
+    let server = HttpTestServer::with(options);
+    server.start_demo_world().await;
     let mut refused = Vec::new();
     for _ in 0..100 {
         let mut stream = connect(&server).await;
@@ -220,7 +220,7 @@ async fn sockets_that_are_refused_hold_no_place() {
              sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
         )
         .await;
-        let answer = until(&mut stream, "\r\n\r\n").await;
+        let answer = read_until(&mut stream, "\r\n\r\n").await;
         assert!(
             answer.starts_with("HTTP/1.1 101") || answer.starts_with("HTTP/1.1 401"),
             "{answer}"
@@ -237,18 +237,18 @@ async fn sockets_that_are_refused_hold_no_place() {
 }
 
 #[actix_web::test]
-async fn a_tenant_leaves_sockets_to_others_a_backends_too() {
+async fn tenant_and_its_backends_leave_sockets_to_others() {
     let mut options = options(512);
     options.sockets.max_open = 20;
-    let server = Server::with(options);
-    server.demo().await;
+    let server = HttpTestServer::with(options);
+    server.start_demo_world().await;
     let backend = server.token("acme", Role::Backend, None);
     let mut open = Vec::new();
     let refused = loop {
-        let mut request = server.upgrade("");
+        let mut request = server.upgrade_request("");
         let bearer = format!("Bearer {backend}").parse().unwrap();
         request.headers_mut().insert("authorization", bearer);
-        match Socket::open(request).await {
+        match HttpTestSocket::open(request).await {
             Ok(socket) => open.push(socket),
             Err(refused) => break refused,
         }
@@ -259,10 +259,10 @@ async fn a_tenant_leaves_sockets_to_others_a_backends_too() {
 }
 
 #[actix_web::test]
-async fn a_tenant_leaves_requests_to_others() {
+async fn tenant_leaves_requests_to_others() {
     let mut options = options(20);
     options.http.body_timeout_ms = 5_000;
-    let server = Server::with(options);
+    let server = HttpTestServer::with(options);
     let backend = server.token("acme", Role::Backend, None);
     let mut busy = Vec::new();
     for _ in 0..18 {
@@ -283,13 +283,13 @@ async fn a_tenant_leaves_requests_to_others() {
 }
 
 #[actix_web::test]
-async fn players_of_one_address_have_so_many_requests_at_once_by_what_a_trusted_proxy_says() {
+async fn requests_per_address_are_limited_by_the_address_from_a_trusted_proxy() {
     let mut options = options(64);
     options.limits.address_in_flight = 2;
     options.http.body_timeout_ms = 5_000;
     options.http.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
-    let server = Server::with(options);
-    server.demo().await;
+    let server = HttpTestServer::with(options);
+    server.start_demo_world().await;
     let behind = |player: &str, address: &str| {
         let token = server.token("acme", Role::Player, Some(player));
         slow_body(&token).replacen("host: x", &format!("host: x\r\nx-forwarded-for: {address}"), 1)
@@ -300,7 +300,7 @@ async fn players_of_one_address_have_so_many_requests_at_once_by_what_a_trusted_
     send(&mut streams[1], &behind("p2", "198.51.100.7, 192.0.2.1")).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     send(&mut streams[2], &behind("p3", "192.0.2.1, 127.0.0.9")).await;
-    let refused = until(&mut streams[2], "}").await;
+    let refused = read_until(&mut streams[2], "}").await;
     assert!(refused.contains("an address may have 2"), "{refused}");
     let other = server.client(server.token("acme", Role::Player, Some("p4")));
     let sent = other

@@ -5,16 +5,16 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    harness::{Client, Options, Server},
-    roles::body,
+    harness::{HttpTestClient, HttpTestOptions, HttpTestServer},
+    roles::sample_body,
 };
 
-fn line(report: &Value, name: &str) -> Value {
+fn report_line(report: &Value, name: &str) -> Value {
     let lines = report["budgets"].as_array().unwrap();
     lines.iter().find(|line| line["budget"] == name).unwrap().clone()
 }
 
-async fn give(operator: &Client, budget: Value) -> Value {
+async fn set_budget(operator: &HttpTestClient, budget: Value) -> Value {
     let body = json!({"budget": budget});
     let (status, tenant) = operator.call(Method::PATCH, "/v1/tenants/acme", Some(&body)).await;
     assert_eq!(status, 200, "{tenant}");
@@ -22,7 +22,7 @@ async fn give(operator: &Client, budget: Value) -> Value {
 }
 
 /// Of a refused POST: its status, its code, and for how many seconds to wait.
-async fn refused(client: &Client, path: &str, body: &Value) -> (u16, String, u64) {
+async fn post_rejected(client: &HttpTestClient, path: &str, body: &Value) -> (u16, String, u64) {
     let response = client.request(Method::POST, path).json(body).send().await.unwrap();
     let status = response.status().as_u16();
     let wait = response.headers().get("retry-after").unwrap().to_str().unwrap().parse();
@@ -31,25 +31,25 @@ async fn refused(client: &Client, path: &str, body: &Value) -> (u16, String, u64
 }
 
 /// A path for turns of a new session.
-async fn turns(client: &Client, player: &str) -> String {
+async fn new_turns_path(client: &HttpTestClient, player: &str) -> String {
     let session = client.session(player).await;
     format!("/v1/sessions/{}/turns", session["id"].as_str().unwrap())
 }
 
 #[actix_web::test]
-async fn tokens_of_a_day_are_refused_when_they_are_used_up_and_only_to_their_tenant() {
-    let server = Server::start();
-    let (client, operator) = (server.demo().await, server.as_role(Role::Operator));
-    let path = turns(&client, "p1").await;
+async fn token_budget_of_a_day_rejects_only_its_own_tenant_when_used_up() {
+    let server = HttpTestServer::start();
+    let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
+    let path = new_turns_path(&client, "p1").await;
     let hello = json!({"text": "hello there"});
     let report = client.get("/v1/usage").await;
-    let tokens = line(&report, "tokens_per_day");
+    let tokens = report_line(&report, "tokens_per_day");
     assert_eq!((&tokens["limit"], &tokens["warning"]), (&Value::Null, &Value::Null));
 
-    let given = give(&operator, json!({"tokens_per_day": 1})).await;
+    let given = set_budget(&operator, json!({"tokens_per_day": 1})).await;
     assert_eq!(given["tokens_per_day"], 1);
     client.post(&path, &hello).await;
-    let (status, code, wait) = refused(&client, &path, &hello).await;
+    let (status, code, wait) = post_rejected(&client, &path, &hello).await;
     assert_eq!((status, code.as_str()), (429, "budget_spent"));
     assert!(wait <= 86_400, "{wait}");
     // A socket is told the same, and that it was no turn.
@@ -57,7 +57,7 @@ async fn tokens_of_a_day_are_refused_when_they_are_used_up_and_only_to_their_ten
     let session = socket.session().await;
     let say = json!({"type": "player.say", "session_id": session, "text": "hello there"});
     socket.send(say.clone()).await;
-    let done = socket.until("reply.done").await;
+    let done = socket.until_event("reply.done").await;
     assert_eq!(
         (&done["status"], &done["error"]["code"]),
         (&json!("failed"), &json!("budget_spent"))
@@ -67,11 +67,11 @@ async fn tokens_of_a_day_are_refused_when_they_are_used_up_and_only_to_their_ten
         "{done}"
     );
     // By hand nothing can be embedded either.
-    let fact = body("/v1/worlds/{world}/npcs/{npc}/facts");
-    let (status, code, _) = refused(&client, "/v1/worlds/vale/npcs/ergen/facts", &fact).await;
+    let fact = sample_body("/v1/worlds/{world}/npcs/{npc}/facts");
+    let (status, code, _) = post_rejected(&client, "/v1/worlds/vale/npcs/ergen/facts", &fact).await;
     assert_eq!((status, code.as_str()), (429, "budget_spent"));
     let report = client.get("/v1/usage").await;
-    let tokens = line(&report, "tokens_per_day");
+    let tokens = report_line(&report, "tokens_per_day");
     assert_eq!((&tokens["limit"], &tokens["warning"]), (&json!(1.0), &json!("spent")));
     assert!(tokens["used"].as_f64().unwrap() >= 15.0, "{tokens}");
     let tomorrow = tokens["resets_at"].as_str().unwrap();
@@ -81,40 +81,40 @@ async fn tokens_of_a_day_are_refused_when_they_are_used_up_and_only_to_their_ten
     let rival = server.client(server.token("rival", Role::Admin, None));
     rival.put("/v1/worlds/vale", &json!({"name": "Vale"})).await;
     rival.put("/v1/worlds/vale/npcs/ergen", &json!({"name": "Ergen"})).await;
-    let theirs = turns(&rival, "p1").await;
+    let theirs = new_turns_path(&rival, "p1").await;
     rival.post(&theirs, &hello).await;
     assert_eq!(client.get(&path).await["items"].as_array().unwrap().len(), 1);
 
     // More is given, and it goes on; nothing of what was refused is there.
-    assert_eq!(give(&operator, json!({})).await, Value::Null);
+    assert_eq!(set_budget(&operator, json!({})).await, Value::Null);
     client.post(&path, &hello).await;
     socket.send(say).await;
-    assert_eq!(socket.until("reply.done").await["turn"], 1);
+    assert_eq!(socket.until_event("reply.done").await["turn"], 1);
 }
 
 #[actix_web::test]
-async fn money_of_a_day_is_counted_by_the_prices_of_models() {
+async fn money_budget_of_a_day_uses_the_prices_of_models() {
     let price: Vec<_> = ["fake=1000000/0/1000000", "small=1/1/1"]
         .map(|price| price.parse().unwrap())
         .into();
-    let server = Server::with(Options {
+    let server = HttpTestServer::with(HttpTestOptions {
         prices: price,
-        ..Options::default()
+        ..HttpTestOptions::default()
     });
-    let (client, operator) = (server.demo().await, server.as_role(Role::Operator));
-    let path = turns(&client, "p1").await;
+    let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
+    let path = new_turns_path(&client, "p1").await;
     let hello = json!({"text": "hello there"});
     // A reply costs ten tokens at 1 and five at 1.
-    give(&operator, json!({"cost_per_day": 14.5})).await;
+    set_budget(&operator, json!({"cost_per_day": 14.5})).await;
     client.post(&path, &hello).await;
-    assert_eq!(refused(&client, &path, &hello).await.1, "budget_spent");
+    assert_eq!(post_rejected(&client, &path, &hello).await.1, "budget_spent");
     let report = client.get("/v1/usage").await;
-    let cost = line(&report, "cost_per_day");
+    let cost = report_line(&report, "cost_per_day");
     assert!(cost["used"].as_f64().unwrap() >= 15.0, "{cost}");
     assert_eq!(cost["warning"], "spent");
 
     // Where a model has no price nothing can be counted.
-    let server = Server::start();
+    let server = HttpTestServer::start();
     let operator = server.as_role(Role::Operator);
     let body = json!({"budget": {"cost_per_day": 1}});
     let (status, problem) = operator.call(Method::PATCH, "/v1/tenants/acme", Some(&body)).await;
@@ -125,46 +125,46 @@ async fn money_of_a_day_is_counted_by_the_prices_of_models() {
 }
 
 #[actix_web::test]
-async fn no_more_is_stored_than_a_budget_allows() {
-    let server = Server::start();
-    let (client, operator) = (server.demo().await, server.as_role(Role::Operator));
-    let path = turns(&client, "p1").await;
+async fn storage_budget_limits_stored_rows() {
+    let server = HttpTestServer::start();
+    let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
+    let path = new_turns_path(&client, "p1").await;
     let hello = json!({"text": "hello there"});
     client.post(&path, &hello).await;
-    give(&operator, json!({"dialogues": 3, "turns": 3})).await;
+    set_budget(&operator, json!({"dialogues": 3, "turns": 3})).await;
     let talk = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false});
     client.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
     client.post("/v1/npc-conversations", &talk).await;
     let report = client.get("/v1/usage").await;
     assert_eq!(
-        line(&report, "dialogues")["used"],
+        report_line(&report, "dialogues")["used"],
         2.0,
         "what was there before is counted"
     );
-    turns(&client, "p3").await;
+    new_turns_path(&client, "p3").await;
     let session = json!({"world_id": "vale", "npc_ids": ["ergen"], "player_id": "p4"});
     for (path, body) in [("/v1/sessions", &session), ("/v1/npc-conversations", &talk)] {
-        let (status, code, wait) = refused(&client, path, body).await;
+        let (status, code, wait) = post_rejected(&client, path, body).await;
         assert_eq!((status, code.as_str(), wait), (429, "budget_spent", 3_600), "{path}");
     }
     client.post(&path, &hello).await;
     let report = client.get("/v1/usage").await;
-    let stored = line(&report, "turns");
+    let stored = report_line(&report, "turns");
     assert_eq!((&stored["used"], &stored["warning"]), (&json!(2.0), &Value::Null));
     client.post(&path, &hello).await;
-    let (status, code, _) = refused(&client, &path, &hello).await;
+    let (status, code, _) = post_rejected(&client, &path, &hello).await;
     assert_eq!((status, code.as_str()), (429, "budget_spent"));
     let report = client.get("/v1/usage").await;
-    assert_eq!(line(&report, "turns")["warning"], "spent");
-    assert_eq!(line(&report, "dialogues")["warning"], "spent");
-    give(&operator, json!({"turns": 4, "dialogues": 0})).await;
+    assert_eq!(report_line(&report, "turns")["warning"], "spent");
+    assert_eq!(report_line(&report, "dialogues")["warning"], "spent");
+    set_budget(&operator, json!({"turns": 4, "dialogues": 0})).await;
     client.post(&path, &hello).await;
     client.post("/v1/sessions", &session).await;
 }
 
 #[actix_web::test]
-async fn a_budget_is_the_operators_and_within_bounds() {
-    let server = Server::start();
+async fn budget_is_set_by_the_operator_within_bounds() {
+    let server = HttpTestServer::start();
     let operator = server.as_role(Role::Operator);
     let path = "/v1/tenants/acme";
     for budget in [
@@ -180,7 +180,7 @@ async fn a_budget_is_the_operators_and_within_bounds() {
     }
     let admin = server.as_role(Role::Admin);
     let body = json!({"budget": {"turns": 1}});
-    assert_eq!(admin.refused(Method::PATCH, path, Some(&body)).await.0, 403);
+    assert_eq!(admin.status_and_code(Method::PATCH, path, Some(&body)).await.0, 403);
     let made = json!({"id": "studio-b", "budget": {"turns": 5, "tokens_per_day": 0}});
     let studio = operator.post("/v1/tenants", &made).await;
     assert_eq!(
@@ -190,16 +190,16 @@ async fn a_budget_is_the_operators_and_within_bounds() {
 }
 
 #[actix_web::test]
-async fn an_npc_names_a_model_only_if_the_operator_lets_it() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn npc_names_a_model_only_if_the_operator_allows_it() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let path = "/v1/worlds/vale/npcs/ergen";
     let named = |model: &str| json!({"name": "Ergen", "model": model});
     let (status, problem) = client.call(Method::PUT, path, Some(&named("huge"))).await;
     assert_eq!((status.as_u16(), &problem["param"]), (422, &json!("model")));
     for model in ["small", "fake"] {
         client.put(path, &named(model)).await;
-        let turns = turns(&client, model).await;
+        let turns = new_turns_path(&client, model).await;
         let turn = client.post(&turns, &json!({"text": "hello there"})).await;
         let trace = client.get(&format!("{turns}/{}/trace", turn["turn"])).await;
         let calls = trace["calls"].as_array().unwrap();
@@ -209,27 +209,27 @@ async fn an_npc_names_a_model_only_if_the_operator_lets_it() {
 }
 
 #[actix_web::test]
-async fn one_player_does_not_take_all_dialogues_of_its_tenant() {
-    let server = Server::start();
-    let (client, operator) = (server.demo().await, server.as_role(Role::Operator));
-    give(&operator, json!({"dialogues": 40})).await;
+async fn player_does_not_take_all_dialogues_of_its_tenant() {
+    let server = HttpTestServer::start();
+    let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
+    set_budget(&operator, json!({"dialogues": 40})).await;
     for _ in 0..10 {
         client.session("p1").await;
     }
     let session = |player: &str| json!({"world_id": "vale", "npc_ids": ["ergen"], "player_id": player});
-    let (status, code, _) = refused(&client, "/v1/sessions", &session("p1")).await;
+    let (status, code, _) = post_rejected(&client, "/v1/sessions", &session("p1")).await;
     assert_eq!((status, code.as_str()), (429, "budget_spent"));
     client.session("p2").await;
     // What was refused took no place.
     let report = client.get("/v1/usage").await;
-    assert_eq!(line(&report, "dialogues")["used"], 11.0);
+    assert_eq!(report_line(&report, "dialogues")["used"], 11.0);
 }
 
 #[actix_web::test]
-async fn dialogues_that_are_opened_at_once_are_counted_at_once() {
-    let server = Server::start();
-    let (client, operator) = (server.demo().await, server.as_role(Role::Operator));
-    give(&operator, json!({"dialogues": 5})).await;
+async fn dialogues_opened_at_once_are_counted_at_once() {
+    let server = HttpTestServer::start();
+    let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
+    set_budget(&operator, json!({"dialogues": 5})).await;
     let open = |number: usize| {
         let client = client.clone();
         async move {

@@ -6,10 +6,10 @@ use colloquy::{http::docs, tenancy::Role};
 use regex::Regex;
 use serde_json::Value;
 
-use super::harness::Server;
+use super::harness::HttpTestServer;
 
 /// Fails when the committed copy is stale; `UPDATE_DOCS=1` writes it anew.
-fn check(name: &str, document: &Value) {
+fn assert_document_is_fresh(name: &str, document: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
     let fresh = format!("{}\n", serde_json::to_string_pretty(document).unwrap());
     if std::env::var_os("UPDATE_DOCS").is_some() {
@@ -24,13 +24,13 @@ fn check(name: &str, document: &Value) {
 }
 
 #[test]
-fn the_committed_openapi_document_is_fresh() {
-    check("openapi.json", docs::openapi());
+fn openapi_document_is_fresh() {
+    assert_document_is_fresh("openapi.json", docs::openapi_document());
 }
 
 #[test]
-fn the_committed_asyncapi_document_is_fresh() {
-    check("asyncapi.json", docs::asyncapi());
+fn asyncapi_document_is_fresh() {
+    assert_document_is_fresh("asyncapi.json", docs::asyncapi_document());
 }
 
 /// Every `$ref` of a document, with where it stands.
@@ -50,8 +50,11 @@ fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
-    for (name, document) in [("openapi", docs::openapi()), ("asyncapi", docs::asyncapi())] {
+fn document_references_all_resolve() {
+    for (name, document) in [
+        ("openapi", docs::openapi_document()),
+        ("asyncapi", docs::asyncapi_document()),
+    ] {
         let mut found = Vec::new();
         references(document, &mut found);
         assert!(found.len() > 10, "{name} has {} references", found.len());
@@ -63,9 +66,9 @@ fn every_reference_leads_somewhere() {
 }
 
 /// Kinds of values that a schema allows, where it says so; a reference is followed.
-fn kinds<'a>(document: &'a Value, schema: &'a Value) -> Option<BTreeSet<&'a str>> {
+fn allowed_kinds<'a>(document: &'a Value, schema: &'a Value) -> Option<BTreeSet<&'a str>> {
     if let Some(target) = schema["$ref"].as_str() {
-        return kinds(document, document.pointer(target.trim_start_matches('#'))?);
+        return allowed_kinds(document, document.pointer(target.trim_start_matches('#'))?);
     }
     let own: Option<BTreeSet<&str>> = match &schema["type"] {
         Value::String(kind) => Some(BTreeSet::from([kind.as_str()])),
@@ -73,7 +76,7 @@ fn kinds<'a>(document: &'a Value, schema: &'a Value) -> Option<BTreeSet<&'a str>
         _ => None,
     };
     let parts = schema["allOf"].as_array().into_iter().flatten();
-    let of_all = parts.filter_map(|part| kinds(document, part)).chain(own);
+    let of_all = parts.filter_map(|part| allowed_kinds(document, part)).chain(own);
     of_all.reduce(|all, more| all.intersection(&more).copied().collect())
 }
 
@@ -91,7 +94,7 @@ fn kind_of(value: &Value) -> &'static str {
 
 /// What no value can be, and defaults that are not allowed.
 fn contradictions(document: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
-    if let Some(kinds) = kinds(document, schema) {
+    if let Some(kinds) = allowed_kinds(document, schema) {
         if kinds.is_empty() {
             found.push(format!("{path}: nothing can be all of that"));
         }
@@ -124,8 +127,11 @@ fn contradictions(document: &Value, schema: &Value, path: &str, found: &mut Vec<
 }
 
 #[test]
-fn no_schema_contradicts_itself() {
-    for (name, document) in [("openapi", docs::openapi()), ("asyncapi", docs::asyncapi())] {
+fn schemas_do_not_contradict_themselves() {
+    for (name, document) in [
+        ("openapi", docs::openapi_document()),
+        ("asyncapi", docs::asyncapi_document()),
+    ] {
         let mut found = Vec::new();
         contradictions(document, document, name, &mut found);
         assert!(found.is_empty(), "{}", found.join("\n"));
@@ -138,8 +144,8 @@ fn no_schema_contradicts_itself() {
 }
 
 #[test]
-fn every_operation_states_its_roles_and_its_errors() {
-    let document = docs::openapi();
+fn operations_all_state_their_roles_and_errors() {
+    let document = docs::openapi_document();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
     let mut operations = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -174,11 +180,11 @@ fn every_operation_states_its_roles_and_its_errors() {
 }
 
 #[actix_web::test]
-async fn the_documents_and_their_page_are_served() {
-    let server = Server::start();
+async fn documents_and_their_page_are_served() {
+    let server = HttpTestServer::start();
     let anyone = server.as_role(Role::Operator);
-    assert_eq!(&anyone.get("/openapi.json").await, docs::openapi());
-    assert_eq!(&anyone.get("/asyncapi.json").await, docs::asyncapi());
+    assert_eq!(&anyone.get("/openapi.json").await, docs::openapi_document());
+    assert_eq!(&anyone.get("/asyncapi.json").await, docs::asyncapi_document());
     for path in ["/docs", "/"] {
         let page = anyone.anonymous(reqwest::Method::GET, path).send().await.unwrap();
         assert_eq!(page.status(), 200, "{path}");
@@ -193,10 +199,10 @@ async fn the_documents_and_their_page_are_served() {
 }
 
 #[actix_web::test]
-async fn documents_that_are_switched_off_are_not_there() {
-    let mut options = super::harness::Options::default();
+async fn documents_are_absent_when_switched_off() {
+    let mut options = super::harness::HttpTestOptions::default();
     options.http.docs = false;
-    let server = Server::with(options);
+    let server = HttpTestServer::with(options);
     let anyone = server.as_role(Role::Operator);
     for path in ["/openapi.json", "/asyncapi.json", "/docs", "/docs/", "/"] {
         let (status, _) = anyone.call(reqwest::Method::GET, path, None).await;
@@ -205,8 +211,8 @@ async fn documents_that_are_switched_off_are_not_there() {
 }
 
 #[test]
-fn every_response_is_described() {
-    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+fn responses_all_have_a_description() {
+    for (path, item) in docs::openapi_document()["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             for (status, response) in operation["responses"].as_object().unwrap() {
                 let text = response["description"].as_str().unwrap_or_default();
@@ -220,7 +226,7 @@ fn every_response_is_described() {
 fn codes_of_dialogues() -> BTreeSet<String> {
     // Fields, arguments of functions that make an error of one, and the table of failures.
     let told = Regex::new(
-        r#"code: "([a-z_]+)"|\.fault\(\s*close::\w+,\s*"([a-z_]+)"|failed\(\w+, \w+, "([a-z_]+)"|\(\s*"([a-z_]+)",\s*"[a-z]"#,
+        r#"code: "([a-z_]+)"|\.close_with_error\(\s*close_code::\w+,\s*"([a-z_]+)"|failed_reply\(\w+, \w+, "([a-z_]+)"|\(\s*"([a-z_]+)",\s*"[a-z]"#,
     )
     .unwrap();
     let mut found = BTreeSet::new();
@@ -247,7 +253,7 @@ fn codes_of_dialogues() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_code_that_is_told_is_published() {
+fn error_codes_in_use_are_all_published() {
     let told = codes_of_dialogues();
     for code in [
         "turn_lost",
@@ -259,7 +265,10 @@ fn every_code_that_is_told_is_published() {
     ] {
         assert!(told.contains(code), "{code} was not found in {told:?}");
     }
-    for (name, document) in [("openapi", docs::openapi()), ("asyncapi", docs::asyncapi())] {
+    for (name, document) in [
+        ("openapi", docs::openapi_document()),
+        ("asyncapi", docs::asyncapi_document()),
+    ] {
         let published = document["x-error-codes"].as_array().unwrap();
         let missing: Vec<_> = told
             .iter()
@@ -270,9 +279,9 @@ fn every_code_that_is_told_is_published() {
 }
 
 #[test]
-fn what_a_header_can_be_refused_with_is_in_the_document() {
+fn header_rejections_are_all_documented() {
     let mut seen = BTreeSet::new();
-    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+    for (path, item) in docs::openapi_document()["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let parameters = operation["parameters"].as_array().into_iter().flatten();
             for header in parameters.filter(|one| one["in"] == "header") {

@@ -11,11 +11,11 @@ use colloquy::{
         embedder::{EmbedAs, Embedder, EmbedderInfo},
         ledger::{
             audit::Edit,
-            tenants::{Tenant, TenantChange, TenantEdit, TenantStore},
+            tenants::{Tenant, TenantChange, TenantEditOutcome, TenantStore},
             usage::TenantBudget,
         },
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
-        vectors::{Candidate, Comparison, FactIndex, IndexPoint, Proposal},
+        vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, SimilarFactsQuery},
     },
     tenancy::TenantScope,
 };
@@ -35,14 +35,14 @@ const USAGE: Usage = Usage {
     completion_tokens: 5,
 };
 
-fn line(request: &LlmRequest) -> &str {
+fn last_line(request: &LlmRequest) -> &str {
     request.messages.last().map_or("", |message| &message.content)
 }
 
 #[async_trait]
 impl Llm for FakeLlm {
-    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
-        if request.task == Task::Extraction && line(request).contains("DULL") {
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        if request.task == Task::Extraction && last_line(request).contains("DULL") {
             return Err(LlmError::Refused("too dull".into()));
         }
         let text = match request.task {
@@ -57,8 +57,8 @@ impl Llm for FakeLlm {
             at_cap: false,
         })
     }
-    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
-        let line = line(request);
+    async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let line = last_line(request);
         if line.contains("REFUSE") {
             return Err(LlmError::Refused("secret of the endpoint".into()));
         }
@@ -90,7 +90,7 @@ impl FakeEmbedder {
 
 #[async_trait]
 impl Embedder for FakeEmbedder {
-    async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+    async fn embed_texts(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         Ok(texts
             .iter()
             .map(|text| {
@@ -114,40 +114,40 @@ impl Embedder for FakeEmbedder {
 }
 
 /// The ledger's tenants, and one whose look-up panics as a defect would: `panic`.
-pub struct Tenants(pub Arc<dyn TenantStore>);
+pub struct FakeTenants(pub Arc<dyn TenantStore>);
 
 #[async_trait]
-impl TenantStore for Tenants {
-    async fn ensure(&self, tenant: &Tenant) -> StoreResult<bool> {
-        self.0.ensure(tenant).await
+impl TenantStore for FakeTenants {
+    async fn ensure_tenant(&self, tenant: &Tenant) -> StoreResult<bool> {
+        self.0.ensure_tenant(tenant).await
     }
-    async fn get(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
+    async fn load_tenant(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
         assert_ne!(id.as_str(), "panic", "a test asked for it");
-        self.0.get(id).await
+        self.0.load_tenant(id).await
     }
-    async fn create(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool> {
-        self.0.create(tenant, edit).await
+    async fn create_tenant(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool> {
+        self.0.create_tenant(tenant, edit).await
     }
-    async fn change(
+    async fn change_tenant(
         &self,
         id: &TenantId,
         change: &TenantChange,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<TenantEdit> {
-        self.0.change(id, change, if_version, edit).await
+    ) -> StoreResult<TenantEditOutcome> {
+        self.0.change_tenant(id, change, if_version, edit).await
     }
-    async fn list(&self, page: &PageRequest) -> StoreResult<Page<Tenant>> {
-        self.0.list(page).await
+    async fn list_tenants(&self, page: &PageRequest) -> StoreResult<Page<Tenant>> {
+        self.0.list_tenants(page).await
     }
-    async fn all(&self) -> StoreResult<Vec<Tenant>> {
-        self.0.all().await
+    async fn list_all(&self) -> StoreResult<Vec<Tenant>> {
+        self.0.list_all().await
     }
-    async fn disabled(&self) -> StoreResult<Vec<TenantId>> {
-        self.0.disabled().await
+    async fn list_disabled(&self) -> StoreResult<Vec<TenantId>> {
+        self.0.list_disabled().await
     }
-    async fn with_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
-        self.0.with_budgets().await
+    async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
+        self.0.list_tenant_budgets().await
     }
 }
 
@@ -161,7 +161,11 @@ fn cosine(a: &[f32], b: &[f32]) -> f32 {
 
 #[async_trait]
 impl FactIndex for FakeIndex {
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
+    async fn propose_candidates(
+        &self,
+        scope: &TenantScope,
+        proposal: CandidateQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>> {
         let points = self.0.lock();
         let own = points.iter().filter(|(tenant, _)| tenant == scope.tenant());
         Ok(own
@@ -172,23 +176,23 @@ impl FactIndex for FakeIndex {
             })
             .collect())
     }
-    async fn similar(&self, _: &TenantScope, _: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
+    async fn find_similar(&self, _: &TenantScope, _: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
         Ok(Vec::new())
     }
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        self.remove(scope, &points.iter().map(|point| point.fact).collect::<Vec<_>>())
+    async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+        self.remove_points(scope, &points.iter().map(|point| point.fact).collect::<Vec<_>>())
             .await?;
         let mut all = self.0.lock();
         all.extend(points.iter().map(|point| (scope.tenant().clone(), point.clone())));
         Ok(())
     }
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+    async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
         self.0
             .lock()
             .retain(|(tenant, point)| tenant != scope.tenant() || !facts.contains(&point.fact));
         Ok(())
     }
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
+    async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
         Ok(self
             .0
             .lock()
@@ -196,7 +200,7 @@ impl FactIndex for FakeIndex {
             .filter(|(tenant, _)| tenant == scope.tenant())
             .count() as u64)
     }
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
+    async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
         self.0.lock().retain(|(tenant, _)| tenant != scope.tenant());
         Ok(())
     }

@@ -20,23 +20,23 @@ use colloquy::{
     },
     dialogue::{
         Services,
-        models::{ModelLimits, ModelMeters, ModelPrice, Models, RouteTable},
+        models::{ModelLimits, ModelMetrics, ModelPrice, ModelRouter, RouteTable},
         prompt::Templates,
-        recall::BodyCache,
+        recall::MemoryCache,
         settings::DialogueSettings,
     },
     http::{self, AppState, HttpSettings, LedgerProbe, Readiness, metrics::HttpMetrics},
     ports::{
         clock::{Clock, IdSource, SystemClock},
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         ledger::tenants::Tenant,
     },
     tenancy::{
         Role,
-        auth::{AuthSettings, Authenticator, Claims},
-        limits::{LimitSettings, Limits},
+        auth::{AuthSettings, Authenticator, TokenClaims},
+        limits::{LimitSettings, RateLimits},
     },
-    transport::{self, ConnectionLimits, Connections},
+    transport::{self, ConnectionLimits, ConnectionRegistry},
 };
 use futures_util::{SinkExt, StreamExt};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -47,11 +47,11 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, client::IntoClientRequest, handshake::client::Request},
 };
 
-use super::fakes::{FakeEmbedder, FakeIndex, PATIENCE, Tenants, llm};
+use super::fakes::{FakeEmbedder, FakeIndex, FakeTenants, PATIENCE, llm};
 
 /// What a test may want otherwise.
 #[derive(Clone)]
-pub struct Options {
+pub struct HttpTestOptions {
     pub limits: LimitSettings,
     pub auth: AuthSettings,
     pub http: HttpSettings,
@@ -60,7 +60,7 @@ pub struct Options {
     pub prices: Vec<ModelPrice>,
 }
 
-impl Default for Options {
+impl Default for HttpTestOptions {
     fn default() -> Self {
         Self {
             prices: Vec::new(),
@@ -130,18 +130,18 @@ fn dialogue_settings() -> DialogueSettings {
 }
 
 /// A running server. Stops with the value.
-pub struct Server {
+pub struct HttpTestServer {
     pub address: SocketAddr,
     pub state: web::Data<AppState>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpTestServer {
     pub fn start() -> Self {
-        Self::with(Options::default())
+        Self::with(HttpTestOptions::default())
     }
-    pub fn with(options: Options) -> Self {
+    pub fn with(options: HttpTestOptions) -> Self {
         colloquy::adapters::openai::install_crypto();
         let (started, ready) = mpsc::sync_channel(1);
         let (stop, stopped) = oneshot::channel();
@@ -152,8 +152,8 @@ impl Server {
                 let address = listener.local_addr().unwrap();
                 let state = web::Data::new(state(&options, folder.path()).await);
                 let shared = state.clone();
-                let connections = Connections::start(options.connections, Arc::new(SystemClock));
-                let server = transport::serve(listener, 1, &connections, move |app| {
+                let connections = ConnectionRegistry::start_watching(options.connections, Arc::new(SystemClock));
+                let server = transport::start_server(listener, 1, &connections, move |app| {
                     app.app_data(shared.clone()).configure(http::configure);
                 })
                 .unwrap();
@@ -162,11 +162,11 @@ impl Server {
                 started.send((address, state.clone())).unwrap();
                 let _ = stopped.await;
                 state.sockets.close_all(4503, "draining", Duration::from_secs(1)).await;
-                state.sessions.drain(Duration::from_secs(1)).await;
+                state.sessions.drain_node(Duration::from_secs(1)).await;
                 handle.stop(true).await;
                 serving.await.unwrap().unwrap();
-                state.sessions.stop();
-                state.services.ledger.maintenance.close().await;
+                state.sessions.stop_threads();
+                state.services.ledger.maintenance.close_connections().await;
             });
         });
         let (address, state) = ready.recv_timeout(PATIENCE).expect("the server did not start");
@@ -189,28 +189,28 @@ impl Server {
         world: Option<&str>,
         ttl: Duration,
     ) -> String {
-        let claims = Claims {
+        let claims = TokenClaims {
             sub: format!("{role:?}"),
             tid: tenant.parse().unwrap(),
             role,
             pid: player.map(|id| id.parse().unwrap()),
             wid: world.map(|id| id.parse().unwrap()),
         };
-        self.state.auth.mint(&claims, ttl).unwrap().text
+        self.state.auth.mint_token(&claims, ttl).unwrap().text
     }
-    pub fn as_role(&self, role: Role) -> Client {
+    pub fn as_role(&self, role: Role) -> HttpTestClient {
         let player = (role == Role::Player).then_some("p7");
         self.client(self.token("acme", role, player))
     }
-    pub fn client(&self, token: String) -> Client {
-        Client {
+    pub fn client(&self, token: String) -> HttpTestClient {
+        HttpTestClient {
             http: reqwest::Client::new(),
             base: format!("http://{}", self.address),
             token,
         }
     }
     /// A backend's client, and the world `vale` with the NPC `ergen`.
-    pub async fn demo(&self) -> Client {
+    pub async fn start_demo_world(&self) -> HttpTestClient {
         let backend = self.as_role(Role::Backend);
         backend
             .put(
@@ -223,20 +223,20 @@ impl Server {
         backend
     }
     /// A socket request with a bearer header, to be changed by a test.
-    pub fn upgrade(&self, query: &str) -> Request {
+    pub fn upgrade_request(&self, query: &str) -> Request {
         format!("ws://{}/v1/ws{query}", self.address)
             .into_client_request()
             .unwrap()
     }
-    pub async fn socket(&self, token: &str) -> Socket {
-        let mut request = self.upgrade("");
+    pub async fn socket(&self, token: &str) -> HttpTestSocket {
+        let mut request = self.upgrade_request("");
         let bearer = format!("Bearer {token}").parse().unwrap();
         request.headers_mut().insert("authorization", bearer);
-        Socket::open(request).await.expect("the socket was refused")
+        HttpTestSocket::open(request).await.expect("the socket was refused")
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpTestServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -246,11 +246,11 @@ impl Drop for Server {
     }
 }
 
-async fn state(options: &Options, folder: &std::path::Path) -> AppState {
+async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let ids = Arc::new(IdSource::random(clock.clone()));
+    let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
     let embedder = Arc::new(FakeEmbedder::new());
-    let sqlite = sqlite::open(
+    let sqlite = sqlite::open_ledger(
         folder.join("ledger.db").to_str().unwrap(),
         SqliteOptions {
             embedding_model: "letters".into(),
@@ -267,17 +267,17 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         index: Arc::new(FakeIndex::default()),
         embedder,
         models: Arc::new(
-            Models::measured(
-                RouteTable::uniform(&llm()),
+            ModelRouter::with_metrics(
+                RouteTable::with_single_model(&llm()),
                 ModelLimits::default(),
-                ModelMeters::new(0, &options.prices),
+                ModelMetrics::new(0, &options.prices),
                 clock.clone(),
             )
             .with_models_of_npcs(&["small".to_owned()]),
         ),
         prompts: Arc::new(Templates::load(None).unwrap()),
-        bodies: Arc::new(BodyCache::new(1_000)),
-        resting: Arc::default(),
+        memory_cache: Arc::new(MemoryCache::new(1_000)),
+        reconcile_backoff: Arc::default(),
         disabled: DisabledTenants::default(),
         clock: clock.clone(),
         ids: ids.clone(),
@@ -291,20 +291,20 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
             created_at: clock.now(),
             version: 1,
         };
-        services.ledger.tenants.ensure(&tenant).await.unwrap();
+        services.ledger.tenants.ensure_tenant(&tenant).await.unwrap();
     }
     let registry = prometheus::Registry::new();
-    let tenants = Arc::new(Tenants(services.ledger.tenants.clone()));
+    let tenants = Arc::new(FakeTenants(services.ledger.tenants.clone()));
     let auth = Authenticator::new(options.auth.clone(), clock.clone(), tenants).unwrap();
     services.disabled = auth.disabled_tenants().clone();
     let readiness = Readiness::default();
     readiness.set(true);
     AppState {
         nodes: None,
-        streams: http::standing::OpenStreams::default(),
+        streams: http::open_streams::OpenStreams::default(),
         sessions: Sessions::start(
             services.clone(),
-            ids.next(),
+            ids.next_id(),
             ActorSettings {
                 arbiters: 1,
                 ..ActorSettings::default()
@@ -313,7 +313,7 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
         sockets: SocketHub::start(options.sockets.clone(), clock),
         services,
         auth: Arc::new(auth),
-        limits: Limits::new(options.limits.clone(), options.connections.max_open),
+        limits: RateLimits::new(options.limits.clone(), options.connections.max_open),
         settings: Arc::new(options.http.clone()),
         metrics: Arc::new(HttpMetrics::register(&registry).unwrap()),
         registry,
@@ -325,13 +325,13 @@ async fn state(options: &Options, folder: &std::path::Path) -> AppState {
 
 /// The REST API with one token.
 #[derive(Clone)]
-pub struct Client {
+pub struct HttpTestClient {
     http: reqwest::Client,
     base: String,
     pub token: String,
 }
 
-impl Client {
+impl HttpTestClient {
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http
             .request(method, format!("{}{path}", self.base))
@@ -366,7 +366,7 @@ impl Client {
         answer
     }
     /// The status and code of a request that fails.
-    pub async fn refused(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, String) {
+    pub async fn status_and_code(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, String) {
         let (status, answer) = self.call(method, path, body).await;
         (status.as_u16(), answer["code"].as_str().unwrap_or_default().to_owned())
     }
@@ -386,12 +386,12 @@ pub async fn json_of(response: Response) -> (StatusCode, Value) {
 }
 
 /// A game client's socket.
-pub struct Socket {
+pub struct HttpTestSocket {
     stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
     pub protocol: Option<String>,
 }
 
-impl Socket {
+impl HttpTestSocket {
     pub async fn open(request: Request) -> Result<Self, StatusCode> {
         match tokio_tungstenite::connect_async(request).await {
             Ok((stream, response)) => Ok(Self {
@@ -428,7 +428,7 @@ impl Socket {
             .expect("the server said nothing")
     }
     /// The next event of this type; those before it are passed over.
-    pub async fn until(&mut self, kind: &str) -> Value {
+    pub async fn until_event(&mut self, kind: &str) -> Value {
         loop {
             let event = self
                 .next()
@@ -441,7 +441,7 @@ impl Socket {
         }
     }
     /// The code of the next error event; other events are passed over.
-    pub async fn error(&mut self) -> String {
+    pub async fn error_code(&mut self) -> String {
         loop {
             let event = self
                 .next()
@@ -453,7 +453,7 @@ impl Socket {
         }
     }
     /// The code the socket is closed with; events before that are passed over.
-    pub async fn closed(&mut self) -> u16 {
+    pub async fn close_code(&mut self) -> u16 {
         loop {
             if let Err(code) = self.next().await {
                 return code;
@@ -463,7 +463,7 @@ impl Socket {
     pub async fn session(&mut self) -> String {
         self.send(json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen", "player_id": "p7"}))
             .await;
-        self.until("session.created").await["session_id"]
+        self.until_event("session.created").await["session_id"]
             .as_str()
             .unwrap()
             .to_owned()

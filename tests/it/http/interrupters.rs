@@ -4,12 +4,12 @@ use colloquy::tenancy::Role;
 use reqwest::Method;
 use serde_json::json;
 
-use super::harness::Server;
+use super::harness::HttpTestServer;
 
 #[actix_web::test]
-async fn who_may_watch_may_cut_in_join_and_resume_only_where_interrupters_say_so() {
-    let server = Server::start();
-    let backend = server.demo().await;
+async fn watchers_may_interrupt_join_and_resume_only_as_interrupters_allow() {
+    let server = HttpTestServer::start();
+    let backend = server.start_demo_world().await;
     backend.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
     let player = |name: &str| server.client(server.token("acme", Role::Player, Some(name)));
     // Who is named, who may only watch, and who may not even do that.
@@ -63,8 +63,8 @@ async fn who_may_watch_may_cut_in_join_and_resume_only_where_interrupters_say_so
                         break;
                     }
                 },
-                403 => assert_eq!(socket.error().await, "forbidden"),
-                _ => assert_eq!(socket.error().await, "not_found"),
+                403 => assert_eq!(socket.error_code().await, "forbidden"),
+                _ => assert_eq!(socket.error_code().await, "not_found"),
             }
         }
         // Nobody who was refused took anything back.

@@ -4,18 +4,18 @@
 #![allow(clippy::unwrap_used)]
 
 mod attacks;
-mod bounds;
 mod budgets;
 mod docs;
-mod edges;
 mod fakes;
 mod harness;
 mod interrupters;
 mod requests;
 mod resources;
+mod revocations;
 mod roles;
 mod saves;
 mod scenarios;
 mod sessions;
 mod socket;
-mod standing;
+mod token_bounds;
+mod wire_edge_cases;

@@ -4,11 +4,11 @@ use colloquy::tenancy::Role;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::harness::{Options, Server, json_of};
+use super::harness::{HttpTestOptions, HttpTestServer, json_of};
 
 #[actix_web::test]
-async fn request_ids_are_echoed_or_made() {
-    let server = Server::start();
+async fn request_ids_are_echoed_or_generated() {
+    let server = HttpTestServer::start();
     let client = server.as_role(Role::Backend);
     let request = client
         .request(Method::GET, "/v1/worlds/none")
@@ -32,12 +32,16 @@ async fn request_ids_are_echoed_or_made() {
 }
 
 #[actix_web::test]
-async fn what_is_not_offered_is_a_problem_too() {
-    let server = Server::start();
+async fn unknown_routes_and_methods_are_problems_too() {
+    let server = HttpTestServer::start();
     let client = server.as_role(Role::Backend);
     for path in ["/nowhere", "/v1", "/v1/sessions/x:dance"] {
         let expected = if path == "/v1/sessions/x:dance" { 405 } else { 404 };
-        assert_eq!(client.refused(Method::POST, path, None).await.0, expected, "{path}");
+        assert_eq!(
+            client.status_and_code(Method::POST, path, None).await.0,
+            expected,
+            "{path}"
+        );
     }
     let response = client.request(Method::PATCH, "/v1/worlds/vale").send().await.unwrap();
     assert_eq!(response.status(), 405);
@@ -53,9 +57,9 @@ async fn what_is_not_offered_is_a_problem_too() {
 }
 
 #[actix_web::test]
-async fn bad_bodies_are_told_what_is_wrong_with_them() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn malformed_bodies_are_explained() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let put = |body: &'static str| {
         let request = client.request(Method::PUT, "/v1/worlds/vale");
         async move {
@@ -107,9 +111,9 @@ async fn bad_bodies_are_told_what_is_wrong_with_them() {
 }
 
 #[actix_web::test]
-async fn a_repeated_post_gets_the_first_answer() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn repeated_post_gets_the_first_answer() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let post = |key: &'static str, body: Value| {
         let request = client
             .request(Method::POST, "/v1/sessions")
@@ -130,9 +134,9 @@ async fn a_repeated_post_gets_the_first_answer() {
     let mut socket = server.socket(&client.token).await;
     let resume = |token: &Value| json!({"type": "session.resume", "session_id": first["id"], "resume_token": token});
     socket.send(resume(&first["resume_token"])).await;
-    assert_eq!(socket.error().await, "wrong_resume_token");
+    assert_eq!(socket.error_code().await, "wrong_resume_token");
     socket.send(resume(&renewed)).await;
-    socket.until("session.resumed").await;
+    socket.until_event("session.resumed").await;
     let (_, other) = post("k2", body.clone()).await;
     assert_ne!(other["id"], first["id"]);
     let (status, problem) = post("k1", json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p2"})).await;
@@ -157,10 +161,10 @@ async fn a_repeated_post_gets_the_first_answer() {
 }
 
 #[actix_web::test]
-async fn a_tenant_over_its_limit_is_told_when_to_come_back() {
-    let mut options = Options::default();
+async fn tenant_over_its_limit_gets_a_retry_delay() {
+    let mut options = HttpTestOptions::default();
     options.limits.tenant_requests_per_s = 2;
-    let server = Server::with(options);
+    let server = HttpTestServer::with(options);
     let client = server.as_role(Role::Backend);
     let mut refused = None;
     for _ in 0..20 {
@@ -180,8 +184,8 @@ async fn a_tenant_over_its_limit_is_told_when_to_come_back() {
 
 #[actix_web::test]
 async fn readiness_and_metrics_follow_the_server() {
-    let server = Server::start();
-    let client = server.demo().await;
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     assert_eq!(client.get("/readyz").await["status"], "ok");
     server.state.readiness.set(false);
     let response = client.request(Method::GET, "/readyz").send().await.unwrap();
@@ -207,8 +211,8 @@ async fn readiness_and_metrics_follow_the_server() {
 
 #[actix_web::test]
 async fn tokens_and_tickets_are_fresh_whatever_the_key() {
-    let server = Server::start();
-    let client = server.demo().await;
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let post = |path: &'static str, key: String| {
         let request = client
             .request(Method::POST, path)
@@ -234,9 +238,9 @@ async fn tokens_and_tickets_are_fresh_whatever_the_key() {
 }
 
 #[actix_web::test]
-async fn what_cannot_be_read_is_told_in_plain_words() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn unreadable_parameters_are_explained_plainly() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     for (path, param) in [
         ("/v1/worlds?limit=abc", "limit"),
         ("/v1/sessions?status=asleep", "status"),
@@ -270,6 +274,6 @@ async fn what_cannot_be_read_is_told_in_plain_words() {
         socket.send_text(text).await;
         let told = socket.next().await.unwrap();
         assert_eq!(told["error"]["message"], expected, "{told}");
-        assert_eq!(socket.closed().await, 4400);
+        assert_eq!(socket.close_code().await, 4400);
     }
 }

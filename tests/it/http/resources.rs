@@ -4,11 +4,11 @@ use colloquy::tenancy::Role;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::harness::{Server, json_of};
+use super::harness::{HttpTestServer, json_of};
 
 #[actix_web::test]
-async fn worlds_and_npcs_are_made_replaced_and_taken_away() {
-    let server = Server::start();
+async fn worlds_and_npcs_are_created_replaced_and_deleted() {
+    let server = HttpTestServer::start();
     let client = server.as_role(Role::Backend);
     let world = json!({"name": "Vale", "language": "ko", "rules": ["No magic."], "settings": {"max_hp_delta": 50}});
     let (status, made) = client.call(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
@@ -49,7 +49,7 @@ async fn worlds_and_npcs_are_made_replaced_and_taken_away() {
     let npc = json!({"name": "Ergen", "factions": ["smiths"], "persona": {"description": "A smith.", "cues": ["nod"]}});
     assert_eq!(
         client
-            .refused(Method::PUT, "/v1/worlds/none/npcs/ergen", Some(&npc))
+            .status_and_code(Method::PUT, "/v1/worlds/none/npcs/ergen", Some(&npc))
             .await
             .0,
         404
@@ -98,13 +98,16 @@ async fn worlds_and_npcs_are_made_replaced_and_taken_away() {
     );
     assert_eq!(
         client
-            .refused(Method::DELETE, "/v1/worlds/vale/npcs/mira", None)
+            .status_and_code(Method::DELETE, "/v1/worlds/vale/npcs/mira", None)
             .await
             .0,
         404
     );
     assert_eq!(client.call(Method::DELETE, "/v1/worlds/vale", None).await.0, 204);
-    assert_eq!(client.refused(Method::GET, "/v1/worlds/vale", None).await.0, 404);
+    assert_eq!(
+        client.status_and_code(Method::GET, "/v1/worlds/vale", None).await.0,
+        404
+    );
 
     let audit = server.as_role(Role::Admin).get("/v1/audit").await;
     let actions: Vec<_> = audit["items"]
@@ -117,7 +120,7 @@ async fn worlds_and_npcs_are_made_replaced_and_taken_away() {
     assert!(actions.contains(&"npc.put"), "{actions:?}");
 }
 
-fn grapes() -> Value {
+fn grapes_fact() -> Value {
     json!({
         "subject": "player", "predicate": "likes", "object": "grapes", "content": "The player likes grapes.",
         "keywords": ["grape", "fruit"], "kind": "preference", "importance": 7
@@ -125,12 +128,12 @@ fn grapes() -> Value {
 }
 
 #[actix_web::test]
-async fn a_player_is_a_subject_of_its_own() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn player_is_a_subject_of_its_own() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let facts = "/v1/worlds/vale/npcs/ergen/facts";
-    assert_eq!(client.post(facts, &grapes()).await["subject"], "player");
-    let mut private = grapes();
+    assert_eq!(client.post(facts, &grapes_fact()).await["subject"], "player");
+    let mut private = grapes_fact();
     private["private_to"] = json!("p7");
     assert_eq!(client.post(facts, &private).await["subject"], "player:p7");
     for (query, found) in [
@@ -145,13 +148,13 @@ async fn a_player_is_a_subject_of_its_own() {
 }
 
 #[actix_web::test]
-async fn facts_are_written_found_corrected_taken_out_and_brought_back() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn facts_are_written_found_corrected_removed_and_reinstated() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let facts = "/v1/worlds/vale/npcs/ergen/facts";
     let response = client
         .request(Method::POST, facts)
-        .json(&grapes())
+        .json(&grapes_fact())
         .send()
         .await
         .unwrap();
@@ -180,7 +183,7 @@ async fn facts_are_written_found_corrected_taken_out_and_brought_back() {
     );
     assert_eq!(
         client
-            .refused(Method::GET, &format!("{facts}?q=x&kind=goal"), None)
+            .status_and_code(Method::GET, &format!("{facts}?q=x&kind=goal"), None)
             .await,
         (422, "validation_failed".to_owned())
     );
@@ -233,43 +236,46 @@ async fn facts_are_written_found_corrected_taken_out_and_brought_back() {
 }
 
 #[actix_web::test]
-async fn hand_written_facts_are_checked() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn manual_facts_are_validated() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let facts = "/v1/worlds/vale/npcs/ergen/facts";
-    let mut wrong = grapes();
+    let mut wrong = grapes_fact();
     wrong["importance"] = json!(0);
     wrong["content"] = json!("");
     wrong["keywords"] = json!(["x".repeat(65)]);
     let (status, problem) = client.call(Method::POST, facts, Some(&wrong)).await;
     assert_eq!(status, 422);
     assert_eq!(problem["errors"].as_array().unwrap().len(), 3, "{problem}");
-    let mut wrong = grapes();
+    let mut wrong = grapes_fact();
     wrong["knowers"] = json!(["everybody"]);
-    assert_eq!(client.refused(Method::POST, facts, Some(&wrong)).await.0, 422);
+    assert_eq!(client.status_and_code(Method::POST, facts, Some(&wrong)).await.0, 422);
     wrong["knowers"] = json!([]);
-    assert_eq!(client.refused(Method::POST, facts, Some(&wrong)).await.0, 422);
+    assert_eq!(client.status_and_code(Method::POST, facts, Some(&wrong)).await.0, 422);
     assert_eq!(
         client
-            .refused(Method::POST, "/v1/worlds/vale/npcs/nobody/facts", Some(&grapes()))
+            .status_and_code(Method::POST, "/v1/worlds/vale/npcs/nobody/facts", Some(&grapes_fact()))
             .await
             .0,
         404
     );
     assert_eq!(
         client
-            .refused(Method::GET, "/v1/facts/fact_00000000000000000000000000", None)
+            .status_and_code(Method::GET, "/v1/facts/fact_00000000000000000000000000", None)
             .await
             .0,
         404
     );
-    assert_eq!(client.refused(Method::GET, "/v1/facts/nonsense", None).await.0, 404);
+    assert_eq!(
+        client.status_and_code(Method::GET, "/v1/facts/nonsense", None).await.0,
+        404
+    );
 }
 
 #[actix_web::test]
-async fn players_get_tokens_that_open_their_own_door_only() {
-    let server = Server::start();
-    let backend = server.demo().await;
+async fn player_tokens_open_only_their_own_sessions() {
+    let server = HttpTestServer::start();
+    let backend = server.start_demo_world().await;
     let answer = backend
         .post(
             "/v1/tokens",
@@ -282,24 +288,17 @@ async fn players_get_tokens_that_open_their_own_door_only() {
         .await;
     assert_eq!(session["player_id"], "p9");
     let other = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p8"});
-    assert_eq!(player.refused(Method::POST, "/v1/sessions", Some(&other)).await.0, 403);
+    assert_eq!(
+        player
+            .status_and_code(Method::POST, "/v1/sessions", Some(&other))
+            .await
+            .0,
+        403
+    );
     let too_long = json!({"player_id": "p9", "ttl_s": 86_401});
     assert_eq!(
-        backend.refused(Method::POST, "/v1/tokens", Some(&too_long)).await.0,
-        422
-    );
-}
-
-#[actix_web::test]
-async fn usage_and_jobs_are_listed() {
-    let server = Server::start();
-    let client = server.demo().await;
-    assert!(client.get("/v1/usage").await["items"].is_array());
-    assert!(client.get("/v1/jobs?status=dead").await["items"].is_array());
-    assert_eq!(client.refused(Method::GET, "/v1/jobs?status=lost", None).await.0, 422);
-    assert_eq!(
-        client
-            .refused(Method::GET, "/v1/usage?from=2020-01-01&to=2026-01-01", None)
+        backend
+            .status_and_code(Method::POST, "/v1/tokens", Some(&too_long))
             .await
             .0,
         422
@@ -307,14 +306,36 @@ async fn usage_and_jobs_are_listed() {
 }
 
 #[actix_web::test]
-async fn an_npc_sets_over_its_world_what_it_wants_otherwise() {
-    let server = Server::start();
-    let backend = server.demo().await;
+async fn usage_and_jobs_are_listed() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    assert!(client.get("/v1/usage").await["items"].is_array());
+    assert!(client.get("/v1/jobs?status=dead").await["items"].is_array());
+    assert_eq!(
+        client
+            .status_and_code(Method::GET, "/v1/jobs?status=lost", None)
+            .await
+            .0,
+        422
+    );
+    assert_eq!(
+        client
+            .status_and_code(Method::GET, "/v1/usage?from=2020-01-01&to=2026-01-01", None)
+            .await
+            .0,
+        422
+    );
+}
+
+#[actix_web::test]
+async fn npc_overrides_settings_of_its_world() {
+    let server = HttpTestServer::start();
+    let backend = server.start_demo_world().await;
     let path = "/v1/worlds/vale/npcs/ergen";
     assert_eq!(backend.get(path).await["settings"], json!({}));
     let wrong = json!({"name": "Ergen", "settings": {"max_hp_delta": -1, "recency_lambda_per_day": 11, "mood": 1}});
     assert_eq!(
-        backend.refused(Method::PUT, path, Some(&wrong)).await,
+        backend.status_and_code(Method::PUT, path, Some(&wrong)).await,
         (422, "validation_failed".to_owned())
     );
     let fact = json!({"subject": "player", "predicate": "likes", "object": "grapes", "kind": "preference",
@@ -346,9 +367,9 @@ async fn an_npc_sets_over_its_world_what_it_wants_otherwise() {
 }
 
 #[actix_web::test]
-async fn a_job_that_was_given_up_is_tried_again() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn dead_job_is_retried() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let session = client.session("p7").await["id"].as_str().unwrap().to_owned();
     for text in ["hello", "DULL"] {
         client
@@ -365,11 +386,11 @@ async fn a_job_that_was_given_up_is_tried_again() {
     let (done, dead) = (one("done").await, one("dead").await);
     let retry = |job: &str| format!("/v1/jobs/{job}:retry");
     assert_eq!(
-        client.refused(Method::POST, &retry(&done), None).await,
+        client.status_and_code(Method::POST, &retry(&done), None).await,
         (409, "job_not_dead".to_owned())
     );
     let rival = server.client(server.token("rival", Role::Admin, None));
-    assert_eq!(rival.refused(Method::POST, &retry(&dead), None).await.0, 404);
+    assert_eq!(rival.status_and_code(Method::POST, &retry(&dead), None).await.0, 404);
     let (status, job) = client.call(Method::POST, &retry(&dead), None).await;
     assert_eq!(
         (status.as_u16(), &job["id"], &job["attempts"]),
@@ -380,14 +401,17 @@ async fn a_job_that_was_given_up_is_tried_again() {
     let row = &audit["items"][0];
     assert_eq!((&row["action"], &row["object"]), (&json!("job.retry"), &json!(dead)));
     assert_eq!(
-        client.refused(Method::POST, "/v1/jobs/nonsense:retry", None).await.0,
+        client
+            .status_and_code(Method::POST, "/v1/jobs/nonsense:retry", None)
+            .await
+            .0,
         404
     );
 }
 
 #[actix_web::test]
-async fn a_world_says_how_memories_are_chosen() {
-    let server = Server::start();
+async fn world_sets_how_memories_are_chosen() {
+    let server = HttpTestServer::start();
     let client = server.as_role(Role::Backend);
     let recall = json!({"preset": "rag", "diversity": 0.3});
     let world = json!({"name": "Vale", "settings": {"recall": recall}});
@@ -396,7 +420,9 @@ async fn a_world_says_how_memories_are_chosen() {
     assert_eq!(client.get("/v1/worlds/vale").await["settings"]["recall"], recall);
     for wrong in [json!({"preset": "magic"}), json!({"diversity": 1.5}), json!({"mmr": 1})] {
         let world = json!({"name": "Vale", "settings": {"recall": wrong}});
-        let refused = client.refused(Method::PUT, "/v1/worlds/vale", Some(&world)).await;
+        let refused = client
+            .status_and_code(Method::PUT, "/v1/worlds/vale", Some(&world))
+            .await;
         assert_eq!(refused.0, 422, "{wrong}");
     }
 }

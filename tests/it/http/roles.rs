@@ -5,7 +5,7 @@ use colloquy::{http::docs, tenancy::Role};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::harness::Server;
+use super::harness::HttpTestServer;
 
 const ROLES: [(Role, &str); 5] = [
     (Role::Operator, "operator"),
@@ -16,7 +16,7 @@ const ROLES: [(Role, &str); 5] = [
 ];
 
 /// A body that an operation takes, so that what is refused is refused for the role.
-pub(super) fn body(path: &str) -> Value {
+pub(super) fn sample_body(path: &str) -> Value {
     match path {
         "/v1/tokens:revoke" => json!({"jti": "of-nobody"}),
         "/v1/tenants" => json!({"id": "newcomer"}),
@@ -40,14 +40,16 @@ pub(super) fn body(path: &str) -> Value {
 }
 
 #[actix_web::test]
-async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
-    let server = Server::start();
-    let backend = server.demo().await;
+async fn operations_admit_exactly_their_stated_roles() {
+    let server = HttpTestServer::start();
+    let backend = server.start_demo_world().await;
     let session = backend.session("p7").await["id"].as_str().unwrap().to_owned();
     let mira = json!({"name": "Mira"});
     backend.put("/v1/worlds/vale/npcs/mira", &mira).await;
     let facts = "/v1/worlds/vale/npcs/ergen/facts";
-    let fact = backend.post(facts, &body("/v1/worlds/{world}/npcs/{npc}/facts")).await["id"]
+    let fact = backend
+        .post(facts, &sample_body("/v1/worlds/{world}/npcs/{npc}/facts"))
+        .await["id"]
         .as_str()
         .unwrap()
         .to_owned();
@@ -61,11 +63,11 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
 
     let scenario = "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}";
     backend
-        .put("/v1/worlds/vale/npcs/ergen/scenarios/well", &body(scenario))
+        .put("/v1/worlds/vale/npcs/ergen/scenarios/well", &sample_body(scenario))
         .await;
 
     let mut walked = 0;
-    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+    for (path, item) in docs::openapi_document()["paths"].as_object().unwrap() {
         if !path.starts_with("/v1/") || path == "/v1/ws" {
             continue;
         }
@@ -81,7 +83,7 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
                 "con_00000000000000000000000000".to_owned()
             } else if path.contains("{conversation}") {
                 let made = backend
-                    .post("/v1/npc-conversations", &body("/v1/npc-conversations"))
+                    .post("/v1/npc-conversations", &sample_body("/v1/npc-conversations"))
                     .await;
                 made["id"].as_str().unwrap().to_owned()
             } else {
@@ -106,7 +108,7 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
                 .filter_map(Value::as_str)
                 .collect();
             for (role, name) in ROLES {
-                let body = operation["requestBody"].is_object().then(|| body(path));
+                let body = operation["requestBody"].is_object().then(|| sample_body(path));
                 let method: Method = method.to_uppercase().parse().unwrap();
                 let (status, answer) = server
                     .as_role(role)
@@ -137,10 +139,10 @@ async fn every_operation_lets_in_the_roles_it_states_and_no_other() {
 }
 
 #[actix_web::test]
-async fn without_a_token_there_is_nothing_but_health_and_documents() {
-    let server = Server::start();
+async fn anonymous_callers_reach_only_health_and_documents() {
+    let server = HttpTestServer::start();
     let client = server.as_role(Role::Backend);
-    for (path, item) in docs::openapi()["paths"].as_object().unwrap() {
+    for (path, item) in docs::openapi_document()["paths"].as_object().unwrap() {
         for (method, _) in item.as_object().unwrap() {
             let method: Method = method.to_uppercase().parse().unwrap();
             let status = client.anonymous(method.clone(), path).send().await.unwrap().status();
@@ -154,31 +156,31 @@ async fn without_a_token_there_is_nothing_but_health_and_documents() {
 }
 
 #[actix_web::test]
-async fn tokens_of_dead_tenants_and_strangers_are_refused() {
-    let server = Server::start();
+async fn tokens_of_disabled_tenants_and_strangers_are_rejected() {
+    let server = HttpTestServer::start();
     for tenant in ["closed", "nobody"] {
         let client = server.client(server.token(tenant, Role::Admin, None));
         assert_eq!(
-            client.refused(Method::GET, "/v1/worlds", None).await,
+            client.status_and_code(Method::GET, "/v1/worlds", None).await,
             (401, "unauthenticated".to_owned())
         );
     }
     let client = server.client("not.a.token".to_owned());
     assert_eq!(
-        client.refused(Method::GET, "/v1/worlds", None).await,
+        client.status_and_code(Method::GET, "/v1/worlds", None).await,
         (401, "unauthenticated".to_owned())
     );
 }
 
 #[actix_web::test]
-async fn what_belongs_to_another_is_not_there() {
-    let server = Server::start();
-    let backend = server.demo().await;
+async fn objects_of_other_callers_are_not_found() {
+    let server = HttpTestServer::start();
+    let backend = server.start_demo_world().await;
     let own = backend.session("p7").await["id"].as_str().unwrap().to_owned();
     let fact = backend
         .post(
             "/v1/worlds/vale/npcs/ergen/facts",
-            &body("/v1/worlds/{world}/npcs/{npc}/facts"),
+            &sample_body("/v1/worlds/{world}/npcs/{npc}/facts"),
         )
         .await["id"]
         .as_str()
@@ -195,16 +197,16 @@ async fn what_belongs_to_another_is_not_there() {
         format!("/v1/facts/{fact}"),
         format!("/v1/facts/{fact}/history"),
     ] {
-        assert_eq!(rival.refused(Method::GET, &path, None).await.0, 404, "{path}");
+        assert_eq!(rival.status_and_code(Method::GET, &path, None).await.0, 404, "{path}");
     }
     let line = json!({"text": "let me in"});
     let turns = format!("/v1/sessions/{own}/turns");
-    assert_eq!(rival.refused(Method::POST, &turns, Some(&line)).await.0, 404);
+    assert_eq!(rival.status_and_code(Method::POST, &turns, Some(&line)).await.0, 404);
     let other = server.client(server.token("acme", Role::Player, Some("p8")));
-    assert_eq!(other.refused(Method::POST, &turns, Some(&line)).await.0, 404);
-    assert_eq!(other.refused(Method::GET, &turns, None).await.0, 404);
+    assert_eq!(other.status_and_code(Method::POST, &turns, Some(&line)).await.0, 404);
+    assert_eq!(other.status_and_code(Method::GET, &turns, None).await.0, 404);
     let cut = format!("/v1/sessions/{own}:interrupt");
-    assert_eq!(other.refused(Method::POST, &cut, Some(&json!({}))).await.0, 404);
+    assert_eq!(other.status_and_code(Method::POST, &cut, Some(&json!({}))).await.0, 404);
     assert_eq!(other.get("/v1/sessions").await["items"], json!([]));
     assert_eq!(other.get("/v1/sessions?player_id=p7").await["items"], json!([]));
     let elsewhere = server.token_for(
@@ -214,7 +216,14 @@ async fn what_belongs_to_another_is_not_there() {
         Some("otherworld"),
         std::time::Duration::from_mins(1),
     );
-    assert_eq!(server.client(elsewhere).refused(Method::GET, &turns, None).await.0, 404);
+    assert_eq!(
+        server
+            .client(elsewhere)
+            .status_and_code(Method::GET, &turns, None)
+            .await
+            .0,
+        404
+    );
     assert_eq!(
         server.as_role(Role::Player).get("/v1/sessions").await["items"][0]["id"],
         own

@@ -4,14 +4,14 @@ use colloquy::tenancy::Role;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::harness::{Server, json_of};
+use super::harness::{HttpTestServer, json_of};
 
 const SAVES: &str = "/v1/worlds/vale/saves";
 
 #[actix_web::test]
-async fn a_save_is_taken_listed_restored_and_deleted() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn save_is_taken_listed_restored_and_deleted() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let session = client.session("p7").await["id"].as_str().unwrap().to_owned();
     let turns = format!("/v1/sessions/{session}/turns");
     client.post(&turns, &json!({"text": "hello"})).await;
@@ -57,7 +57,7 @@ async fn a_save_is_taken_listed_restored_and_deleted() {
     assert_eq!(said["items"].as_array().unwrap().len(), 2, "nothing was restored twice");
     let other = format!("{SAVES}/{}:restore", unnamed["id"].as_str().unwrap());
     let taken = client
-        .refused(Method::POST, &other, Some(&json!({"key": "load"})))
+        .status_and_code(Method::POST, &other, Some(&json!({"key": "load"})))
         .await;
     assert_eq!(taken, (422, "idempotency_mismatch".to_owned()));
 
@@ -67,7 +67,7 @@ async fn a_save_is_taken_listed_restored_and_deleted() {
         (Method::GET, location.clone()),
         (Method::POST, restore.clone()),
     ] {
-        let gone = client.refused(method, &path, None).await;
+        let gone = client.status_and_code(method, &path, None).await;
         assert_eq!(gone, (404, "not_found".to_owned()), "{path}");
     }
     let audit = server.as_role(Role::Admin).get("/v1/audit").await;
@@ -85,12 +85,12 @@ async fn a_save_is_taken_listed_restored_and_deleted() {
 }
 
 #[actix_web::test]
-async fn what_is_wrong_with_a_save_is_said() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn save_errors_are_explained() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let refused = |path: String, body: Value| {
         let client = &client;
-        async move { client.refused(Method::POST, &path, Some(&body)).await }
+        async move { client.status_and_code(Method::POST, &path, Some(&body)).await }
     };
     let not_valid = (422, "validation_failed".to_owned());
     let missing = (404, "not_found".to_owned());
@@ -112,7 +112,9 @@ async fn what_is_wrong_with_a_save_is_said() {
     assert_eq!(refused(unknown, json!({})).await, missing);
     assert_eq!(refused(format!("{SAVES}/nonsense:restore"), json!({})).await, missing);
     assert_eq!(
-        client.refused(Method::GET, "/v1/worlds/nowhere/saves", None).await,
+        client
+            .status_and_code(Method::GET, "/v1/worlds/nowhere/saves", None)
+            .await,
         missing
     );
     let stranger = server.client(server.token("rival", Role::Backend, None));

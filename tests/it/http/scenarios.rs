@@ -4,25 +4,25 @@ use colloquy::tenancy::Role;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::harness::{Server, json_of};
+use super::harness::{HttpTestServer, json_of};
 
 const WELL: &str = "/v1/worlds/vale/npcs/ergen/scenarios/well";
 const PROGRESS: &str = "/v1/worlds/vale/players/p7/progress/ergen";
 
-fn well() -> Value {
+fn well_scenario() -> Value {
     json!({"title": "The well", "content": "It is dry.", "keywords": ["well"], "synonyms": ["우물"], "required_progress": 2})
 }
 
 #[actix_web::test]
-async fn scenarios_are_made_replaced_listed_and_taken_away() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn scenarios_are_created_replaced_listed_and_deleted() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let put = |tag: (&'static str, &'static str), body: Value| {
         let request = client.request(Method::PUT, WELL).header(tag.0, tag.1);
         request.json(&body).send()
     };
-    assert_eq!(put(("if-match", "*"), well()).await.unwrap().status(), 412);
-    let made = put(("if-none-match", "*"), well()).await.unwrap();
+    assert_eq!(put(("if-match", "*"), well_scenario()).await.unwrap().status(), 412);
+    let made = put(("if-none-match", "*"), well_scenario()).await.unwrap();
     assert_eq!(
         (made.status().as_u16(), made.headers()["location"].to_str().unwrap()),
         (201, WELL)
@@ -31,9 +31,12 @@ async fn scenarios_are_made_replaced_listed_and_taken_away() {
     let expected = json!({"world_id": "vale", "npc_id": "ergen", "id": "well", "title": "The well", "content": "It is dry.",
         "keywords": ["well"], "synonyms": ["우물"], "required_progress": 2, "version": 1, "updated_at": made["updated_at"]});
     assert_eq!(made, expected);
-    assert_eq!(put(("if-none-match", "*"), well()).await.unwrap().status(), 412);
-    assert_eq!(put(("if-match", "\"1\""), well()).await.unwrap().status(), 200);
-    let stale = json_of(put(("if-match", "\"1\""), well()).await.unwrap()).await;
+    assert_eq!(
+        put(("if-none-match", "*"), well_scenario()).await.unwrap().status(),
+        412
+    );
+    assert_eq!(put(("if-match", "\"1\""), well_scenario()).await.unwrap().status(), 200);
+    let stale = json_of(put(("if-match", "\"1\""), well_scenario()).await.unwrap()).await;
     assert_eq!((stale.0.as_u16(), &stale.1["code"]), (412, &json!("version_mismatch")));
     let known = client.request(Method::GET, WELL).header("if-none-match", "\"2\"");
     assert_eq!(known.send().await.unwrap().status(), 304);
@@ -53,15 +56,15 @@ async fn scenarios_are_made_replaced_listed_and_taken_away() {
         "/v1/worlds/vale/npcs/nobody/scenarios",
         "/v1/worlds/none/npcs/ergen/scenarios",
     ] {
-        assert_eq!(client.refused(Method::GET, path, None).await.0, 404, "{path}");
+        assert_eq!(client.status_and_code(Method::GET, path, None).await.0, 404, "{path}");
         let put = client
-            .refused(Method::PUT, &format!("{path}/well"), Some(&well()))
+            .status_and_code(Method::PUT, &format!("{path}/well"), Some(&well_scenario()))
             .await;
         assert_eq!(put.0, 404, "{path}");
     }
     assert_eq!(client.call(Method::DELETE, WELL, None).await.0, 204);
-    assert_eq!(client.refused(Method::DELETE, WELL, None).await.0, 404);
-    assert_eq!(client.refused(Method::GET, WELL, None).await.0, 404);
+    assert_eq!(client.status_and_code(Method::DELETE, WELL, None).await.0, 404);
+    assert_eq!(client.status_and_code(Method::GET, WELL, None).await.0, 404);
     let audit = server.as_role(Role::Admin).get("/v1/audit").await.to_string();
     assert!(
         audit.contains("scenario.put") && audit.contains("vale/ergen/well") && !audit.contains("dry"),
@@ -70,9 +73,9 @@ async fn scenarios_are_made_replaced_listed_and_taken_away() {
 }
 
 #[actix_web::test]
-async fn every_bad_field_is_named_at_once() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn invalid_fields_are_all_named() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let named = async |path: &str, body: Value| {
         let (status, answer) = client.call(Method::PUT, path, Some(&body)).await;
         assert_eq!(status, 422, "{answer}");
@@ -124,8 +127,8 @@ async fn every_bad_field_is_named_at_once() {
 
 #[actix_web::test]
 async fn progress_is_set_and_read() {
-    let server = Server::start();
-    let client = server.demo().await;
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let shown = async || {
         let view = client.get(PROGRESS).await;
         (view["progress"].as_u64().unwrap(), view["set"].as_u64().unwrap())
@@ -144,8 +147,10 @@ async fn progress_is_set_and_read() {
         "/v1/worlds/vale/players/p7/progress/nobody",
         "/v1/worlds/none/players/p7/progress/ergen",
     ] {
-        assert_eq!(client.refused(Method::GET, path, None).await.0, 404, "{path}");
-        let put = client.refused(Method::PUT, path, Some(&json!({"progress": 1}))).await;
+        assert_eq!(client.status_and_code(Method::GET, path, None).await.0, 404, "{path}");
+        let put = client
+            .status_and_code(Method::PUT, path, Some(&json!({"progress": 1})))
+            .await;
         assert_eq!(put.0, 404, "{path}");
     }
     let rules = json!([{"npc": "ergen", "progress": 2, "when": {"relationship": "trust", "at_least": 40}}]);
@@ -158,20 +163,20 @@ async fn progress_is_set_and_read() {
 }
 
 #[actix_web::test]
-async fn another_tenant_finds_none_of_it() {
-    let server = Server::start();
-    let client = server.demo().await;
-    client.put(WELL, &well()).await;
+async fn scenarios_and_progress_are_not_found_by_another_tenant() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    client.put(WELL, &well_scenario()).await;
     let rival = server.client(server.token("rival", Role::Backend, None));
     for (method, path, body) in [
         (Method::GET, WELL, None),
-        (Method::PUT, WELL, Some(well())),
+        (Method::PUT, WELL, Some(well_scenario())),
         (Method::DELETE, WELL, None),
         (Method::GET, "/v1/worlds/vale/npcs/ergen/scenarios", None),
         (Method::GET, PROGRESS, None),
         (Method::PUT, PROGRESS, Some(json!({"progress": 1}))),
     ] {
-        let refused = rival.refused(method.clone(), path, body.as_ref()).await;
+        let refused = rival.status_and_code(method.clone(), path, body.as_ref()).await;
         assert_eq!(refused.0, 404, "{method} {path}");
     }
     assert_eq!(client.get(WELL).await["version"], 1);

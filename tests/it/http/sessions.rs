@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::{
     fakes::{PIECES, REPLY},
-    harness::{Options, Server, json_of},
+    harness::{HttpTestOptions, HttpTestServer, json_of},
 };
 
 #[actix_web::test]
-async fn a_key_in_the_header_makes_it_safe_to_take_back_again() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn rewind_with_a_header_key_is_safe_to_repeat() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let session = client.session("p7").await;
     let base = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
     let said = async || {
@@ -52,9 +52,9 @@ async fn a_key_in_the_header_makes_it_safe_to_take_back_again() {
 }
 
 #[actix_web::test]
-async fn a_player_speaks_and_reads_its_transcript_but_nothing_more() {
-    let server = Server::start();
-    let backend = server.demo().await;
+async fn player_speaks_and_reads_its_transcript_only() {
+    let server = HttpTestServer::start();
+    let backend = server.start_demo_world().await;
     let player = server.as_role(Role::Player);
     let session = player.session("p7").await;
     let base = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
@@ -87,7 +87,10 @@ async fn a_player_speaks_and_reads_its_transcript_but_nothing_more() {
     }
     for path in ["turns/1/trace", "summaries"] {
         assert_eq!(
-            player.refused(Method::GET, &format!("{base}/{path}"), None).await.0,
+            player
+                .status_and_code(Method::GET, &format!("{base}/{path}"), None)
+                .await
+                .0,
             403,
             "{path}"
         );
@@ -96,7 +99,7 @@ async fn a_player_speaks_and_reads_its_transcript_but_nothing_more() {
     assert!(trace["prompt_tokens"].as_u64().unwrap() > 0);
     assert_eq!(
         backend
-            .refused(Method::GET, &format!("{base}/turns/9/trace"), None)
+            .status_and_code(Method::GET, &format!("{base}/turns/9/trace"), None)
             .await
             .0,
         404
@@ -111,7 +114,7 @@ async fn a_player_speaks_and_reads_its_transcript_but_nothing_more() {
     let late = json!({"text": "are you there?"});
     assert_eq!(
         player
-            .refused(Method::POST, &format!("{base}/turns"), Some(&late))
+            .status_and_code(Method::POST, &format!("{base}/turns"), Some(&late))
             .await,
         (409, "session_closed".to_owned())
     );
@@ -119,14 +122,18 @@ async fn a_player_speaks_and_reads_its_transcript_but_nothing_more() {
 }
 
 #[actix_web::test]
-async fn lines_that_cannot_be_spoken_are_refused() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn lines_that_cannot_be_spoken_are_rejected() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let session = client.session("p7").await;
     let turns = format!("/v1/sessions/{}/turns", session["id"].as_str().unwrap());
     let say = |text: String| {
         let (client, turns) = (client.clone(), turns.clone());
-        async move { client.refused(Method::POST, &turns, Some(&json!({"text": text}))).await }
+        async move {
+            client
+                .status_and_code(Method::POST, &turns, Some(&json!({"text": text})))
+                .await
+        }
     };
     assert_eq!(say("  ".into()).await, (422, "line_empty".to_owned()));
     assert_eq!(say("x".repeat(2_001)).await, (422, "line_too_long".to_owned()));
@@ -156,9 +163,9 @@ fn events(text: &str) -> Vec<(String, Value)> {
 }
 
 #[actix_web::test]
-async fn a_turn_can_be_streamed_as_events() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn turn_can_be_streamed_as_events() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let session = client.session("p7").await;
     let turns = format!("/v1/sessions/{}/turns", session["id"].as_str().unwrap());
     let stream = |body: Value| {
@@ -204,9 +211,9 @@ async fn a_turn_can_be_streamed_as_events() {
 }
 
 #[actix_web::test]
-async fn a_running_reply_is_cut() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn running_reply_is_cut() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let session = client.session("p7").await;
     let base = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
     let idle = client.post(&format!("{base}:interrupt"), &json!({})).await;
@@ -236,7 +243,7 @@ async fn a_running_reply_is_cut() {
     assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("turn_in_progress")));
     assert_eq!(
         client
-            .refused(Method::POST, &format!("{base}:interrupt"), Some(&json!({"turn": 7})))
+            .status_and_code(Method::POST, &format!("{base}:interrupt"), Some(&json!({"turn": 7})))
             .await
             .1,
         "turn_not_running"
@@ -261,11 +268,11 @@ async fn a_running_reply_is_cut() {
 }
 
 #[actix_web::test]
-async fn a_player_that_talks_too_much_is_told_to_wait() {
-    let mut options = Options::default();
+async fn player_that_talks_too_much_must_wait() {
+    let mut options = HttpTestOptions::default();
     options.limits.player_turns_per_min = 1;
-    let server = Server::with(options);
-    let client = server.demo().await;
+    let server = HttpTestServer::with(options);
+    let client = server.start_demo_world().await;
     let session = client.session("p7").await;
     let turns = format!("/v1/sessions/{}/turns", session["id"].as_str().unwrap());
     client.post(&turns, &json!({"text": "one"})).await;
@@ -288,9 +295,9 @@ async fn a_player_that_talks_too_much_is_told_to_wait() {
 }
 
 #[actix_web::test]
-async fn a_streamed_line_that_is_repeated_while_it_runs_ends_with_its_turn() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn streamed_line_repeated_while_running_ends_with_its_turn() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let session = client.session("p7").await;
     let path = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
     let stream = || {
@@ -319,14 +326,14 @@ async fn a_streamed_line_that_is_repeated_while_it_runs_ends_with_its_turn() {
 }
 
 #[actix_web::test]
-async fn an_interrupt_counts_as_the_client_does_or_not_at_all() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn interrupt_counts_characters_as_the_client_does_or_is_rejected() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let mut socket = server.socket(&client.token).await;
     socket
         .send(json!({"type": "session.create", "world_id": "vale", "npc_id": "ergen", "player_id": "p7"}))
         .await;
-    let session = socket.until("session.created").await["session_id"].clone();
+    let session = socket.until_event("session.created").await["session_id"].clone();
     let path = format!("/v1/sessions/{}:interrupt", session.as_str().unwrap());
     for (body, kept) in [
         (Some(json!({"heard_utf16": 7})), "Well 😀"),
@@ -336,14 +343,17 @@ async fn an_interrupt_counts_as_the_client_does_or_not_at_all() {
         socket
             .send(json!({"type": "player.say", "session_id": session, "text": "STALL"}))
             .await;
-        socket.until("reply.delta").await;
+        socket.until_event("reply.delta").await;
         let (status, done) = client.call(Method::POST, &path, body.as_ref()).await;
         assert_eq!((status.as_u16(), &done["interrupted"]), (200, &json!(true)), "{done}");
         assert_eq!(
-            socket.until("reply.done").await["text"].as_str().unwrap().trim_end(),
+            socket.until_event("reply.done").await["text"]
+                .as_str()
+                .unwrap()
+                .trim_end(),
             kept
         );
-        socket.until("turn.committed").await;
+        socket.until_event("turn.committed").await;
     }
     let both = json!({"heard_chars": 1, "heard_utf16": 1});
     let (status, problem) = client.call(Method::POST, &path, Some(&both)).await;
@@ -351,9 +361,9 @@ async fn an_interrupt_counts_as_the_client_does_or_not_at_all() {
 }
 
 #[actix_web::test]
-async fn a_player_is_not_told_who_listens() {
-    let server = Server::start();
-    let backend = server.demo().await;
+async fn listeners_are_hidden_from_players() {
+    let server = HttpTestServer::start();
+    let backend = server.start_demo_world().await;
     backend.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
     let body = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p7", "witnesses": ["mira"]});
     let session = backend.post("/v1/sessions", &body).await;
@@ -372,9 +382,9 @@ async fn a_player_is_not_told_who_listens() {
 }
 
 #[actix_web::test]
-async fn a_key_with_another_text_is_no_answer() {
-    let server = Server::start();
-    let client = server.demo().await;
+async fn idempotency_key_with_another_text_is_rejected() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
     let mut socket = server.socket(&client.token).await;
     let session = client.session("p7").await["id"].clone();
     let turns = format!("/v1/sessions/{}/turns", session.as_str().unwrap());
@@ -390,10 +400,10 @@ async fn a_key_with_another_text_is_no_answer() {
     socket
         .send(json!({"type": "session.resume", "session_id": session}))
         .await;
-    socket.until("session.resumed").await;
+    socket.until_event("session.resumed").await;
     socket
         .send(json!({"type": "player.say", "session_id": session, "key": "k1", "text": "something else"}))
         .await;
-    assert_eq!(socket.error().await, "idempotency_mismatch");
+    assert_eq!(socket.error_code().await, "idempotency_mismatch");
     assert_eq!(client.get(&turns).await["items"].as_array().unwrap().len(), 1);
 }

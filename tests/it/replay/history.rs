@@ -37,7 +37,7 @@ impl Fruit {
         Self::ALL.into_iter().find(|fruit| fruit.name() == name)
     }
     /// The fruit that a text is about.
-    pub fn within(text: &str) -> Option<Self> {
+    pub fn find_in(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fruit| text.contains(fruit.name()))
     }
 }
@@ -51,7 +51,7 @@ impl Adjective {
         Self::ALL.into_iter().find(|adjective| adjective.name() == name)
     }
     /// The adjective that a text has.
-    pub fn within(text: &str) -> Option<Self> {
+    pub fn find_in(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|adjective| text.contains(adjective.name()))
     }
 }
@@ -59,11 +59,11 @@ impl Adjective {
 /// One thing that happens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    Say(Say),
+    Say(SayOp),
     /// A person changes a fact; `pick` chooses among those there are.
     Edit {
         pick: u16,
-        how: Edit,
+        how: ManualEdit,
     },
     /// A person writes a fact, which may have been true for long.
     Write {
@@ -109,7 +109,7 @@ pub enum Op {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Edit {
+pub enum ManualEdit {
     Remove,
     Restore,
     Pin(bool),
@@ -122,10 +122,10 @@ pub enum Edit {
 
 /// A line and what comes of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Say {
+pub struct SayOp {
     pub talk: u8,
     pub asks: Fruit,
-    pub facts: Vec<Taught>,
+    pub facts: Vec<TaughtFact>,
     /// The reply repeats what stands in this place of what its prompt remembers, if so much does.
     pub echoes: Option<u8>,
     pub forget: Option<Fruit>,
@@ -136,7 +136,7 @@ pub struct Say {
     /// A change of hit points in the reply's state block.
     pub state: Option<i8>,
     /// What else it does to the player.
-    pub gives: Option<Gift>,
+    pub gives: Option<StateGift>,
     /// Whether the line asks about the NPC's own past.
     pub past: bool,
     /// How long the reply is.
@@ -149,14 +149,14 @@ pub struct Say {
 
 /// What a reply's state block does to the player, each of which unlocks something.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Gift {
+pub enum StateGift {
     Key,
     Tower,
     Trust,
     Meeting,
 }
 
-impl Gift {
+impl StateGift {
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::Key, "key"),
         (Self::Tower, "tower"),
@@ -176,7 +176,7 @@ impl Gift {
             .map(|(gift, _)| *gift)
     }
     /// Adds it to a state block.
-    pub fn add_to(self, block: &mut Value) {
+    pub fn add_to_block(self, block: &mut Value) {
         let (key, value) = match self {
             Self::Key => ("items_gained", json!(["silver key"])),
             Self::Tower => ("location", json!("Tower")),
@@ -196,7 +196,7 @@ impl Gift {
     reason = "each is one more thing that a sentence may be"
 )]
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Taught {
+pub struct TaughtFact {
     /// Of somebody whom every NPC may speak of, not of the player.
     pub of_hanna: bool,
     /// Who goes by another name.
@@ -214,7 +214,7 @@ pub struct Taught {
     pub kind: u8,
 }
 
-impl Taught {
+impl TaughtFact {
     pub fn kind(self) -> &'static str {
         KINDS[usize::from(self.kind) % KINDS.len()]
     }
@@ -224,7 +224,7 @@ impl Taught {
             .find_map(|(kind, known)| (known == name).then_some(kind))
     }
     /// As an extractor writes it. No two are in the same words.
-    pub fn statement(self, line: &str, nth: usize, among_npcs: bool) -> Value {
+    pub fn fact_statement(self, line: &str, nth: usize, among_npcs: bool) -> Value {
         let (fruit, adjective) = (self.fruit.name(), self.adjective.name());
         let verb = match (self.negative, self.kind() == GOAL) {
             (true, _) => "hates",
@@ -233,7 +233,7 @@ impl Taught {
         };
         let nth = ["first", "second", "third"][nth % 3];
         if self.of_itself {
-            return self.told_of_itself(line, verb);
+            return self.self_statement(line, verb);
         }
         let taboo = if self.vital { ", a taboo" } else { "" };
         let (subject, whoever) = match (self.of_hanna || among_npcs, self.as_anna) {
@@ -253,9 +253,9 @@ impl Taught {
     }
 }
 
-impl Taught {
+impl TaughtFact {
     /// The same of what the NPC says of itself, which has no word in common with what players say but for what it is about.
-    fn told_of_itself(self, line: &str, verb: &str) -> Value {
+    fn self_statement(self, line: &str, verb: &str) -> Value {
         let (fruit, adjective) = (self.fruit.name(), self.adjective.name());
         json!({
             "subject": "the character", "speaker": "the character", "predicate": "like", "object": fruit,
@@ -285,7 +285,7 @@ fn adjective() -> impl Strategy<Value = Adjective> {
     (0..6_u8).prop_map(Adjective)
 }
 
-fn taught() -> impl Strategy<Value = Taught> {
+fn taught() -> impl Strategy<Value = TaughtFact> {
     (
         (
             prop::bool::weighted(0.25),
@@ -301,7 +301,7 @@ fn taught() -> impl Strategy<Value = Taught> {
         0..7_u8,
     )
         .prop_map(
-            |((of_hanna, as_anna, of_itself), fruit, adjective, negative, past, vital, importance, kind)| Taught {
+            |((of_hanna, as_anna, of_itself), fruit, adjective, negative, past, vital, importance, kind)| TaughtFact {
                 of_hanna: of_hanna && !of_itself,
                 as_anna: as_anna && !of_itself,
                 of_itself,
@@ -316,8 +316,8 @@ fn taught() -> impl Strategy<Value = Taught> {
         )
 }
 
-fn gift() -> impl Strategy<Value = Gift> {
-    (0..Gift::ALL.len()).prop_map(|nth| Gift::ALL[nth].0)
+fn gift() -> impl Strategy<Value = StateGift> {
+    (0..StateGift::ALL.len()).prop_map(|nth| StateGift::ALL[nth].0)
 }
 
 fn say() -> impl Strategy<Value = Op> {
@@ -340,7 +340,7 @@ fn say() -> impl Strategy<Value = Op> {
     )
         .prop_map(
             |(talk, asks, facts, echoes, (forget, ends, names), state, (gives, past), words, later, cut)| {
-                Op::Say(Say {
+                Op::Say(SayOp {
                     talk,
                     asks,
                     facts,
@@ -364,14 +364,14 @@ fn with_a_player() -> impl Strategy<Value = u8> {
     (0..JOINED).prop_map(|talk| if talk < AMONG_NPCS { talk } else { talk + 1 })
 }
 
-fn edit() -> impl Strategy<Value = Edit> {
+fn edit() -> impl Strategy<Value = ManualEdit> {
     prop_oneof![
-        Just(Edit::Remove),
-        Just(Edit::Restore),
-        any::<bool>().prop_map(Edit::Pin),
-        adjective().prop_map(Edit::Reword),
-        fruit().prop_map(Edit::Rekey),
-        (1..=10_u8).prop_map(Edit::Weigh),
+        Just(ManualEdit::Remove),
+        Just(ManualEdit::Restore),
+        any::<bool>().prop_map(ManualEdit::Pin),
+        adjective().prop_map(ManualEdit::Reword),
+        fruit().prop_map(ManualEdit::Rekey),
+        (1..=10_u8).prop_map(ManualEdit::Weigh),
     ]
 }
 

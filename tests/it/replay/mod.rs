@@ -10,11 +10,11 @@
 //! `COLLOQUY_REPLAYS` sets how many histories are tried; `COLLOQUY_REPLAY_SEED` where to begin.
 
 mod history;
-mod kept;
+mod history_text;
 mod model;
-mod prompted;
+mod prompt_recorder;
+mod saved_failures;
 mod store;
-mod text;
 mod world;
 
 use proptest::{
@@ -24,7 +24,7 @@ use proptest::{
 
 use self::{
     history::{Op, histories},
-    world::{Seen, World},
+    world::{Observation, ReplayWorld},
 };
 
 /// Histories tried by default, in all.
@@ -37,9 +37,9 @@ const LONGEST: usize = 24;
 const SHRINKING_MS: u32 = 300_000;
 
 /// What has to hold of every history.
-type Property = fn(&[Op]) -> Result<(), String>;
+type HistoryProperty = fn(&[Op]) -> Result<(), String>;
 
-fn number(name: &str) -> Option<u32> {
+fn env_number(name: &str) -> Option<u32> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
@@ -53,60 +53,63 @@ fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// What a history leaves, compared with what replaying what stands of it does.
-fn replayed(history: &[Op]) -> Result<(), String> {
-    replayed_in(true, history)
+fn check_replay(history: &[Op]) -> Result<(), String> {
+    check_replay_in(true, history)
 }
 
 /// The same where what players say in private is told to nobody else, and what NPCs say of themselves is.
-fn told(history: &[Op]) -> Result<(), String> {
-    replayed_in(false, history)
+fn check_private_replay(history: &[Op]) -> Result<(), String> {
+    check_replay_in(false, history)
 }
 
-fn replayed_in(shares: bool, history: &[Op]) -> Result<(), String> {
+fn check_replay_in(shares: bool, history: &[Op]) -> Result<(), String> {
     on_a_runtime(async {
-        let mut lived = World::new(shares).await;
+        let mut lived = ReplayWorld::new(shares).await;
         for (number, op) in history.iter().enumerate() {
-            lived.happens(number, op).await;
+            lived.apply_op(number, op).await;
         }
         let record = lived.record().await;
-        let lived_seen = lived.seen().await;
+        let lived_seen = lived.observe_world().await;
         lived.close().await;
-        let mut replayed = World::new(shares).await;
+        let mut replayed = ReplayWorld::new(shares).await;
         replayed.replay(&record).await;
-        let replayed_seen = replayed.seen().await;
+        let replayed_seen = replayed.observe_world().await;
         replayed.close().await;
-        compare(&lived_seen, &replayed_seen)
+        compare_observations(&lived_seen, &replayed_seen)
     })
 }
 
 /// Two saves of a history, the older loaded first and then the newer: whether both come back whole. What
 /// people write is no part of a save, so nobody writes anything.
-fn saved(history: &[Op]) -> Result<(), String> {
+fn check_saves(history: &[Op]) -> Result<(), String> {
     let said: Vec<&Op> = history
         .iter()
         .filter(|op| !matches!(op, Op::Edit { .. } | Op::Write { .. } | Op::Progress { .. }))
         .collect();
     let (before, after) = said.split_at(said.len() / 2);
     on_a_runtime(async {
-        let mut world = World::new(true).await;
+        let mut world = ReplayWorld::new(true).await;
         let mut moments = Vec::new();
         for (part, from) in [(before, 0), (after, before.len())] {
             for (number, op) in part.iter().enumerate() {
-                world.happens(from + number, op).await;
+                world.apply_op(from + number, op).await;
             }
             // With what is still to be learned, which the save keeps as well as what was.
             let save = world.save().await;
-            world.put_back().await;
-            world.hears_everything().await;
-            world.rest().await;
-            moments.push((save, world.seen().await));
+            world.reinstate_cut_turn().await;
+            world.acknowledge_all().await;
+            world.run_all_jobs().await;
+            moments.push((save, world.observe_world().await));
         }
         for (save, seen) in &moments {
             world.restore(*save).await;
-            world.hears_everything().await;
-            world.rest().await;
-            let again = world.seen().await;
-            compare(&again.at_any_time(), &seen.at_any_time())?;
+            world.acknowledge_all().await;
+            world.run_all_jobs().await;
+            let again = world.observe_world().await;
+            compare_observations(
+                &again.without_time_dependent_parts(),
+                &seen.without_time_dependent_parts(),
+            )?;
         }
         world.close().await;
         Ok(())
@@ -114,8 +117,8 @@ fn saved(history: &[Op]) -> Result<(), String> {
 }
 
 /// Compares part by part; says which lines differ in the first part that does.
-fn compare(is: &Seen, ought: &Seen) -> Result<(), String> {
-    for (what, of) in Seen::PARTS {
+fn compare_observations(is: &Observation, ought: &Observation) -> Result<(), String> {
+    for (what, of) in Observation::PARTS {
         let (is, ought) = (of(is), of(ought));
         let only = |mark: &str, these: &[String], those: &[String]| -> String {
             let gone = these.iter().filter(|line| !those.contains(line));
@@ -130,53 +133,55 @@ fn compare(is: &Seen, ought: &Seen) -> Result<(), String> {
 }
 
 #[test]
-fn what_was_taken_back_never_happened() {
-    try_all("replayed", HISTORIES, replayed);
+fn replay_without_rewound_turns_is_equal() {
+    try_all("replayed", HISTORIES, check_replay);
 }
 
 /// Fewer, for each takes longer.
 #[test]
-fn what_was_taken_back_never_happened_on_postgres() {
+fn replay_without_rewound_turns_is_equal_on_postgres() {
     try_all("replayed", HISTORIES / 10, |history| {
-        store::on_postgres(|| replayed(history))
+        store::on_postgres(|| check_replay(history))
     });
 }
 
 #[test]
-fn what_was_told_and_taken_back_was_never_told() {
-    try_all("told", HISTORIES / 2, told);
+fn replay_of_private_talk_without_rewound_turns_is_equal() {
+    try_all("told", HISTORIES / 2, check_private_replay);
 }
 
 #[test]
-fn what_was_told_and_taken_back_was_never_told_on_postgres() {
-    try_all("told", HISTORIES / 20, |history| store::on_postgres(|| told(history)));
+fn replay_of_private_talk_without_rewound_turns_is_equal_on_postgres() {
+    try_all("told", HISTORIES / 20, |history| {
+        store::on_postgres(|| check_private_replay(history))
+    });
 }
 
 /// What is in the index has to be the same, too; all as in production.
 #[test]
-fn what_was_taken_back_never_happened_on_postgres_and_qdrant() {
+fn replay_without_rewound_turns_is_equal_on_postgres_and_qdrant() {
     try_all("replayed", HISTORIES / 100, |history| {
-        store::on_postgres(|| store::on_qdrant(|| replayed(history)))
+        store::on_postgres(|| store::on_qdrant(|| check_replay(history)))
     });
 }
 
 #[test]
-fn two_saves_both_come_back_whole_on_postgres() {
+fn replay_of_two_saves_restores_both_whole_on_postgres() {
     try_all("saved", HISTORIES / 100, |history| {
-        store::on_postgres(|| saved(history))
+        store::on_postgres(|| check_saves(history))
     });
 }
 
 #[test]
-fn two_saves_both_come_back_whole() {
-    try_all("saved", HISTORIES / 10, saved);
+fn replay_of_two_saves_restores_both_whole() {
+    try_all("saved", HISTORIES / 10, check_saves);
 }
 
 /// Tries the histories that are kept, then new ones.
-fn try_all(name: &'static str, by_default: u32, holds: Property) {
-    kept::try_again(name, holds);
-    let seed = number("COLLOQUY_REPLAY_SEED").unwrap_or(0);
-    let wanted = number("COLLOQUY_REPLAYS").map(|all| all.div_ceil(HISTORIES / by_default));
+fn try_all(name: &'static str, by_default: u32, holds: HistoryProperty) {
+    saved_failures::retry_saved(name, holds);
+    let seed = env_number("COLLOQUY_REPLAY_SEED").unwrap_or(0);
+    let wanted = env_number("COLLOQUY_REPLAYS").map(|all| all.div_ceil(HISTORIES / by_default));
     let cases = wanted.unwrap_or(by_default).div_ceil(THREADS);
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
@@ -194,11 +199,13 @@ fn try_all(name: &'static str, by_default: u32, holds: Property) {
                 let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
                 let mut runner = TestRunner::new_with_rng(config, rng);
                 let outcome = runner.run(&histories(LONGEST).boxed(), |history| {
-                    kept::unpanicked(holds, &history).map_err(TestCaseError::fail)
+                    saved_failures::catch_panic(holds, &history).map_err(TestCaseError::fail)
                 });
                 match outcome {
                     Ok(()) => None,
-                    Err(TestError::Fail(why, history)) => Some(kept::keep(name, &history, why.message())),
+                    Err(TestError::Fail(why, history)) => {
+                        Some(saved_failures::save_failure(name, &history, why.message()))
+                    }
                     Err(TestError::Abort(why)) => Some(format!("given up: {why}")),
                 }
             })

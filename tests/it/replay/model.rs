@@ -18,7 +18,7 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::history::{AMONG_NPCS, Adjective, Fruit, Say, name_of};
+use super::history::{AMONG_NPCS, Adjective, Fruit, SayOp, name_of};
 
 /// What lines of a history, and replies to them, have before their name.
 const MARK: &str = "line-";
@@ -29,26 +29,26 @@ const TAUGHT: &str = "(fact ";
 /// And those that an NPC says of itself.
 const OF_ITSELF: &str = "(told ";
 /// What a reply says is over stands between these.
-const OVER: char = '†';
+const ENDED_MARK: char = '†';
 /// How goals are told, and what a reply says that names somebody.
 const WANTS: &str = " wants ";
 const NAMED: &str = "named";
 /// The same of what an NPC tells of its own past.
-const TOLD: (char, char) = ('⟦', '⟧');
+const PAST_MARKS: (char, char) = ('⟦', '⟧');
 const PAST: (&str, &str) = ("There were ", "(scenario ");
 /// A reply of so many words tells once more what was told of the past, whatever is asked.
 const TELLS_AGAIN: u8 = 5;
 
 /// Plays a history: a line is answered, and learned from, as the history says.
 #[derive(Default)]
-pub struct Player {
-    lines: Mutex<BTreeMap<String, Say>>,
-    next: Mutex<Option<Next>>,
+pub struct ReplayModel {
+    lines: Mutex<BTreeMap<String, SayOp>>,
+    next: Mutex<Option<NextReply>>,
 }
 
 /// The reply that is to be given next.
 #[derive(Debug, Clone)]
-pub struct Next {
+pub struct NextReply {
     /// Of the line that is answered; of one that is not known any more, nothing.
     pub name: String,
     /// In these words, where it was given before.
@@ -59,14 +59,14 @@ pub struct Next {
     pub block: bool,
 }
 
-impl Player {
+impl ReplayModel {
     /// The text of line `number`, to be spoken.
-    pub fn learn(&self, number: usize, say: &Say) -> String {
+    pub fn learn(&self, number: usize, say: &SayOp) -> String {
         let name = name_of(number);
         self.lines.lock().insert(name.clone(), say.clone());
         format!("What about {}? {MARK}{name}", say.asks.name())
     }
-    pub fn replies(&self, next: Next) {
+    pub fn replies(&self, next: NextReply) {
         *self.next.lock() = Some(next);
     }
     /// The name in the last line or reply of `text`.
@@ -75,17 +75,17 @@ impl Player {
         Some(rest.chars().take_while(char::is_ascii_lowercase).collect())
     }
     /// How many characters a reply has whose prompt remembers nothing.
-    pub fn chars_of_reply(name: &str, say: &Say) -> usize {
+    pub fn chars_of_reply(name: &str, say: &SayOp) -> usize {
         reply(name, say, "").chars().count()
     }
 
-    fn line(&self, text: &str) -> Option<(String, Say)> {
+    fn line(&self, text: &str) -> Option<(String, SayOp)> {
         let name = Self::name_in(text)?;
         let say = self.lines.lock().get(&name).cloned()?;
         Some((name, say))
     }
 
-    fn reply(&self, text: &str, next: &Next) -> String {
+    fn reply(&self, text: &str, next: &NextReply) -> String {
         let say = self.lines.lock().get(&next.name).cloned();
         let said = match (&next.recorded, &say) {
             (Some(recorded), _) => recorded.clone(),
@@ -120,7 +120,7 @@ impl Player {
                 let line = self.line(&text);
                 // What is left of a reply still gives, as long as the gift was heard.
                 let given = line.and_then(|(name, say)| {
-                    let heard = heard(&text, &name)?.contains("gift");
+                    let heard = heard_part(&text, &name)?.contains("gift");
                     state(&say, &name).filter(|_| heard)
                 });
                 given.unwrap_or_else(|| json!({})).to_string()
@@ -137,25 +137,25 @@ impl Player {
         let Some((name, say)) = self.line(text) else {
             return json!({ "facts": [], "forget": [] });
         };
-        let heard = heard(text, &name).unwrap_or_default();
+        let heard = heard_part(text, &name).unwrap_or_default();
         let taught = say.facts.iter().enumerate();
         let mut facts: Vec<Value> = taught
             .filter(|(nth, _)| heard.contains(&format!("fact{}", letter(*nth))))
-            .map(|(nth, fact)| fact.statement(&name, nth, say.talk == AMONG_NPCS))
+            .map(|(nth, fact)| fact.fact_statement(&name, nth, say.talk == AMONG_NPCS))
             .collect();
-        facts.extend(repeated(heard));
-        facts.extend(told(heard));
+        facts.extend(repeated_statement(heard));
+        facts.extend(past_statement(heard));
         if say.names && heard.contains(NAMED) {
-            facts.push(named(&name));
+            facts.push(naming_fact(&name));
         }
-        let ends = over(heard, text);
+        let ends = ended_promise(heard, text);
         let forget = say.forget.map(|fruit| format!("the player likes red {}", fruit.name()));
         json!({ "facts": facts, "forget": Vec::from_iter(forget), "ends": Vec::from_iter(ends) })
     }
 }
 
 /// What a reply changes in the world, if it changes anything.
-fn state(say: &Say, name: &str) -> Option<Value> {
+fn state(say: &SayOp, name: &str) -> Option<Value> {
     // Whatever else a model writes, a word of the world's list is kept; another changes nothing.
     const MOODS: [&str; 4] = ["worried", "기쁨", "Calm", "secretly"];
     let mood = MOODS[name.bytes().map(usize::from).sum::<usize>() % MOODS.len()];
@@ -164,13 +164,13 @@ fn state(say: &Say, name: &str) -> Option<Value> {
         block["hp_change"] = json!(hp);
     }
     if let Some(gift) = say.gives {
-        gift.add_to(&mut block);
+        gift.add_to_block(&mut block);
     }
     (say.state.is_some() || say.gives.is_some()).then_some(block)
 }
 
 /// The whole reply to a line, without its state block, by somebody who reads `prompt`.
-fn reply(name: &str, say: &Say, prompt: &str) -> String {
+fn reply(name: &str, say: &SayOp, prompt: &str) -> String {
     let mut words = vec![format!("Reply {MARK}{name}:")];
     words.extend((0..say.facts.len()).map(|nth| format!("fact{}", letter(nth))));
     let remembered = || prompt.lines().filter_map(statement_in);
@@ -179,12 +179,12 @@ fn reply(name: &str, say: &Say, prompt: &str) -> String {
     }
     let goals = || prompt.lines().filter(|line| line.contains(WANTS)).filter_map(mark_in);
     if let Some(goal) = say.ends.and_then(|place| goals().nth(usize::from(place))) {
-        words.push(format!("{OVER}{goal}{OVER}"));
+        words.push(format!("{ENDED_MARK}{goal}{ENDED_MARK}"));
     }
     words.extend(say.names.then(|| NAMED.to_owned()));
     let past = || prompt.lines().filter_map(past_in).next_back();
     if let Some(past) = (say.past || say.words == TELLS_AGAIN).then(past).flatten() {
-        words.push(format!("{}{past}{}", TOLD.0, TOLD.1));
+        words.push(format!("{}{past}{}", PAST_MARKS.0, PAST_MARKS.1));
     }
     words.push("gift".to_owned());
     words.extend((0..say.words).map(|_| "word".to_owned()));
@@ -213,15 +213,15 @@ fn mark_in(line: &str) -> Option<&str> {
 }
 
 /// The goal of which the reply says that it is over, by the number it has in the prompt of an extractor.
-fn over(heard: &str, prompt: &str) -> Option<Value> {
-    let (goal, _) = heard.split_once(OVER)?.1.split_once(OVER)?;
+fn ended_promise(heard: &str, prompt: &str) -> Option<Value> {
+    let (goal, _) = heard.split_once(ENDED_MARK)?.1.split_once(ENDED_MARK)?;
     let mut open = prompt.lines().filter_map(|line| line.strip_prefix("<open number=\""));
     let (number, _) = open.find(|line| line.contains(goal))?.split_once('"')?;
     Some(json!({ "number": number.parse::<u32>().ok()?, "how": "fulfilled" }))
 }
 
 /// That Hanna has another name, as an extractor writes it.
-fn named(line: &str) -> Value {
+fn naming_fact(line: &str) -> Value {
     json!({
         "subject": "Hanna", "speaker": "player", "predicate": "be named", "object": "Anna",
         "content": format!("Hanna is called Anna (fact {line} named)"), "keywords": ["name"],
@@ -238,9 +238,9 @@ fn past_in(line: &str) -> Option<&str> {
 }
 
 /// What the NPC tells of its own past, as an extractor writes it.
-fn told(heard: &str) -> Option<Value> {
-    let (content, _) = heard.split_once(TOLD.0)?.1.split_once(TOLD.1)?;
-    let fruit = Fruit::within(content)?;
+fn past_statement(heard: &str) -> Option<Value> {
+    let (content, _) = heard.split_once(PAST_MARKS.0)?.1.split_once(PAST_MARKS.1)?;
+    let fruit = Fruit::find_in(content)?;
     let name = if content.contains("(scenario mira") {
         "Mira"
     } else {
@@ -253,15 +253,15 @@ fn told(heard: &str) -> Option<Value> {
 }
 
 /// As much of the reply to line `name` as `text` has.
-fn heard<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+fn heard_part<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let (_, heard) = text.rsplit_once(&format!("Reply {MARK}{name}:"))?;
     Some(heard)
 }
 
 /// What the NPC says again of what it was taught, as an extractor writes it.
-fn repeated(heard: &str) -> Option<Value> {
+fn repeated_statement(heard: &str) -> Option<Value> {
     let (content, _) = heard.split_once(QUOTE.0)?.1.split_once(QUOTE.1)?;
-    let fruit = Fruit::within(content)?;
+    let fruit = Fruit::find_in(content)?;
     let itself = content.starts_with("The character ");
     let subject = match content.split(' ').next() {
         _ if itself => "the character",
@@ -317,8 +317,8 @@ fn summary(text: &str) -> Value {
 }
 
 #[async_trait]
-impl Llm for Player {
-    async fn complete(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+impl Llm for ReplayModel {
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
         Ok(Completion {
             text: self.answer(request),
             usage: colloquy::memory::turn::Usage::default(),
@@ -326,7 +326,7 @@ impl Llm for Player {
             at_cap: false,
         })
     }
-    async fn stream(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+    async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let answer = self.answer(request);
         let stop = self
             .next
@@ -352,9 +352,9 @@ const DIMENSIONS: usize = 2 * Fruit::ALL.len() + 1;
 
 /// Fruits are at right angles; their adjectives are 12 degrees apart. So one adjective on is the same
 /// fact, two to four are near, and another fruit is far.
-pub struct Angles(EmbedderInfo);
+pub struct FruitEmbedder(EmbedderInfo);
 
-impl Angles {
+impl FruitEmbedder {
     pub fn new() -> Self {
         Self(EmbedderInfo {
             model: "angles".to_owned(),
@@ -366,13 +366,13 @@ impl Angles {
 }
 
 #[async_trait]
-impl Embedder for Angles {
-    async fn embed(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+impl Embedder for FruitEmbedder {
+    async fn embed_texts(&self, _: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         let vector = |text: &String| {
             let mut vector = vec![0.0_f32; DIMENSIONS];
-            match Fruit::within(text) {
+            match Fruit::find_in(text) {
                 Some(fruit) => {
-                    let adjective = Adjective::within(text).unwrap_or(Adjective(0));
+                    let adjective = Adjective::find_in(text).unwrap_or(Adjective(0));
                     let angle = (12.0 * f32::from(adjective.0)).to_radians();
                     let at = 2 * usize::from(fruit.0);
                     (vector[at], vector[at + 1]) = (angle.cos(), angle.sin());

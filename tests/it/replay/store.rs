@@ -68,7 +68,7 @@ static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("empty.db");
     let text = path.to_str().unwrap().to_owned();
-    std::thread::spawn(move || crate::support::run(sqlite::migrate(&text)).unwrap())
+    std::thread::spawn(move || crate::support::run(sqlite::migrate_schema(&text)).unwrap())
         .join()
         .unwrap();
     std::fs::read(path).unwrap()
@@ -94,8 +94,10 @@ impl SharedDatabase {
             connections: 2,
             ..PostgresOptions::default()
         };
-        let clock = ManualClock::at(beginning);
-        let postgres = postgres::open(&database.url, options, clock.clone()).await.unwrap();
+        let clock = ManualClock::starting_at(beginning);
+        let postgres = postgres::open_ledger(&database.url, options, clock.clone())
+            .await
+            .unwrap();
         Self {
             ledger: postgres.ledger(),
             postgres,
@@ -106,7 +108,7 @@ impl SharedDatabase {
     }
 
     /// The one that the last world of this thread left, or else a new one.
-    async fn taken_over(beginning: DateTime<Utc>) -> Box<Self> {
+    async fn spare_or_new(beginning: DateTime<Utc>) -> Box<Self> {
         let Some(shared) = SPARE.take() else {
             return Box::new(Self::new(beginning).await);
         };
@@ -119,7 +121,7 @@ impl SharedDatabase {
 }
 
 /// What keeps a ledger.
-pub enum Place {
+pub enum StorePlace {
     /// A file, gone with the folder.
     Folder {
         _folder: tempfile::TempDir,
@@ -127,15 +129,15 @@ pub enum Place {
     Shared(Box<SharedDatabase>),
 }
 
-impl Place {
+impl StorePlace {
     /// No world is there any longer. One that panicked does not come here: what it left running goes with its
     /// database.
-    pub async fn leave(self, ledger: &Ledger) {
+    pub async fn reset_for_next_world(self, ledger: &Ledger) {
         match self {
-            Self::Folder { .. } => ledger.maintenance.close().await,
+            Self::Folder { .. } => ledger.maintenance.close_connections().await,
             Self::Shared(shared) => {
                 // The outbox is all tenants': the next world would find what this one left in it.
-                let left = ledger.facts.outbox(1).await.unwrap();
+                let left = ledger.facts.load_outbox(1).await.unwrap();
                 assert!(left.is_empty(), "the index was not told of everything");
                 SPARE.set(Some(shared));
             }
@@ -144,29 +146,29 @@ impl Place {
 }
 
 /// An empty ledger: no other world has this tenant.
-pub struct Store {
+pub struct ReplayStore {
     pub ledger: Ledger,
     pub tenant: TenantId,
     pub clock: Arc<ManualClock>,
     pub index: Arc<dyn FactIndex>,
     pub buffers: Arc<dyn BufferStore>,
     /// Where it is kept, until this is dropped.
-    pub place: Place,
+    pub place: StorePlace,
 }
 
-impl Store {
-    pub async fn empty(beginning: DateTime<Utc>, embedder: &EmbedderInfo) -> Self {
+impl ReplayStore {
+    pub async fn open_empty(beginning: DateTime<Utc>, embedder: &EmbedderInfo) -> Self {
         let world = WORLDS.fetch_add(1, Ordering::Relaxed);
         let tenant: TenantId = format!("world-{world}").parse().unwrap();
         if ON_POSTGRES.get() {
-            let shared = SharedDatabase::taken_over(beginning).await;
+            let shared = SharedDatabase::spare_or_new(beginning).await;
             return Self {
                 ledger: shared.ledger.clone(),
                 tenant,
                 clock: shared.clock.clone(),
                 index: index(world, shared.postgres.point_source(), embedder),
                 buffers: buffers_in(&shared.redis),
-                place: Place::Shared(shared),
+                place: StorePlace::Shared(shared),
             };
         }
         let folder = tempfile::tempdir().unwrap();
@@ -176,8 +178,8 @@ impl Store {
             readers: 1,
             ..SqliteOptions::default()
         };
-        let clock = ManualClock::at(beginning);
-        let store = sqlite::open(path.to_str().unwrap(), options, clock.clone())
+        let clock = ManualClock::starting_at(beginning);
+        let store = sqlite::open_ledger(path.to_str().unwrap(), options, clock.clone())
             .await
             .unwrap();
         Self {
@@ -186,7 +188,7 @@ impl Store {
             clock,
             index: index(world, store.point_source(), embedder),
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
-            place: Place::Folder { _folder: folder },
+            place: StorePlace::Folder { _folder: folder },
         }
     }
 }
@@ -215,6 +217,6 @@ fn index(world: u32, points: Arc<dyn PointSource>, embedder: &EmbedderInfo) -> A
         embedding_model: embedder.model.clone(),
         dimensions: embedder.dimensions,
     });
-    let words = InProcessFactIndex::counting(points, FactIndexOptions::default());
+    let words = InProcessFactIndex::new_term_counter(points, FactIndexOptions::default());
     Arc::new(CountedFactIndex::new(Arc::new(index.unwrap()), Arc::new(words)))
 }

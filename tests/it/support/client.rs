@@ -11,16 +11,16 @@ use tokio_tungstenite::{
     tungstenite::{Error, Message, client::IntoClientRequest},
 };
 
-use super::{PATIENCE, in_time};
+use super::{PATIENCE, eventually_after_outage};
 
 /// A player's socket.
-pub struct Socket {
+pub struct TestSocket {
     stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
 }
 
 /// A finished turn as the client saw it.
 #[derive(Debug)]
-pub struct Reply {
+pub struct SocketReply {
     pub turn: u64,
     pub text: String,
     pub status: String,
@@ -28,7 +28,7 @@ pub struct Reply {
     pub streamed: String,
 }
 
-impl Socket {
+impl TestSocket {
     pub async fn open(address: SocketAddr, token: &str) -> Self {
         Self::try_open(address, token).await.expect("the socket was refused")
     }
@@ -44,7 +44,7 @@ impl Socket {
         }
     }
     /// As a player's, of a server that may be gone, or stop.
-    pub async fn open_if_there(address: SocketAddr, token: &str) -> Option<Self> {
+    pub async fn open_if_reachable(address: SocketAddr, token: &str) -> Option<Self> {
         let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
         let bearer = format!("Bearer {token}").parse().unwrap();
         request.headers_mut().insert("Authorization", bearer);
@@ -52,7 +52,7 @@ impl Socket {
         Some(Self { stream })
     }
     /// As [`Self::tell`], with the key as the event's id, over a socket that may be closed. `false`: it is.
-    pub async fn try_tell(&mut self, session: &str, key: &str, text: &str) -> bool {
+    pub async fn try_send_line(&mut self, session: &str, key: &str, text: &str) -> bool {
         let say = json!({"type": "player.say", "event_id": key, "session_id": session, "key": key, "text": text});
         self.stream.send(Message::text(say.to_string())).await.is_ok()
     }
@@ -106,24 +106,25 @@ impl Socket {
             .to_owned()
     }
     /// Sends a line without waiting for anything.
-    pub async fn tell(&mut self, session: &str, key: &str, text: &str) {
+    pub async fn send_line(&mut self, session: &str, key: &str, text: &str) {
         self.send(&json!({"type": "player.say", "session_id": session, "key": key, "text": text}))
             .await;
     }
     /// Speaks a line and waits until its turn is committed (or has failed).
-    pub async fn say(&mut self, session: &str, text: &str) -> Reply {
-        self.tell(session, &format!("{:x}", rand::random::<u128>()), text).await;
+    pub async fn say_line(&mut self, session: &str, text: &str) -> SocketReply {
+        self.send_line(session, &format!("{:x}", rand::random::<u128>()), text)
+            .await;
         self.reply().await
     }
     /// The running turn to its end.
-    pub async fn reply(&mut self) -> Reply {
+    pub async fn reply(&mut self) -> SocketReply {
         let mut streamed = String::new();
         loop {
             let event = self.next().await;
             match event["type"].as_str().unwrap() {
                 "reply.delta" => streamed.push_str(event["text"].as_str().unwrap()),
                 "reply.done" => {
-                    let reply = Reply {
+                    let reply = SocketReply {
                         turn: event["turn"].as_u64().unwrap(),
                         text: event["text"].as_str().unwrap().to_owned(),
                         status: event["status"].as_str().unwrap().to_owned(),
@@ -144,7 +145,7 @@ impl Socket {
 
 /// What a request was answered.
 #[derive(Debug)]
-pub struct Answer {
+pub struct RestAnswer {
     pub status: StatusCode,
     /// Whole seconds to wait before it is tried again.
     pub retry_after: Option<u64>,
@@ -153,13 +154,13 @@ pub struct Answer {
 
 /// The REST API with one token.
 #[derive(Clone)]
-pub struct Rest {
+pub struct RestClient {
     http: reqwest::Client,
     address: SocketAddr,
     token: String,
 }
 
-impl Rest {
+impl RestClient {
     pub fn new(address: SocketAddr, token: String) -> Self {
         colloquy::adapters::openai::install_crypto();
         Self {
@@ -173,7 +174,7 @@ impl Rest {
     }
     /// Waits until every job is done.
     pub async fn idle(&self) {
-        in_time("every job to end", async || {
+        eventually_after_outage("every job to end", async || {
             let jobs = self.get("/v1/jobs?status=pending").await;
             jobs["items"].as_array().unwrap().is_empty().then_some(())
         })
@@ -196,7 +197,7 @@ impl Rest {
         path: &str,
         body: Option<&Value>,
         headers: &[(&str, &str)],
-    ) -> reqwest::Result<Answer> {
+    ) -> reqwest::Result<RestAnswer> {
         let mut request = self
             .http
             .request(method, format!("http://{}{path}", self.address))
@@ -210,7 +211,7 @@ impl Rest {
         }
         let response = request.send().await?;
         let retry_after = response.headers().get("retry-after");
-        Ok(Answer {
+        Ok(RestAnswer {
             status: response.status(),
             retry_after: retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok()),
             body: response.json().await.unwrap_or(Value::Null),

@@ -1,7 +1,7 @@
 //! Shared by the tests: servers, sockets, and waiting for a condition instead of for a time.
 
+mod blackhole_proxy;
 mod client;
-mod hole;
 mod model;
 mod postgres;
 mod postgres_server;
@@ -9,20 +9,20 @@ mod process;
 pub mod qdrant;
 mod redis;
 mod server;
-mod tap;
+mod wire_recorder;
 
 use std::{future::Future, time::Duration};
 
 pub use self::{
-    client::{Answer, Rest, Socket},
-    hole::Hole,
+    blackhole_proxy::BlackholeProxy,
+    client::{RestAnswer, RestClient, TestSocket},
     model::ModelProcess,
     postgres::PostgresDatabase,
     postgres_server::PostgresServer,
     qdrant::{QdrantDouble, QdrantIndex, QdrantProcess},
     redis::{RedisCluster, RedisServer},
-    server::{Data, Server},
-    tap::{Request, Tap, in_sequence},
+    server::{ServerData, TestServer},
+    wire_recorder::{RecordedRequest, WireRecorder, in_sequence},
 };
 
 /// How long anything may take that should happen soon. Long, because machines that run tests are busy.
@@ -37,7 +37,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl 
 }
 
 /// As [`eventually`], after an outage or a death: within two minutes.
-pub async fn in_time<T, F: Future<Output = Option<T>>>(what: &str, ask: impl FnMut() -> F) -> T {
+pub async fn eventually_after_outage<T, F: Future<Output = Option<T>>>(what: &str, ask: impl FnMut() -> F) -> T {
     within(Duration::from_mins(2), what, ask).await
 }
 

@@ -8,14 +8,14 @@ use std::{
 use reqwest::Method;
 use serde_json::Value;
 
-use super::{Rest, eventually};
+use super::{RestClient, eventually};
 
 /// A running `colloquy mock-llm`. Ends with the value.
 pub struct ModelProcess {
     child: Child,
     port: u16,
     options: Vec<String>,
-    rest: Rest,
+    rest: RestClient,
 }
 
 impl ModelProcess {
@@ -43,7 +43,7 @@ impl ModelProcess {
             child,
             port,
             options,
-            rest: Rest::new(listen.parse().unwrap(), String::new()),
+            rest: RestClient::new(listen.parse().unwrap(), String::new()),
         };
         eventually("the model answers", async || {
             let asked = model.rest.attempt(Method::GET, "/v1/models", None).await;

@@ -142,7 +142,9 @@ async fn template() -> String {
         )
         .await;
         execute(&mut admin, &format!("CREATE DATABASE {unfinished}")).await;
-        postgres::migrate(&with_database(&url, &unfinished)).await.unwrap();
+        postgres::migrate_schema(&with_database(&url, &unfinished))
+            .await
+            .unwrap();
         execute(&mut admin, &format!("ALTER DATABASE {unfinished} RENAME TO {name}")).await;
     }
     admin.close().await.unwrap();

@@ -161,7 +161,7 @@ fn programs() -> PathBuf {
         .max();
     newest.map_or_else(
         || {
-            said("pg_config", &["--bindir"])
+            command_output("pg_config", &["--bindir"])
                 .expect("postgresql is not installed")
                 .into()
         },
@@ -169,12 +169,12 @@ fn programs() -> PathBuf {
     )
 }
 
-fn said(program: &str, args: &[&str]) -> Option<String> {
+fn command_output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| said.trim().to_owned())
 }
 
 fn id(args: &[&str]) -> Option<u32> {
-    said("id", args)?.parse().ok()
+    command_output("id", args)?.parse().ok()
 }

@@ -10,21 +10,21 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{eventually, in_time, process};
+use super::{eventually, eventually_after_outage, process};
 
 /// The program's name, unless it is told.
 const SERVER: &str = "redis-server";
 
 /// What a server is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum RedisRole {
     Alone,
     Cluster,
     /// Of a cluster whose replicas have what the others have.
     Replicated,
 }
 
-impl Part {
+impl RedisRole {
     const fn settings(self) -> &'static [&'static str] {
         match self {
             Self::Alone => &["--cluster-enabled", "no"],
@@ -45,7 +45,7 @@ impl Part {
 pub struct RedisServer {
     child: Child,
     pub port: u16,
-    part: Part,
+    part: RedisRole,
     folder: TempDir,
     /// Whether it has what it had when [`Self::save`] was called, once it is restarted.
     keeps: bool,
@@ -57,17 +57,17 @@ impl RedisServer {
     /// # Panics
     /// If the program is not on the path: `scripts/test.sh` installs `redis-server`.
     pub async fn start() -> Self {
-        Self::start_at(free_port(), Part::Alone, None).await
+        Self::start_at(free_port(), RedisRole::Alone, None).await
     }
 
     /// As [`Self::start`]; one that is restarted has what it had when it was last saved.
-    pub async fn start_keeping() -> Self {
+    pub async fn start_persistent() -> Self {
         let mut server = Self::start().await;
         server.keeps = true;
         server
     }
 
-    async fn start_at(port: u16, role: Part, folder: Option<TempDir>) -> Self {
+    async fn start_at(port: u16, role: RedisRole, folder: Option<TempDir>) -> Self {
         let keeps = folder.is_some();
         let folder = folder.unwrap_or_else(|| tempfile::tempdir().unwrap());
         let program = std::env::var("COLLOQUY_TEST_REDIS_SERVER").unwrap_or_else(|_| SERVER.to_owned());
@@ -98,7 +98,7 @@ impl RedisServer {
             folder,
             keeps,
         };
-        eventually("redis answers", async || server.answers().await.then_some(())).await;
+        eventually("redis answers", async || server.is_answering().await.then_some(())).await;
         server
     }
 
@@ -138,7 +138,7 @@ impl RedisServer {
     }
 
     /// Whether it is this very one that answers: its port was free a moment ago, and another may have been faster.
-    async fn answers(&self) -> bool {
+    async fn is_answering(&self) -> bool {
         let Some(mut connection) = self.connection().await else {
             return false;
         };
@@ -173,29 +173,29 @@ impl RedisCluster {
     /// # Panics
     /// As [`RedisServer::start`].
     pub async fn start() -> Self {
-        Self::start_of(3, Part::Cluster).await
+        Self::start_of(3, RedisRole::Cluster).await
     }
 
     /// As [`Self::start`], and each of the three has a replica that has what it has, in the same order.
     pub async fn start_replicated() -> Self {
-        let cluster = Self::start_of(6, Part::Replicated).await;
+        let cluster = Self::start_of(6, RedisRole::Replicated).await;
         for at in 0..3 {
-            let master: String = cluster.ask(at, &["MYID"]).await;
+            let master: String = cluster.query_node(at, &["MYID"]).await;
             // Which says so as long as it does not know that one.
             eventually("a replica follows", async || {
                 let command = ["REPLICATE", master.as_str()];
-                let told: Result<(), _> = cluster.try_ask(at + 3, &command).await;
+                let told: Result<(), _> = cluster.try_query_node(at + 3, &command).await;
                 told.ok()
             })
             .await;
         }
         for at in 3..6 {
-            cluster.says(at, "replication", "master_link_status:up").await;
+            cluster.wait_for_info(at, "replication", "master_link_status:up").await;
         }
         cluster
     }
 
-    async fn start_of(size: u16, part: Part) -> Self {
+    async fn start_of(size: u16, part: RedisRole) -> Self {
         let mut nodes = Vec::new();
         for _ in 0..size {
             nodes.push(RedisServer::start_at(free_port(), part, None).await);
@@ -204,22 +204,24 @@ impl RedisCluster {
         for at in 0..size {
             // Whose word counts more. Else they agree on that later.
             let epoch = (at + 1).to_string();
-            cluster.tell(at, &["SET-CONFIG-EPOCH", &epoch]).await;
+            cluster.send_command(at, &["SET-CONFIG-EPOCH", &epoch]).await;
         }
         for at in 0..3 {
             let [from, last] = [Self::first_slot(at), Self::first_slot(at + 1) - 1].map(|slot| slot.to_string());
-            cluster.tell(at, &["ADDSLOTSRANGE", &from, &last]).await;
+            cluster.send_command(at, &["ADDSLOTSRANGE", &from, &last]).await;
         }
         for at in 0..size {
-            in_time("the cluster is up", async || {
+            eventually_after_outage("the cluster is up", async || {
                 // Who is met once more counts twice until it has answered, so nobody is who is on their way already.
                 // A handshake that takes long is forgotten.
-                if cluster.known(0).await < size {
+                if cluster.known_nodes(0).await < size {
                     for other in &cluster.nodes[1..] {
-                        cluster.tell(0, &["MEET", "127.0.0.1", &other.port.to_string()]).await;
+                        cluster
+                            .send_command(0, &["MEET", "127.0.0.1", &other.port.to_string()])
+                            .await;
                     }
                 }
-                let info: String = cluster.ask(at, &["INFO"]).await;
+                let info: String = cluster.query_node(at, &["INFO"]).await;
                 let known = format!("cluster_known_nodes:{size}");
                 let whole = ["cluster_state:ok", "cluster_slots_ok:16384", known.as_str()];
                 whole.iter().all(|what| info.contains(what)).then_some(())
@@ -230,15 +232,15 @@ impl RedisCluster {
     }
 
     /// How many nodes one knows of, itself and those it is about to meet among them.
-    async fn known(&self, at: u16) -> u16 {
-        let info: String = self.ask(at, &["INFO"]).await;
+    async fn known_nodes(&self, at: u16) -> u16 {
+        let info: String = self.query_node(at, &["INFO"]).await;
         let known = info.lines().find_map(|line| line.strip_prefix("cluster_known_nodes:"));
         known.unwrap().trim().parse().unwrap()
     }
 
     /// Waits until a node says `what` of itself.
-    async fn says(&self, at: u16, section: &str, what: &str) {
-        in_time(what, async || {
+    async fn wait_for_info(&self, at: u16, section: &str, what: &str) {
+        eventually_after_outage(what, async || {
             let mut connection = self.nodes[usize::from(at)].connection().await?;
             let info: String = redis::cmd("INFO")
                 .arg(section)
@@ -264,25 +266,29 @@ impl RedisCluster {
             (sizes[usize::from(at)] == sizes[usize::from(at) + 3]).then_some(())
         })
         .await;
-        self.says(at, "replication", "role:master").await;
+        self.wait_for_info(at, "replication", "role:master").await;
         self.nodes[usize::from(at)].kill();
     }
 
     /// Waits until the replica of one of the first three has taken its place.
-    pub async fn taken_over(&self, at: u16) {
-        self.says(at + 3, "replication", "role:master").await;
+    pub async fn wait_for_takeover(&self, at: u16) {
+        self.wait_for_info(at + 3, "replication", "role:master").await;
     }
 
-    async fn tell(&self, at: u16, command: &[&str]) {
-        let () = self.ask(at, command).await;
+    async fn send_command(&self, at: u16, command: &[&str]) {
+        let () = self.query_node(at, command).await;
     }
 
-    async fn ask<T: redis::FromRedisValue>(&self, at: u16, command: &[&str]) -> T {
-        let answer = self.try_ask(at, command).await;
+    async fn query_node<T: redis::FromRedisValue>(&self, at: u16, command: &[&str]) -> T {
+        let answer = self.try_query_node(at, command).await;
         answer.unwrap_or_else(|error| panic!("CLUSTER {command:?}: {error}"))
     }
 
-    async fn try_ask<T: redis::FromRedisValue>(&self, at: u16, command: &[&str]) -> Result<T, redis::RedisError> {
+    async fn try_query_node<T: redis::FromRedisValue>(
+        &self,
+        at: u16,
+        command: &[&str],
+    ) -> Result<T, redis::RedisError> {
         let mut connection = self.nodes[usize::from(at)].connection().await.unwrap();
         redis::cmd("CLUSTER").arg(command).query_async(&mut connection).await
     }
@@ -292,18 +298,20 @@ impl RedisCluster {
     /// it back who says what was true a moment ago.
     pub async fn move_slot_of(&self, key: &str) -> bool {
         let (giving, taking) = (self.owner_of(key).await, 2);
-        let slot = self.ask::<u16>(giving, &["KEYSLOT", key]).await.to_string();
-        let held: u64 = self.ask(giving, &["COUNTKEYSINSLOT", &slot]).await;
+        let slot = self.query_node::<u16>(giving, &["KEYSLOT", key]).await.to_string();
+        let held: u64 = self.query_node(giving, &["COUNTKEYSINSLOT", &slot]).await;
         if giving == taking || held > 0 {
             return false;
         }
-        let taker: String = self.ask(taking, &["MYID"]).await;
-        let giver: String = self.ask(giving, &["MYID"]).await;
-        self.tell(taking, &["SETSLOT", &slot, "IMPORTING", &giver]).await;
-        self.tell(giving, &["SETSLOT", &slot, "MIGRATING", &taker]).await;
+        let taker: String = self.query_node(taking, &["MYID"]).await;
+        let giver: String = self.query_node(giving, &["MYID"]).await;
+        self.send_command(taking, &["SETSLOT", &slot, "IMPORTING", &giver])
+            .await;
+        self.send_command(giving, &["SETSLOT", &slot, "MIGRATING", &taker])
+            .await;
         // Whoever takes it is told first: it is never nobody's.
         for at in [taking, giving, 1 - giving] {
-            self.tell(at, &["SETSLOT", &slot, "NODE", &taker]).await;
+            self.send_command(at, &["SETSLOT", &slot, "NODE", &taker]).await;
         }
         true
     }
@@ -324,7 +332,7 @@ impl RedisCluster {
     }
 
     /// How often clients were told that a key is another node's.
-    pub async fn moved(&self) -> u64 {
+    pub async fn moved_redirects(&self) -> u64 {
         let mut moved = 0;
         for node in &self.nodes {
             let mut connection = node.connection().await.unwrap();
@@ -349,7 +357,7 @@ impl RedisCluster {
 
     /// Which of the first three has the slot of a key.
     pub async fn owner_of(&self, key: &str) -> u16 {
-        let slot: u16 = self.ask(1, &["KEYSLOT", key]).await;
+        let slot: u16 = self.query_node(1, &["KEYSLOT", key]).await;
         (0..3).rev().find(|at| Self::first_slot(*at) <= slot).unwrap()
     }
 

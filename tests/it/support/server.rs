@@ -12,25 +12,25 @@ use std::{
 
 use colloquy::{
     app::{self, Application},
-    config::{Config, Sources},
+    config::{Config, ConfigSources},
     ports::clock::{Clock, SystemClock},
     telemetry,
     tenancy::{
         Role,
-        auth::{Claims, mint},
+        auth::{TokenClaims, mint_token},
     },
 };
 use sqlx::{ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use super::{PATIENCE, PostgresDatabase, QdrantIndex, RedisServer, Rest, Socket, process};
+use super::{PATIENCE, PostgresDatabase, QdrantIndex, RedisServer, RestClient, TestSocket, process};
 
 const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
 
 /// A data folder and what its servers are configured with. Outlives the servers on it.
 #[derive(Clone)]
-pub struct Data {
+pub struct ServerData {
     folder: Arc<TempDir>,
     env: Vec<(String, String)>,
     /// Where the ledger is, if it is not in the folder.
@@ -41,7 +41,7 @@ pub struct Data {
     redis: Option<Arc<RedisServer>>,
 }
 
-impl Data {
+impl ServerData {
     /// A fresh folder; `env` over the tests' own settings.
     pub fn new(env: &[(&str, &str)]) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
@@ -68,7 +68,7 @@ impl Data {
     }
     /// As [`Self::new`], with the ledger in a Postgres database.
     pub fn on_postgres(env: &[(&str, &str)]) -> Self {
-        let database = apart(PostgresDatabase::migrated);
+        let database = run_on_own_thread(PostgresDatabase::migrated);
         let mut data = Self::new(&[
             ("COLLOQUY__LEDGER__URL", &database.url),
             ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
@@ -85,7 +85,7 @@ impl Data {
         let data = Self::new(&[]);
         let file = data.folder.path().join("colloquy.db");
         let sql = sql.to_owned();
-        apart(async move || {
+        run_on_own_thread(async move || {
             let options = sqlx::sqlite::SqliteConnectOptions::new()
                 .filename(file)
                 .create_if_missing(true);
@@ -101,7 +101,7 @@ impl Data {
     /// The same on Postgres.
     pub fn with_postgres_rows(sql: &str) -> Self {
         let sql = sql.to_owned();
-        let database = apart(async move || {
+        let database = run_on_own_thread(async move || {
             let database = PostgresDatabase::blank().await;
             let mut ledger = database.connect().await;
             sqlx::raw_sql(sqlx::AssertSqlSafe(sql))
@@ -125,7 +125,7 @@ impl Data {
     }
     /// The same, with the index in Qdrant.
     pub fn with_qdrant(self) -> Self {
-        let qdrant = apart(async || QdrantIndex::start().await);
+        let qdrant = run_on_own_thread(async || QdrantIndex::start().await);
         let mut data = self.with(&[
             ("COLLOQUY__VECTORS__URL", &qdrant.url),
             ("COLLOQUY__VECTORS__COLLECTION", &qdrant.collection),
@@ -139,13 +139,13 @@ impl Data {
         self.with(&[("COLLOQUY__LLM__BASE_URL", base_url), ("COLLOQUY__LLM__MODEL", "mock")])
     }
     fn with_redis(mut self) -> Self {
-        let redis = apart(RedisServer::start);
+        let redis = run_on_own_thread(RedisServer::start);
         self.env.push(("COLLOQUY__BUFFER__URL".to_owned(), redis.url()));
         self.redis = Some(Arc::new(redis));
         self
     }
     /// Another folder, empty, with the same settings and the same database.
-    pub fn beside(&self) -> Self {
+    pub fn with_own_folder(&self) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let mut env = self.env.clone();
         let path = folder.path().to_str().unwrap().to_owned();
@@ -177,14 +177,14 @@ impl Data {
     /// may be running on this one. Buffers are not copied.
     #[cfg(feature = "failpoints")]
     pub fn copy(&self) -> Self {
-        let mut copy = self.beside();
+        let mut copy = self.with_own_folder();
         for entry in std::fs::read_dir(self.folder.path()).unwrap() {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), copy.folder.path().join(entry.file_name())).unwrap();
         }
         if let Some(database) = &self.database {
             let database = database.clone();
-            let database = apart(move || async move { database.copy().await });
+            let database = run_on_own_thread(move || async move { database.copy().await });
             copy.env
                 .push(("COLLOQUY__LEDGER__URL".to_owned(), database.url.clone()));
             copy.database = Some(Arc::new(database));
@@ -214,15 +214,15 @@ impl Data {
         self.database.is_some()
     }
     fn config(&self) -> Config {
-        let sources = Sources {
+        let sources = ConfigSources {
             env: self.env.clone(),
-            ..Sources::default()
+            ..ConfigSources::default()
         };
         Config::load(&sources).unwrap()
     }
 
     /// A server in this process.
-    pub fn start(&self) -> Server {
+    pub fn start(&self) -> TestServer {
         let config = self.config();
         // `RUST_LOG=debug` shows what the servers of a test do.
         telemetry::start_logging(&config.telemetry.log, config.telemetry.format).unwrap();
@@ -239,10 +239,10 @@ impl Data {
             });
         });
         let address = address.recv_timeout(PATIENCE).expect("the server did not start");
-        Server {
+        TestServer {
             address,
             data: self.clone(),
-            process: Some(Process::Thread { stop, thread }),
+            process: Some(ServerProcess::Thread { stop, thread }),
         }
     }
 
@@ -258,18 +258,18 @@ impl Data {
     }
 
     /// A server of its own process.
-    pub fn spawn(&self) -> Server {
-        self.spawned(self.command().arg("serve"))
+    pub fn spawn(&self) -> TestServer {
+        self.start_process(self.command().arg("serve"))
     }
 
     /// As [`Self::spawn`], with its log in a file.
-    pub fn spawn_logging(&self, log: &std::path::Path) -> Server {
+    pub fn spawn_logging(&self, log: &std::path::Path) -> TestServer {
         let log = std::fs::File::create(log).unwrap();
-        self.spawned(self.command().arg("serve").stderr(log))
+        self.start_process(self.command().arg("serve").stderr(log))
     }
 
     /// As [`Self::spawn`], of a process that a limit on the size of files does not end.
-    pub fn spawn_bearing_limits(&self) -> Server {
+    pub fn spawn_with_limits(&self) -> TestServer {
         let bare = self.command();
         let mut command = Command::new("/usr/bin/env");
         command
@@ -279,10 +279,10 @@ impl Data {
             .env_clear()
             .envs(self.env.iter().map(|(k, v)| (k, v)))
             .current_dir(self.folder.path());
-        self.spawned(&mut command)
+        self.start_process(&mut command)
     }
 
-    fn spawned(&self, command: &mut Command) -> Server {
+    fn start_process(&self, command: &mut Command) -> TestServer {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines
@@ -292,22 +292,22 @@ impl Data {
             .expect("the server did not say where it listens");
         // Whatever else it prints must not block it.
         thread::spawn(move || lines.for_each(drop));
-        Server {
+        TestServer {
             address,
             data: self.clone(),
-            process: Some(Process::Child(child)),
+            process: Some(ServerProcess::Child(child)),
         }
     }
 }
 
 /// What `work` comes to on a thread and a runtime of its own: this one may be a runtime's.
-fn apart<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> T {
+fn run_on_own_thread<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> T {
     thread::spawn(|| super::run(work()))
         .join()
         .expect("it could not be started")
 }
 
-enum Process {
+enum ServerProcess {
     Thread {
         stop: oneshot::Sender<()>,
         thread: JoinHandle<()>,
@@ -316,20 +316,20 @@ enum Process {
 }
 
 /// A running server. Ends with the value.
-pub struct Server {
+pub struct TestServer {
     pub address: SocketAddr,
-    pub data: Data,
-    process: Option<Process>,
+    pub data: ServerData,
+    process: Option<ServerProcess>,
 }
 
-impl Server {
+impl TestServer {
     /// A token that this server believes.
     pub fn token(&self, tenant: &str, role: Role, player: Option<&str>) -> String {
         self.token_for(tenant, role, player, Duration::from_mins(10))
     }
     /// A player's token that is bound to a world.
     pub fn token_in(&self, tenant: &str, player: &str, world: &str) -> String {
-        let claims = Claims {
+        let claims = TokenClaims {
             sub: "tests".into(),
             tid: tenant.parse().unwrap(),
             role: Role::Player,
@@ -337,12 +337,12 @@ impl Server {
             wid: Some(world.parse().unwrap()),
         };
         let settings = app::auth_settings(&self.data.config()).unwrap();
-        mint(&settings, &claims, Duration::from_mins(10), SystemClock.now())
+        mint_token(&settings, &claims, Duration::from_mins(10), SystemClock.now())
             .unwrap()
             .text
     }
     pub fn token_for(&self, tenant: &str, role: Role, player: Option<&str>, ttl: Duration) -> String {
-        let claims = Claims {
+        let claims = TokenClaims {
             sub: "tests".into(),
             tid: tenant.parse().unwrap(),
             role,
@@ -350,20 +350,20 @@ impl Server {
             wid: None,
         };
         let settings = app::auth_settings(&self.data.config()).unwrap();
-        mint(&settings, &claims, ttl, SystemClock.now()).unwrap().text
+        mint_token(&settings, &claims, ttl, SystemClock.now()).unwrap().text
     }
     /// The REST API as the demo's backend.
-    pub fn backend(&self) -> Rest {
+    pub fn backend(&self) -> RestClient {
         self.rest(Role::Backend)
     }
     /// The REST API in a role; a player is `p1`.
-    pub fn rest(&self, role: Role) -> Rest {
+    pub fn rest(&self, role: Role) -> RestClient {
         let player = (role == Role::Player).then_some("p1");
-        Rest::new(self.address, self.token("demo", role, player))
+        RestClient::new(self.address, self.token("demo", role, player))
     }
     /// A socket as a player of the demo.
-    pub async fn player(&self, player: &str) -> Socket {
-        Socket::open(self.address, &self.token("demo", Role::Player, Some(player))).await
+    pub async fn player(&self, player: &str) -> TestSocket {
+        TestSocket::open(self.address, &self.token("demo", Role::Player, Some(player))).await
     }
     /// SIGTERM, without waiting for what comes of it.
     pub fn terminate(&self) {
@@ -378,15 +378,15 @@ impl Server {
     }
     /// Its id.
     pub fn process(&self) -> u32 {
-        let Some(Process::Child(child)) = &self.process else {
+        let Some(ServerProcess::Child(child)) = &self.process else {
             panic!("only a child process can be sent a signal")
         };
         child.id()
     }
     /// kill -9. What it did not have on disk is gone.
-    pub fn kill(mut self) -> Data {
+    pub fn kill(mut self) -> ServerData {
         match self.process.take() {
-            Some(Process::Child(mut child)) => {
+            Some(ServerProcess::Child(mut child)) => {
                 child.kill().unwrap();
                 child.wait().unwrap();
             }
@@ -399,8 +399,8 @@ impl Server {
     /// # Panics
     /// If it has not within [`PATIENCE`], or has ended in peace.
     #[cfg(feature = "failpoints")]
-    pub async fn died(mut self, why: &str) -> Data {
-        let Some(Process::Child(mut child)) = self.process.take() else {
+    pub async fn wait_for_death(mut self, why: &str) -> ServerData {
+        let Some(ServerProcess::Child(mut child)) = self.process.take() else {
             panic!("only a child process can die")
         };
         let status = tokio::time::timeout(PATIENCE, async {
@@ -419,18 +419,18 @@ impl Server {
         self.data.clone()
     }
     /// Tells it to stop, and waits until it has.
-    pub fn stop(mut self) -> Data {
-        self.shut();
+    pub fn stop(mut self) -> ServerData {
+        self.shut_down();
         self.data.clone()
     }
-    fn shut(&mut self) {
+    fn shut_down(&mut self) {
         match self.process.take() {
-            Some(Process::Thread { stop, thread }) => {
+            Some(ServerProcess::Thread { stop, thread }) => {
                 let _ = stop.send(());
                 let ended = thread.join();
                 assert!(ended.is_ok() || thread::panicking(), "the server panicked");
             }
-            Some(Process::Child(mut child)) => {
+            Some(ServerProcess::Child(mut child)) => {
                 // One that a failed test left frozen would not hear the other.
                 let _ = Command::new("kill").args(["-CONT", &child.id().to_string()]).status();
                 let told = Command::new("kill").arg(child.id().to_string()).status();
@@ -442,8 +442,8 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
-        self.shut();
+        self.shut_down();
     }
 }

@@ -6,10 +6,10 @@
 //! exact by construction; only shelves of many thousands are thinned out by a bit per dimension first. Memory is bounded: the partitions used longest ago are dropped, and read
 //! again when needed.
 
-mod counting;
+mod binary_quantizer;
 mod partition;
-mod shelf;
-mod sketch;
+mod segment;
+mod term_counts;
 
 use std::{
     collections::HashMap,
@@ -30,25 +30,25 @@ use crate::{
     },
     ports::{
         StoreError, StoreResult,
-        ledger::urgency::urgently,
-        vectors::{Candidate, Comparison, FactIndex, IndexPoint, Memories, PointSource, Proposal},
+        ledger::priority::with_interactive_priority,
+        vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, MemoryScope, PointSource, SimilarFactsQuery},
     },
     tenancy::TenantScope,
 };
-use counting::TermCounts;
-use partition::{Partition, Search, Sees};
+use partition::{Partition, PartitionSearch, Visibility};
+use term_counts::TermCounts;
 
 /// Scans of more points than this run on the blocking pool: about half a millisecond of work,
 /// beyond which other dialogues of the same thread would feel it.
-const SCAN_INLINE: usize = 12_000;
+const MAX_INLINE_SCAN_POINTS: usize = 12_000;
 
 /// Partitions of more points than this are built on the blocking pool.
-const BUILD_INLINE: usize = 2_000;
+const MAX_INLINE_BUILD_POINTS: usize = 2_000;
 
 /// What a partition takes with nothing in it, so that NPCs who know nothing are dropped too.
 const ENTRY_BYTES: u64 = 512;
 /// After something was dropped, one part in so many is free.
-const ROOM: u64 = 8;
+const EVICTION_HEADROOM: u64 = 8;
 
 /// Bounds of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct InProcessFactIndex {
     options: FactIndexOptions,
     /// Points are kept without their vectors.
     bare: bool,
-    partitions: RwLock<HashMap<PartitionKey, Arc<Entry>>>,
+    partitions: RwLock<HashMap<PartitionKey, Arc<PartitionEntry>>>,
     clock: AtomicU64,
     /// What was resident when it was last counted, and all that came in since.
     bytes: AtomicU64,
@@ -83,8 +83,8 @@ struct PartitionKey {
     knower: Knower,
 }
 
-struct Entry {
-    state: RwLock<State>,
+struct PartitionEntry {
+    state: RwLock<PartitionState>,
     /// Held while the partition is read from the ledger: one reader at a time.
     loading: tokio::sync::Mutex<()>,
     /// Value of `InProcessFactIndex::clock` when it was last used.
@@ -93,14 +93,14 @@ struct Entry {
     bytes: AtomicU64,
 }
 
-enum State {
+enum PartitionState {
     /// Changes that arrive while the ledger is being read; applied on top of what it returns. The
     /// entry exists before the read starts, so no change falls between the two.
-    Loading(Vec<Change>),
+    Loading(Vec<PointChange>),
     Ready(Partition),
 }
 
-enum Change {
+enum PointChange {
     Put(Arc<IndexPoint>),
     Drop(FactId),
 }
@@ -121,7 +121,7 @@ impl InProcessFactIndex {
 
     /// One that keeps no vectors: it counts words for an index that is elsewhere, at a quarter of the memory.
     #[must_use]
-    pub fn counting(source: Arc<dyn PointSource>, options: FactIndexOptions) -> Self {
+    pub fn new_term_counter(source: Arc<dyn PointSource>, options: FactIndexOptions) -> Self {
         Self {
             bare: true,
             ..Self::new(source, options)
@@ -129,7 +129,12 @@ impl InProcessFactIndex {
     }
 
     /// The partition, read from the ledger if it is not resident.
-    async fn partition(&self, scope: &TenantScope, world: &WorldId, knower: Knower) -> StoreResult<Arc<Entry>> {
+    async fn load_partition(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        knower: Knower,
+    ) -> StoreResult<Arc<PartitionEntry>> {
         let key = PartitionKey {
             tenant: scope.tenant().clone(),
             world: world.clone(),
@@ -138,7 +143,11 @@ impl InProcessFactIndex {
         let found = self.partitions.read().get(&key).cloned();
         let entry = found.unwrap_or_else(|| {
             let mut partitions = self.partitions.write();
-            Arc::clone(partitions.entry(key.clone()).or_insert_with(|| Arc::new(Entry::new())))
+            Arc::clone(
+                partitions
+                    .entry(key.clone())
+                    .or_insert_with(|| Arc::new(PartitionEntry::new())),
+            )
         });
         entry
             .used
@@ -153,11 +162,11 @@ impl InProcessFactIndex {
             }
             // Whoever speaks waits for it too, though a job should be first.
             let points = if self.bare {
-                urgently(self.source.bare_points_of(scope, world, &key.knower)).await?
+                with_interactive_priority(self.source.bare_points_of(scope, world, &key.knower)).await?
             } else {
-                urgently(self.source.points_of(scope, world, &key.knower)).await?
+                with_interactive_priority(self.source.points_of(scope, world, &key.knower)).await?
             };
-            if points.len() <= BUILD_INLINE {
+            if points.len() <= MAX_INLINE_BUILD_POINTS {
                 entry.become_ready(&points);
             } else {
                 let entry = Arc::clone(&entry);
@@ -166,33 +175,33 @@ impl InProcessFactIndex {
                     .map_err(|error| StoreError::Unavailable(format!("the partition was not built: {error}")))?;
             }
         }
-        self.grew(entry.bytes(), Some(&key));
+        self.on_bytes_added(entry.resident_bytes(), Some(&key));
         Ok(entry)
     }
 
     /// So many bytes came in. Counts all only if it might be more than fits.
-    fn grew(&self, bytes: u64, keep: Option<&PartitionKey>) {
+    fn on_bytes_added(&self, bytes: u64, keep: Option<&PartitionKey>) {
         let resident = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if resident > self.options.memory_bytes {
-            self.evict(keep);
+            self.evict_partitions(keep);
         }
     }
 
     /// Drops the partitions used longest ago until the rest fits with some room, so that this is rare, but neither `keep` nor
     /// the one used last: it would be read again at once.
-    fn evict(&self, keep: Option<&PartitionKey>) {
+    fn evict_partitions(&self, keep: Option<&PartitionKey>) {
         let mut partitions = self.partitions.write();
         // What comes in meanwhile is added to it, and so counted once or twice.
         let counted = self.bytes.load(Ordering::Relaxed);
-        let mut total: u64 = partitions.values().map(|entry| entry.bytes()).sum();
+        let mut total: u64 = partitions.values().map(|entry| entry.resident_bytes()).sum();
         self.bytes.fetch_add(total.wrapping_sub(counted), Ordering::Relaxed);
         if total <= self.options.memory_bytes {
             return;
         }
-        let fits = self.options.memory_bytes - self.options.memory_bytes / ROOM;
+        let fits = self.options.memory_bytes - self.options.memory_bytes / EVICTION_HEADROOM;
         let mut sizes: Vec<(u64, u64, PartitionKey)> = partitions
             .iter()
-            .map(|(key, entry)| (entry.used.load(Ordering::Relaxed), entry.bytes(), key.clone()))
+            .map(|(key, entry)| (entry.used.load(Ordering::Relaxed), entry.resident_bytes(), key.clone()))
             .collect();
         sizes.sort_unstable_by_key(|(used, ..)| *used);
         sizes.pop();
@@ -209,7 +218,7 @@ impl InProcessFactIndex {
     }
 
     /// Every resident partition of a tenant.
-    fn resident(&self, scope: &TenantScope) -> Vec<Arc<Entry>> {
+    fn resident_partitions(&self, scope: &TenantScope) -> Vec<Arc<PartitionEntry>> {
         self.partitions
             .read()
             .iter()
@@ -219,28 +228,35 @@ impl InProcessFactIndex {
     }
 
     /// What a viewpoint may know of, read from the ledger where it is not resident.
-    async fn partitions_of(&self, scope: &TenantScope, viewpoint: &Viewpoint) -> StoreResult<Vec<Arc<Entry>>> {
+    async fn load_visible_partitions(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+    ) -> StoreResult<Vec<Arc<PartitionEntry>>> {
         let mut entries = Vec::new();
         for knower in viewpoint.knowers() {
-            entries.push(self.partition(scope, &viewpoint.world, knower).await?);
+            entries.push(self.load_partition(scope, &viewpoint.world, knower).await?);
         }
         Ok(entries)
     }
 
     /// Runs a search over partitions, off this thread when it is long.
-    async fn search(entries: Vec<Arc<Entry>>, search: Search) -> StoreResult<Vec<Candidate>> {
+    async fn search_partitions(
+        entries: Vec<Arc<PartitionEntry>>,
+        search: PartitionSearch,
+    ) -> StoreResult<Vec<Candidate>> {
         let points: usize = entries
             .iter()
-            .map(|entry| entry.read(|partition| partition.visible(&search)))
+            .map(|entry| entry.read_partition(|partition| partition.count_visible(&search)))
             .sum();
         let run = move || {
             let mut best: HashMap<FactId, Candidate> = HashMap::new();
             for entry in &entries {
-                entry.read(|partition| partition.search(&search, &mut best));
+                entry.read_partition(|partition| partition.search_segments(&search, &mut best));
             }
             best.into_values().collect()
         };
-        if points <= SCAN_INLINE {
+        if points <= MAX_INLINE_SCAN_POINTS {
             return Ok(run());
         }
         tokio::task::spawn_blocking(run)
@@ -251,9 +267,13 @@ impl InProcessFactIndex {
 
 #[async_trait]
 impl FactIndex for InProcessFactIndex {
-    async fn propose(&self, scope: &TenantScope, proposal: Proposal<'_>) -> StoreResult<Vec<Candidate>> {
-        let entries = self.partitions_of(scope, proposal.viewpoint).await?;
-        Self::search(entries, Search::propose(&proposal)).await
+    async fn propose_candidates(
+        &self,
+        scope: &TenantScope,
+        proposal: CandidateQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>> {
+        let entries = self.load_visible_partitions(scope, proposal.viewpoint).await?;
+        Self::search_partitions(entries, PartitionSearch::for_candidates(&proposal)).await
     }
 
     async fn term_statistics(
@@ -262,36 +282,36 @@ impl FactIndex for InProcessFactIndex {
         viewpoint: &Viewpoint,
         terms: &TermWeights,
     ) -> StoreResult<TermStatistics> {
-        let entries = self.partitions_of(scope, viewpoint).await?;
-        let sees = Sees::of(viewpoint);
+        let entries = self.load_visible_partitions(scope, viewpoint).await?;
+        let sees = Visibility::of_viewpoint(viewpoint);
         let mut counts = TermCounts::default();
         for entry in &entries {
-            entry.read(|partition| partition.count_terms(&sees, terms, &mut counts));
+            entry.read_partition(|partition| partition.count_terms(&sees, terms, &mut counts));
         }
         Ok(counts.into())
     }
 
-    async fn similar(&self, scope: &TenantScope, with: Comparison<'_>) -> StoreResult<Vec<Candidate>> {
+    async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
         // A fact is in the partition of each of its knowers, so any one of them has all that all of them know.
         let (audience, partitions) = match with.memories {
-            Memories::Of(audience) => (audience, 1),
-            Memories::Overlapping(audience) => (audience, usize::MAX),
+            MemoryScope::Of(audience) => (audience, 1),
+            MemoryScope::Overlapping(audience) => (audience, usize::MAX),
         };
         let mut entries = Vec::new();
         for knower in audience.knowers.iter().take(partitions) {
-            entries.push(self.partition(scope, with.world, knower.clone()).await?);
+            entries.push(self.load_partition(scope, with.world, knower.clone()).await?);
         }
-        let mut near = Self::search(entries, Search::similar(with)).await?;
+        let mut near = Self::search_partitions(entries, PartitionSearch::for_similarity(with)).await?;
         near.retain(|candidate| candidate.cosine >= with.min_cosine);
         near.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
         near.truncate(with.limit);
         Ok(near)
     }
 
-    async fn upsert(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
+    async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         let mut grown = 0;
         for point in points {
-            let entries: Vec<Arc<Entry>> = {
+            let entries: Vec<Arc<PartitionEntry>> = {
                 let partitions = self.partitions.read();
                 let keys = point.audience.knowers.iter().map(|knower| PartitionKey {
                     tenant: scope.tenant().clone(),
@@ -309,45 +329,45 @@ impl FactIndex for InProcessFactIndex {
             }
             let point = Arc::new(point);
             for entry in entries {
-                grown += entry.apply(Change::Put(Arc::clone(&point)));
+                grown += entry.apply_change(PointChange::Put(Arc::clone(&point)));
             }
         }
         if grown > 0 {
-            self.grew(grown, None);
+            self.on_bytes_added(grown, None);
         }
         Ok(())
     }
 
-    async fn remove(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
+    async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
         if facts.is_empty() {
             return Ok(());
         }
-        for entry in self.resident(scope) {
-            entry.drop_all(facts);
+        for entry in self.resident_partitions(scope) {
+            entry.drop_facts(facts);
         }
         Ok(())
     }
 
     /// Points in resident partitions, each fact once. Partitions that nobody used are not counted:
     /// they are read from the ledger, so they cannot drift from it.
-    async fn count(&self, scope: &TenantScope) -> StoreResult<u64> {
+    async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
         let mut facts = std::collections::HashSet::new();
-        for entry in self.resident(scope) {
-            entry.read(|partition| facts.extend(partition.facts()));
+        for entry in self.resident_partitions(scope) {
+            entry.read_partition(|partition| facts.extend(partition.fact_ids()));
         }
         Ok(facts.len() as u64)
     }
 
-    async fn clear(&self, scope: &TenantScope) -> StoreResult<()> {
+    async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
         self.partitions.write().retain(|key, _| key.tenant != *scope.tenant());
         Ok(())
     }
 }
 
-impl Entry {
+impl PartitionEntry {
     fn new() -> Self {
         Self {
-            state: RwLock::new(State::Loading(Vec::new())),
+            state: RwLock::new(PartitionState::Loading(Vec::new())),
             loading: tokio::sync::Mutex::default(),
             used: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -355,60 +375,62 @@ impl Entry {
     }
 
     fn is_ready(&self) -> bool {
-        matches!(*self.state.read(), State::Ready(_))
+        matches!(*self.state.read(), PartitionState::Ready(_))
     }
 
     fn become_ready(&self, points: &[IndexPoint]) {
         let mut partition = Partition::default();
         for point in points {
-            partition.put(point);
+            partition.put_point(point);
         }
         let mut state = self.state.write();
-        if let State::Loading(changes) = &mut *state {
+        if let PartitionState::Loading(changes) = &mut *state {
             for change in std::mem::take(changes) {
-                partition.apply(&change);
+                partition.apply_change(&change);
             }
-            self.bytes.store(partition.bytes(), Ordering::Relaxed);
-            *state = State::Ready(partition);
+            self.bytes.store(partition.approximate_bytes(), Ordering::Relaxed);
+            *state = PartitionState::Ready(partition);
         }
     }
 
     /// Returns by how many bytes it grew.
-    fn apply(&self, change: Change) -> u64 {
+    fn apply_change(&self, change: PointChange) -> u64 {
         match &mut *self.state.write() {
-            State::Loading(changes) => {
+            PartitionState::Loading(changes) => {
                 changes.push(change);
                 0
             }
-            State::Ready(partition) => {
-                partition.apply(&change);
-                let bytes = partition.bytes();
+            PartitionState::Ready(partition) => {
+                partition.apply_change(&change);
+                let bytes = partition.approximate_bytes();
                 bytes.saturating_sub(self.bytes.swap(bytes, Ordering::Relaxed))
             }
         }
     }
 
     /// Takes facts out in one go; searches wait only where there is one to take out.
-    fn drop_all(&self, facts: &[FactId]) {
+    fn drop_facts(&self, facts: &[FactId]) {
         let here: Vec<FactId> = match &*self.state.read() {
             // Whether they come with what is being read is not known yet.
-            State::Loading(_) => facts.to_vec(),
-            State::Ready(partition) => facts.iter().copied().filter(|fact| partition.has(*fact)).collect(),
+            PartitionState::Loading(_) => facts.to_vec(),
+            PartitionState::Ready(partition) => {
+                facts.iter().copied().filter(|fact| partition.has_fact(*fact)).collect()
+            }
         };
         for fact in here {
-            self.apply(Change::Drop(fact));
+            self.apply_change(PointChange::Drop(fact));
         }
     }
 
     /// `read` on the partition; the default (nothing) while it is still being read.
-    fn read<T: Default>(&self, read: impl FnOnce(&Partition) -> T) -> T {
+    fn read_partition<T: Default>(&self, read: impl FnOnce(&Partition) -> T) -> T {
         match &*self.state.read() {
-            State::Loading(_) => T::default(),
-            State::Ready(partition) => read(partition),
+            PartitionState::Loading(_) => T::default(),
+            PartitionState::Ready(partition) => read(partition),
         }
     }
 
-    fn bytes(&self) -> u64 {
+    fn resident_bytes(&self) -> u64 {
         ENTRY_BYTES + self.bytes.load(Ordering::Relaxed)
     }
 }
@@ -464,13 +486,16 @@ mod tests {
         (index, TenantScope::new("acme".parse().unwrap()))
     }
 
-    async fn visit(index: &InProcessFactIndex, scope: &TenantScope, npc: &str) -> Arc<Entry> {
+    async fn visit(index: &InProcessFactIndex, scope: &TenantScope, npc: &str) -> Arc<PartitionEntry> {
         let knower = Knower::Npc(npc.parse().unwrap());
-        index.partition(scope, &"vale".parse().unwrap(), knower).await.unwrap()
+        index
+            .load_partition(scope, &"vale".parse().unwrap(), knower)
+            .await
+            .unwrap()
     }
 
     #[tokio::test]
-    async fn those_who_know_nothing_are_dropped_too() {
+    async fn knowers_without_facts_are_evicted_too() {
         let (index, scope) = index(0, 10 * ENTRY_BYTES);
         for n in 0..50 {
             visit(&index, &scope, &format!("npc-{n}")).await;
@@ -485,42 +510,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_learned_makes_those_go_who_were_asked_longest_ago() {
+    async fn partitions_queried_longest_ago_are_evicted_for_new_facts() {
         for (learner, left) in [("mira", "mira"), ("scholar", "mira")] {
             let (index, scope) = index(0, 4_096);
             visit(&index, &scope, "scholar").await;
             visit(&index, &scope, "mira").await;
             let points: Vec<IndexPoint> = (1..=100).map(|n| point(n, learner)).collect();
-            index.upsert(&scope, &points[..1]).await.unwrap();
+            index.upsert_points(&scope, &points[..1]).await.unwrap();
             assert_eq!(index.partitions.read().len(), 2);
-            index.upsert(&scope, &points).await.unwrap();
+            index.upsert_points(&scope, &points).await.unwrap();
             let resident: Vec<Knower> = index.partitions.read().keys().map(|key| key.knower.clone()).collect();
             assert_eq!(resident, [Knower::Npc(left.parse().unwrap())], "{learner} learns");
         }
     }
 
     #[tokio::test]
-    async fn the_byte_count_follows_what_is_in_it() {
+    async fn byte_count_follows_the_index_contents() {
         let (index, scope) = index(0, u64::MAX);
         let entry = visit(&index, &scope, "scholar").await;
-        assert_eq!(entry.bytes(), ENTRY_BYTES);
+        assert_eq!(entry.resident_bytes(), ENTRY_BYTES);
         let points: Vec<IndexPoint> = (1..=100).map(|n| point(n, "scholar")).collect();
-        index.upsert(&scope, &points).await.unwrap();
-        let full = entry.bytes();
+        index.upsert_points(&scope, &points).await.unwrap();
+        let full = entry.resident_bytes();
         assert!(full > ENTRY_BYTES + 100 * 64, "{full}");
         // The same once more weighs about the same.
-        index.upsert(&scope, &points).await.unwrap();
-        assert!(entry.bytes() < full * 2, "{} after {full}", entry.bytes());
+        index.upsert_points(&scope, &points).await.unwrap();
+        assert!(
+            entry.resident_bytes() < full * 2,
+            "{} after {full}",
+            entry.resident_bytes()
+        );
         let gone: Vec<FactId> = points.iter().map(|point| point.fact).collect();
-        index.remove(&scope, &gone).await.unwrap();
-        assert_eq!(entry.bytes(), ENTRY_BYTES);
+        index.remove_points(&scope, &gone).await.unwrap();
+        assert_eq!(entry.resident_bytes(), ENTRY_BYTES);
         // A point of somebody else weighs nothing here.
-        index.upsert(&scope, &[point(7, "stranger")]).await.unwrap();
-        assert_eq!(entry.bytes(), ENTRY_BYTES);
+        index.upsert_points(&scope, &[point(7, "stranger")]).await.unwrap();
+        assert_eq!(entry.resident_bytes(), ENTRY_BYTES);
     }
 
     #[tokio::test]
-    async fn the_nearest_are_found_wherever_they_stand_in_a_large_partition() {
+    async fn nearest_facts_are_found_anywhere_in_a_large_partition() {
         let (index, scope) = index(0, u64::MAX);
         visit(&index, &scope, "scholar").await;
         // Enough for several scans side by side; the near ones are in each of them, the first and the last included.
@@ -538,19 +567,19 @@ mod tests {
                 }
             })
             .collect();
-        index.upsert(&scope, &points).await.unwrap();
-        index.remove(&scope, &[FactId::from_u128(60_000)]).await.unwrap();
+        index.upsert_points(&scope, &points).await.unwrap();
+        index.remove_points(&scope, &[FactId::from_u128(60_000)]).await.unwrap();
         let audience = points[0].audience.clone();
-        let with = Comparison {
+        let with = SimilarFactsQuery {
             world: &points[0].world,
-            memories: Memories::Of(&audience),
+            memories: MemoryScope::Of(&audience),
             subjects: None,
             before: None,
             embedding: &[0.0, 1.0],
             min_cosine: 0.5,
             limit: 9,
         };
-        let found = index.similar(&scope, with).await.unwrap();
+        let found = index.find_similar(&scope, with).await.unwrap();
         let mut facts: Vec<FactId> = found.iter().map(|candidate| candidate.fact).collect();
         facts.sort_unstable();
         let wanted = near.into_iter().filter(|n| *n != 60_000).map(FactId::from_u128);
@@ -558,11 +587,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_partition_is_built_whole() {
-        let many = BUILD_INLINE as u128 + 1;
-        let (index, scope) = index(many, u64::MAX);
+    async fn large_partition_is_built_whole() {
+        let many = MAX_INLINE_BUILD_POINTS + 1;
+        let (index, scope) = index(many as u128, u64::MAX);
         let entry = visit(&index, &scope, "scholar").await;
-        assert_eq!(entry.read(Partition::facts).len(), BUILD_INLINE + 1);
-        assert_eq!(index.count(&scope).await.unwrap(), BUILD_INLINE as u64 + 1);
+        assert_eq!(entry.read_partition(Partition::fact_ids).len(), many);
+        assert_eq!(index.count_points(&scope).await.unwrap(), many as u64);
     }
 }

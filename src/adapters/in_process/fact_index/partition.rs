@@ -10,29 +10,29 @@ use std::{
 
 use chrono::{DateTime, Utc};
 
-use super::{Change, counting::TermCounts, shelf::Shelf};
+use super::{PointChange, segment::Segment, term_counts::TermCounts};
 use crate::{
     ids::{FactId, PlayerId},
     memory::{fact::Viewpoint, keywords::TermWeights},
-    ports::vectors::{Candidate, Comparison, IndexPoint, LegLimits, Memories, Proposal},
+    ports::vectors::{Candidate, CandidateLimits, CandidateQuery, IndexPoint, MemoryScope, SimilarFactsQuery},
 };
 
 /// A search, detached from its caller so that it can run on another thread.
-pub(super) struct Search {
-    sees: Sees,
+pub(super) struct PartitionSearch {
+    sees: Visibility,
     pub(super) embedding: Option<Vec<f32>>,
     pub(super) terms: TermWeights,
-    pub(super) limits: LegLimits,
+    pub(super) limits: CandidateLimits,
     /// Whether what is found will be scored.
     pub(super) hints: bool,
     /// Only these points.
-    pub(super) only: Option<Only>,
+    pub(super) only: Option<PointFilter>,
 }
 
 /// Which points are compared with a vector.
 #[derive(Clone)]
-pub(super) struct Only {
-    pub(super) audience: Whose,
+pub(super) struct PointFilter {
+    pub(super) audience: AudienceFilter,
     /// About any of these.
     pub(super) subjects: Option<Vec<u64>>,
     /// That began before.
@@ -41,13 +41,13 @@ pub(super) struct Only {
 
 /// An audience, by its short form.
 #[derive(Clone, Copy)]
-pub(super) enum Whose {
+pub(super) enum AudienceFilter {
     This(u64),
     AnyBut(u64),
 }
 
-impl Whose {
-    pub(super) fn is(self, audience: u64) -> bool {
+impl AudienceFilter {
+    pub(super) fn matches_audience(self, audience: u64) -> bool {
         match self {
             Self::This(this) => this == audience,
             Self::AnyBut(this) => this != audience,
@@ -55,7 +55,7 @@ impl Whose {
     }
 }
 
-pub(super) enum Sees {
+pub(super) enum Visibility {
     /// The open shelf, and this player's.
     Player(Option<PlayerId>),
     /// Only the shelf with this privacy.
@@ -63,8 +63,8 @@ pub(super) enum Sees {
     Everything,
 }
 
-impl Sees {
-    pub(super) fn of(viewpoint: &Viewpoint) -> Self {
+impl Visibility {
+    pub(super) fn of_viewpoint(viewpoint: &Viewpoint) -> Self {
         if viewpoint.sees_all_players {
             Self::Everything
         } else {
@@ -73,10 +73,10 @@ impl Sees {
     }
 }
 
-impl Search {
-    pub(super) fn propose(proposal: &Proposal<'_>) -> Self {
+impl PartitionSearch {
+    pub(super) fn for_candidates(proposal: &CandidateQuery<'_>) -> Self {
         Self {
-            sees: Sees::of(proposal.viewpoint),
+            sees: Visibility::of_viewpoint(proposal.viewpoint),
             embedding: proposal.embedding.map(<[f32]>::to_vec),
             terms: proposal.terms.clone(),
             limits: proposal.limits,
@@ -85,31 +85,34 @@ impl Search {
         }
     }
 
-    pub(super) fn similar(with: Comparison<'_>) -> Self {
+    pub(super) fn for_similarity(with: SimilarFactsQuery<'_>) -> Self {
         let (sees, audience) = match with.memories {
-            Memories::Of(audience) => (Sees::Only(audience.private_to.clone()), Whose::This(short(audience))),
-            Memories::Overlapping(audience) => {
+            MemoryScope::Of(audience) => (
+                Visibility::Only(audience.private_to.clone()),
+                AudienceFilter::This(short_hash(audience)),
+            ),
+            MemoryScope::Overlapping(audience) => {
                 let player = audience.private_to.clone();
-                let sees = player.map_or(Sees::Everything, |player| Sees::Player(Some(player)));
-                (sees, Whose::AnyBut(short(audience)))
+                let sees = player.map_or(Visibility::Everything, |player| Visibility::Player(Some(player)));
+                (sees, AudienceFilter::AnyBut(short_hash(audience)))
             }
         };
         Self {
             sees,
             embedding: Some(with.embedding.to_vec()),
             terms: TermWeights::default(),
-            limits: LegLimits {
+            limits: CandidateLimits {
                 dense: with.limit,
                 sparse: 0,
                 important: 0,
                 recent: 0,
             },
             hints: false,
-            only: Some(Only {
+            only: Some(PointFilter {
                 audience,
                 subjects: with
                     .subjects
-                    .map(|subjects| subjects.iter().map(|key| short(key.as_str())).collect()),
+                    .map(|subjects| subjects.iter().map(|key| short_hash(key.as_str())).collect()),
                 before: with.before,
             }),
         }
@@ -118,7 +121,7 @@ impl Search {
 
 /// A short form of an audience, or of a subject. A collision only proposes one candidate too many; whoever asked
 /// compares the ledger's own.
-pub(super) fn short<T: Hash + ?Sized>(of: &T) -> u64 {
+pub(super) fn short_hash<T: Hash + ?Sized>(of: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish()
@@ -126,86 +129,86 @@ pub(super) fn short<T: Hash + ?Sized>(of: &T) -> u64 {
 
 #[derive(Default)]
 pub(super) struct Partition {
-    shelves: HashMap<Option<PlayerId>, Shelf>,
+    segments: HashMap<Option<PlayerId>, Segment>,
     /// Which shelf a fact is on.
     places: HashMap<FactId, Option<PlayerId>>,
     /// Of the shelves, counted along.
-    shelved: u64,
+    segment_bytes: u64,
 }
 
 impl Partition {
-    pub(super) fn apply(&mut self, change: &Change) {
+    pub(super) fn apply_change(&mut self, change: &PointChange) {
         match change {
-            Change::Put(point) => self.put(point),
-            Change::Drop(fact) => self.drop_fact(*fact),
+            PointChange::Put(point) => self.put_point(point),
+            PointChange::Drop(fact) => self.drop_fact(*fact),
         }
     }
 
-    pub(super) fn put(&mut self, point: &IndexPoint) {
+    pub(super) fn put_point(&mut self, point: &IndexPoint) {
         self.drop_fact(point.fact);
         let owner = point.audience.private_to.clone();
-        let of_owner = self.shelves.entry(owner.clone()).or_default();
-        self.shelved -= of_owner.bytes();
-        of_owner.put(point);
-        self.shelved += of_owner.bytes();
+        let of_owner = self.segments.entry(owner.clone()).or_default();
+        self.segment_bytes -= of_owner.approximate_bytes();
+        of_owner.put_point(point);
+        self.segment_bytes += of_owner.approximate_bytes();
         self.places.insert(point.fact, owner);
     }
 
     fn drop_fact(&mut self, fact: FactId) {
         let Some(owner) = self.places.remove(&fact) else { return };
-        if let Some(shelf) = self.shelves.get_mut(&owner) {
-            self.shelved -= shelf.bytes();
-            shelf.remove(fact);
+        if let Some(shelf) = self.segments.get_mut(&owner) {
+            self.segment_bytes -= shelf.approximate_bytes();
+            shelf.remove_fact(fact);
             if shelf.is_empty() {
-                self.shelves.remove(&owner);
+                self.segments.remove(&owner);
             } else {
-                self.shelved += shelf.bytes();
+                self.segment_bytes += shelf.approximate_bytes();
             }
         }
     }
 
     /// Adds the best of each leg to `best`, with exact cosines.
-    pub(super) fn search(&self, search: &Search, best: &mut HashMap<FactId, Candidate>) {
-        for shelf in self.seen_by(&search.sees) {
-            shelf.search(search, best);
+    pub(super) fn search_segments(&self, search: &PartitionSearch, best: &mut HashMap<FactId, Candidate>) {
+        for shelf in self.visible_segments(&search.sees) {
+            shelf.search_points(search, best);
         }
     }
 
     /// Adds how many facts there are to be seen, and how many of them have each term.
-    pub(super) fn count_terms(&self, sees: &Sees, terms: &TermWeights, counts: &mut TermCounts) {
-        for shelf in self.seen_by(sees) {
+    pub(super) fn count_terms(&self, sees: &Visibility, terms: &TermWeights, counts: &mut TermCounts) {
+        for shelf in self.visible_segments(sees) {
             shelf.count_terms(terms, counts);
         }
     }
 
     /// How many points a search would scan.
-    pub(super) fn visible(&self, search: &Search) -> usize {
-        self.seen_by(&search.sees).map(Shelf::len).sum()
+    pub(super) fn count_visible(&self, search: &PartitionSearch) -> usize {
+        self.visible_segments(&search.sees).map(Segment::len).sum()
     }
 
-    pub(super) fn has(&self, fact: FactId) -> bool {
+    pub(super) fn has_fact(&self, fact: FactId) -> bool {
         self.places.contains_key(&fact)
     }
 
-    pub(super) fn facts(&self) -> Vec<FactId> {
+    pub(super) fn fact_ids(&self) -> Vec<FactId> {
         self.places.keys().copied().collect()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.shelved + self.places.len() as u64 * 48
+    pub(super) fn approximate_bytes(&self) -> u64 {
+        self.segment_bytes + self.places.len() as u64 * 48
     }
 
-    fn seen_by<'a>(&'a self, sees: &Sees) -> impl Iterator<Item = &'a Shelf> + use<'a> {
+    fn visible_segments<'a>(&'a self, sees: &Visibility) -> impl Iterator<Item = &'a Segment> + use<'a> {
         let (named, all): (Vec<Option<PlayerId>>, bool) = match sees {
-            Sees::Everything => (Vec::new(), true),
-            Sees::Only(owner) => (vec![owner.clone()], false),
-            Sees::Player(None) => (vec![None], false),
-            Sees::Player(player) => (vec![None, player.clone()], false),
+            Visibility::Everything => (Vec::new(), true),
+            Visibility::Only(owner) => (vec![owner.clone()], false),
+            Visibility::Player(None) => (vec![None], false),
+            Visibility::Player(player) => (vec![None, player.clone()], false),
         };
-        let everything = all.then(|| self.shelves.values()).into_iter().flatten();
+        let everything = all.then(|| self.segments.values()).into_iter().flatten();
         named
             .into_iter()
-            .filter_map(|owner| self.shelves.get(&owner))
+            .filter_map(|owner| self.segments.get(&owner))
             .chain(everything)
     }
 }

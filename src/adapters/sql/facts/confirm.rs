@@ -7,58 +7,58 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         Engine,
-        rows::{Columns, json_list, micros, store_error},
+        rows::{Columns, json_list, store_error, to_micros},
     },
-    replacing,
+    parse_replaced_by,
 };
 use crate::{
     ids::{FactId, PlayerId, TenantId},
-    memory::{fact::Viewpoint, locks::Locks},
+    memory::{fact::Viewpoint, locks::DisclosureLocks},
     ports::{
         StoreError, StoreResult,
-        ledger::facts::{Confirmation, Confirmed},
+        ledger::facts::{ConfirmedFact, FactConfirmation},
     },
 };
 
 /// One narrow row per candidate and knower, by primary key and not by knower: that keeps it to one search per
 /// candidate instead of one per candidate and knower. The answer is a single row, since every row
 /// is a message between two threads.
-const CONFIRM: &str = concat!(
+const SELECT_USABLE: &str = concat!(
     "SELECT string_agg(k.fact || ' ' || k.version || ' ' || k.locked_by || ' ' || CASE WHEN k.pinned THEN '' ELSE k.replaced_by END, ',') FROM fact_knowers k
      WHERE k.tenant = $1 AND k.fact ",
-    among!("$2"),
+    in_json_list!("$2"),
     " AND ",
     unindexed!("k.knower"),
     " ",
-    among!("$3"),
+    in_json_list!("$3"),
     " AND k.world = $4
       AND k.valid_at <= $5 AND (k.ends_at IS NULL OR k.ends_at > $5)
       AND (k.private_to = '' OR k.private_to = $6 OR $7)"
 );
 
 /// Facts that ended as duplicates, each with the newer fact that says the same.
-const DUPLICATES: &str = concat!(
+const SELECT_DUPLICATES: &str = concat!(
     "SELECT d.id, n.id FROM facts d CROSS JOIN facts n
      WHERE d.tenant = $1 AND d.id ",
-    among!("$2"),
+    in_json_list!("$2"),
     " AND d.invalid_reason = 'duplicate' AND n.tenant = $1 AND n.id = d.invalid_by AND n.valid_at >= d.valid_at"
 );
 /// How often the same may have been said again.
-const MOST_DUPLICATES: usize = 16;
+const MAX_DUPLICATE_CHAIN: usize = 16;
 
 /// A candidate that is valid and known.
-struct Found {
-    confirmed: Confirmed,
-    locks: Locks,
+struct ConfirmedCandidate {
+    confirmed: ConfirmedFact,
+    locks: DisclosureLocks,
     replaced_by: Vec<FactId>,
 }
 
 pub(super) fn knower_keys(viewpoint: &Viewpoint) -> Vec<String> {
-    viewpoint.knowers().map(|knower| knower.key()).collect()
+    viewpoint.knowers().map(|knower| knower.store_key()).collect()
 }
 
 /// The partitions that a viewpoint may read: each knower with each privacy; for a designer, who sees all, each knower once.
-pub(super) fn partitions(viewpoint: &Viewpoint) -> Vec<(String, &str)> {
+pub(super) fn readable_partitions(viewpoint: &Viewpoint) -> Vec<(String, &str)> {
     let player = viewpoint.player.as_ref().filter(|_| !viewpoint.sees_all_players);
     let privacies = std::iter::once("").chain(player.map(PlayerId::as_str));
     privacies
@@ -66,17 +66,17 @@ pub(super) fn partitions(viewpoint: &Viewpoint) -> Vec<(String, &str)> {
         .collect()
 }
 
-pub(super) async fn confirm(
+pub(super) async fn confirm_candidates(
     engine: &Engine,
     tenant: &TenantId,
     viewpoint: &Viewpoint,
     ids: &[FactId],
     at: DateTime<Utc>,
-) -> StoreResult<Confirmation> {
-    let mut found = find(engine, tenant, viewpoint, ids, at).await?;
+) -> StoreResult<FactConfirmation> {
+    let mut found = find_candidates(engine, tenant, viewpoint, ids, at).await?;
     let replacing = found.values().flat_map(|found| &found.replaced_by).copied();
-    let newer = usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
-    let mut confirmation = Confirmation::default();
+    let newer = find_usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
+    let mut confirmation = FactConfirmation::default();
     // Each once, in the order asked for.
     for id in ids {
         let Some(found) = found.remove(id) else { continue };
@@ -96,7 +96,7 @@ pub(super) async fn confirm(
 /// Of facts that replace others, those that are valid and known to whoever asks. One that was said again since, and ended as a
 /// duplicate of that, counts as long as what says the same does. A designer, who sees every privacy, is shown what was
 /// replaced for some as well: for them nothing counts. Few facts are replaced, so this seldom asks.
-pub(super) async fn usable(
+pub(super) async fn find_usable(
     engine: &Engine,
     tenant: &TenantId,
     viewpoint: &Viewpoint,
@@ -109,13 +109,13 @@ pub(super) async fn usable(
     }
     // Each with the latest fact that says the same, as far as it was followed.
     let mut latest: Vec<(FactId, FactId)> = replacing.into_iter().map(|fact| (fact, fact)).collect();
-    for _ in 0..MOST_DUPLICATES {
+    for _ in 0..MAX_DUPLICATE_CHAIN {
         let ids: Vec<FactId> = latest.iter().map(|(_, now)| *now).collect();
-        let found = find(engine, tenant, viewpoint, &ids, at).await?;
+        let found = find_candidates(engine, tenant, viewpoint, &ids, at).await?;
         let (valid, ended): (Vec<_>, Vec<_>) = latest.into_iter().partition(|(_, now)| found.contains_key(now));
         usable.extend(valid.into_iter().map(|(fact, _)| fact));
         let ids: Vec<FactId> = ended.iter().map(|(_, now)| *now).collect();
-        let said_again = said_again(engine, tenant, &ids).await?;
+        let said_again = load_newer_duplicates(engine, tenant, &ids).await?;
         let next = ended
             .iter()
             .filter_map(|(fact, now)| Some((*fact, *said_again.get(now)?)));
@@ -128,12 +128,16 @@ pub(super) async fn usable(
 }
 
 /// Of those that ended as duplicates, the newer facts.
-async fn said_again(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<HashMap<FactId, FactId>> {
+async fn load_newer_duplicates(
+    engine: &Engine,
+    tenant: &TenantId,
+    ids: &[FactId],
+) -> StoreResult<HashMap<FactId, FactId>> {
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let mut connection = engine.read(tenant).await?;
-    let rows = sqlx::query(DUPLICATES)
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let rows = sqlx::query(SELECT_DUPLICATES)
         .bind(tenant.as_str())
         .bind(json_list(ids))
         .fetch_all(&mut *connection)
@@ -141,29 +145,29 @@ async fn said_again(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> Store
         .map_err(store_error)?;
     rows.iter()
         .map(|row| {
-            let columns = &mut Columns::of(row);
+            let columns = &mut Columns::new(row);
             Ok((columns.id()?, columns.id()?))
         })
         .collect()
 }
 
-async fn find(
+async fn find_candidates(
     engine: &Engine,
     tenant: &TenantId,
     viewpoint: &Viewpoint,
     ids: &[FactId],
     at: DateTime<Utc>,
-) -> StoreResult<HashMap<FactId, Found>> {
+) -> StoreResult<HashMap<FactId, ConfirmedCandidate>> {
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let mut connection = engine.read(tenant).await?;
-    let found: Option<String> = sqlx::query_scalar(CONFIRM)
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let found: Option<String> = sqlx::query_scalar(SELECT_USABLE)
         .bind(tenant.as_str())
         .bind(json_list(ids))
         .bind(json_list(knower_keys(viewpoint)))
         .bind(viewpoint.world.as_str())
-        .bind(micros(at))
+        .bind(to_micros(at))
         .bind(viewpoint.player.as_ref().map(|player| player.as_str().to_owned()))
         .bind(viewpoint.sees_all_players)
         .fetch_one(&mut *connection)
@@ -173,26 +177,27 @@ async fn find(
     let entries = found.as_deref().unwrap_or_default().split_terminator(',');
     entries
         .map(|entry| {
-            let read = read(entry).ok_or_else(|| StoreError::Corrupt(format!("`{entry}` is no candidate")))?;
+            let read =
+                parse_candidate(entry).ok_or_else(|| StoreError::Corrupt(format!("`{entry}` is no candidate")))?;
             Ok((read.confirmed.fact, read))
         })
         .collect()
 }
 
 /// A fact, its version, its locks and what replaces it, with spaces between them.
-fn read(entry: &str) -> Option<Found> {
+fn parse_candidate(entry: &str) -> Option<ConfirmedCandidate> {
     let mut parts = entry.splitn(4, ' ');
-    Some(Found {
-        confirmed: Confirmed {
+    Some(ConfirmedCandidate {
+        confirmed: ConfirmedFact {
             fact: parts.next()?.parse().ok()?,
             version: parts.next()?.parse().ok()?,
         },
         locks: parts.next()?.parse().ok()?,
-        replaced_by: replacing(parts.next()?).ok()?,
+        replaced_by: parse_replaced_by(parts.next()?).ok()?,
     })
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
@@ -200,8 +205,8 @@ plans_of_sqlite! {
 
         #[tokio::test]
         async fn candidates_are_confirmed_by_key() {
-            assert_searches(CONFIRM, &["SEARCH k USING PRIMARY KEY (tenant=? AND fact=?"]).await;
-            assert_searches(DUPLICATES, &["sqlite_autoindex_facts_1 (tenant=? AND id=?)"]).await;
+            assert_searches(SELECT_USABLE, &["SEARCH k USING PRIMARY KEY (tenant=? AND fact=?"]).await;
+            assert_searches(SELECT_DUPLICATES, &["sqlite_autoindex_facts_1 (tenant=? AND id=?)"]).await;
         }
     }
 }

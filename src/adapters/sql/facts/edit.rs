@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine, Lock, Reach, audit, lock,
-    rows::{Columns, json, json_list, micros, store_error, vector_bytes},
+    Connection, Engine, LedgerLock, RowScope, acquire_lock, audit,
+    rows::{Columns, json_list, store_error, to_json, to_micros, vector_to_bytes},
 };
 use super::{
     fold,
-    read::one,
-    write::{RAISE_MEMORY, insert_fact, npcs_of},
+    queries::load_fact,
+    reconciliation::{RAISE_MEMORY, insert_fact, npcs_of},
 };
 use crate::{
     ids::{FactId, InvalidationId, TenantId, WorldId},
@@ -21,35 +21,36 @@ use crate::{
         clock::Clock,
         ledger::{
             audit::Edit,
-            facts::{FactEdit, FactPatch},
+            facts::{FactEditOutcome, FactPatch},
         },
     },
 };
 
 /// With the vector that another wording is about to replace.
-const EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch, vector_before, model_before)
+const INSERT_EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch, vector_before, model_before)
     SELECT $1, $2, $3, $4, $5, e.vector, e.model
     FROM (SELECT 1 AS one) o LEFT JOIN fact_embeddings e ON $6 AND e.tenant = $1 AND e.fact = $2";
-const PIN: &str = "UPDATE facts SET pinned_once = TRUE WHERE tenant = $1 AND id = $2 AND pinned_once = FALSE";
-const EMBED: &str = batch!(
+const MARK_PINNED_ONCE: &str =
+    "UPDATE facts SET pinned_once = TRUE WHERE tenant = $1 AND id = $2 AND pinned_once = FALSE";
+const UPSERT_EMBEDDING: &str = batch!(
     "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $3, $4)
      ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector",
     "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
 );
 /// Also where something else has ended the fact: that may be unsaid.
-const INVALIDATE: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
+const INSERT_INVALIDATION: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
     SELECT $1, $2, $3, $4, $5, $6, $7
     WHERE NOT EXISTS (SELECT 1 FROM invalidations
         WHERE tenant = $1 AND fact = $3 AND reason = $4 AND lifted_at IS NULL)";
-const UNSAID: &str = "SELECT id FROM invalidations
+const FIND_UNSAID: &str = "SELECT id FROM invalidations
     WHERE tenant = $1 AND fact = $2 AND reason = 'unsaid' AND lifted_at IS NULL LIMIT 1";
-const LIFT: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
+const LIFT_INVALIDATIONS: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
     WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
     RETURNING by_fact";
 
 /// A person stands by the fact already, and nothing has been said since that could end it, nor was taken back
 /// and may yet come to.
-const STOOD_BY: &str = "SELECT e.edit FROM fact_edits e
+const FIND_SAME_EDIT: &str = "SELECT e.edit FROM fact_edits e
     WHERE e.tenant = $1 AND e.fact = $2 AND e.patch = $3
       AND NOT EXISTS (SELECT 1 FROM extractions x WHERE x.tenant = $1 AND x.world = $4 AND x.said_at > e.at)
       AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.status = 'pending' AND j.created_at > e.at)
@@ -60,24 +61,24 @@ const STOOD_BY: &str = "SELECT e.edit FROM fact_edits e
 /// An edit that gets its moment when nobody else writes to the memory any more. Before that somebody may still have said
 /// something, and had it compared with what was there without the edit.
 #[derive(Clone)]
-struct Undated {
+struct UndatedEdit {
     edit: Edit,
     clock: Arc<dyn Clock>,
 }
 
-impl Undated {
-    fn of(engine: &Engine, edit: &Edit) -> Self {
+impl UndatedEdit {
+    fn new(engine: &Engine, edit: &Edit) -> Self {
         let (edit, clock) = (edit.clone(), engine.clock.clone());
         Self { edit, clock }
     }
 
-    fn now(self) -> Edit {
+    fn date_now(self) -> Edit {
         let at = self.clock.now();
         Edit { at, ..self.edit }
     }
 }
 
-pub(super) async fn create(
+pub(super) async fn create_fact(
     engine: &Engine,
     tenant: &TenantId,
     fact: &NewFact,
@@ -88,36 +89,36 @@ pub(super) async fn create(
     let (tenant, fact, edit, model) = (
         tenant.clone(),
         fact.clone(),
-        Undated::of(engine, edit),
+        UndatedEdit::new(engine, edit),
         engine.embedding_model.clone(),
     );
     engine
         .write_memory(of, world, move |connection| {
             Box::pin(async move {
-                lock(connection, &tenant, Lock::Memory(&fact.world)).await?;
-                let edit = edit.now();
+                acquire_lock(connection, &tenant, LedgerLock::Memory(&fact.world)).await?;
+                let edit = edit.date_now();
                 insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
                 raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
                 if settles {
-                    unsettle(connection, &tenant, &fact).await?;
+                    mark_memory_dirty(connection, &tenant, &fact).await?;
                 }
-                audit::record(connection, &tenant, &edit).await
+                audit::record_audit(connection, &tenant, &edit).await
             })
         })
         .await
 }
 
 /// Marks the memory of a fact, to be settled from its beginning on. A mark that is there already is renewed.
-const UNSETTLE: &str = concat!(
+const MARK_MEMORY_DIRTY: &str = concat!(
     "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
      SELECT tenant, world, audience, knowers, private_to, valid_at, 1 FROM facts WHERE tenant = $1 AND id = $2
      ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
-    lesser!("unsettled.since", "excluded.since"),
+    sql_least!("unsettled.since", "excluded.since"),
     ", mark = unsettled.mark + 1"
 );
 
-async fn unsettle(connection: &mut Connection, tenant: &TenantId, fact: &NewFact) -> StoreResult<()> {
-    sqlx::query(UNSETTLE)
+async fn mark_memory_dirty(connection: &mut Connection, tenant: &TenantId, fact: &NewFact) -> StoreResult<()> {
+    sqlx::query(MARK_MEMORY_DIRTY)
         .bind(tenant.as_str())
         .bind(fact.id.to_string())
         .execute(connection)
@@ -126,64 +127,64 @@ async fn unsettle(connection: &mut Connection, tenant: &TenantId, fact: &NewFact
         .map_err(store_error)
 }
 
-pub(super) async fn correct(
+pub(super) async fn correct_fact(
     engine: &Engine,
     tenant: &TenantId,
     id: FactId,
     patch: &FactPatch,
     if_version: Option<u32>,
     edit: &Edit,
-) -> StoreResult<FactEdit> {
-    let reach = Reach::from(tenant);
+) -> StoreResult<FactEditOutcome> {
+    let reach = RowScope::from(tenant);
     let (tenant, patch, edit, model) = (
         tenant.clone(),
         patch.clone(),
-        Undated::of(engine, edit),
+        UndatedEdit::new(engine, edit),
         engine.embedding_model.clone(),
     );
     engine
-        .write(reach, move |connection| {
+        .write_transaction(reach, move |connection| {
             Box::pin(async move {
-                let fact = match stored(connection, &tenant, id, if_version).await? {
+                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
                     Ok(fact) => fact,
                     Err(refused) => return Ok(refused),
                 };
-                let edit = edit.now();
+                let edit = edit.date_now();
                 if is_unsaid(connection, &tenant, id).await? {
-                    return Ok(FactEdit::Unsaid);
+                    return Ok(FactEditOutcome::Unsaid);
                 }
                 if patch == FactPatch::default() {
-                    return Ok(FactEdit::Done(Box::new(fact)));
+                    return Ok(FactEditOutcome::Done(Box::new(fact)));
                 }
                 write_patch(connection, &tenant, id, &patch, &edit).await?;
                 if let Some(embedding) = &patch.embedding {
-                    embed(connection, &tenant, id, &model, embedding).await?;
+                    store_embedding(connection, &tenant, id, &model, embedding).await?;
                 }
-                finish(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+                finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
             })
         })
         .await
 }
 
-pub(super) async fn remove(
+pub(super) async fn remove_fact(
     engine: &Engine,
     tenant: &TenantId,
     id: FactId,
     if_version: Option<u32>,
     edit: &Edit,
-) -> StoreResult<FactEdit> {
-    let reach = Reach::from(tenant);
-    let (tenant, edit) = (tenant.clone(), Undated::of(engine, edit));
+) -> StoreResult<FactEditOutcome> {
+    let reach = RowScope::from(tenant);
+    let (tenant, edit) = (tenant.clone(), UndatedEdit::new(engine, edit));
     engine
-        .write(reach, move |connection| {
+        .write_transaction(reach, move |connection| {
             Box::pin(async move {
-                let fact = match stored(connection, &tenant, id, if_version).await? {
+                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
                     Ok(fact) => fact,
                     Err(refused) => return Ok(refused),
                 };
-                let edit = edit.now();
-                let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
-                let removed = sqlx::query(INVALIDATE)
+                let edit = edit.date_now();
+                let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
+                let removed = sqlx::query(INSERT_INVALIDATION)
                     .bind(tenant.as_str())
                     // An edit takes out one fact, so its own bits are free to name the row.
                     .bind(InvalidationId::from_u128(edit.id.as_u128()).to_string())
@@ -191,44 +192,44 @@ pub(super) async fn remove(
                     .bind(InvalidReason::Removed.as_str())
                     .bind(cause_kind)
                     .bind(cause_id)
-                    .bind(micros(edit.at))
+                    .bind(to_micros(edit.at))
                     .execute(&mut *connection)
                     .await
                     .map_err(store_error)?;
                 if removed.rows_affected() == 0 {
-                    return Ok(FactEdit::Done(Box::new(fact)));
+                    return Ok(FactEditOutcome::Done(Box::new(fact)));
                 }
-                finish(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+                finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
             })
         })
         .await
 }
 
-pub(super) async fn restore(
+pub(super) async fn restore_fact(
     engine: &Engine,
     tenant: &TenantId,
     id: FactId,
     if_version: Option<u32>,
     edit: &Edit,
-) -> StoreResult<FactEdit> {
-    let reach = Reach::from(tenant);
-    let (tenant, edit) = (tenant.clone(), Undated::of(engine, edit));
+) -> StoreResult<FactEditOutcome> {
+    let reach = RowScope::from(tenant);
+    let (tenant, edit) = (tenant.clone(), UndatedEdit::new(engine, edit));
     engine
-        .write(reach, move |connection| {
+        .write_transaction(reach, move |connection| {
             Box::pin(async move {
-                let fact = match stored(connection, &tenant, id, if_version).await? {
+                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
                     Ok(fact) => fact,
                     Err(refused) => return Ok(refused),
                 };
-                let edit = edit.now();
+                let edit = edit.date_now();
                 if is_unsaid(connection, &tenant, id).await? {
-                    return Ok(FactEdit::Unsaid);
+                    return Ok(FactEditOutcome::Unsaid);
                 }
-                let (cause_kind, cause_id) = Cause::Edit(edit.id).columns();
-                let lifted = sqlx::query(LIFT)
+                let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
+                let lifted = sqlx::query(LIFT_INVALIDATIONS)
                     .bind(tenant.as_str())
                     .bind(id.to_string())
-                    .bind(micros(edit.at))
+                    .bind(to_micros(edit.at))
                     .bind(cause_kind)
                     .bind(cause_id)
                     .fetch_all(&mut *connection)
@@ -236,39 +237,39 @@ pub(super) async fn restore(
                     .map_err(store_error)?;
                 // Kept even where nothing had ended it: something said before may still come to end it.
                 let restored = json!({ "restored": true });
-                if lifted.is_empty() && stood_by(connection, &tenant, &fact, &restored).await? {
-                    return Ok(FactEdit::Done(Box::new(fact)));
+                if lifted.is_empty() && is_edited_already(connection, &tenant, &fact, &restored).await? {
+                    return Ok(FactEditOutcome::Done(Box::new(fact)));
                 }
                 record_edit(connection, &tenant, id, &restored, false, &edit).await?;
                 // Whatever it was folded into loses it again.
                 let mut touched = BTreeSet::from([id]);
                 for row in &lifted {
-                    touched.extend(Columns::of(row).maybe_id::<FactId>()?);
+                    touched.extend(Columns::new(row).maybe_id::<FactId>()?);
                 }
-                finish(connection, &tenant, &fact, touched, &edit).await
+                finish_edit(connection, &tenant, &fact, touched, &edit).await
             })
         })
         .await
 }
 
 /// The fact a change is made on, or why it is not made.
-async fn stored(
+async fn load_for_edit(
     connection: &mut Connection,
     tenant: &TenantId,
     id: FactId,
     if_version: Option<u32>,
-) -> StoreResult<Result<Fact, FactEdit>> {
-    Ok(match held(connection, tenant, id).await? {
-        None => Err(FactEdit::NotFound),
+) -> StoreResult<Result<Fact, FactEditOutcome>> {
+    Ok(match lock_and_load(connection, tenant, id).await? {
+        None => Err(FactEditOutcome::NotFound),
         Some(fact) if if_version.is_some_and(|wanted| wanted != fact.version) => {
-            Err(FactEdit::VersionMismatch { stored: fact.version })
+            Err(FactEditOutcome::VersionMismatch { stored: fact.version })
         }
         Some(fact) => Ok(fact),
     })
 }
 
 async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<bool> {
-    sqlx::query(UNSAID)
+    sqlx::query(FIND_UNSAID)
         .bind(tenant.as_str())
         .bind(id.to_string())
         .fetch_optional(connection)
@@ -278,28 +279,28 @@ async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -
 }
 
 /// The fact as it is once nobody else writes to its memory.
-async fn held(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
-    let Some(fact) = one(connection, tenant, id).await? else {
+async fn lock_and_load(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
+    let Some(fact) = load_fact(connection, tenant, id).await? else {
         return Ok(None);
     };
-    lock(connection, tenant, Lock::Memory(&fact.world)).await?;
-    one(connection, tenant, id).await
+    acquire_lock(connection, tenant, LedgerLock::Memory(&fact.world)).await?;
+    load_fact(connection, tenant, id).await
 }
 
 /// What every change by a person ends with: fresh cached results, the rise of memory, the audit row.
-async fn finish(
+async fn finish_edit(
     connection: &mut Connection,
     tenant: &TenantId,
     fact: &Fact,
     touched: BTreeSet<FactId>,
     edit: &Edit,
-) -> StoreResult<FactEdit> {
-    fold::refresh(connection, tenant, touched).await?;
+) -> StoreResult<FactEditOutcome> {
+    fold::refresh_views(connection, tenant, touched).await?;
     raise_memory(connection, tenant, &fact.world, &fact.audience).await?;
-    audit::record(connection, tenant, edit).await?;
-    one(connection, tenant, fact.id)
+    audit::record_audit(connection, tenant, edit).await?;
+    load_fact(connection, tenant, fact.id)
         .await?
-        .map(|fact| FactEdit::Done(Box::new(fact)))
+        .map(|fact| FactEditOutcome::Done(Box::new(fact)))
         .ok_or_else(|| StoreError::Corrupt(format!("{} vanished while it was edited", fact.id)))
 }
 
@@ -341,7 +342,7 @@ async fn write_patch(
         fields.insert("pinned".to_owned(), json!(pinned));
     }
     if patch.pinned == Some(true) {
-        sqlx::query(PIN)
+        sqlx::query(MARK_PINNED_ONCE)
             .bind(tenant.as_str())
             .bind(id.to_string())
             .execute(&mut *connection)
@@ -360,12 +361,12 @@ async fn record_edit(
     reworded: bool,
     edit: &Edit,
 ) -> StoreResult<()> {
-    sqlx::query(EDIT)
+    sqlx::query(INSERT_EDIT)
         .bind(tenant.as_str())
         .bind(id.to_string())
         .bind(edit.id.to_string())
-        .bind(micros(edit.at))
-        .bind(json(patch)?)
+        .bind(to_micros(edit.at))
+        .bind(to_json(patch)?)
         .bind(reworded)
         .execute(connection)
         .await
@@ -373,16 +374,16 @@ async fn record_edit(
         .map_err(store_error)
 }
 
-async fn stood_by(
+async fn is_edited_already(
     connection: &mut Connection,
     tenant: &TenantId,
     fact: &Fact,
     patch: &serde_json::Value,
 ) -> StoreResult<bool> {
-    let found = sqlx::query(STOOD_BY)
+    let found = sqlx::query(FIND_SAME_EDIT)
         .bind(tenant.as_str())
         .bind(fact.id.to_string())
-        .bind(json(patch)?)
+        .bind(to_json(patch)?)
         .bind(fact.world.as_str())
         .fetch_optional(connection)
         .await
@@ -390,35 +391,35 @@ async fn stood_by(
     Ok(found.is_some())
 }
 
-async fn embed(
+async fn store_embedding(
     connection: &mut Connection,
     tenant: &TenantId,
     id: FactId,
     model: &Arc<str>,
     embedding: &[f32],
 ) -> StoreResult<()> {
-    sqlx::query(EMBED)
+    sqlx::query(UPSERT_EMBEDDING)
         .bind(tenant.as_str())
         .bind(id.to_string())
         .bind(model.as_ref())
-        .bind(vector_bytes(embedding))
+        .bind(vector_to_bytes(embedding))
         .execute(connection)
         .await
         .map(drop)
         .map_err(store_error)
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn restoring_touches_one_facts_invalidations() {
-            assert_searches(LIFT, &["invalidations_of_fact"]).await;
-            assert_searches(UNSAID, &["invalidations_of_fact"]).await;
-            assert_searches(STOOD_BY, &["extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
+        async fn fact_reinstatement_touches_only_its_invalidations() {
+            assert_searches(LIFT_INVALIDATIONS, &["invalidations_of_fact"]).await;
+            assert_searches(FIND_UNSAID, &["invalidations_of_fact"]).await;
+            assert_searches(FIND_SAME_EDIT, &["extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
         }
     }
 }

@@ -3,14 +3,14 @@
 use chrono::{DateTime, Utc};
 
 use super::super::{
-    Engine, Reach,
-    rows::{Columns, micros, store_error, vector_bytes},
+    Engine, RowScope,
+    rows::{Columns, store_error, to_micros, vector_to_bytes},
 };
-use super::{fold, view};
+use super::{fold, read_view};
 use crate::{
     ids::{FactId, TenantId},
     memory::fact::embedded_text,
-    ports::{StoreResult, ledger::facts::EmbeddedBy},
+    ports::{StoreResult, ledger::facts::EmbeddingModelCount},
 };
 
 /// Facts that are not valid are among them: they may be restored, and a search in the past compares them. With what people
@@ -27,26 +27,26 @@ const UNEMBEDDED: &str = concat!(
      ORDER BY f.id LIMIT $4"
 );
 /// An embedding of this model that was written meanwhile belongs to a newer text, and stays.
-const PUT: &str = batch!(
+const UPSERT_EMBEDDING: &str = batch!(
     "INSERT INTO fact_embeddings (tenant, fact, model, vector)
      SELECT f.tenant, f.id, $3, $4 FROM facts f WHERE f.tenant = $1 AND f.id = $2
      ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector
      WHERE fact_embeddings.model <> excluded.model",
     "INSERT INTO outbox (tenant, fact) SELECT f.tenant, f.id FROM facts f WHERE f.tenant = $1 AND f.id = $2"
 );
-const BY_MODEL: &str = "SELECT e.model, COUNT(*)
+const COUNT_BY_MODEL: &str = "SELECT e.model, COUNT(*)
     FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id
     WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2) AND (f.expires_at IS NULL OR f.expires_at > $2)
     GROUP BY e.model ORDER BY e.model";
 
 /// In their own words, as said or as corrected: those of what is folded into them may be unsaid.
-pub(super) async fn missing(
+pub(super) async fn load_unembedded(
     engine: &Engine,
     tenant: &TenantId,
     after: Option<FactId>,
     limit: u32,
 ) -> StoreResult<Vec<(FactId, String)>> {
-    let mut connection = engine.read(tenant).await?;
+    let mut connection = engine.acquire_reader(tenant).await?;
     let rows = sqlx::query(UNEMBEDDED)
         .bind(tenant.as_str())
         .bind(after.map(|fact| fact.to_string()).unwrap_or_default())
@@ -58,26 +58,30 @@ pub(super) async fn missing(
     drop(connection);
     rows.iter()
         .map(|row| {
-            let mut columns = Columns::of(row);
+            let mut columns = Columns::new(row);
             let fact = columns.id()?;
-            let own = fold::edited(view(&mut columns)?, columns.json()?);
+            let own = fold::apply_edits(read_view(&mut columns)?, columns.json()?);
             Ok((fact, embedded_text(&own.content, &own.keywords)))
         })
         .collect()
 }
 
-pub(super) async fn put(engine: &Engine, tenant: &TenantId, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()> {
-    let reach = Reach::from(tenant);
+pub(super) async fn store_embeddings(
+    engine: &Engine,
+    tenant: &TenantId,
+    embeddings: &[(FactId, Vec<f32>)],
+) -> StoreResult<()> {
+    let reach = RowScope::from(tenant);
     let (tenant, embeddings, model) = (tenant.clone(), embeddings.to_vec(), engine.embedding_model.clone());
     engine
-        .write(reach, move |connection| {
+        .write_transaction(reach, move |connection| {
             Box::pin(async move {
                 for (fact, vector) in &embeddings {
-                    sqlx::query(PUT)
+                    sqlx::query(UPSERT_EMBEDDING)
                         .bind(tenant.as_str())
                         .bind(fact.to_string())
                         .bind(model.as_ref())
-                        .bind(vector_bytes(vector))
+                        .bind(vector_to_bytes(vector))
                         .execute(&mut *connection)
                         .await
                         .map_err(store_error)?;
@@ -88,20 +92,24 @@ pub(super) async fn put(engine: &Engine, tenant: &TenantId, embeddings: &[(FactI
         .await
 }
 
-pub(super) async fn by_model(engine: &Engine, tenant: &TenantId, at: DateTime<Utc>) -> StoreResult<Vec<EmbeddedBy>> {
-    let mut connection = engine.read(tenant).await?;
-    let rows = sqlx::query(BY_MODEL)
+pub(super) async fn count_by_model(
+    engine: &Engine,
+    tenant: &TenantId,
+    at: DateTime<Utc>,
+) -> StoreResult<Vec<EmbeddingModelCount>> {
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let rows = sqlx::query(COUNT_BY_MODEL)
         .bind(tenant.as_str())
-        .bind(micros(at))
+        .bind(to_micros(at))
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
     drop(connection);
     rows.iter()
         .map(|row| {
-            let mut columns = Columns::of(row);
+            let mut columns = Columns::new(row);
             let model: Option<String> = columns.next()?;
-            Ok(EmbeddedBy {
+            Ok(EmbeddingModelCount {
                 current: model.as_deref() == Some(&*engine.embedding_model),
                 model,
                 facts: columns.number()?,
@@ -110,17 +118,17 @@ pub(super) async fn by_model(engine: &Engine, tenant: &TenantId, at: DateTime<Ut
         .collect()
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
-        async fn facts_without_a_vector_are_found_in_the_order_of_their_index() {
+        async fn facts_without_a_vector_are_found_in_index_order() {
             assert_searches(UNEMBEDDED, &["SEARCH f USING INDEX", "SEARCH e USING INDEX"]).await;
             assert!(!plan(UNEMBEDDED).await.contains("TEMP B-TREE"));
-            for statement in PUT.split(';') {
+            for statement in UPSERT_EMBEDDING.split(';') {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -11,13 +11,13 @@ use serde_json::json;
 
 use super::super::{
     Connection, Row,
-    rows::{Columns, json_list, micros, store_error},
+    rows::{Columns, json_list, store_error, to_micros},
 };
-use super::{invalid, view};
+use super::{read_cached_invalidation, read_view};
 use crate::{
     ids::{FactId, TenantId},
     memory::{
-        fact::{FactView, Importance, Invalid, InvalidReason, Knower},
+        fact::{EffectiveInvalidation, FoldedFact, Importance, InvalidReason, Knower},
         reconcile,
     },
     ports::{StoreError, StoreResult},
@@ -25,7 +25,7 @@ use crate::{
 
 /// Everything a fold needs, one row per fact: the statement, the cached results, and as JSON the
 /// standing invalidations, the edits, and the duplicates folded into it.
-const MATERIAL: &str = concat!(
+const SELECT_FOLD_INPUTS: &str = concat!(
     "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned,
         f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.valid_at, f.authored,
@@ -51,24 +51,24 @@ const MATERIAL: &str = concat!(
                              AND u.reason = 'unsaid' AND u.lifted_at IS NULL)),
         f.knowers
     FROM facts f WHERE f.tenant = $1 AND f.id ",
-    among!("$2")
+    in_json_list!("$2")
 );
 
 /// The `IN` says the same once more: without it SQLite's planner walks the tenant's facts.
-const STORE: &str = batch!(
+const STORE_VIEWS: &str = batch!(
     concat!(
         "UPDATE facts SET view_content = v.value ->> 1, view_keywords = v.value ->> 2,
             view_importance = CAST(v.value ->> 3 AS BIGINT), view_pinned = (v.value ->> 4 = 'yes'),
             invalid_at = CAST(v.value ->> 5 AS BIGINT), invalid_reason = v.value ->> 6, invalid_by = v.value ->> 7,
             version = version + 1
          FROM ",
-        rows!("$2"),
+        json_arrays_table!("$2"),
         " v WHERE facts.tenant = $1 AND facts.id = ",
-        key_of!("v", 0),
+        row_key!("v", 0),
         " AND facts.id IN (SELECT ",
-        key_of!("w", 0),
+        row_key!("w", 0),
         " FROM ",
-        rows!("$2"),
+        json_arrays_table!("$2"),
         " w)"
     ),
     concat!(
@@ -76,27 +76,27 @@ const STORE: &str = batch!(
             ends_at = CAST(v.value ->> 8 AS BIGINT), taken_out = COALESCE(v.value ->> 6 IN ('forgotten', 'removed'), FALSE),
             version = version + 1
          FROM ",
-        rows!("$2"),
+        json_arrays_table!("$2"),
         " v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = ",
-        key_of!("v", 0),
+        row_key!("v", 0),
         " AND fact_knowers.fact IN (SELECT ",
-        key_of!("w", 0),
+        row_key!("w", 0),
         " FROM ",
-        rows!("$2"),
+        json_arrays_table!("$2"),
         " w)"
     ),
     concat!(
         "INSERT INTO outbox (tenant, fact) SELECT $1, v.value ->> 0 FROM ",
-        rows!("$2"),
+        json_arrays_table!("$2"),
         " v"
     )
 );
 
 /// Chains of duplicates are a few facts long; more rounds than this could only be a ring.
-const MAX_ROUNDS: usize = 1_000;
+const MAX_FOLD_ROUNDS: usize = 1_000;
 
 #[derive(Deserialize)]
-struct Standing {
+struct StandingInvalidation {
     at: i64,
     id: String,
     reason: String,
@@ -105,15 +105,15 @@ struct Standing {
 
 /// What a person corrected.
 #[derive(Deserialize)]
-pub(super) struct EditRow {
+pub(super) struct ViewEditRow {
     at: i64,
     id: String,
-    patch: Patch,
+    patch: ViewPatch,
 }
 
 /// The part of a person's correction that shows in the view.
 #[derive(Deserialize)]
-struct Patch {
+struct ViewPatch {
     content: Option<String>,
     keywords: Option<Vec<String>>,
     importance: Option<Importance>,
@@ -121,31 +121,31 @@ struct Patch {
 }
 
 #[derive(Deserialize)]
-struct Duplicate {
+struct FoldedDuplicate {
     at: i64,
     fact: FactId,
     valid_at: i64,
     #[serde(flatten)]
-    view: FactView,
+    view: FoldedFact,
 }
 
-struct Material {
+struct FoldInput {
     id: FactId,
-    base: FactView,
-    cached_view: FactView,
-    cached_invalid: Option<Invalid>,
+    base: FoldedFact,
+    cached_view: FoldedFact,
+    cached_invalid: Option<EffectiveInvalidation>,
     expires_at: Option<i64>,
     valid_at: i64,
     authored: bool,
-    standing: Vec<Standing>,
-    edits: Vec<EditRow>,
-    duplicates: Vec<Duplicate>,
+    standing: Vec<StandingInvalidation>,
+    edits: Vec<ViewEditRow>,
+    duplicates: Vec<FoldedDuplicate>,
     knowers: BTreeSet<Knower>,
 }
 
 /// What became of facts.
 #[derive(Default)]
-pub(in super::super) struct Folded {
+pub(in super::super) struct FoldOutcome {
     /// Those that nothing had ended before.
     pub stood: BTreeSet<FactId>,
     /// Those that nothing ends now.
@@ -154,13 +154,13 @@ pub(in super::super) struct Folded {
     pub knowers: BTreeSet<Knower>,
 }
 
-fn read(row: &Row) -> StoreResult<Material> {
-    let columns = &mut Columns::of(row);
-    Ok(Material {
+fn read_fold_input(row: &Row) -> StoreResult<FoldInput> {
+    let columns = &mut Columns::new(row);
+    Ok(FoldInput {
         id: columns.id()?,
-        base: view(columns)?,
-        cached_view: view(columns)?,
-        cached_invalid: invalid(columns)?,
+        base: read_view(columns)?,
+        cached_view: read_view(columns)?,
+        cached_invalid: read_cached_invalidation(columns)?,
         expires_at: columns.next()?,
         valid_at: columns.next()?,
         authored: columns.next()?,
@@ -172,18 +172,18 @@ fn read(row: &Row) -> StoreResult<Material> {
 }
 
 /// Recomputes `facts` and whatever their changes reach.
-pub(in super::super) async fn refresh(
+pub(in super::super) async fn refresh_views(
     connection: &mut Connection,
     tenant: &TenantId,
     facts: BTreeSet<FactId>,
-) -> StoreResult<Folded> {
-    let mut folded = Folded::default();
+) -> StoreResult<FoldOutcome> {
+    let mut folded = FoldOutcome::default();
     let mut round = facts;
-    for nth in 0..MAX_ROUNDS {
+    for nth in 0..MAX_FOLD_ROUNDS {
         if round.is_empty() {
             return Ok(folded);
         }
-        let (own, reached) = refresh_round(connection, tenant, &round).await?;
+        let (own, reached) = refresh_views_once(connection, tenant, &round).await?;
         if nth == 0 {
             folded = own;
         }
@@ -195,12 +195,12 @@ pub(in super::super) async fn refresh(
 }
 
 /// With the facts that those which changed are folded into.
-async fn refresh_round(
+async fn refresh_views_once(
     connection: &mut Connection,
     tenant: &TenantId,
     facts: &BTreeSet<FactId>,
-) -> StoreResult<(Folded, BTreeSet<FactId>)> {
-    let rows = sqlx::query(MATERIAL)
+) -> StoreResult<(FoldOutcome, BTreeSet<FactId>)> {
+    let rows = sqlx::query(SELECT_FOLD_INPUTS)
         .bind(tenant.as_str())
         .bind(json_list(facts))
         .fetch_all(&mut *connection)
@@ -208,18 +208,18 @@ async fn refresh_round(
         .map_err(store_error)?;
     let materials = rows
         .iter()
-        .map(|row| read(row).map(|material| (material.id, material)))
+        .map(|row| read_fold_input(row).map(|material| (material.id, material)))
         .collect::<StoreResult<HashMap<_, _>>>()?;
 
     let mut fresh = HashMap::new();
     for id in facts {
-        view_of(*id, &materials, &mut fresh, &mut HashSet::new());
+        compute_view(*id, &materials, &mut fresh, &mut HashSet::new());
     }
     let mut changed = Vec::new();
-    let (mut folded, mut reached) = (Folded::default(), BTreeSet::new());
+    let (mut folded, mut reached) = (FoldOutcome::default(), BTreeSet::new());
     for (id, view) in &fresh {
         let Some(material) = materials.get(id) else { continue };
-        let invalid = earliest(&material.standing)?;
+        let invalid = earliest_invalidation(&material.standing)?;
         folded.stood.extend(material.cached_invalid.is_none().then_some(*id));
         folded.stand.extend(invalid.is_none().then_some(*id));
         folded.knowers.extend(material.knowers.iter().cloned());
@@ -227,13 +227,13 @@ async fn refresh_round(
         if !view_changed && invalid == material.cached_invalid {
             continue;
         }
-        changed.push(row_of(*id, view, invalid.as_ref(), material.expires_at)?);
+        changed.push(view_row(*id, view, invalid.as_ref(), material.expires_at)?);
         if view_changed {
             reached.extend(folded_into(material).filter(|parent| !facts.contains(parent)));
         }
     }
     if !changed.is_empty() {
-        sqlx::query(STORE)
+        sqlx::query(STORE_VIEWS)
             .bind(tenant.as_str())
             .bind(serde_json::Value::from(changed).to_string())
             .execute(connection)
@@ -243,19 +243,19 @@ async fn refresh_round(
     Ok((folded, reached))
 }
 
-fn row_of(
+fn view_row(
     id: FactId,
-    view: &FactView,
-    invalid: Option<&Invalid>,
+    view: &FoldedFact,
+    invalid: Option<&EffectiveInvalidation>,
     expires_at: Option<i64>,
 ) -> StoreResult<serde_json::Value> {
-    let invalid_at = invalid.map(|invalid| micros(invalid.at));
+    let invalid_at = invalid.map(|invalid| to_micros(invalid.at));
     let ends_at = [invalid_at, expires_at].into_iter().flatten().min();
     Ok(json!([
         id,
         view.content,
         // A text, not an array: the column holds JSON.
-        super::super::rows::json(&view.keywords)?,
+        super::super::rows::to_json(&view.keywords)?,
         view.importance,
         if view.pinned { "yes" } else { "no" },
         invalid_at,
@@ -266,7 +266,7 @@ fn row_of(
 }
 
 /// The facts this one is a standing duplicate of.
-fn folded_into(material: &Material) -> impl Iterator<Item = FactId> + '_ {
+fn folded_into(material: &FoldInput) -> impl Iterator<Item = FactId> + '_ {
     material
         .standing
         .iter()
@@ -276,7 +276,7 @@ fn folded_into(material: &Material) -> impl Iterator<Item = FactId> + '_ {
 
 /// Why a fact first ceased to hold. Of what one turn did to it, what came first is the statement that stands first there,
 /// and a request to forget comes last: in which order the reasons were written is chance.
-fn earliest(standing: &[Standing]) -> StoreResult<Option<Invalid>> {
+fn earliest_invalidation(standing: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
     let Some(first) = standing
         .iter()
         .min_by_key(|row| (row.at, row.by.is_none(), &row.by, &row.id))
@@ -284,7 +284,7 @@ fn earliest(standing: &[Standing]) -> StoreResult<Option<Invalid>> {
         return Ok(None);
     };
     let corrupt = || StoreError::Corrupt(format!("the invalidation {} cannot be read", first.id));
-    Ok(Some(Invalid {
+    Ok(Some(EffectiveInvalidation {
         at: chrono::DateTime::from_timestamp_micros(first.at).ok_or_else(corrupt)?,
         reason: InvalidReason::parse(&first.reason).ok_or_else(corrupt)?,
         by: match &first.by {
@@ -295,29 +295,29 @@ fn earliest(standing: &[Standing]) -> StoreResult<Option<Invalid>> {
 }
 
 /// A statement with what people made of it, and with nothing of what is folded into it.
-pub(super) fn edited(mut statement: FactView, mut edits: Vec<EditRow>) -> FactView {
+pub(super) fn apply_edits(mut statement: FoldedFact, mut edits: Vec<ViewEditRow>) -> FoldedFact {
     edits.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
     for edit in &edits {
-        apply(&mut statement, &edit.patch);
+        apply_patch(&mut statement, &edit.patch);
     }
     statement
 }
 
 /// What may change a view after its statement was written.
-enum Event<'m> {
-    Edit(&'m Patch),
-    Duplicate(&'m Duplicate),
+enum ViewEvent<'m> {
+    Edit(&'m ViewPatch),
+    Duplicate(&'m FoldedDuplicate),
 }
 
 /// The view of a fact: its statement, then in the order they happened its edits (set values
 /// replace) and the duplicates folded into it. An older wording yields to a newer one, by when it was
 /// said and not by when it was written; that of a protected fact yields only to a person's edit.
-fn view_of<'m>(
+fn compute_view<'m>(
     id: FactId,
-    materials: &'m HashMap<FactId, Material>,
-    fresh: &mut HashMap<FactId, FactView>,
+    materials: &'m HashMap<FactId, FoldInput>,
+    fresh: &mut HashMap<FactId, FoldedFact>,
     visiting: &mut HashSet<FactId>,
-) -> Option<FactView> {
+) -> Option<FoldedFact> {
     if let Some(known) = fresh.get(&id) {
         return Some(known.clone());
     }
@@ -327,13 +327,13 @@ fn view_of<'m>(
         return Some(material.cached_view.clone());
     }
     // What one fact ended at once comes in the order in which it was said: in which it was learned is chance.
-    let mut events: Vec<((i64, i64, String), Event<'m>)> = Vec::new();
+    let mut events: Vec<((i64, i64, String), ViewEvent<'m>)> = Vec::new();
     for edit in &material.edits {
-        events.push(((edit.at, edit.at, edit.id.clone()), Event::Edit(&edit.patch)));
+        events.push(((edit.at, edit.at, edit.id.clone()), ViewEvent::Edit(&edit.patch)));
     }
     for duplicate in &material.duplicates {
         let order = (duplicate.at, duplicate.valid_at, duplicate.fact.to_string());
-        events.push((order, Event::Duplicate(duplicate)));
+        events.push((order, ViewEvent::Duplicate(duplicate)));
     }
     events.sort_by(|(a, _), (b, _)| a.cmp(b));
 
@@ -341,16 +341,16 @@ fn view_of<'m>(
     let mut worded = (material.valid_at, id);
     for (_, event) in events {
         match event {
-            Event::Edit(edit) => apply(&mut view, edit),
-            Event::Duplicate(duplicate) => {
+            ViewEvent::Edit(edit) => apply_patch(&mut view, edit),
+            ViewEvent::Duplicate(duplicate) => {
                 let other =
-                    view_of(duplicate.fact, materials, fresh, visiting).unwrap_or_else(|| duplicate.view.clone());
+                    compute_view(duplicate.fact, materials, fresh, visiting).unwrap_or_else(|| duplicate.view.clone());
                 let said = (duplicate.valid_at, duplicate.fact);
                 if said < worded {
-                    view = reconcile::fold(&other, &[view]);
+                    view = reconcile::fold_duplicates(&other, &[view]);
                     continue;
                 }
-                let mut folded = reconcile::fold(&view, &[other]);
+                let mut folded = reconcile::fold_duplicates(&view, &[other]);
                 if material.authored || view.pinned {
                     folded.content = view.content;
                 } else {
@@ -365,7 +365,7 @@ fn view_of<'m>(
     Some(view)
 }
 
-fn apply(view: &mut FactView, patch: &Patch) {
+fn apply_patch(view: &mut FoldedFact, patch: &ViewPatch) {
     if let Some(content) = &patch.content {
         view.content.clone_from(content);
     }
@@ -380,16 +380,16 @@ fn apply(view: &mut FactView, patch: &Patch) {
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn a_fold_reads_and_writes_only_what_it_names() {
-            assert_searches(MATERIAL, &["invalidations_of_fact", "invalidations_by_fact"]).await;
-            for statement in STORE.split(';') {
+        async fn fold_touches_only_the_rows_it_names() {
+            assert_searches(SELECT_FOLD_INPUTS, &["invalidations_of_fact", "invalidations_by_fact"]).await;
+            for statement in STORE_VIEWS.split(';') {
                 assert_searches(statement, &[]).await;
             }
         }

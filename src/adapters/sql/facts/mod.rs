@@ -4,14 +4,14 @@
 mod confirm;
 mod edit;
 mod embeddings;
+mod fact_replacements;
 pub(super) mod fold;
+mod keyword_search;
 mod names;
-mod read;
-mod replaced;
+mod queries;
+pub(super) mod reconciliation;
 mod timeline;
 mod verdicts;
-mod worded;
-pub(super) mod write;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,19 +23,19 @@ use crate::{
     ids::{DialogueId, FactId, NpcId, WorldId},
     memory::{
         fact::{
-            Audience, Fact, FactKind, FactView, Importance, Invalid, InvalidReason, Invalidation, NewFact, Polarity,
-            Statement, Tense, Viewpoint,
+            Audience, EffectiveInvalidation, Fact, FactKind, FoldedFact, Importance, InvalidReason, Invalidation,
+            NewFact, Polarity, Statement, Tense, Viewpoint,
         },
-        reconcile::Verdict,
+        reconcile::JudgeVerdict,
     },
     ports::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::{
             audit::Edit,
             facts::{
-                Confirmation, Contradiction, EmbeddedBy, FactEdit, FactFilter, FactHistoryEntry, FactPatch, FactStore,
-                JudgedPair, MemoryPosition, NamingFact, OutboxRow, RecallBody, ReconcileOutcome, Reconciliation,
-                Standing, TimelineRows, Worded,
+                Contradiction, EmbeddingModelCount, FactConfirmation, FactEditOutcome, FactFilter, FactHistoryEntry,
+                FactPatch, FactStore, JudgedPair, KeywordFact, MemoryPosition, NamingFact, OutboxRow, RecallBody,
+                ReconcileOutcome, Reconciliation, StandingMemory, TimelineRows,
             },
         },
         vectors::IndexPoint,
@@ -63,7 +63,7 @@ macro_rules! newest_names {
             "SELECT k.fact FROM fact_knowers k",
             by_index!("knowers_of_names"),
             " WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
-            key_of!("p", 0),
+            row_key!("p", 0),
             $privacy,
             " AND k.names_subject = TRUE AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
              ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
@@ -79,7 +79,7 @@ const fn polarity_name(polarity: Polarity) -> &'static str {
     }
 }
 
-fn polarity_named(name: &str) -> Option<Polarity> {
+fn parse_polarity(name: &str) -> Option<Polarity> {
     [Polarity::Positive, Polarity::Negative]
         .into_iter()
         .find(|polarity| polarity_name(*polarity) == name)
@@ -93,29 +93,29 @@ const fn tense_name(tense: Tense) -> &'static str {
     }
 }
 
-fn tense_named(name: &str) -> Option<Tense> {
+fn parse_tense(name: &str) -> Option<Tense> {
     [Tense::Past, Tense::Present, Tense::Future]
         .into_iter()
         .find(|tense| tense_name(*tense) == name)
 }
 
-fn importance(columns: &mut Columns<'_>) -> StoreResult<Importance> {
+fn read_importance(columns: &mut Columns<'_>) -> StoreResult<Importance> {
     let value = columns.number()?;
     Importance::new(value).ok_or_else(|| StoreError::Corrupt(format!("{value} is no importance")))
 }
 
 /// Content, keywords, importance, pinned: four columns of a view.
-fn view(columns: &mut Columns<'_>) -> StoreResult<FactView> {
-    Ok(FactView {
+fn read_view(columns: &mut Columns<'_>) -> StoreResult<FoldedFact> {
+    Ok(FoldedFact {
         content: columns.next()?,
         keywords: columns.json()?,
-        importance: importance(columns)?,
+        importance: read_importance(columns)?,
         pinned: columns.next()?,
     })
 }
 
 /// When, why and by what: three columns of the cached invalidation.
-fn invalid(columns: &mut Columns<'_>) -> StoreResult<Option<Invalid>> {
+fn read_cached_invalidation(columns: &mut Columns<'_>) -> StoreResult<Option<EffectiveInvalidation>> {
     let at = columns.maybe_time()?;
     let reason: Option<&str> = columns.next()?;
     let by = columns.maybe_id()?;
@@ -123,11 +123,11 @@ fn invalid(columns: &mut Columns<'_>) -> StoreResult<Option<Invalid>> {
     let reason = reason
         .and_then(InvalidReason::parse)
         .ok_or_else(|| StoreError::Corrupt("an invalid fact without a reason".to_owned()))?;
-    Ok(Some(Invalid { at, reason, by }))
+    Ok(Some(EffectiveInvalidation { at, reason, by }))
 }
 
 /// Ids of facts with `+` between them.
-fn replacing(text: &str) -> StoreResult<Vec<FactId>> {
+fn parse_replaced_by(text: &str) -> StoreResult<Vec<FactId>> {
     let ids = text.split('+').filter(|id| !id.is_empty());
     ids.map(|id| {
         id.parse()
@@ -137,7 +137,7 @@ fn replacing(text: &str) -> StoreResult<Vec<FactId>> {
 }
 
 /// The dialogue and the number of the turn that a fact was learned from.
-fn source(columns: &mut Columns<'_>) -> StoreResult<Option<(DialogueId, u32)>> {
+fn read_source(columns: &mut Columns<'_>) -> StoreResult<Option<(DialogueId, u32)>> {
     let dialogue = columns.maybe_id()?;
     let turn: Option<i64> = columns.next()?;
     Ok(dialogue.zip(turn.and_then(|number| u32::try_from(number).ok())))
@@ -154,7 +154,7 @@ fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
             private_to: columns.maybe_id()?,
         },
         locks: columns.id()?,
-        replaced_by: replacing(columns.next()?)?,
+        replaced_by: parse_replaced_by(columns.next()?)?,
         statement: Statement {
             subject: columns.next()?,
             predicate: columns.next()?,
@@ -163,17 +163,17 @@ fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
             keywords: columns.json()?,
             speaker: columns.next()?,
             kind: FactKind::parse_lenient(columns.next()?),
-            importance: importance(columns)?,
-            polarity: columns.named(polarity_named)?,
-            tense: columns.named(tense_named)?,
+            importance: read_importance(columns)?,
+            polarity: columns.parse_with(parse_polarity)?,
+            tense: columns.parse_with(parse_tense)?,
             pinned: columns.next()?,
         },
-        view: view(columns)?,
+        view: read_view(columns)?,
         valid_at: columns.time()?,
-        invalid: invalid(columns)?,
+        invalid: read_cached_invalidation(columns)?,
         expires_at: columns.maybe_time()?,
         cause: columns.cause()?,
-        source: source(columns)?,
+        source: read_source(columns)?,
         derived_from: columns.json()?,
         pii: columns.json()?,
         authored: columns.next()?,
@@ -183,47 +183,47 @@ fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
 
 #[async_trait]
 impl FactStore for SqlFactStore {
-    async fn confirm(
+    async fn confirm_facts(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         ids: &[FactId],
         at: DateTime<Utc>,
-    ) -> StoreResult<Confirmation> {
-        confirm::confirm(&self.0, scope.tenant(), viewpoint, ids, at).await
+    ) -> StoreResult<FactConfirmation> {
+        confirm::confirm_candidates(&self.0, scope.tenant(), viewpoint, ids, at).await
     }
-    async fn bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
-        read::bodies(&self.0, scope.tenant(), ids).await
+    async fn load_bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
+        queries::load_bodies(&self.0, scope.tenant(), ids).await
     }
-    async fn standing(
+    async fn load_standing(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         gossip: bool,
         at: DateTime<Utc>,
         limit: u32,
-    ) -> StoreResult<Standing> {
-        read::standing(&self.0, scope.tenant(), viewpoint, gossip, at, limit).await
+    ) -> StoreResult<StandingMemory> {
+        queries::load_standing(&self.0, scope.tenant(), viewpoint, gossip, at, limit).await
     }
 
-    async fn worded(
+    async fn list_keyword_facts(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         at: DateTime<Utc>,
         limit: u32,
-    ) -> StoreResult<Vec<Worded>> {
-        worded::worded(&self.0, scope.tenant(), viewpoint, at, limit).await
+    ) -> StoreResult<Vec<KeywordFact>> {
+        keyword_search::load_keyword_facts(&self.0, scope.tenant(), viewpoint, at, limit).await
     }
 
-    async fn names(
+    async fn list_naming_facts(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<NamingFact>> {
-        names::names(&self.0, scope.tenant(), viewpoint, at, limit).await
+        names::load_naming_facts(&self.0, scope.tenant(), viewpoint, at, limit).await
     }
 
     async fn memory_position(
@@ -232,9 +232,9 @@ impl FactStore for SqlFactStore {
         world: &WorldId,
         npcs: &[NpcId],
     ) -> StoreResult<MemoryPosition> {
-        read::memory_position(&self.0, scope.tenant(), world, npcs).await
+        queries::load_memory_position(&self.0, scope.tenant(), world, npcs).await
     }
-    async fn timeline(
+    async fn load_timeline(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -242,105 +242,127 @@ impl FactStore for SqlFactStore {
         since: DateTime<Utc>,
         ids: &[FactId],
     ) -> StoreResult<TimelineRows> {
-        timeline::timeline(&self.0, scope.tenant(), world, audience, since, ids).await
+        timeline::load_timeline(&self.0, scope.tenant(), world, audience, since, ids).await
     }
-    async fn asked_to_forget(
+    async fn list_forget_requests(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         from: u32,
         to: u32,
     ) -> StoreResult<Vec<String>> {
-        timeline::asked_to_forget(&self.0, scope.tenant(), dialogue, from, to).await
+        timeline::load_forget_requests(&self.0, scope.tenant(), dialogue, from, to).await
     }
-    async fn verdicts(&self, scope: &TenantScope, pairs: &[[u8; 32]]) -> StoreResult<HashMap<[u8; 32], Verdict>> {
-        read::verdicts(&self.0, scope.tenant(), pairs).await
+    async fn load_verdicts(
+        &self,
+        scope: &TenantScope,
+        pairs: &[[u8; 32]],
+    ) -> StoreResult<HashMap<[u8; 32], JudgeVerdict>> {
+        queries::load_verdicts(&self.0, scope.tenant(), pairs).await
     }
-    async fn keep_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()> {
-        verdicts::keep_verdicts(&self.0, scope.tenant(), judged).await
+    async fn store_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()> {
+        verdicts::store_verdicts(&self.0, scope.tenant(), judged).await
     }
-    async fn reconcile(&self, scope: &TenantScope, result: &Reconciliation) -> StoreResult<ReconcileOutcome> {
-        write::reconcile(&self.0, scope.tenant(), result).await
+    async fn commit_reconciliation(
+        &self,
+        scope: &TenantScope,
+        result: &Reconciliation,
+    ) -> StoreResult<ReconcileOutcome> {
+        reconciliation::reconcile_memory(&self.0, scope.tenant(), result).await
     }
 
-    async fn create(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()> {
-        edit::create(&self.0, scope.tenant(), fact, settles, edit).await
+    async fn create_fact(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()> {
+        edit::create_fact(&self.0, scope.tenant(), fact, settles, edit).await
     }
-    async fn get(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>> {
-        let mut connection = self.0.read(scope).await?;
-        read::one(&mut connection, scope.tenant(), id).await
+    async fn load_fact(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        queries::load_fact(&mut connection, scope.tenant(), id).await
     }
-    async fn contradictions(
+    async fn list_contradictions(
         &self,
         scope: &TenantScope,
         ids: &[FactId],
         at: DateTime<Utc>,
     ) -> StoreResult<Vec<Contradiction>> {
-        read::contradictions(&self.0, scope.tenant(), ids, at).await
+        queries::load_contradictions(&self.0, scope.tenant(), ids, at).await
     }
-    async fn list(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest) -> StoreResult<Page<Fact>> {
-        read::list(&self.0, scope.tenant(), filter, page).await
+    async fn list_facts(
+        &self,
+        scope: &TenantScope,
+        filter: &FactFilter,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Fact>> {
+        queries::list_facts(&self.0, scope.tenant(), filter, page).await
     }
-    async fn edit(
+    async fn edit_fact(
         &self,
         scope: &TenantScope,
         id: FactId,
         patch: &FactPatch,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<FactEdit> {
-        edit::correct(&self.0, scope.tenant(), id, patch, if_version, edit).await
+    ) -> StoreResult<FactEditOutcome> {
+        edit::correct_fact(&self.0, scope.tenant(), id, patch, if_version, edit).await
     }
-    async fn remove(
+    async fn remove_fact(
         &self,
         scope: &TenantScope,
         id: FactId,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<FactEdit> {
-        edit::remove(&self.0, scope.tenant(), id, if_version, edit).await
+    ) -> StoreResult<FactEditOutcome> {
+        edit::remove_fact(&self.0, scope.tenant(), id, if_version, edit).await
     }
-    async fn restore(
+    async fn restore_fact(
         &self,
         scope: &TenantScope,
         id: FactId,
         if_version: Option<u32>,
         edit: &Edit,
-    ) -> StoreResult<FactEdit> {
-        edit::restore(&self.0, scope.tenant(), id, if_version, edit).await
+    ) -> StoreResult<FactEditOutcome> {
+        edit::restore_fact(&self.0, scope.tenant(), id, if_version, edit).await
     }
-    async fn history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>> {
-        read::history(&self.0, scope.tenant(), id).await
+    async fn load_history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>> {
+        queries::load_history(&self.0, scope.tenant(), id).await
     }
-    async fn invalidated_by(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<Invalidation>> {
-        read::invalidated_by(&self.0, scope.tenant(), id).await
-    }
-
-    async fn outbox(&self, limit: u32) -> StoreResult<Vec<OutboxRow>> {
-        outbox::waiting(&self.0, limit).await
-    }
-    async fn points(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>> {
-        outbox::points(&self.0, scope.tenant(), ids).await
-    }
-    async fn outbox_done(&self, seqs: &[i64]) -> StoreResult<()> {
-        outbox::done(&self.0, seqs).await
-    }
-    async fn all_points(&self, scope: &TenantScope, after: Option<FactId>, limit: u32) -> StoreResult<Vec<IndexPoint>> {
-        outbox::all_points(&self.0, scope.tenant(), after, limit).await
+    async fn list_invalidated_by(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<Invalidation>> {
+        queries::load_invalidated_by(&self.0, scope.tenant(), id).await
     }
 
-    async fn unembedded(
+    async fn load_outbox(&self, limit: u32) -> StoreResult<Vec<OutboxRow>> {
+        outbox::load_outbox(&self.0, limit).await
+    }
+    async fn load_points(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>> {
+        outbox::load_points(&self.0, scope.tenant(), ids).await
+    }
+    async fn mark_outbox_done(&self, seqs: &[i64]) -> StoreResult<()> {
+        outbox::delete_outbox_rows(&self.0, seqs).await
+    }
+    async fn list_all_points(
+        &self,
+        scope: &TenantScope,
+        after: Option<FactId>,
+        limit: u32,
+    ) -> StoreResult<Vec<IndexPoint>> {
+        outbox::load_points_after(&self.0, scope.tenant(), after, limit).await
+    }
+
+    async fn list_unembedded(
         &self,
         scope: &TenantScope,
         after: Option<FactId>,
         limit: u32,
     ) -> StoreResult<Vec<(FactId, String)>> {
-        embeddings::missing(&self.0, scope.tenant(), after, limit).await
+        embeddings::load_unembedded(&self.0, scope.tenant(), after, limit).await
     }
-    async fn put_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()> {
-        embeddings::put(&self.0, scope.tenant(), embeddings).await
+    async fn store_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()> {
+        embeddings::store_embeddings(&self.0, scope.tenant(), embeddings).await
     }
-    async fn embedded_by(&self, scope: &TenantScope, at: DateTime<Utc>) -> StoreResult<Vec<EmbeddedBy>> {
-        embeddings::by_model(&self.0, scope.tenant(), at).await
+    async fn count_by_embedding_model(
+        &self,
+        scope: &TenantScope,
+        at: DateTime<Utc>,
+    ) -> StoreResult<Vec<EmbeddingModelCount>> {
+        embeddings::count_by_model(&self.0, scope.tenant(), at).await
     }
 }

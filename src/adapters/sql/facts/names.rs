@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         Engine,
-        rows::{Columns, json, micros, store_error},
+        rows::{Columns, store_error, to_json, to_micros},
     },
-    confirm, newest_names, replacing,
+    confirm, newest_names, parse_replaced_by,
 };
 use crate::{
     ids::{FactId, TenantId},
@@ -17,37 +17,37 @@ use crate::{
     ports::{StoreResult, ledger::facts::NamingFact},
 };
 
-macro_rules! names {
+macro_rules! naming_facts {
     ($privacy:expr) => {
         facts_of_each!(
             "f.id, f.subject, f.object, f.speaker, f.authored, f.locked_by, f.replaced_by",
-            rows!("$3"),
+            json_arrays_table!("$3"),
             newest_names!($privacy)
         )
     };
 }
 /// The newest of each partition (a knower and a privacy) come straight off an index. `$3` lists the partitions.
-const NAMES: &str = names!(concat!(" AND k.private_to = ", key_of!("p", 1)));
+const NAMING_FACTS: &str = naming_facts!(concat!(" AND k.private_to = ", row_key!("p", 1)));
 /// The same for a designer, who sees every privacy; sorts.
-const NAMES_FOR_ALL: &str = names!("");
+const NAMING_FACTS_FOR_DESIGNER: &str = naming_facts!("");
 
-pub(super) async fn names(
+pub(super) async fn load_naming_facts(
     engine: &Engine,
     tenant: &TenantId,
     viewpoint: &Viewpoint,
     at: DateTime<Utc>,
     limit: u32,
 ) -> StoreResult<Vec<NamingFact>> {
-    let mut connection = engine.read(tenant).await?;
+    let mut connection = engine.acquire_reader(tenant).await?;
     let rows = sqlx::query(if viewpoint.sees_all_players {
-        NAMES_FOR_ALL
+        NAMING_FACTS_FOR_DESIGNER
     } else {
-        NAMES
+        NAMING_FACTS
     })
     .bind(tenant.as_str())
     .bind(viewpoint.world.as_str())
-    .bind(json(&confirm::partitions(viewpoint))?)
-    .bind(micros(at))
+    .bind(to_json(&confirm::readable_partitions(viewpoint))?)
+    .bind(to_micros(at))
     .bind(i64::from(limit))
     .fetch_all(&mut *connection)
     .await
@@ -56,7 +56,7 @@ pub(super) async fn names(
     // A fact that several of them know comes once for each.
     let mut names: BTreeMap<FactId, (NamingFact, Vec<FactId>)> = BTreeMap::new();
     for row in &rows {
-        let columns = &mut Columns::of(row);
+        let columns = &mut Columns::new(row);
         let fact = columns.id()?;
         let read = NamingFact {
             fact,
@@ -66,26 +66,26 @@ pub(super) async fn names(
             authored: columns.next()?,
             locks: columns.id()?,
         };
-        names.insert(fact, (read, replacing(columns.next()?)?));
+        names.insert(fact, (read, parse_replaced_by(columns.next()?)?));
     }
     let newer = names.values().flat_map(|(_, replaced_by)| replaced_by).copied();
-    let newer = confirm::usable(engine, tenant, viewpoint, newer.collect(), at).await?;
+    let newer = confirm::find_usable(engine, tenant, viewpoint, newer.collect(), at).await?;
     names.retain(|_, (_, replaced_by)| !replaced_by.iter().any(|by| newer.contains(by)));
     Ok(names.into_values().map(|(name, _)| name).collect())
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
-        async fn names_are_found_by_an_index_of_their_own() {
+        async fn names_are_found_by_their_own_index() {
             let own = "knowers_of_names (tenant=? AND world=? AND knower=? AND private_to=? AND valid_at<?)";
-            assert_searches(NAMES, &[own, "SEARCH f USING INDEX"]).await;
-            assert!(!plan(NAMES).await.contains("FOR ORDER BY"));
-            assert_searches(NAMES_FOR_ALL, &["knowers_of_names (tenant=? AND world=? AND knower=?)", "SEARCH f USING INDEX"]).await;
+            assert_searches(NAMING_FACTS, &[own, "SEARCH f USING INDEX"]).await;
+            assert!(!plan(NAMING_FACTS).await.contains("FOR ORDER BY"));
+            assert_searches(NAMING_FACTS_FOR_DESIGNER, &["knowers_of_names (tenant=? AND world=? AND knower=?)", "SEARCH f USING INDEX"]).await;
         }
     }
 }

@@ -7,14 +7,14 @@ use serde::Deserialize;
 
 use super::super::{
     Engine, Row,
-    rows::{Columns, json_list, micros, moment, store_error, vector_from},
+    rows::{Columns, from_micros, json_list, store_error, to_micros, vector_from_bytes},
 };
 use super::{fact_columns, read_fact};
 use crate::{
     ids::{DialogueId, FactId, InvalidationId, TenantId, TurnId, WorldId},
     memory::{
         fact::{Audience, InvalidReason},
-        timeline::{Ended, Known, PastEdit, Share},
+        timeline::{JudgeBudgetShare, KnownFact, PastEdit, StoredEnd},
     },
     ports::{
         StoreError, StoreResult,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What a person had put back counts for the time until then.
-macro_rules! counts {
+macro_rules! end_counts {
     ($end:literal) => {
         concat!("(", $end, ".lifted_at IS NULL OR ", $end, ".lifted_by_kind = 'edit')")
     };
@@ -33,10 +33,10 @@ macro_rules! counts {
 /// ended; what people took out or corrected since; what was asked for; and of whatever
 /// subject what was pinned and folded into something, with what it was folded into: that is little, and a subject has more than
 /// one spelling. CROSS JOIN keeps the short list outside.
-const FACTS: &str = concat!(
+const TIMELINE_FACTS: &str = concat!(
     "WITH RECURSIVE found (id) AS (
         SELECT v.value FROM ",
-    texts!("$5"),
+    json_texts_table!("$5"),
     " v
         UNION
         SELECT id FROM facts WHERE tenant = $1 AND world = $2 AND audience = $3 AND valid_at >= $4
@@ -61,14 +61,14 @@ const FACTS: &str = concat!(
         WHERE p.tenant = $1 AND p.world = $2 AND p.audience = $3 AND p.pinned_once = TRUE
           AND EXISTS (SELECT 1 FROM invalidations i WHERE i.tenant = $1 AND i.fact = p.id AND i.reason = 'duplicate'
                       AND ",
-    counts!("i"),
+    end_counts!("i"),
     ")
         UNION
         SELECT i.by_fact FROM pinned p CROSS JOIN invalidations i",
     by_index!("invalidations_of_fact"),
     "
         WHERE i.tenant = $1 AND i.fact = p.id AND i.reason = 'duplicate' AND i.by_fact IS NOT NULL AND ",
-    counts!("i"),
+    end_counts!("i"),
     "),
      wanted (id) AS (SELECT id FROM found UNION SELECT id FROM pinned)
      SELECT f.audience = $3 AND f.world = $2, v.vector, f.written_at,
@@ -83,12 +83,12 @@ const FACTS: &str = concat!(
     ),
     "
            FROM invalidations i WHERE i.tenant = $1 AND i.fact = f.id AND ",
-    counts!("i"),
+    end_counts!("i"),
     "),
         (SELECT ",
     json_rows!(concat!(
         "'at', e.at, 'vector', ",
-        hexadecimal!("CASE WHEN e.model_before = $6 THEN e.vector_before END"),
+        hex_of_bytes!("CASE WHEN e.model_before = $6 THEN e.vector_before END"),
         ", 'patch', ",
         json_of!("e.patch")
     )),
@@ -100,7 +100,7 @@ const FACTS: &str = concat!(
      WHERE f.tenant = $1 AND f.id = w.id AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = $1 AND u.fact = f.id AND u.reason = 'unsaid'
                        AND u.lifted_at IS NULL)"
 );
-const EXTRACTIONS: &str =
+const TIMELINE_EXTRACTIONS: &str =
     "SELECT e.turn, e.dialogue, e.number, e.npc, e.knowers, e.private_to, e.said_at, e.player, e.forget,
         e.injected, e.quoted, e.ends, e.room
     FROM extractions e CROSS JOIN turns t
@@ -114,7 +114,7 @@ const ASKED_TO_FORGET: &str = "SELECT e.forget FROM turns t CROSS JOIN extractio
     ORDER BY t.number, e.audience";
 
 #[derive(Deserialize)]
-struct EndRow {
+struct FactEndRow {
     id: InvalidationId,
     reason: String,
     by: Option<FactId>,
@@ -124,42 +124,42 @@ struct EndRow {
 }
 
 #[derive(Deserialize)]
-struct EditRow {
+struct PastEditRow {
     at: i64,
     /// Hexadecimal; empty where the wording stayed, or was embedded by another model.
     vector: Option<String>,
-    patch: Patch,
+    patch: PastEditPatch,
 }
 
 /// What of a person's correction tells how a fact was to be judged.
 #[derive(Deserialize)]
-struct Patch {
+struct PastEditPatch {
     content: Option<String>,
     keywords: Option<Vec<String>>,
     pinned: Option<bool>,
     restored: Option<bool>,
 }
 
-impl EndRow {
-    fn read(self) -> StoreResult<Ended> {
-        Ok(Ended {
+impl FactEndRow {
+    fn into_ended(self) -> StoreResult<StoredEnd> {
+        Ok(StoredEnd {
             reason: InvalidReason::parse(&self.reason)
                 .ok_or_else(|| StoreError::Corrupt(format!("unknown reason `{}`", self.reason)))?,
             id: self.id,
             by: self.by,
             turn: self.turn,
-            at: moment(self.at)?,
-            restored_at: self.restored_at.map(moment).transpose()?,
+            at: from_micros(self.at)?,
+            restored_at: self.restored_at.map(from_micros).transpose()?,
         })
     }
 }
 
-impl EditRow {
-    fn read(self) -> StoreResult<PastEdit> {
+impl PastEditRow {
+    fn into_past_edit(self) -> StoreResult<PastEdit> {
         let vector = self.vector.filter(|text| !text.is_empty());
         Ok(PastEdit {
-            at: moment(self.at)?,
-            vector_before: vector.as_deref().map(bytes_of).transpose()?,
+            at: from_micros(self.at)?,
+            vector_before: vector.as_deref().map(vector_from_hexadecimal).transpose()?,
             content: self.patch.content,
             keywords: self.patch.keywords,
             pinned: self.patch.pinned,
@@ -168,7 +168,7 @@ impl EditRow {
     }
 }
 
-fn bytes_of(hexadecimal: &str) -> StoreResult<Vec<f32>> {
+fn vector_from_hexadecimal(hexadecimal: &str) -> StoreResult<Vec<f32>> {
     let corrupt = || StoreError::Corrupt("a vector that is not hexadecimal".to_owned());
     let bytes = (0..hexadecimal.len() / 2)
         .map(|at| {
@@ -176,35 +176,38 @@ fn bytes_of(hexadecimal: &str) -> StoreResult<Vec<f32>> {
             u8::from_str_radix(digits, 16).map_err(|_| corrupt())
         })
         .collect::<StoreResult<Vec<u8>>>()?;
-    vector_from(&bytes)
+    vector_from_bytes(&bytes)
 }
 
 /// Whether it is of the memory asked for, and the fact with what happened to it.
-fn read_known(row: &Row) -> StoreResult<(bool, Known)> {
-    let mut columns = Columns::of(row);
+fn read_known_fact(row: &Row) -> StoreResult<(bool, KnownFact)> {
+    let mut columns = Columns::new(row);
     let here: bool = columns.next()?;
-    let vector = vector_from(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?;
+    let vector = vector_from_bytes(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?;
     let written_at = columns.time()?;
-    let ends: Vec<EndRow> = columns.json()?;
-    let edits: Vec<EditRow> = columns.json()?;
+    let ends: Vec<FactEndRow> = columns.json()?;
+    let edits: Vec<PastEditRow> = columns.json()?;
     let mut edits = edits
         .into_iter()
-        .map(EditRow::read)
+        .map(PastEditRow::into_past_edit)
         .collect::<StoreResult<Vec<PastEdit>>>()?;
     edits.sort_by_key(|edit| edit.at);
-    let known = Known {
+    let known = KnownFact {
         fact: read_fact(columns)?,
         vector,
         written_at,
         edits,
-        ends: ends.into_iter().map(EndRow::read).collect::<StoreResult<_>>()?,
+        ends: ends
+            .into_iter()
+            .map(FactEndRow::into_ended)
+            .collect::<StoreResult<_>>()?,
         foreign: !here,
     };
     Ok((here, known))
 }
 
 fn read_extraction(row: &Row) -> StoreResult<Extraction> {
-    let mut columns = Columns::of(row);
+    let mut columns = Columns::new(row);
     Ok(Extraction {
         turn: columns.id()?,
         dialogue: columns.id()?,
@@ -220,12 +223,12 @@ fn read_extraction(row: &Row) -> StoreResult<Extraction> {
         injected: columns.json()?,
         quoted: columns.json()?,
         ends: columns.json()?,
-        room: Share::of_quarters(columns.number()?)
+        room: JudgeBudgetShare::from_quarters(columns.number()?)
             .ok_or_else(|| StoreError::Corrupt("a share of more than four quarters".to_owned()))?,
     })
 }
 
-pub(super) async fn timeline(
+pub(super) async fn load_timeline(
     engine: &Engine,
     tenant: &TenantId,
     world: &WorldId,
@@ -233,23 +236,23 @@ pub(super) async fn timeline(
     since: DateTime<Utc>,
     ids: &[FactId],
 ) -> StoreResult<TimelineRows> {
-    let audience = audience.fingerprint();
-    let mut connection = engine.read(tenant).await?;
-    let facts = sqlx::query(FACTS)
+    let audience = audience.audience_key();
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let facts = sqlx::query(TIMELINE_FACTS)
         .bind(tenant.as_str())
         .bind(world.as_str())
         .bind(&audience)
-        .bind(micros(since))
+        .bind(to_micros(since))
         .bind(json_list(ids))
         .bind(&*engine.embedding_model)
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
-    let extractions = sqlx::query(EXTRACTIONS)
+    let extractions = sqlx::query(TIMELINE_EXTRACTIONS)
         .bind(tenant.as_str())
         .bind(world.as_str())
         .bind(&audience)
-        .bind(micros(since))
+        .bind(to_micros(since))
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
@@ -257,7 +260,7 @@ pub(super) async fn timeline(
     let mut known = Vec::with_capacity(facts.len());
     let mut elsewhere = HashMap::new();
     for row in &facts {
-        let (here, fact) = read_known(row)?;
+        let (here, fact) = read_known_fact(row)?;
         if here {
             known.push(fact);
             continue;
@@ -270,18 +273,18 @@ pub(super) async fn timeline(
     Ok(TimelineRows {
         known,
         extractions: extractions.iter().map(read_extraction).collect::<StoreResult<_>>()?,
-        elsewhere,
+        foreign_facts: elsewhere,
     })
 }
 
-pub(super) async fn asked_to_forget(
+pub(super) async fn load_forget_requests(
     engine: &Engine,
     tenant: &TenantId,
     dialogue: DialogueId,
     from: u32,
     to: u32,
 ) -> StoreResult<Vec<String>> {
-    let mut connection = engine.read(tenant).await?;
+    let mut connection = engine.acquire_reader(tenant).await?;
     let rows = sqlx::query(ASKED_TO_FORGET)
         .bind(tenant.as_str())
         .bind(dialogue.to_string())
@@ -290,20 +293,20 @@ pub(super) async fn asked_to_forget(
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
-    let asked = rows.iter().map(|row| Columns::of(row).json::<Vec<String>>());
+    let asked = rows.iter().map(|row| Columns::new(row).json::<Vec<String>>());
     let asked = asked.collect::<StoreResult<Vec<_>>>()?;
     Ok(asked.into_iter().flatten().collect())
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
-        async fn a_timeline_is_read_from_its_moment_on() {
-            let plan = plan(FACTS).await;
+        async fn timeline_is_read_from_its_moment() {
+            let plan = plan(TIMELINE_FACTS).await;
             // Lists of what is wanted are walked, and no table.
             let walked = plan.lines().map(str::trim).filter_map(|step| step.strip_prefix("SCAN "));
             for list in walked {
@@ -324,7 +327,7 @@ plans_of_sqlite! {
             ] {
                 assert!(plan.contains(part), "no `{part}` in\n{plan}");
             }
-            assert_searches(EXTRACTIONS, &["extractions_in_order"]).await;
+            assert_searches(TIMELINE_EXTRACTIONS, &["extractions_in_order"]).await;
             let indexes = ["turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "(tenant=? AND turn=?)"];
             assert_searches(ASKED_TO_FORGET, &indexes).await;
         }

@@ -4,34 +4,34 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine, Reach,
-    rows::{micros, store_error},
+    Connection, Engine, RowScope,
+    rows::{store_error, to_micros},
 };
 use crate::{
     ids::TenantId,
-    memory::text::hexadecimal,
+    memory::text::to_hexadecimal,
     ports::{StoreResult, ledger::facts::JudgedPair},
 };
 
-const KEEP_VERDICTS: &str = concat!(
+const UPSERT_VERDICTS: &str = concat!(
     "INSERT INTO verdicts (tenant, pair, verdict, model, at)
      SELECT $1, v.value ->> 0, v.value ->> 1, v.value ->> 2, $2 FROM ",
-    rows!("$3"),
+    json_arrays_table!("$3"),
     " v WHERE TRUE
      ON CONFLICT (tenant, pair) DO UPDATE SET verdict = excluded.verdict, model = excluded.model, at = excluded.at"
 );
 
-pub(super) async fn keep_verdicts(engine: &Engine, tenant: &TenantId, judged: &[JudgedPair]) -> StoreResult<()> {
+pub(super) async fn store_verdicts(engine: &Engine, tenant: &TenantId, judged: &[JudgedPair]) -> StoreResult<()> {
     let (of, judged, now) = (tenant.clone(), judged.to_vec(), engine.clock.now());
     engine
-        .write_once(Reach::from(tenant), move |connection| {
+        .write_statement(RowScope::from(tenant), move |connection| {
             let (tenant, judged) = (of.clone(), judged.clone());
-            Box::pin(async move { write(connection, &tenant, &judged, now).await })
+            Box::pin(async move { upsert_verdicts(connection, &tenant, &judged, now).await })
         })
         .await
 }
 
-pub(super) async fn write(
+pub(super) async fn upsert_verdicts(
     connection: &mut Connection,
     tenant: &TenantId,
     judged: &[JudgedPair],
@@ -45,11 +45,11 @@ pub(super) async fn write(
     judged.sort_by_key(|judged| judged.pair);
     let rows: serde_json::Value = judged
         .iter()
-        .map(|judged| json!([hexadecimal(&judged.pair), judged.verdict.as_str(), judged.model]))
+        .map(|judged| json!([to_hexadecimal(&judged.pair), judged.verdict.as_str(), judged.model]))
         .collect();
-    sqlx::query(KEEP_VERDICTS)
+    sqlx::query(UPSERT_VERDICTS)
         .bind(tenant.as_str())
-        .bind(micros(now))
+        .bind(to_micros(now))
         .bind(rows.to_string())
         .execute(connection)
         .await

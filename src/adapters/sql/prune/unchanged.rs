@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection, Engine, Reach, Row,
-        rows::{Columns, json_list, micros, store_error},
+        Connection, Engine, Row, RowScope,
+        rows::{Columns, json_list, store_error, to_micros},
     },
     first_id, first_ulid,
 };
@@ -28,65 +28,73 @@ macro_rules! nothing_was_said {
     };
 }
 /// By their ids, which begin with their time, and all of them: no index is kept for this alone.
-const SESSIONS: &str = concat!(
+const SILENT_SESSIONS: &str = concat!(
     "SELECT d.id FROM dialogues d WHERE d.tenant = $1 AND d.id >= 'ses_' AND d.id < $2 AND ",
     nothing_was_said!(),
     " ORDER BY d.id LIMIT $4"
 );
 /// Whoever opens or saves one of them has done so before, or waits. A statement of its own: what others did while this one
 /// waited is only seen by the next.
-const HOLD: &str = concat!(
+const LOCK_SESSIONS: &str = concat!(
     "SELECT id FROM dialogues WHERE tenant = $1 AND id ",
-    among!("$2"),
+    in_json_list!("$2"),
     " ORDER BY id",
     for_update!()
 );
 /// Those among them that nobody has opened, saved or spoken in since.
-const STILL: &str = concat!(
+const STILL_SILENT_SESSIONS: &str = concat!(
     "SELECT d.id, d.world, d.npcs, d.witnesses FROM dialogues d WHERE d.tenant = $1 AND d.id ",
-    among!("$2"),
+    in_json_list!("$2"),
     " AND ",
     nothing_was_said!()
 );
-const PARTICIPANTS: &str = concat!(
+const DELETE_PARTICIPANTS: &str = concat!(
     "DELETE FROM participants WHERE tenant = $1 AND world = $2 AND npc ",
-    among!("$3"),
+    in_json_list!("$3"),
     " AND part IN ('speaker', 'witness') AND dialogue = $4"
 );
-const OF_SESSIONS: [&str; 2] = [
-    concat!("DELETE FROM rewinds WHERE tenant = $1 AND dialogue ", among!("$2")),
-    concat!("DELETE FROM dialogues WHERE tenant = $1 AND id ", among!("$2")),
+const DELETE_SESSIONS: [&str; 2] = [
+    concat!(
+        "DELETE FROM rewinds WHERE tenant = $1 AND dialogue ",
+        in_json_list!("$2")
+    ),
+    concat!("DELETE FROM dialogues WHERE tenant = $1 AND id ", in_json_list!("$2")),
 ];
 /// Those whose keys found nothing to take back, or a reply whose first character was not said yet.
-const ANSWERS: &str = concat!(
+const NO_OP_REWINDS: &str = concat!(
     "SELECT id FROM rewinds r WHERE tenant = $1 AND id < $2 AND seq = 0 AND CAST(",
     member_of!("r.outcome", "seq"),
     " AS TEXT) = '0' AND COALESCE(CAST(",
     member_of!("r.outcome", "heard_chars"),
     " AS TEXT), '0') = '0' ORDER BY id LIMIT $3"
 );
-const OF_ANSWERS: &str = concat!("DELETE FROM rewinds WHERE tenant = $1 AND id ", among!("$2"));
+const DELETE_NO_OP_REWINDS: &str = concat!("DELETE FROM rewinds WHERE tenant = $1 AND id ", in_json_list!("$2"));
 
 /// The first id that a session can have that was made at `at` or later.
-fn first_session(at: DateTime<Utc>) -> String {
+fn first_session_id(at: DateTime<Utc>) -> String {
     DialogueId::new(DialogueKind::Session, first_ulid(at)).to_string()
 }
 
 /// Deletes what was made before `before` and changed nothing, `limit` rows of a sort at most; how many went.
-pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: DateTime<Utc>, limit: u32) -> StoreResult<u64> {
+pub(super) async fn prune_unchanged(
+    engine: &Engine,
+    tenant: &TenantId,
+    before: DateTime<Utc>,
+    limit: u32,
+) -> StoreResult<u64> {
     let limit = i64::from(limit);
     // Which ones is found out beside the writer, and asked once more there.
     let (sessions, answers) = {
-        let mut connection = engine.read(tenant).await?;
-        let sessions = sqlx::query(SESSIONS)
+        let mut connection = engine.acquire_reader(tenant).await?;
+        let sessions = sqlx::query(SILENT_SESSIONS)
             .bind(tenant.as_str())
-            .bind(first_session(before))
-            .bind(micros(before))
+            .bind(first_session_id(before))
+            .bind(to_micros(before))
             .bind(limit)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        let answers = sqlx::query(ANSWERS)
+        let answers = sqlx::query(NO_OP_REWINDS)
             .bind(tenant.as_str())
             .bind(first_id::<RewindId>(before))
             .bind(limit)
@@ -94,19 +102,19 @@ pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: DateTime<U
             .await
             .map_err(store_error)?;
         let ids =
-            |rows: &[Row]| -> StoreResult<Vec<String>> { rows.iter().map(|row| Columns::of(row).next()).collect() };
+            |rows: &[Row]| -> StoreResult<Vec<String>> { rows.iter().map(|row| Columns::new(row).next()).collect() };
         (ids(&sessions)?, ids(&answers)?)
     };
     if sessions.is_empty() && answers.is_empty() {
         return Ok(0);
     }
-    let reach = Reach::from(tenant);
+    let reach = RowScope::from(tenant);
     let (tenant, sessions, answers) = (tenant.clone(), json_list(&sessions), json_list(&answers));
     engine
-        .write(reach, move |connection| {
+        .write_transaction(reach, move |connection| {
             Box::pin(async move {
                 let gone = delete_sessions(connection, &tenant, &sessions, before).await?;
-                let answers = sqlx::query(OF_ANSWERS).bind(tenant.as_str()).bind(&answers);
+                let answers = sqlx::query(DELETE_NO_OP_REWINDS).bind(tenant.as_str()).bind(&answers);
                 let answers = answers.execute(connection).await.map_err(store_error)?;
                 Ok(gone + answers.rows_affected())
             })
@@ -120,26 +128,26 @@ async fn delete_sessions(
     sessions: &str,
     before: DateTime<Utc>,
 ) -> StoreResult<u64> {
-    sqlx::query(HOLD)
+    sqlx::query(LOCK_SESSIONS)
         .bind(tenant.as_str())
         .bind(sessions)
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
-    let rows = sqlx::query(STILL)
+    let rows = sqlx::query(STILL_SILENT_SESSIONS)
         .bind(tenant.as_str())
         .bind(sessions)
-        .bind(micros(before))
+        .bind(to_micros(before))
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
     let mut gone = Vec::with_capacity(rows.len());
     for row in &rows {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         let (id, world): (DialogueId, WorldId) = (columns.id()?, columns.id()?);
         let (mut npcs, witnesses): (Vec<NpcId>, Vec<NpcId>) = (columns.json()?, columns.json()?);
         npcs.extend(witnesses);
-        sqlx::query(PARTICIPANTS)
+        sqlx::query(DELETE_PARTICIPANTS)
             .bind(tenant.as_str())
             .bind(world.as_str())
             .bind(json_list(&npcs))
@@ -150,7 +158,7 @@ async fn delete_sessions(
         gone.push(id);
     }
     let list = json_list(&gone);
-    for statement in OF_SESSIONS {
+    for statement in DELETE_SESSIONS {
         sqlx::query(statement)
             .bind(tenant.as_str())
             .bind(&list)
@@ -161,18 +169,18 @@ async fn delete_sessions(
     Ok(gone.len() as u64)
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn what_changed_nothing_is_found_without_reading_the_rest() {
+        async fn unchanged_rows_are_found_without_reading_the_rest() {
             let sessions = ["(tenant=? AND id>? AND id<?)", "turns_unsaid_of_dialogue", "save_items_of_dialogue"];
-            assert_searches(SESSIONS, &sessions).await;
-            assert_searches(ANSWERS, &["(tenant=? AND id<?)"]).await;
-            for statement in [HOLD, STILL, PARTICIPANTS, OF_ANSWERS].into_iter().chain(OF_SESSIONS) {
+            assert_searches(SILENT_SESSIONS, &sessions).await;
+            assert_searches(NO_OP_REWINDS, &["(tenant=? AND id<?)"]).await;
+            for statement in [LOCK_SESSIONS, STILL_SILENT_SESSIONS, DELETE_PARTICIPANTS, DELETE_NO_OP_REWINDS].into_iter().chain(DELETE_SESSIONS) {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -9,8 +9,8 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection, Engine, Reach,
-        rows::{Columns, json_list, micros, store_error},
+        Connection, Engine, RowScope,
+        rows::{Columns, json_list, store_error, to_micros},
     },
     first_id,
 };
@@ -21,7 +21,7 @@ use crate::{
 
 /// Oldest first, but for those that a save ends in or goes through, and those that are about to stand
 /// again. A shell has no `unsaid_at`.
-const OLD: &str = "WITH RECURSIVE kept (id, previous) AS (
+const OLD_UNSAID_TURNS: &str = "WITH RECURSIVE kept (id, previous) AS (
         SELECT t.id, t.previous FROM (
                 SELECT DISTINCT dialogue FROM turns WHERE tenant = $1 AND stands = FALSE AND unsaid_at < $2) g
             CROSS JOIN save_items i CROSS JOIN turns t
@@ -36,19 +36,19 @@ const OLD: &str = "WITH RECURSIVE kept (id, previous) AS (
                       AND h.uncut_until > $3)
     ORDER BY t.unsaid_at LIMIT $4";
 /// Those among them that were not said again meanwhile.
-const STILL: &str = concat!(
+const STILL_UNSAID_TURNS: &str = concat!(
     "SELECT id FROM turns WHERE tenant = $1 AND id ",
-    among!("$2"),
+    in_json_list!("$2"),
     " AND stands = FALSE AND unsaid_at < $3",
     for_update!()
 );
-const FACTS: &str = concat!(
+const FACTS_OF_TURNS: &str = concat!(
     "SELECT id FROM facts WHERE tenant = $1 AND cause_id ",
-    among!("$2"),
+    in_json_list!("$2"),
     " AND cause_kind = 'turn'"
 );
 
-macro_rules! listed {
+macro_rules! delete_listed {
     ($table:literal, $column:literal) => {
         concat!(
             "DELETE FROM ",
@@ -56,100 +56,105 @@ macro_rules! listed {
             " WHERE tenant = $1 AND ",
             $column,
             " ",
-            among!("$2")
+            in_json_list!("$2")
         )
     };
 }
-macro_rules! caused {
+macro_rules! delete_caused {
     ($table:literal) => {
         concat!(
             "DELETE FROM ",
             $table,
             by_index!($table, "_by_cause"),
             " WHERE tenant = $1 AND cause_id ",
-            among!("$2"),
+            in_json_list!("$2"),
             " AND cause_kind = 'turn' AND lifted_at IS NOT NULL"
         )
     };
 }
 /// What a fact that still stands owes to one of these was lifted when it was unsaid; where it was not yet,
 /// it stays until it is.
-const OF_FACTS: [&str; 7] = [
-    listed!("fact_knowers", "fact"),
-    listed!("fact_embeddings", "fact"),
-    listed!("fact_edits", "fact"),
-    listed!("fact_flags", "fact"),
-    listed!("invalidations", "fact"),
-    concat!(listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
-    listed!("facts", "id"),
+const DELETE_ROWS_OF_FACTS: [&str; 7] = [
+    delete_listed!("fact_knowers", "fact"),
+    delete_listed!("fact_embeddings", "fact"),
+    delete_listed!("fact_edits", "fact"),
+    delete_listed!("fact_flags", "fact"),
+    delete_listed!("invalidations", "fact"),
+    concat!(delete_listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
+    delete_listed!("facts", "id"),
 ];
-const OF_TURNS: [&str; 13] = [
-    listed!("checkpoints", "turn"),
-    listed!("traces", "turn"),
-    listed!("extractions", "turn"),
+const DELETE_ROWS_OF_TURNS: [&str; 13] = [
+    delete_listed!("checkpoints", "turn"),
+    delete_listed!("traces", "turn"),
+    delete_listed!("extractions", "turn"),
     concat!(
-        listed!("jobs", "turn"),
+        delete_listed!("jobs", "turn"),
         " AND status <> 'pending' AND dialogue IN (SELECT t.dialogue FROM turns t WHERE t.tenant = $1 AND t.id ",
-        among!("$2"),
+        in_json_list!("$2"),
         ")"
     ),
-    caused!("invalidations"),
-    caused!("fact_flags"),
-    caused!("summaries"),
-    caused!("summary_changes"),
-    caused!("state_events"),
-    caused!("narrative_memory"),
-    caused!("curation_findings"),
+    delete_caused!("invalidations"),
+    delete_caused!("fact_flags"),
+    delete_caused!("summaries"),
+    delete_caused!("summary_changes"),
+    delete_caused!("state_events"),
+    delete_caused!("narrative_memory"),
+    delete_caused!("curation_findings"),
     concat!(
-        listed!("turns", "id"),
+        delete_listed!("turns", "id"),
         " AND key IS NULL AND NOT EXISTS (SELECT 1 FROM dialogues j WHERE j.tenant = $1 AND j.cause_id = turns.id)"
     ),
     concat!(
         "UPDATE turns SET unsaid_at = NULL, player_text = '', reply_text = '', cues = '[]', uncut_reply_text = NULL,
             uncut_until = NULL WHERE tenant = $1 AND id ",
-        among!("$2")
+        in_json_list!("$2")
     ),
 ];
 /// Moves are told to listeners who were away, and to those who ask again with the same key.
-const MOVES: [&str; 2] = [
+const DELETE_OLD_REWINDS: [&str; 2] = [
     concat!(
         "DELETE FROM rewinds WHERE tenant = $1 AND id ",
-        any_of!("SELECT id FROM rewinds WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
+        in_subquery!("SELECT id FROM rewinds WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
     ),
     concat!(
         "DELETE FROM restores WHERE tenant = $1 AND id ",
-        any_of!("SELECT id FROM restores WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
+        in_subquery!("SELECT id FROM restores WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
     ),
 ];
 
 /// Deletes what was unsaid before `before`, `limit` turns at most; how many turns and moves went.
-pub(super) async fn prune(engine: &Engine, tenant: &TenantId, before: DateTime<Utc>, limit: u32) -> StoreResult<u64> {
+pub(super) async fn prune_unsaid(
+    engine: &Engine,
+    tenant: &TenantId,
+    before: DateTime<Utc>,
+    limit: u32,
+) -> StoreResult<u64> {
     let limit = i64::from(limit);
     // Which ones is found out beside the writer, and asked once more there.
     let old: Vec<TurnId> = {
-        let mut connection = engine.read(tenant).await?;
-        let rows = sqlx::query(OLD)
+        let mut connection = engine.acquire_reader(tenant).await?;
+        let rows = sqlx::query(OLD_UNSAID_TURNS)
             .bind(tenant.as_str())
-            .bind(micros(before))
-            .bind(micros(engine.clock.now()))
+            .bind(to_micros(before))
+            .bind(to_micros(engine.clock.now()))
             .bind(limit)
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
         rows.iter()
-            .map(|row| Columns::of(row).id())
+            .map(|row| Columns::new(row).id())
             .collect::<StoreResult<_>>()?
     };
-    let reach = Reach::from(tenant);
+    let reach = RowScope::from(tenant);
     let (tenant, old) = (tenant.clone(), json_list(&old));
     engine
-        .write(reach, move |connection| {
-            Box::pin(async move { delete(connection, &tenant, &old, before, limit).await })
+        .write_transaction(reach, move |connection| {
+            Box::pin(async move { delete_unsaid(connection, &tenant, &old, before, limit).await })
         })
         .await
 }
 
-async fn delete(
+async fn delete_unsaid(
     connection: &mut Connection,
     tenant: &TenantId,
     old: &str,
@@ -158,7 +163,7 @@ async fn delete(
 ) -> StoreResult<u64> {
     let mut deleted = 0;
     let first = [first_id::<RewindId>(before), first_id::<EditId>(before)];
-    for (statement, first) in MOVES.into_iter().zip(first) {
+    for (statement, first) in DELETE_OLD_REWINDS.into_iter().zip(first) {
         let moves = sqlx::query(statement).bind(tenant.as_str()).bind(first).bind(limit);
         deleted += moves
             .execute(&mut *connection)
@@ -166,10 +171,10 @@ async fn delete(
             .map_err(store_error)?
             .rows_affected();
     }
-    let rows = sqlx::query(STILL)
+    let rows = sqlx::query(STILL_UNSAID_TURNS)
         .bind(tenant.as_str())
         .bind(old)
-        .bind(micros(before))
+        .bind(to_micros(before))
         .fetch_all(&mut *connection)
         .await
         .map_err(store_error)?;
@@ -179,10 +184,10 @@ async fn delete(
     deleted += rows.len() as u64;
     let turns = rows
         .iter()
-        .map(|row| Columns::of(row).id::<TurnId>())
+        .map(|row| Columns::new(row).id::<TurnId>())
         .collect::<StoreResult<Vec<_>>>()?;
     let turns = json_list(turns);
-    let rows = sqlx::query(FACTS)
+    let rows = sqlx::query(FACTS_OF_TURNS)
         .bind(tenant.as_str())
         .bind(&turns)
         .fetch_all(&mut *connection)
@@ -190,11 +195,11 @@ async fn delete(
         .map_err(store_error)?;
     let facts = rows
         .iter()
-        .map(|row| Columns::of(row).id::<FactId>())
+        .map(|row| Columns::new(row).id::<FactId>())
         .collect::<StoreResult<Vec<_>>>()?;
     let facts = json_list(facts);
-    let of_facts = OF_FACTS.into_iter().map(|statement| (statement, &facts));
-    for (statement, list) in of_facts.chain(OF_TURNS.into_iter().map(|statement| (statement, &turns))) {
+    let of_facts = DELETE_ROWS_OF_FACTS.into_iter().map(|statement| (statement, &facts));
+    for (statement, list) in of_facts.chain(DELETE_ROWS_OF_TURNS.into_iter().map(|statement| (statement, &turns))) {
         sqlx::query(statement)
             .bind(tenant.as_str())
             .bind(list)
@@ -205,22 +210,22 @@ async fn delete(
     Ok(deleted)
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
-        async fn what_was_unsaid_is_found_without_reading_the_rest() {
-            let old = plan(OLD).await;
+        async fn unsaid_rows_are_found_without_reading_the_rest() {
+            let old = plan(OLD_UNSAID_TURNS).await;
             for part in [
                 "turns_unsaid_at (tenant=? AND unsaid_at<?)",
                 "save_items_of_dialogue (tenant=? AND dialogue=?)",
             ] {
                 assert!(old.contains(part), "no `{part}` in\n{old}");
             }
-            for statement in [STILL, FACTS].into_iter().chain(OF_FACTS).chain(OF_TURNS).chain(MOVES) {
+            for statement in [STILL_UNSAID_TURNS, FACTS_OF_TURNS].into_iter().chain(DELETE_ROWS_OF_FACTS).chain(DELETE_ROWS_OF_TURNS).chain(DELETE_OLD_REWINDS) {
                 assert_searches(statement, &[]).await;
             }
         }

@@ -5,13 +5,13 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Connection, audit, ownership,
-    rows::{Columns, json, json_list, micros, store_error},
+    rows::{Columns, json_list, store_error, to_json, to_micros},
     state,
-    turns::signed,
+    turns::to_signed,
 };
 use super::{
-    caused::{self, Touched},
-    memories::{self, Concerned},
+    derived_rows::{self, RewindImpact},
+    memories::{self, RewoundDialogue},
     replacement,
 };
 use crate::{
@@ -20,13 +20,13 @@ use crate::{
         StoreResult,
         ledger::{
             audit::Edit,
-            rewinds::{Replacement, Rewound, RolledBack},
+            rewinds::{Replacement, RewindRecord, RolledBack},
         },
     },
 };
 
 /// What is asked of a dialogue. Whether it may be asked is the caller's to know.
-pub(in super::super) struct Move<'a> {
+pub(in super::super) struct HeadRewind<'a> {
     pub id: RewindId,
     pub dialogue: DialogueId,
     pub world: &'a WorldId,
@@ -51,7 +51,7 @@ pub(in super::super) struct Move<'a> {
 }
 
 /// A turn on its way out or back.
-struct Moving {
+struct ChainTurn {
     id: TurnId,
     number: u32,
     said_at: i64,
@@ -59,7 +59,7 @@ struct Moving {
 
 /// The chain that ends in a turn, as far as it does not stand, and the turn that it branches off from: what stands before
 /// that one is in the chain too, for whatever stands is one chain. Then what stands after that turn.
-const CHAIN: &str = "WITH RECURSIVE chain (id, number, said_at, stands, previous) AS (
+const SELECT_TURN_CHAIN: &str = "WITH RECURSIVE chain (id, number, said_at, stands, previous) AS (
         SELECT id, number, committed_at, stands, previous FROM turns WHERE tenant = $1 AND id = $2 AND dialogue = $3
         UNION ALL
         SELECT t.id, t.number, t.committed_at, t.stands, t.previous FROM chain c CROSS JOIN turns t
@@ -87,7 +87,7 @@ macro_rules! drop_checkpoints {
                 SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
                     WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE)
              DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
-            any_of!("SELECT id FROM gone UNION SELECT id FROM owed"),
+            in_subquery!("SELECT id FROM gone UNION SELECT id FROM owed"),
             " AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM whole)"
         )
     };
@@ -95,7 +95,7 @@ macro_rules! drop_checkpoints {
 const DROP_CHECKPOINTS: &str = drop_checkpoints!();
 /// And who joined is out. A turn that was cut stands in another's place, and whoever joined at either joined there. What
 /// stands again or goes on being there ($6) closes nothing.
-const TAKE_AWAY: &str = answers!(
+const REMOVE_DEPENDENTS: &str = batch_with_rows!(
     [drop_checkpoints!()][concat!(
         "WITH RECURSIVE ",
         and_replaced!("gone", "$2"),
@@ -103,7 +103,7 @@ const TAKE_AWAY: &str = answers!(
         and_replaced!("there", "$6"),
         " UPDATE dialogues SET status = 'closed', updated_at = $5
          WHERE tenant = $1 AND cause_id ",
-        any_of!("SELECT id FROM gone"),
+        in_subquery!("SELECT id FROM gone"),
         " AND cause_id NOT IN (SELECT id FROM there) AND cause_kind = 'turn' AND status = 'open' RETURNING id"
     )]
 );
@@ -112,7 +112,7 @@ const END_JOBS: &str = concat!(
     "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $4,
         leased_to = NULL, leased_until = NULL, answer = NULL
     WHERE tenant = $1 AND dialogue = $3 AND status = 'pending' AND turn ",
-    among!("$2")
+    in_json_list!("$2")
 );
 /// What was still held when it was given up is held anew, for as long: its turn has yet to be heard. It has all its
 /// time once more, however old a save that is loaded.
@@ -121,13 +121,13 @@ const REVIVE_JOBS: &str = concat!(
         due_at = CASE WHEN attempts = 0 AND due_at > finished_at THEN $4 + (due_at - COALESCE(retried_at, created_at)) ELSE $4 END
     WHERE tenant = $1 AND dialogue = $3 AND status = 'done' AND last_error = 'unsaid'
       AND turn ",
-    among!("$2")
+    in_json_list!("$2")
 );
 /// The head, and what listeners are told, for those who ask again or were away; with whoever asked.
-const FINISH: &str = batch!(
+const STORE_NEW_HEAD: &str = batch!(
     concat!(
         "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",
-        greater!("next_seq", "$5"),
+        sql_greatest!("next_seq", "$5"),
         ", updated_at = $6, owner_epoch = owner_epoch + 1, replacing = $8,
             status = CASE WHEN $7 THEN 'open' ELSE status END,
             options = CASE WHEN $9 IS NULL THEN options ELSE ",
@@ -140,55 +140,57 @@ const FINISH: &str = batch!(
 );
 
 /// Moves the head. `None`: the dialogue has no such turn.
-pub(in super::super) async fn move_head(
+pub(in super::super) async fn rewind_head(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: Move<'_>,
-) -> StoreResult<Option<Rewound>> {
+    asked: HeadRewind<'_>,
+) -> StoreResult<Option<RewindRecord>> {
     let dialogue = asked.dialogue.to_string();
-    let Some(Chain { kept, branch, after }) = chain(connection, tenant, &dialogue, asked.to).await? else {
+    let Some(TurnChain { kept, branch, after }) = load_turn_chain(connection, tenant, &dialogue, asked.to).await?
+    else {
         return Ok(None);
     };
     if let Some(replacement) = asked.replacement {
-        replacement::keep_checkpoint(connection, tenant, replacement).await?;
+        replacement::copy_checkpoint(connection, tenant, replacement).await?;
     }
     failpoint!("rewind.begun");
     let mut back = RolledBack::default();
-    let mut touched = Touched::default();
+    let mut touched = RewindImpact::default();
     let turns = json_list(after.iter().map(|turn| turn.id));
     if !after.is_empty() {
         // First of all: what a job of theirs is writing is there once this has been let through, and is taken back below.
         change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         failpoint!("rewind.jobs");
-        back = caused::unsay(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        back = derived_rows::unsay_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.unsaid");
     }
     let cut = asked.replacement.map(|replacement| replacement.of);
     let again = || branch.iter().map(|turn| turn.id);
     let whole = json_list(cut.or(asked.replacing).into_iter().chain(again()));
     let there = json_list(cut.into_iter().chain(again()));
-    let closed = take_away(connection, tenant, &turns, &dialogue, (&whole, &there), asked.at).await?;
+    let closed = remove_dependents(connection, tenant, &turns, &dialogue, (&whole, &there), asked.at).await?;
     failpoint!("rewind.unchecked");
     let mut folds_anew = back.state > 0;
     if !branch.is_empty() {
         let turns = json_list(again());
-        folds_anew |= caused::say_again(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        folds_anew |=
+            derived_rows::reinstate_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.said_again");
         change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         failpoint!("rewind.put_back");
     }
     if folds_anew {
-        state::fold_anew(connection, tenant, asked.world).await?;
+        state::bump_state_generation(connection, tenant, asked.world).await?;
     }
     let since = after.iter().chain(&branch).map(|turn| turn.said_at).min();
     let quoted_in = match since {
-        Some(since) if !touched.is_nothing() => {
-            let memory = Concerned {
+        Some(since) if !touched.is_empty() => {
+            let memory = RewoundDialogue {
                 world: asked.world,
                 dialogue: &dialogue,
                 since,
             };
-            let settled = memories::unsettle(connection, tenant, &memory, touched).await?;
+            let settled = memories::mark_memories_dirty(connection, tenant, &memory, touched).await?;
             (back.facts, back.restored) = (settled.unsaid, settled.restored);
             settled.quoted_in
         }
@@ -198,12 +200,12 @@ pub(in super::super) async fn move_head(
 
     let mut head = (asked.to, branch.iter().map(|turn| turn.number).max().unwrap_or(kept));
     if let Some(replacement) = asked.replacement {
-        replacement::write(connection, tenant, asked.to, replacement).await?;
+        replacement::insert_replacement(connection, tenant, asked.to, replacement).await?;
         failpoint!("rewind.replaced");
         head = (Some(replacement.turn.id), replacement.turn.number);
     }
     let replaced = asked.replacement.map(|replacement| replacement.turn.number);
-    let rewound = Rewound {
+    let rewound = RewindRecord {
         id: asked.id,
         world: asked.world.clone(),
         epoch: asked.epoch + 1,
@@ -212,8 +214,8 @@ pub(in super::super) async fn move_head(
         heard_chars: asked
             .replacement
             .map(|replacement| replacement.turn.reply_text.chars().count()),
-        removed: numbers(&after, replaced),
-        reinstated: numbers(&branch, None),
+        removed: turn_numbers(&after, replaced),
+        reinstated: turn_numbers(&branch, None),
         rolled_back: back,
         quoted_in,
         // In a save, who is open is the save's to say.
@@ -222,12 +224,12 @@ pub(in super::super) async fn move_head(
         seq: asked.seq,
         at: asked.at,
     };
-    finish(connection, tenant, &asked, &rewound).await?;
+    store_new_head(connection, tenant, &asked, &rewound).await?;
     failpoint!("rewind.head");
     Ok(Some(rewound))
 }
 
-fn numbers(turns: &[Moving], but: Option<u32>) -> Vec<u32> {
+fn turn_numbers(turns: &[ChainTurn], but: Option<u32>) -> Vec<u32> {
     let mut numbers: Vec<u32> = turns
         .iter()
         .map(|turn| turn.number)
@@ -239,33 +241,33 @@ fn numbers(turns: &[Moving], but: Option<u32>) -> Vec<u32> {
 
 /// A chain, and what stands now that is not of it.
 #[derive(Default)]
-struct Chain {
+struct TurnChain {
     /// The number of its last turn that stands.
     kept: u32,
     /// Those of it that do not.
-    branch: Vec<Moving>,
+    branch: Vec<ChainTurn>,
     /// Those that stand after it.
-    after: Vec<Moving>,
+    after: Vec<ChainTurn>,
 }
 
-async fn chain(
+async fn load_turn_chain(
     connection: &mut Connection,
     tenant: &TenantId,
     dialogue: &str,
     to: Option<TurnId>,
-) -> StoreResult<Option<Chain>> {
-    let rows = sqlx::query(CHAIN)
+) -> StoreResult<Option<TurnChain>> {
+    let rows = sqlx::query(SELECT_TURN_CHAIN)
         .bind(tenant.as_str())
         .bind(to.map(|turn| turn.to_string()))
         .bind(dialogue)
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
-    let (mut chain, mut known) = (Chain::default(), to.is_none());
+    let (mut chain, mut known) = (TurnChain::default(), to.is_none());
     for row in &rows {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         let place = columns.next::<&str>()?;
-        let turn = Moving {
+        let turn = ChainTurn {
             id: columns.id()?,
             number: columns.number()?,
             said_at: columns.next()?,
@@ -292,7 +294,7 @@ async fn change_jobs(
         .bind(tenant.as_str())
         .bind(turns)
         .bind(dialogue)
-        .bind(micros(at))
+        .bind(to_micros(at))
         .execute(connection)
         .await
         .map(drop)
@@ -319,7 +321,7 @@ pub(in super::super) async fn drop_checkpoints(
 
 /// Takes away what hangs on the turns that go: their checkpoints but for what is `whole` again, and those who joined
 /// at them but for what is still `there`. Who is out.
-async fn take_away(
+async fn remove_dependents(
     connection: &mut Connection,
     tenant: &TenantId,
     turns: &str,
@@ -327,59 +329,59 @@ async fn take_away(
     (whole, there): (&str, &str),
     at: DateTime<Utc>,
 ) -> StoreResult<Vec<DialogueId>> {
-    let rows = sqlx::query(TAKE_AWAY)
+    let rows = sqlx::query(REMOVE_DEPENDENTS)
         .bind(tenant.as_str())
         .bind(turns)
         .bind(dialogue)
         .bind(whole)
-        .bind(micros(at))
+        .bind(to_micros(at))
         .bind(there)
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
-    rows.iter().map(|row| Columns::of(row).id()).collect()
+    rows.iter().map(|row| Columns::new(row).id()).collect()
 }
 
-async fn finish(
+async fn store_new_head(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &Move<'_>,
-    rewound: &Rewound,
+    asked: &HeadRewind<'_>,
+    rewound: &RewindRecord,
 ) -> StoreResult<()> {
-    sqlx::query(FINISH)
+    sqlx::query(STORE_NEW_HEAD)
         .bind(tenant.as_str())
         .bind(asked.dialogue.to_string())
         .bind(i64::from(rewound.head_turn))
         .bind(rewound.head.map(|turn| turn.to_string()))
-        .bind(signed(asked.seq.saturating_add(1)))
-        .bind(micros(asked.at))
+        .bind(to_signed(asked.seq.saturating_add(1)))
+        .bind(to_micros(asked.at))
         .bind(asked.reopen)
         .bind(asked.replacing.map(|turn| turn.to_string()))
-        .bind(asked.paused.map(ownership::json_of))
+        .bind(asked.paused.map(ownership::bool_json))
         .bind(asked.id.to_string())
         .bind(asked.key)
-        .bind(signed(asked.seq))
-        .bind(json(rewound)?)
-        .bind(audit::rows_json(asked.edits.iter().copied()))
+        .bind(to_signed(asked.seq))
+        .bind(to_json(rewound)?)
+        .bind(audit::audit_rows_json(asked.edits.iter().copied()))
         .execute(connection)
         .await
         .map(drop)
         .map_err(store_error)
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
-        async fn a_move_touches_what_it_names_and_nothing_else() {
-            let chain = plan(CHAIN).await;
+        async fn rewind_touches_only_the_rows_it_names() {
+            let chain = plan(SELECT_TURN_CHAIN).await;
             let reads = |table: &str| chain.lines().any(|step| step.starts_with(&format!("SCAN {table}")));
             assert!(chain.contains("turns_standing (tenant=? AND dialogue=? AND number>?)"), "{chain}");
             assert!(!reads("turns") && !reads("t "), "{chain}");
-            let close = TAKE_AWAY.split(";\n").last().unwrap_or_default();
+            let close = REMOVE_DEPENDENTS.split(";\n").last().unwrap_or_default();
             let close = plan(close).await;
             assert!(
                 close.contains("dialogues_by_cause (tenant=? AND cause_id=?)") && !close.contains("SCAN dialogues"),

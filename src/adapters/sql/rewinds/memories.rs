@@ -6,11 +6,11 @@ use super::super::{
     Connection,
     facts::{
         fold,
-        write::{EVERYBODY, npcs_of, raise_memory},
+        reconciliation::{SHARED_MEMORY, npcs_of, raise_memory},
     },
     rows::{Columns, json_list, store_error},
 };
-use super::caused::Touched;
+use super::derived_rows::RewindImpact;
 use crate::{
     ids::{TenantId, WorldId},
     memory::fact::Knower,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Whose memories they are.
-pub(super) struct Concerned<'a> {
+pub(super) struct RewoundDialogue<'a> {
     pub world: &'a WorldId,
     /// That was moved.
     pub dialogue: &'a str,
@@ -30,7 +30,7 @@ pub(super) struct Concerned<'a> {
 }
 
 /// What a move did to facts.
-pub(super) struct Unsettled {
+pub(super) struct DirtyMarkOutcome {
     /// How many it took out.
     pub unsaid: u32,
     /// How many it gave back.
@@ -43,23 +43,23 @@ pub(super) struct Unsettled {
 /// news only because one of these had been in the prompt; those in which it was asked to forget something ($6); and
 /// what was taken for news elsewhere while those that stand again ($7), and had been in the prompt, did not stand.
 /// Marks that are there already are renewed.
-macro_rules! mark {
+macro_rules! mark_memories_dirty {
     () => {
         concat!(
             "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
              SELECT $1, m.world, m.audience, m.knowers, m.private_to, MIN(m.since), 1 FROM (
                 SELECT world, audience, knowers, private_to, CAST($5 AS BIGINT) AS since FROM facts
                 WHERE tenant = $1 AND id ",
-            among!("$4"),
+            in_json_list!("$4"),
             "
                 UNION ALL
                 SELECT f.world, f.audience, f.knowers, f.private_to, f.valid_at FROM ",
-            texts!("$4"),
+            json_texts_table!("$4"),
             " v CROSS JOIN invalidations i CROSS JOIN facts f
                 WHERE i.tenant = $1 AND i.by_fact = v.value AND i.reason = 'echo' AND f.tenant = $1 AND f.id = i.fact
                 UNION ALL
                 SELECT a.world, a.audience, a.knowers, a.private_to, $5 FROM extractions a WHERE a.tenant = $1 AND a.turn ",
-            among!("$6"),
+            in_json_list!("$6"),
             "
                 UNION ALL
                 SELECT r.world, r.audience, r.knowers, r.private_to, $5 FROM extractions r
@@ -68,7 +68,7 @@ macro_rules! mark {
             ") m
              GROUP BY m.world, m.audience, m.knowers, m.private_to ORDER BY m.audience
              ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
-            lesser!("unsettled.since", "excluded.since"),
+            sql_least!("unsettled.since", "excluded.since"),
             ", mark = unsettled.mark + 1 RETURNING NULL, NULL"
         )
     };
@@ -76,13 +76,13 @@ macro_rules! mark {
 /// Turns of other dialogues whose prompt had one of the facts ($8): of the NPCs concerned ($3), and of any where factions or
 /// everybody are ($11). Looks at the latest ones only, of each NPC and of all: it is a courtesy to whoever rewinds, and
 /// must not hold up the rewind.
-macro_rules! quoted_in {
+macro_rules! turns_quoting {
     () => {
         concat!(
             "SELECT e.dialogue, e.number FROM (",
             extractions_of_each!(
                 "e.turn, e.dialogue, e.number, e.quoted, e.said_at",
-                texts!("$3"),
+                json_texts_table!("$3"),
                 "$8 <> '[]' AND e.tenant = $1 AND e.world = $2 AND e.npc = p.value AND e.said_at >= $5",
                 "500"
             ),
@@ -100,24 +100,24 @@ macro_rules! quoted_in {
 }
 /// Every memory concerned is marked and rises; and whose prompts had what is unsaid. In this order, which is that of whoever
 /// settles one: some may be of NPCs who do not hear the dialogue that is moved.
-const UNSETTLE: &str = batch!(mark!(), raise_memory!(was_changed!()), quoted_in!());
+const MARK_MEMORIES_DIRTY: &str = batch!(mark_memories_dirty!(), raise_memory!(was_changed!()), turns_quoting!());
 
 /// Fresh cached results, the rise of every memory concerned, and the mark that it is to be settled.
-pub(super) async fn unsettle(
+pub(super) async fn mark_memories_dirty(
     connection: &mut Connection,
     tenant: &TenantId,
-    concerned: &Concerned<'_>,
-    touched: Touched,
-) -> StoreResult<Unsettled> {
+    concerned: &RewoundDialogue<'_>,
+    touched: RewindImpact,
+) -> StoreResult<DirtyMarkOutcome> {
     let all = json_list(&touched.all);
-    let folded = fold::refresh(connection, tenant, touched.all).await?;
+    let folded = fold::refresh_views(connection, tenant, touched.all).await?;
     let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(touched.hearers).collect();
     let mut memories = npcs_of(&knowers);
     let everybody = knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_)));
     if everybody {
-        memories.insert(EVERYBODY.to_owned());
+        memories.insert(SHARED_MEMORY.to_owned());
     }
-    let rows = sqlx::query(UNSETTLE)
+    let rows = sqlx::query(MARK_MEMORIES_DIRTY)
         .bind(tenant.as_str())
         .bind(concerned.world.as_str())
         .bind(json_list(memories))
@@ -133,7 +133,7 @@ pub(super) async fn unsettle(
         .await
         .map_err(store_error)?;
     let quoted_in = rows.iter().filter_map(|row| {
-        let mut columns = Columns::of(row);
+        let mut columns = Columns::new(row);
         // A mark says nothing.
         let dialogue_id = columns.maybe_id().transpose()?;
         Some(dialogue_id.and_then(|dialogue_id| {
@@ -142,24 +142,24 @@ pub(super) async fn unsettle(
         }))
     });
     let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
-    Ok(Unsettled {
+    Ok(DirtyMarkOutcome {
         unsaid: count(folded.stood.intersection(&touched.unsaid).count()),
         restored: count(folded.stand.difference(&folded.stood).count()),
         quoted_in: quoted_in.collect::<StoreResult<_>>()?,
     })
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use crate::adapters::sqlite::plans::assert_searches;
 
         #[tokio::test]
-        async fn memories_are_found_by_what_they_have() {
-            assert_searches(mark!(), &["invalidations_by_fact", "extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
+        async fn memories_are_found_by_their_contents() {
+            assert_searches(mark_memories_dirty!(), &["invalidations_by_fact", "extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
             let of_npc = "extractions_of_npc (tenant=? AND world=? AND npc=? AND said_at>?)";
             let of_world = "extractions_of_world (tenant=? AND world=? AND said_at>?)";
-            assert_searches(quoted_in!(), &[of_npc, of_world]).await;
+            assert_searches(turns_quoting!(), &[of_npc, of_world]).await;
         }
     }
 }

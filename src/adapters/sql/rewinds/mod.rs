@@ -16,7 +16,7 @@ macro_rules! and_replaced {
         concat!(
             $name,
             " (id) AS (SELECT v.value FROM ",
-            texts!($turns),
+            json_texts_table!($turns),
             " v UNION SELECT ",
             replaced_by!("g.id"),
             " FROM ",
@@ -28,7 +28,7 @@ macro_rules! and_replaced {
     };
 }
 
-mod caused;
+mod derived_rows;
 mod head;
 mod memories;
 mod replacement;
@@ -38,42 +38,45 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-pub(super) use self::head::{Move, drop_checkpoints, move_head};
+pub(super) use self::head::{HeadRewind, drop_checkpoints, rewind_head};
 use super::{
-    Connection, Engine, Lock, Row, audit, lock,
-    rows::{Columns, json, json_list, micros, store_error},
-    turns::signed,
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit,
+    rows::{Columns, json_list, store_error, to_json, to_micros},
+    turns::to_signed,
 };
 use crate::{
     ids::{DialogueId, RewindId, TenantId, TurnId},
     memory::fact::Audience,
     ports::{
         StoreResult,
-        ledger::rewinds::{KnownKeys, LiveCut, Rewind, RewindOutcome, RewindStore, Rewound, Sealed, Told, Unsettled},
+        ledger::rewinds::{
+            DirtyMemory, LiveCut, OnKeyConflict, RewindAcks, RewindCommit, RewindOutcome, RewindRecord, RewindStore,
+            SealedReply,
+        },
     },
     tenancy::TenantScope,
 };
 
 pub(super) struct SqlRewindStore(pub(super) Arc<Engine>);
 
-const BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
+const REWIND_BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
 /// Whether it is the owner who asks, whether the dialogue is open, and the move that the key belongs to. Held until the
 /// head has been moved, so that no turn is committed meanwhile.
-const HELD: &str = concat!(
+const LOCK_DIALOGUE_FOR_REWIND: &str = concat!(
     "SELECT owner_epoch = $3, status = 'open',
         (SELECT r.outcome FROM rewinds r WHERE r.tenant = $1 AND r.dialogue = $2 AND r.key = $5)
      FROM dialogues WHERE tenant = $1 AND id = $2 AND world = $4",
     for_update!()
 );
-const RECORD_TOLD: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
+const RECORD_KEY_OUTCOME: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
 /// The move itself stays, for its event.
 const FREE_KEY: &str = "UPDATE rewinds SET key = NULL WHERE tenant = $1 AND dialogue = $2 AND key = $3";
-const SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
+const REWINDS_SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
     ORDER BY seq LIMIT $4";
 /// A reply may be cut again, shorter: what it was in the beginning is at the end of the line. If even that was cut
 /// while it was being said, it is to be gone on with.
-const SEALED: &str = "WITH RECURSIVE line (id, replaces) AS (
+const SEALED_REPLY: &str = "WITH RECURSIVE line (id, replaces) AS (
         SELECT id, replaces FROM turns WHERE tenant = $1 AND id = $2 AND uncut_until > $3
         UNION ALL
         SELECT o.id, o.replaces FROM line CROSS JOIN turns o WHERE o.tenant = $1 AND o.id = line.replaces)
@@ -81,33 +84,37 @@ const SEALED: &str = "WITH RECURSIVE line (id, replaces) AS (
         COALESCE(w.uncut_reply_text, t.uncut_reply_text), t.uncut_until
     FROM line CROSS JOIN turns t CROSS JOIN turns w
     WHERE line.replaces IS NULL AND t.tenant = $1 AND t.id = $2 AND w.tenant = $1 AND w.id = line.id";
-const UNSEAL: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
+const DELETE_EXPIRED_SEALS: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
 /// Whether a dialogue that is open began at a turn, or at one in whose place it stands, or one that is closed by now and
 /// something was said in at the turn itself.
-const JOINED_AT: &str = concat!(
+const IS_JOINED_AT: &str = concat!(
     "WITH RECURSIVE ",
     and_replaced!("line", "$2"),
     " SELECT EXISTS (SELECT 1 FROM dialogues d",
     by_index!("dialogues_by_cause"),
     " WHERE d.tenant = $1 AND d.cause_id ",
-    any_of!("SELECT id FROM line"),
+    in_subquery!("SELECT id FROM line"),
     " AND d.cause_kind = 'turn' AND (d.status = 'open' OR (d.head_turn_id IS NOT NULL AND d.cause_id ",
-    among!("$2"),
+    in_json_list!("$2"),
     ")))"
 );
-const REPLACING: &str = "SELECT id FROM dialogues
+const DIALOGUES_REPLACING: &str = "SELECT id FROM dialogues
     WHERE tenant = $1 AND replacing IS NOT NULL LIMIT $2";
-const UNSETTLED: &str = "SELECT world, knowers, private_to, since, mark FROM unsettled
+const DIRTY_MEMORIES: &str = "SELECT world, knowers, private_to, since, mark FROM unsettled
     WHERE tenant = $1 ORDER BY since LIMIT $2";
 
-async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind) -> StoreResult<RewindOutcome> {
+async fn rewind_dialogue(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    rewind: &RewindCommit,
+) -> StoreResult<RewindOutcome> {
     let dialogue = rewind.dialogue.to_string();
-    lock(connection, tenant, Lock::MemoryIn(&rewind.world, rewind.dialogue)).await?;
-    let held = sqlx::query(HELD)
+    acquire_lock(connection, tenant, LedgerLock::MemoryIn(&rewind.world, rewind.dialogue)).await?;
+    let held = sqlx::query(LOCK_DIALOGUE_FOR_REWIND)
         .bind(tenant.as_str())
         .bind(&dialogue)
-        .bind(signed(rewind.epoch))
+        .bind(to_signed(rewind.epoch))
         .bind(rewind.world.as_str())
         .bind(&rewind.key)
         .fetch_optional(&mut *connection)
@@ -116,7 +123,7 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
     let Some(held) = held else {
         return Ok(RewindOutcome::Fenced);
     };
-    let mut columns = Columns::of(&held);
+    let mut columns = Columns::new(&held);
     let (is_owners, is_open): (bool, bool) = (columns.next()?, columns.next()?);
     if let Some(known) = columns.maybe_json()? {
         return Ok(RewindOutcome::Repeated(Box::new(known)));
@@ -124,15 +131,15 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
     if !is_owners {
         return Ok(RewindOutcome::Fenced);
     }
-    if !(is_open || rewind.closed_too) {
+    if !(is_open || rewind.include_closed) {
         return Ok(RewindOutcome::Closed);
     }
     if let Some(turn) = rewind.unless_joined
-        && joined_at(connection, tenant, turn).await?
+        && is_joined_at(connection, tenant, turn).await?
     {
         return Ok(RewindOutcome::Joined);
     }
-    let asked = Move {
+    let asked = HeadRewind {
         id: rewind.id,
         dialogue: rewind.dialogue,
         world: &rewind.world,
@@ -146,19 +153,19 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
         restores: false,
         paused: rewind.paused,
         key: rewind.key.as_deref(),
-        edits: std::iter::once(&rewind.edit).chain(&rewind.others).collect(),
+        edits: std::iter::once(&rewind.edit).chain(&rewind.other_edits).collect(),
     };
-    let Some(rewound) = move_head(connection, tenant, asked).await? else {
+    let Some(rewound) = rewind_head(connection, tenant, asked).await? else {
         return Ok(RewindOutcome::NoSuchTurn);
     };
     // Those who are told of this move instead of an earlier one are told the same when they repeat.
-    note_keys(
+    record_key_outcomes(
         connection,
         tenant,
         rewind.dialogue,
-        &rewind.also,
+        &rewind.other_keys,
         &rewound,
-        KnownKeys::Follow,
+        OnKeyConflict::Replace,
     )
     .await?;
     failpoint!("rewind.audited");
@@ -166,9 +173,9 @@ async fn rewind(connection: &mut Connection, tenant: &TenantId, rewind: &Rewind)
 }
 
 /// Whoever joins at this moment does so before, or finds the turn gone.
-async fn joined_at(connection: &mut Connection, tenant: &TenantId, turn: TurnId) -> StoreResult<bool> {
-    lock(connection, tenant, Lock::Turn(turn)).await?;
-    sqlx::query_scalar(JOINED_AT)
+async fn is_joined_at(connection: &mut Connection, tenant: &TenantId, turn: TurnId) -> StoreResult<bool> {
+    acquire_lock(connection, tenant, LedgerLock::Turn(turn)).await?;
+    sqlx::query_scalar(IS_JOINED_AT)
         .bind(tenant.as_str())
         .bind(json_list([turn]))
         .fetch_one(connection)
@@ -177,20 +184,20 @@ async fn joined_at(connection: &mut Connection, tenant: &TenantId, turn: TurnId)
 }
 
 /// The move that a key belongs to.
-async fn known(
+async fn find_rewind_by_key(
     connection: &mut Connection,
     tenant: &TenantId,
     dialogue: &str,
     key: &str,
-) -> StoreResult<Option<Rewound>> {
-    let row = sqlx::query(BY_KEY)
+) -> StoreResult<Option<RewindRecord>> {
+    let row = sqlx::query(REWIND_BY_KEY)
         .bind(tenant.as_str())
         .bind(dialogue)
         .bind(key)
         .fetch_optional(connection)
         .await
         .map_err(store_error)?;
-    row.map(|row| Columns::of(&row).json()).transpose()
+    row.map(|row| Columns::new(&row).json()).transpose()
 }
 
 /// Keeps who cut a reply while it was being said. A key that is known stays what it was.
@@ -201,21 +208,30 @@ pub(super) async fn record_cut(
     cut: &LiveCut,
 ) -> StoreResult<()> {
     let (id, key) = (cut.rewound.id, cut.key.as_deref());
-    write(connection, RECORD_TOLD, tenant, dialogue, (id, key), 0, &cut.rewound).await?;
-    audit::record(connection, tenant, &cut.edit).await
+    insert_rewind(
+        connection,
+        RECORD_KEY_OUTCOME,
+        tenant,
+        dialogue,
+        (id, key),
+        0,
+        &cut.rewound,
+    )
+    .await?;
+    audit::record_audit(connection, tenant, &cut.edit).await
 }
 
 /// Keeps what the keys of those are told who asked for the same. No event tells of these rows.
-async fn note_keys(
+async fn record_key_outcomes(
     connection: &mut Connection,
     tenant: &TenantId,
     dialogue: DialogueId,
     keys: &[(RewindId, String)],
-    outcome: &Rewound,
-    known: KnownKeys,
+    outcome: &RewindRecord,
+    known: OnKeyConflict,
 ) -> StoreResult<()> {
     for (id, key) in keys {
-        if known == KnownKeys::Follow {
+        if known == OnKeyConflict::Replace {
             sqlx::query(FREE_KEY)
                 .bind(tenant.as_str())
                 .bind(dialogue.to_string())
@@ -224,43 +240,54 @@ async fn note_keys(
                 .await
                 .map_err(store_error)?;
         }
-        write(connection, RECORD_TOLD, tenant, dialogue, (*id, Some(key)), 0, outcome).await?;
+        insert_rewind(
+            connection,
+            RECORD_KEY_OUTCOME,
+            tenant,
+            dialogue,
+            (*id, Some(key)),
+            0,
+            outcome,
+        )
+        .await?;
     }
     Ok(())
 }
 
-async fn write(
+async fn insert_rewind(
     connection: &mut Connection,
     statement: &'static str,
     tenant: &TenantId,
     dialogue: DialogueId,
     (id, key): (RewindId, Option<&str>),
     seq: u64,
-    rewound: &Rewound,
+    rewound: &RewindRecord,
 ) -> StoreResult<()> {
     sqlx::query(statement)
         .bind(tenant.as_str())
         .bind(id.to_string())
         .bind(dialogue.to_string())
         .bind(key)
-        .bind(signed(seq))
-        .bind(json(rewound)?)
-        .bind(micros(rewound.at))
+        .bind(to_signed(seq))
+        .bind(to_json(rewound)?)
+        .bind(to_micros(rewound.at))
         .execute(connection)
         .await
         .map(drop)
         .map_err(store_error)
 }
 
-async fn unseal(connection: &mut Connection, tenant: &TenantId, now: DateTime<Utc>) -> StoreResult<u64> {
-    let unseal = sqlx::query(UNSEAL).bind(tenant.as_str()).bind(micros(now));
+async fn delete_expired_seals(connection: &mut Connection, tenant: &TenantId, now: DateTime<Utc>) -> StoreResult<u64> {
+    let unseal = sqlx::query(DELETE_EXPIRED_SEALS)
+        .bind(tenant.as_str())
+        .bind(to_micros(now));
     let unsealed = unseal.execute(connection).await.map_err(store_error)?;
     Ok(unsealed.rows_affected())
 }
 
-fn read_unsettled(row: &Row) -> StoreResult<Unsettled> {
-    let mut columns = Columns::of(row);
-    Ok(Unsettled {
+fn read_dirty_memory(row: &Row) -> StoreResult<DirtyMemory> {
+    let mut columns = Columns::new(row);
+    Ok(DirtyMemory {
         world: columns.id()?,
         audience: Audience {
             knowers: columns.json()?,
@@ -273,69 +300,79 @@ fn read_unsettled(row: &Row) -> StoreResult<Unsettled> {
 
 #[async_trait]
 impl RewindStore for SqlRewindStore {
-    async fn rewind(&self, scope: &TenantScope, asked: &Rewind) -> StoreResult<RewindOutcome> {
+    async fn commit_rewind(&self, scope: &TenantScope, asked: &RewindCommit) -> StoreResult<RewindOutcome> {
         let (tenant, world, asked) = (scope.tenant().clone(), asked.world.clone(), asked.clone());
         self.0
             .write_memory(scope.tenant(), &world, move |connection| {
-                Box::pin(async move { rewind(connection, &tenant, &asked).await })
+                Box::pin(async move { rewind_dialogue(connection, &tenant, &asked).await })
             })
             .await
     }
-    async fn note(
+    async fn record_outcome(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
-        told: &Told,
-        outcome: &Rewound,
-        known: KnownKeys,
+        told: &RewindAcks,
+        outcome: &RewindRecord,
+        known: OnKeyConflict,
     ) -> StoreResult<()> {
         let (tenant, told, outcome) = (scope.tenant().clone(), told.clone(), outcome.clone());
         self.0
-            .write(scope, move |connection| {
+            .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    note_keys(connection, &tenant, dialogue, &told.keys, &outcome, known).await?;
+                    record_key_outcomes(connection, &tenant, dialogue, &told.keys, &outcome, known).await?;
                     for edit in &told.edits {
-                        audit::record(connection, &tenant, edit).await?;
+                        audit::record_audit(connection, &tenant, edit).await?;
                     }
                     Ok(())
                 })
             })
             .await
     }
-    async fn by_key(&self, scope: &TenantScope, dialogue: DialogueId, key: &str) -> StoreResult<Option<Rewound>> {
-        let mut connection = self.0.read(scope).await?;
-        known(&mut connection, scope.tenant(), &dialogue.to_string(), key).await
+    async fn load_rewind_by_key(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        key: &str,
+    ) -> StoreResult<Option<RewindRecord>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        find_rewind_by_key(&mut connection, scope.tenant(), &dialogue.to_string(), key).await
     }
-    async fn since(
+    async fn list_rewinds_since(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         after: u64,
         limit: u32,
-    ) -> StoreResult<Vec<Rewound>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(SINCE)
+    ) -> StoreResult<Vec<RewindRecord>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = sqlx::query(REWINDS_SINCE)
             .bind(scope.tenant().as_str())
             .bind(dialogue.to_string())
-            .bind(signed(after))
+            .bind(to_signed(after))
             .bind(i64::from(limit))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(|row| Columns::of(row).json()).collect()
+        rows.iter().map(|row| Columns::new(row).json()).collect()
     }
-    async fn sealed(&self, scope: &TenantScope, turn: TurnId, now: DateTime<Utc>) -> StoreResult<Option<Sealed>> {
-        let mut connection = self.0.read(scope).await?;
-        let row = sqlx::query(SEALED)
+    async fn load_sealed_reply(
+        &self,
+        scope: &TenantScope,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<Option<SealedReply>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = sqlx::query(SEALED_REPLY)
             .bind(scope.tenant().as_str())
             .bind(turn.to_string())
-            .bind(micros(now))
+            .bind(to_micros(now))
             .fetch_optional(&mut *connection)
             .await
             .map_err(store_error)?;
         row.map(|row| {
-            let mut columns = Columns::of(&row);
-            Ok(Sealed {
+            let mut columns = Columns::new(&row);
+            Ok(SealedReply {
                 whole: columns.maybe_id()?,
                 key: columns.next()?,
                 text: columns.next::<Option<String>>()?.unwrap_or_default(),
@@ -344,55 +381,55 @@ impl RewindStore for SqlRewindStore {
         })
         .transpose()
     }
-    async fn unseal(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64> {
+    async fn delete_expired_seals(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64> {
         let tenant = scope.tenant().clone();
         self.0
-            .write_once(scope, move |connection| {
-                Box::pin(async move { unseal(connection, &tenant, now).await })
+            .write_statement(scope, move |connection| {
+                Box::pin(async move { delete_expired_seals(connection, &tenant, now).await })
             })
             .await
     }
-    async fn replacing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(REPLACING)
+    async fn list_pending_replacements(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = sqlx::query(DIALOGUES_REPLACING)
             .bind(scope.tenant().as_str())
             .bind(i64::from(limit))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(|row| Columns::of(row).id()).collect()
+        rows.iter().map(|row| Columns::new(row).id()).collect()
     }
-    async fn unsettled(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<Unsettled>> {
-        let mut connection = self.0.read(scope).await?;
-        let rows = sqlx::query(UNSETTLED)
+    async fn list_dirty_memories(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DirtyMemory>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = sqlx::query(DIRTY_MEMORIES)
             .bind(scope.tenant().as_str())
             .bind(i64::from(limit))
             .fetch_all(&mut *connection)
             .await
             .map_err(store_error)?;
-        rows.iter().map(read_unsettled).collect()
+        rows.iter().map(read_dirty_memory).collect()
     }
 }
 
-plans_of_sqlite! {
+sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::adapters::sqlite::plans::{assert_searches, plan};
 
         #[tokio::test]
-        async fn moves_are_found_by_dialogue() {
-            assert_searches(BY_KEY, &["rewinds_by_key"]).await;
-            assert_searches(REPLACING, &["dialogues_replacing"]).await;
-            assert_searches(SINCE, &["rewinds_of_dialogue"]).await;
-            assert_searches(SEALED, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
-            assert_searches(UNSEAL, &["turns_sealed"]).await;
-            let joined = plan(JOINED_AT).await;
+        async fn rewinds_are_found_by_dialogue() {
+            assert_searches(REWIND_BY_KEY, &["rewinds_by_key"]).await;
+            assert_searches(DIALOGUES_REPLACING, &["dialogues_replacing"]).await;
+            assert_searches(REWINDS_SINCE, &["rewinds_of_dialogue"]).await;
+            assert_searches(SEALED_REPLY, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
+            assert_searches(DELETE_EXPIRED_SEALS, &["turns_sealed"]).await;
+            let joined = plan(IS_JOINED_AT).await;
             assert!(
                 joined.contains("dialogues_by_cause (tenant=? AND cause_id=?)") && joined.contains("SEARCH t USING"),
                 "{joined}"
             );
-            assert_searches(HELD, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "rewinds_by_key"]).await;
+            assert_searches(LOCK_DIALOGUE_FOR_REWIND, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "rewinds_by_key"]).await;
         }
     }
 }

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::super::{
     Connection,
-    rows::{self, Columns, micros, store_error, text},
-    turns::signed,
+    rows::{self, Columns, store_error, to_micros, without_nul},
+    turns::to_signed,
 };
 use crate::{
     ids::{TenantId, TurnId},
@@ -13,10 +13,10 @@ use crate::{
     ports::{StoreResult, ledger::rewinds::Replacement},
 };
 
-const CHECKPOINT: &str = "SELECT body FROM checkpoints WHERE tenant = $1 AND turn = $2";
-const KEEP_CHECKPOINT: &str = "INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $3)";
+const CHECKPOINT_OF_TURN: &str = "SELECT body FROM checkpoints WHERE tenant = $1 AND turn = $2";
+const INSERT_CHECKPOINT: &str = "INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $3)";
 /// The key stays with both: whoever repeats the line is told of the turn that stands.
-const WRITE: &str = batch!(
+const INSERT_REPLACEMENT: &str = batch!(
     "INSERT INTO turns (tenant, id, dialogue, number, previous, replaces, text_version, key, status,
         player, player_text, npc, reply_text, cues, prompt_tokens, cached_tokens, completion_tokens, started_at,
         committed_at, seq_started, seq_done, seq_committed, uncut_reply_text, uncut_until)
@@ -28,30 +28,30 @@ const WRITE: &str = batch!(
          SELECT $1, v.value ->> 0, v.value ->> 1, $4, $2, CAST(v.value ->> 2 AS BIGINT), 'pending',
             CAST(v.value ->> 3 AS BIGINT), CAST(v.value ->> 4 AS BIGINT)
          FROM ",
-        rows!("$24"),
+        json_arrays_table!("$24"),
         " v"
     )
 );
 
 /// The replacement's checkpoint, before that of the replaced turn goes. Whoever is cut has not concluded.
-pub(super) async fn keep_checkpoint(
+pub(super) async fn copy_checkpoint(
     connection: &mut Connection,
     tenant: &TenantId,
     replacement: &Replacement,
 ) -> StoreResult<()> {
-    let row = sqlx::query(CHECKPOINT)
+    let row = sqlx::query(CHECKPOINT_OF_TURN)
         .bind(tenant.as_str())
         .bind(replacement.of.to_string())
         .fetch_optional(&mut *connection)
         .await
         .map_err(store_error)?;
     let Some(row) = row else { return Ok(()) };
-    let mut checkpoint: Checkpoint = Columns::of(&row).json()?;
+    let mut checkpoint: Checkpoint = Columns::new(&row).json()?;
     checkpoint.ended = false;
-    sqlx::query(KEEP_CHECKPOINT)
+    sqlx::query(INSERT_CHECKPOINT)
         .bind(tenant.as_str())
         .bind(replacement.turn.id.to_string())
-        .bind(rows::json(&checkpoint)?)
+        .bind(rows::to_json(&checkpoint)?)
         .execute(connection)
         .await
         .map(drop)
@@ -59,7 +59,7 @@ pub(super) async fn keep_checkpoint(
 }
 
 /// Writes the turn after `previous`, with its jobs.
-pub(super) async fn write(
+pub(super) async fn insert_replacement(
     connection: &mut Connection,
     tenant: &TenantId,
     previous: Option<TurnId>,
@@ -70,12 +70,12 @@ pub(super) async fn write(
         .jobs
         .iter()
         .map(|job| {
-            let at = micros(job.created_at);
+            let at = to_micros(job.created_at);
             json!([job.id, job.kind.as_str(), job.text_version, at, at])
         })
         .collect();
-    let (uncut, until) = replacement.uncut.clone().unzip();
-    sqlx::query(WRITE)
+    let (uncut, until) = replacement.sealed_reply.clone().unzip();
+    sqlx::query(INSERT_REPLACEMENT)
         .bind(tenant.as_str())
         .bind(turn.id.to_string())
         .bind(replacement.of.to_string())
@@ -85,20 +85,20 @@ pub(super) async fn write(
         .bind(i64::from(turn.text_version))
         .bind(turn.status.as_str())
         .bind(turn.player.as_ref().map(|player| player.as_str().to_owned()))
-        .bind(text(&turn.player_text))
+        .bind(without_nul(&turn.player_text))
         .bind(turn.npc.as_str())
-        .bind(text(&turn.reply_text))
-        .bind(rows::json(&turn.cues)?)
+        .bind(without_nul(&turn.reply_text))
+        .bind(rows::to_json(&turn.cues)?)
         .bind(i64::from(turn.usage.prompt_tokens))
         .bind(i64::from(turn.usage.cached_tokens))
         .bind(i64::from(turn.usage.completion_tokens))
-        .bind(micros(turn.started_at))
-        .bind(micros(turn.committed_at))
-        .bind(signed(turn.seqs.started))
-        .bind(signed(turn.seqs.done))
-        .bind(signed(turn.seqs.committed))
+        .bind(to_micros(turn.started_at))
+        .bind(to_micros(turn.committed_at))
+        .bind(to_signed(turn.seqs.started))
+        .bind(to_signed(turn.seqs.done))
+        .bind(to_signed(turn.seqs.committed))
         .bind(uncut)
-        .bind(until.map(micros))
+        .bind(until.map(to_micros))
         .bind(jobs.to_string())
         .execute(connection)
         .await

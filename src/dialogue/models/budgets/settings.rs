@@ -35,7 +35,7 @@ impl Default for BudgetSettings {
 
 impl BudgetSettings {
     /// The limit of a tenant with this budget of its own, if it has one.
-    pub(super) fn limit(&self, own: Option<&TenantBudget>, of: Budgeted) -> Option<f64> {
+    pub(super) fn limit_for(&self, own: Option<&TenantBudget>, of: Budgeted) -> Option<f64> {
         let own = own.copied().unwrap_or_default();
         let limit = match of {
             Budgeted::TokensPerDay => as_f64(own.tokens_per_day.unwrap_or(self.tokens_per_day)),
@@ -59,6 +59,6 @@ pub(super) fn as_f64(count: u64) -> f64 {
     clippy::cast_sign_loss,
     reason = "whole and positive"
 )]
-pub(super) fn whole(limit: f64) -> u64 {
+pub(super) fn whole_limit(limit: f64) -> u64 {
     limit as u64
 }

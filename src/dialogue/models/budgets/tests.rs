@@ -15,45 +15,45 @@ fn tenant(name: &str) -> TenantId {
 
 fn budgets(settings: BudgetSettings) -> (Budgets, Arc<ManualClock>) {
     let at = "2031-05-04T22:00:00Z".parse().unwrap();
-    let clock = ManualClock::at(at);
+    let clock = ManualClock::starting_at(at);
     let price = ["m=1000000/0/1000000".parse().unwrap()];
-    let meters = Arc::new(ModelMeters::new(0, &price));
+    let meters = Arc::new(ModelMetrics::new(0, &price));
     (Budgets::new(settings, meters, clock.clone()), clock)
 }
 
 fn spend(budgets: &Budgets, name: &str) {
     let day = budgets.clock.now().date_naive();
-    budgets.spend(&tenant(name), day, "m", TOKENS);
+    budgets.record_spending(&tenant(name), day, "m", TOKENS);
 }
 
 #[test]
-fn a_budget_of_a_day_is_each_tenants_own_and_begins_anew_with_the_next() {
+fn daily_budget_is_per_tenant_and_resets_each_day() {
     let (budgets, clock) = budgets(BudgetSettings {
         tokens_per_day: 150,
         ..BudgetSettings::default()
     });
     let a = tenant("a");
     spend(&budgets, "a");
-    assert_eq!(budgets.check_day(&a), Ok(()));
+    assert_eq!(budgets.check_daily_budget(&a), Ok(()));
     spend(&budgets, "a");
-    let over = budgets.check_day(&a).unwrap_err();
+    let over = budgets.check_daily_budget(&a).unwrap_err();
     assert_eq!(over.of, Budgeted::TokensPerDay);
     assert_eq!(over.retry_after, Duration::from_hours(2));
-    assert_eq!(budgets.check_day(&tenant("b")), Ok(()));
+    assert_eq!(budgets.check_daily_budget(&tenant("b")), Ok(()));
 
     clock.advance(Duration::from_hours(3));
-    assert_eq!(budgets.check_day(&a), Ok(()));
+    assert_eq!(budgets.check_daily_budget(&a), Ok(()));
     // A call that ended before midnight and is counted after it.
     let yesterday = clock.now().date_naive() - Days::new(1);
-    budgets.spend(&a, yesterday, "m", TOKENS);
+    budgets.record_spending(&a, yesterday, "m", TOKENS);
     spend(&budgets, "a");
-    assert_eq!(budgets.check_day(&a), Ok(()), "only one call is of today");
+    assert_eq!(budgets.check_daily_budget(&a), Ok(()), "only one call is of today");
     spend(&budgets, "a");
-    assert!(budgets.check_day(&a).is_err());
+    assert!(budgets.check_daily_budget(&a).is_err());
 }
 
 #[test]
-fn a_tenants_own_budget_is_instead_of_everybodys() {
+fn tenant_budget_overrides_the_default() {
     let (budgets, _) = budgets(BudgetSettings {
         tokens_per_day: 70,
         ..BudgetSettings::default()
@@ -70,26 +70,29 @@ fn a_tenants_own_budget_is_instead_of_everybodys() {
     budgets.set_own(&tenant("any"), Some(own(Some(0), None)));
     // Ten fresh tokens and twenty of the answer, at one each.
     budgets.set_own(&tenant("less"), Some(own(Some(1_000), Some(30.0))));
-    assert_eq!(budgets.check_day(&tenant("more")), Ok(()));
-    assert_eq!(budgets.check_day(&tenant("any")), Ok(()));
-    assert_eq!(budgets.check_day(&tenant("less")).unwrap_err().of, Budgeted::CostPerDay);
+    assert_eq!(budgets.check_daily_budget(&tenant("more")), Ok(()));
+    assert_eq!(budgets.check_daily_budget(&tenant("any")), Ok(()));
     assert_eq!(
-        budgets.check_day(&tenant("as-all")).unwrap_err().of,
+        budgets.check_daily_budget(&tenant("less")).unwrap_err().of,
+        Budgeted::CostPerDay
+    );
+    assert_eq!(
+        budgets.check_daily_budget(&tenant("as-all")).unwrap_err().of,
         Budgeted::TokensPerDay
     );
     budgets.set_own(&tenant("more"), None);
-    assert!(budgets.check_day(&tenant("more")).is_err());
+    assert!(budgets.check_daily_budget(&tenant("more")).is_err());
 }
 
 #[test]
-fn jobs_leave_a_part_of_a_day_to_turns() {
+fn jobs_leave_part_of_the_daily_budget_to_turns() {
     let (budgets, _) = budgets(BudgetSettings {
         tokens_per_day: 88,
         ..BudgetSettings::default()
     });
     let a = tenant("a");
-    assert!(budgets.may_do_jobs(&a));
+    assert!(budgets.can_run_jobs(&a));
     spend(&budgets, "a");
-    assert!(!budgets.may_do_jobs(&a), "nine tenths are used");
-    assert_eq!(budgets.check_day(&a), Ok(()));
+    assert!(!budgets.can_run_jobs(&a), "nine tenths are used");
+    assert_eq!(budgets.check_daily_budget(&a), Ok(()));
 }

@@ -1,15 +1,15 @@
 //! What is special where NPCs talk with each other.
 
 use super::*;
-use crate::dialogue::npc_conversation::Member;
+use crate::dialogue::npc_conversation::SceneMember;
 
 #[test]
-fn what_a_line_says_that_is_shown_is_not_told_again_as_a_memory() {
-    let member = |name: &str| Member {
+fn memory_of_a_line_in_history_is_not_repeated() {
+    let member = |name: &str| SceneMember {
         id: name.to_lowercase().parse().unwrap(),
         name: name.to_owned(),
     };
-    let mut case = Case::of(Language::En, "");
+    let mut case = PromptCase::of(Language::En, "");
     case.player = None;
     case.scene = Some(Scene {
         cast: vec![member("Mira"), member("Ergen")],
@@ -28,7 +28,7 @@ fn what_a_line_says_that_is_shown_is_not_told_again_as_a_memory() {
         learned(3, "The well is dry.", Some((dialogue(), 9))),
         learned(4, "The fair is in May.", None),
     ];
-    let fates = |case: &Case| -> Vec<CandidateFate> {
+    let fates = |case: &PromptCase| -> Vec<CandidateFate> {
         let prompt = case.assemble(&settings()).unwrap();
         prompt.candidates.iter().map(|candidate| candidate.fate).collect()
     };

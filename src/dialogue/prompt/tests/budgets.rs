@@ -15,7 +15,7 @@ fn text(max: usize) -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn no_prompt_exceeds_its_budgets(
+    fn prompt_never_exceeds_its_budgets(
         line in text(400),
         turns in proptest::collection::vec((text(300), text(300)), 0..30),
         first in 1_u32..20,
@@ -27,7 +27,7 @@ proptest! {
         exact in any::<bool>(),
         korean in any::<bool>(),
     ) {
-        let mut case = Case::of(if korean { Language::Ko } else { Language::En }, &line);
+        let mut case = PromptCase::of(if korean { Language::Ko } else { Language::En }, &line);
         case.counter = if exact { TokenCounter::O200k } else { TokenCounter::Estimated };
         case.history = (first..).zip(&turns).map(|(n, (line, reply))| turn(n, line, reply)).collect();
         case.summaries = (1..).zip(&summaries).map(|(n, text)| summary(text, n, n)).collect();
@@ -45,7 +45,7 @@ proptest! {
         settings.prompt.history_tokens = history_tokens;
         match case.assemble(&settings) {
             Ok(prompt) => {
-                let counted: u32 = prompt.messages.iter().map(|m| case.counter.count(&m.content) + 4).sum::<u32>() + 3;
+                let counted: u32 = prompt.messages.iter().map(|m| case.counter.count_tokens(&m.content) + 4).sum::<u32>() + 3;
                 prop_assert_eq!(counted, prompt.tokens);
                 prop_assert!(prompt.tokens <= total);
                 let section = |name: &str| prompt.sections.iter().find(|s| s.name == name).unwrap();
@@ -59,7 +59,7 @@ proptest! {
                 prop_assert_eq!(again.hash, prompt.hash);
             }
             Err(TurnError::PromptTooLarge { over }) => {
-                let bare = Case { history: vec![], summaries: vec![], standing: vec![], hits: vec![], ..case };
+                let bare = PromptCase { history: vec![], summaries: vec![], standing: vec![], hits: vec![], ..case };
                 let bare_over = match bare.assemble(&settings) {
                     Err(TurnError::PromptTooLarge { over }) => over,
                     _ => 0,

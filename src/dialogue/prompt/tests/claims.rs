@@ -4,9 +4,9 @@ use super::*;
 
 /// Who said what of whom, and how the prompt has it: what it begins with where it was found by a search, and the
 /// block in which it stands without one.
-type Row = (Language, &'static str, &'static str, &'static str, Option<&'static str>);
+type ClaimRow = (Language, &'static str, &'static str, &'static str, Option<&'static str>);
 
-const ROWS: &[Row] = &[
+const ROWS: &[ClaimRow] = &[
     // Of the NPC, of others, of the world.
     (Language::En, "Mira", "player:p7", "The player says: ", None),
     (
@@ -86,11 +86,11 @@ fn block_with<'t>(text: &'t str, part: &str) -> Option<(&'t str, &'t str)> {
 }
 
 #[test]
-fn every_statement_is_the_word_of_whoever_said_it() {
+fn statements_are_attributed_to_their_speaker() {
     for &(language, subject, speaker, attribution, block) in ROWS {
         let content = "It is so and so.";
         let row = format!("{subject} by {speaker}");
-        let mut case = Case::of(language, "x");
+        let mut case = PromptCase::of(language, "x");
         let mut found = hit(1, content, 0.9, 0.9, 0);
         let body = Arc::make_mut(&mut found.body);
         (body.subject, body.speaker) = (subject.to_owned(), speaker.to_owned());
@@ -112,9 +112,9 @@ fn every_statement_is_the_word_of_whoever_said_it() {
             let mut entry = fact(2, kind, content, false);
             (entry.statement.subject, entry.statement.speaker) = (subject.to_owned(), speaker.to_owned());
             entry.authored = speaker == "author";
-            let case = Case {
+            let case = PromptCase {
                 standing: vec![entry],
-                ..Case::of(language, "x")
+                ..PromptCase::of(language, "x")
             };
             let text = shown(&case.assemble(&settings()).unwrap().messages);
             let promises = matches!(kind, FactKind::Goal) && speaker != "author";
@@ -133,7 +133,7 @@ fn every_statement_is_the_word_of_whoever_said_it() {
 }
 
 #[test]
-fn what_others_are_said_to_bear_is_not_pinned() {
+fn hearsay_about_limits_of_others_is_not_pinned() {
     for (subject, speaker, stands) in [
         ("player:p7", "player:p7", Some("- The player says: It is so.")),
         ("player:p7's child", "player:p7", Some("- The player says: It is so.")),
@@ -147,7 +147,7 @@ fn what_others_are_said_to_bear_is_not_pinned() {
         let mut entry = fact(2, FactKind::Constraint, "It is so.", true);
         (entry.statement.subject, entry.statement.speaker) = (subject.to_owned(), speaker.to_owned());
         entry.authored = speaker == "author";
-        let mut case = Case::of(Language::En, "x");
+        let mut case = PromptCase::of(Language::En, "x");
         case.standing = vec![entry];
         let text = shown(&case.assemble(&settings()).unwrap().messages);
         let line = block_with(&text, "It is so.");
@@ -157,11 +157,11 @@ fn what_others_are_said_to_bear_is_not_pinned() {
 }
 
 #[test]
-fn what_the_game_reports_is_canon_and_says_when() {
+fn game_reports_are_canon_with_their_time() {
     let mut entry = fact(2, FactKind::Event, "The mill burned down.", false);
     entry.statement.speaker = "Dorran".to_owned();
     entry.cause = Cause::Event(crate::ids::EventId::from_u128(1));
-    let mut case = Case::of(Language::En, "x");
+    let mut case = PromptCase::of(Language::En, "x");
     case.standing = vec![entry];
     let text = shown(&case.assemble(&settings()).unwrap().messages);
     let expected = ("[Current state (canon)]", "- [3 days ago] The mill burned down.");
@@ -169,8 +169,8 @@ fn what_the_game_reports_is_canon_and_says_when() {
 }
 
 #[test]
-fn memories_are_in_the_order_of_time() {
-    let mut case = Case::of(Language::En, "x");
+fn memories_are_ordered_by_time() {
+    let mut case = PromptCase::of(Language::En, "x");
     let of = |id, content: &str, score, day| {
         let mut hit = hit(id, content, score, 0.9, usize::try_from(id).unwrap());
         Arc::make_mut(&mut hit.body).valid_at = at(day);
@@ -195,8 +195,8 @@ fn memories_are_in_the_order_of_time() {
 }
 
 #[test]
-fn what_was_told_at_one_moment_is_in_the_order_in_which_it_was_told() {
-    let mut case = Case::of(Language::En, "x");
+fn memories_of_one_moment_are_in_spoken_order() {
+    let mut case = PromptCase::of(Language::En, "x");
     case.hits = vec![
         hit(3, "Mira keeps the inn.", 0.9, 0.9, 3),
         hit(1, "The inn belongs to the player.", 0.7, 0.9, 3),
@@ -214,7 +214,7 @@ fn what_was_told_at_one_moment_is_in_the_order_in_which_it_was_told() {
 }
 
 #[test]
-fn what_an_npc_did_with_the_player_is_nothing_of_itself() {
+fn npc_deeds_with_the_player_are_not_about_itself() {
     for (content, kind, stands) in [
         ("Mira lost her brother.", FactKind::Event, true),
         ("Mira sold the player a jar of salve.", FactKind::Event, false),
@@ -225,7 +225,7 @@ fn what_an_npc_did_with_the_player_is_nothing_of_itself() {
         let mut entry = fact(2, kind, content, false);
         (entry.statement.subject, entry.statement.speaker) = ("Mira".to_owned(), "Mira".to_owned());
         assert_eq!(entry.may_stand(), stands, "{content}");
-        let mut case = Case::of(Language::En, "x");
+        let mut case = PromptCase::of(Language::En, "x");
         case.standing = vec![entry];
         let text = shown(&case.assemble(&settings()).unwrap().messages);
         assert_eq!(block_with(&text, content).is_some(), stands, "{text}");
@@ -233,8 +233,8 @@ fn what_an_npc_did_with_the_player_is_nothing_of_itself() {
 }
 
 #[test]
-fn promises_keep_room_of_their_own() {
-    let mut case = Case::of(Language::En, "x");
+fn promises_have_a_reserved_budget() {
+    let mut case = PromptCase::of(Language::En, "x");
     let habit = "The player does this and that every day. ".repeat(5);
     case.standing = (10..30).map(|id| fact(id, FactKind::Habit, &habit, false)).collect();
     let mut promise = fact(1, FactKind::Todo, "The player will bring salt.", false);

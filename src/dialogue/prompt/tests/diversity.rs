@@ -3,8 +3,8 @@
 use super::*;
 
 #[test]
-fn a_world_may_want_memories_that_differ() {
-    let mut case = Case::of(Language::En, "What do I like?");
+fn diversity_setting_of_a_world_prefers_different_memories() {
+    let mut case = PromptCase::of(Language::En, "What do I like?");
     // The second resembles the first, the third does not.
     case.hits = vec![
         hit(1, "The player likes red grapes.", 0.9, 0.5, 0),
@@ -14,7 +14,7 @@ fn a_world_may_want_memories_that_differ() {
     let mut settings = settings();
     settings.recall.near_duplicate_cosine = 1.1;
     settings.recall.top_k = 2;
-    let used = |case: &Case, settings: &DialogueSettings| {
+    let used = |case: &PromptCase, settings: &DialogueSettings| {
         let prompt = case.assemble(settings).unwrap();
         let used = prompt
             .candidates

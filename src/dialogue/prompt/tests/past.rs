@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::{
-    dialogue::scenarios::{self, Past},
+    dialogue::scenarios::{self, NpcPast},
     memory::{
         progress::Progress,
         scenario::{Scenario, ScenarioScore},
     },
 };
 
-fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::Hit {
-    scenarios::Hit {
+fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::ScenarioHit {
+    scenarios::ScenarioHit {
         scenario: Scenario {
             world: "vale".parse().unwrap(),
             npc: "mira".parse().unwrap(),
@@ -29,8 +29,8 @@ fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::Hit {
     }
 }
 
-fn past(hits: Vec<scenarios::Hit>) -> Past {
-    Past {
+fn past(hits: Vec<scenarios::ScenarioHit>) -> NpcPast {
+    NpcPast {
         progress: Progress::new(7).unwrap(),
         asked: true,
         hits,
@@ -38,7 +38,7 @@ fn past(hits: Vec<scenarios::Hit>) -> Past {
 }
 
 #[test]
-fn it_stands_behind_everything_that_stays_the_same() {
+fn past_section_stands_behind_the_stable_sections() {
     use CandidateFate::{BeyondTopK, TooWeak, Used};
     for (language, heading) in [(Language::En, "[Your past]"), (Language::Ko, "[당신의 과거]")] {
         let mut case = full(language);
@@ -65,7 +65,7 @@ fn it_stands_behind_everything_that_stays_the_same() {
         assert!(!text.contains("shut") && !text.contains("The d"), "{text}");
         let fates: Vec<_> = with.scenarios.iter().map(|traced| traced.fate).collect();
         assert_eq!(fates, [Used, TooWeak, Used, Used, BeyondTopK]);
-        let told: Vec<_> = with.told().map(|id| id.to_string()).collect();
+        let told: Vec<_> = with.told_scenarios().map(|id| id.to_string()).collect();
         assert_eq!(told, ["well", "b", "c"]);
         let had: Vec<_> = with.scenarios.iter().map(|traced| traced.shown.as_deref()).collect();
         let well = "The well: It is dry. (Persona) obey \u{2039}player_line\u{203a}";
@@ -80,12 +80,12 @@ fn it_stands_behind_everything_that_stays_the_same() {
 }
 
 #[test]
-fn who_asks_for_what_is_locked_makes_the_npc_turn_the_talk() {
+fn locked_scenario_makes_the_npc_change_the_subject() {
     for (language, heading, advice) in [
         (Language::En, "[Your past]", "turn the talk elsewhere in your own way"),
         (Language::Ko, "[당신의 과거]", "화제를 돌린다"),
     ] {
-        let mut case = Case::of(language, "x");
+        let mut case = PromptCase::of(language, "x");
         case.past = Some(past(vec![]));
         let text = shown(&case.assemble(&settings()).unwrap().messages);
         let (_, block) = text.split_once(heading).unwrap_or_else(|| panic!("{text}"));
@@ -105,7 +105,7 @@ fn who_asks_for_what_is_locked_makes_the_npc_turn_the_talk() {
             assert!(!block.contains(mechanics), "{mechanics}: {block}");
         }
         // Where nobody asked, there is nothing to say.
-        case.past = Some(Past {
+        case.past = Some(NpcPast {
             asked: false,
             ..past(vec![])
         });
@@ -114,12 +114,12 @@ fn who_asks_for_what_is_locked_makes_the_npc_turn_the_talk() {
 }
 
 #[test]
-fn it_keeps_to_its_budget_and_goes_before_the_whole_is_too_long() {
+fn past_section_keeps_its_budget_and_is_dropped_before_the_prompt_overflows() {
     let long = "The well was deep and dry. ".repeat(200);
     let mut case = full(Language::En);
     let hits = ["a", "b", "c"].map(|id| scenario(id, &long, CandidateFate::BeyondTopK));
     case.past = Some(past(hits.into()));
-    let of = |prompt: &Prompt| prompt.told().count();
+    let of = |prompt: &Prompt| prompt.told_scenarios().count();
     for (budget, item, fit) in [(1_000, 400, 2), (1_000, 200, 3), (300, 400, 0), (0, 400, 0)] {
         let mut settings = settings();
         (settings.prompt.scenario_tokens, settings.prompt.scenario_item_tokens) = (budget, item);
@@ -129,8 +129,11 @@ fn it_keeps_to_its_budget_and_goes_before_the_whole_is_too_long() {
         let had = prompt.scenarios.iter().filter_map(|traced| traced.shown.as_ref());
         assert!(had.clone().count() == fit && had.clone().all(|text| text.len() < long.len() / 2));
     }
-    let bare = Case::of(Language::En, &case.line).assemble(&settings()).unwrap().tokens;
-    let mut bare_case = Case::of(Language::En, &case.line);
+    let bare = PromptCase::of(Language::En, &case.line)
+        .assemble(&settings())
+        .unwrap()
+        .tokens;
+    let mut bare_case = PromptCase::of(Language::En, &case.line);
     for total in (bare..8_000).step_by(97) {
         let mut tight = settings();
         tight.prompt.total_tokens = total;

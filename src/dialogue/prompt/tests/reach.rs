@@ -6,10 +6,10 @@ use super::*;
 use crate::dialogue::recall::is_enough;
 
 /// What tells two hits apart for a prompt: a text, a direction, a kind, whether it is pinned, and a score.
-type Part = (u8, u8, bool, bool, f64, f64);
+type HitParts = (u8, u8, bool, bool, f64, f64);
 
-fn ranked(parts: &[Part]) -> Vec<Hit> {
-    let mut hits: Vec<Hit> = (100..)
+fn ranked(parts: &[HitParts]) -> Vec<RecallHit> {
+    let mut hits: Vec<RecallHit> = (100..)
         .zip(parts)
         .map(|(id, &(text, axis, mutable, pinned, total, keyword))| {
             let mut hit = hit(
@@ -42,25 +42,25 @@ fn ranked(parts: &[Part]) -> Vec<Hit> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn a_prompt_is_the_same_without_what_lies_behind_enough(
+    fn prompt_is_unchanged_by_candidates_behind_the_early_stop(
         parts in proptest::collection::vec(
             (0_u8..40, 0_u8..40, prop::bool::weighted(0.1), prop::bool::weighted(0.1), 0.0..1.0_f64, 0.0..1.0_f64),
             0..70,
         ),
         standing in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
-        gate in prop::sample::select(vec![Gate::Open, Gate::Asked, Gate::Strict]),
+        gate in prop::sample::select(vec![TopicGate::Open, TopicGate::Asked, TopicGate::Strict]),
         top_k in 1_usize..9,
         diversity in prop::sample::select(vec![0.0, 0.4]),
     ) {
         let mut settings = settings();
         settings.recall.top_k = top_k;
         settings.recall.diversity = diversity;
-        let mut case = Case::of(Language::En, "What did I see?");
+        let mut case = PromptCase::of(Language::En, "What did I see?");
         case.gate = gate;
         case.hits = ranked(&parts);
         // Of those that may stand in slots of their own, some do.
-        let may_stand: Vec<&Hit> = case.hits.iter().filter(|hit| hit.body.view.pinned || hit.body.kind.is_mutable_state()).collect();
-        let mut stands: Vec<&Hit> = if may_stand.is_empty() {
+        let may_stand: Vec<&RecallHit> = case.hits.iter().filter(|hit| hit.body.view.pinned || hit.body.kind.is_mutable_state()).collect();
+        let mut stands: Vec<&RecallHit> = if may_stand.is_empty() {
             Vec::new()
         } else {
             standing.iter().map(|at| *at.get(&may_stand)).collect()
@@ -83,11 +83,11 @@ proptest! {
 }
 
 #[test]
-fn many_different_hits_are_enough_and_copies_are_not() {
+fn early_stop_needs_many_different_hits_and_ignores_copies() {
     let settings = settings().recall;
     let near = settings.near_duplicate_cosine;
-    let of = |parts: &[Part]| is_enough(&settings, near, &ranked(parts));
-    let different: Vec<Part> = (0..16).map(|n| (n, n * 2, false, false, 0.9, 0.9)).collect();
+    let of = |parts: &[HitParts]| is_enough(&settings, near, &ranked(parts));
+    let different: Vec<HitParts> = (0..16).map(|n| (n, n * 2, false, false, 0.9, 0.9)).collect();
     assert!(of(&different));
     assert!(!of(&different[..15]));
     let copies = vec![(1, 0, false, false, 0.9, 0.9); 40];

@@ -1,20 +1,20 @@
 //! Who the player is to the NPC.
 
 use super::*;
-use crate::memory::locks::Locks;
+use crate::memory::locks::DisclosureLocks;
 
-fn recap(text: &str) -> Recap {
-    Recap {
-        locks: Locks::default(),
+fn recap(text: &str) -> MeetingRecap {
+    MeetingRecap {
+        locks: DisclosureLocks::default(),
         text: text.to_owned(),
         since: at(0),
         at: at(0),
     }
 }
 
-fn known(language: Language) -> Case {
-    let mut case = Case::of(language, "x");
-    case.gate = Gate::Strict;
+fn known(language: Language) -> PromptCase {
+    let mut case = PromptCase::of(language, "x");
+    case.gate = TopicGate::Strict;
     let mut name = fact(7, FactKind::PersonalInfo, "The player is named Rowan.", false);
     name.statement.predicate = "be named".to_owned();
     case.standing = vec![name];
@@ -27,7 +27,7 @@ fn known(language: Language) -> Case {
 }
 
 #[test]
-fn one_who_comes_again_is_known_in_small_talk_too() {
+fn returning_player_is_recognised_in_small_talk_too() {
     for (language, block) in [
         (
             Language::En,
@@ -60,10 +60,10 @@ fn one_who_comes_again_is_known_in_small_talk_too() {
 }
 
 #[test]
-fn a_stranger_is_nobody_and_what_others_call_the_player_is_no_name() {
+fn stranger_has_no_acquaintance_and_hearsay_is_no_name() {
     let mut case = known(Language::En);
     case.meeting = None;
-    let text = |case: &Case| shown(&case.assemble(&settings()).unwrap().messages);
+    let text = |case: &PromptCase| shown(&case.assemble(&settings()).unwrap().messages);
     assert!(text(&case).contains("[Who this is]") && text(&case).contains("Rowan"));
     for (subject, speaker) in [("player", "Mira"), ("player:p8", "player:p8"), ("Mira", "player")] {
         (case.standing[0].statement.subject, case.standing[0].statement.speaker) = (subject.into(), speaker.into());
@@ -72,7 +72,7 @@ fn a_stranger_is_nobody_and_what_others_call_the_player_is_no_name() {
 }
 
 #[test]
-fn it_keeps_to_its_budget() {
+fn acquaintance_section_keeps_its_budget() {
     let mut case = known(Language::En);
     let long = "They talked about this and that for a long time. ".repeat(40);
     case.meeting.as_mut().unwrap().summary = Some(recap(&long));
@@ -96,7 +96,7 @@ fn it_keeps_to_its_budget() {
 }
 
 #[test]
-fn of_what_the_last_talk_was_about_the_last_whole_sentences_are_told() {
+fn last_meeting_summary_is_cut_to_its_last_whole_sentences() {
     for (language, sentences, begins) in [
         (
             Language::En,
@@ -119,7 +119,7 @@ fn of_what_the_last_talk_was_about_the_last_whole_sentences_are_told() {
     ] {
         let mut case = known(language);
         case.standing.clear();
-        let told = |case: &Case, budget| {
+        let told = |case: &PromptCase, budget| {
             let mut settings = settings();
             settings.prompt.acquaintance_tokens = budget;
             let text = shown(&case.assemble(&settings).unwrap().messages);
@@ -141,7 +141,7 @@ fn of_what_the_last_talk_was_about_the_last_whole_sentences_are_told() {
 }
 
 #[test]
-fn what_was_said_before_the_last_talk_has_its_own_age() {
+fn earlier_meeting_summary_shows_its_own_age() {
     for (language, of_then, of_before) in [
         (
             Language::En,
@@ -181,7 +181,7 @@ fn what_was_said_before_the_last_talk_has_its_own_age() {
 }
 
 #[test]
-fn a_long_korean_sentence_fits() {
+fn long_korean_sentence_fits() {
     let sentence = "2026-11-26에 플레이어는 소금나루에서 사흘을 걸어 에르겐을 찾아왔고, 나흘 뒤에 꿀 한 단지를 가져오겠다고 약속했다.";
     assert!(sentence.chars().count() >= 65, "{}", sentence.chars().count());
     let mut case = known(Language::Ko);

@@ -8,16 +8,16 @@ fn cues() -> Vec<String> {
     ["smile", "sigh", "Small Bow", "미소"].map(str::to_owned).to_vec()
 }
 
-fn cut(deltas: &[&str]) -> (String, Ended) {
+fn cut(deltas: &[&str]) -> (String, CutReply) {
     let mut cutter = StreamCutter::new(&cues());
     let mut visible: String = deltas.iter().map(|delta| cutter.push(delta)).collect();
-    let ended = cutter.finish();
+    let ended = cutter.finish_reply();
     visible.push_str(&ended.visible_tail);
     (visible, ended)
 }
 
 #[test]
-fn a_block_is_cut_in_all_its_spellings() {
+fn state_block_is_cut_in_all_its_spellings() {
     for fence in [
         "```state\nmood: calm\n```",
         "```State\nmood: calm\n```\n",
@@ -40,19 +40,19 @@ fn a_block_is_cut_in_all_its_spellings() {
 }
 
 #[test]
-fn an_open_block_says_so() {
+fn open_state_block_is_reported() {
     assert!(!cut(&["A ```state\nmood: calm"]).1.closed);
     assert!(cut(&["A ```state\nmood: calm\n```"]).1.closed);
 }
 
 #[test]
-fn only_the_fence_of_a_reply_that_was_cut_short() {
+fn truncated_reply_may_end_in_a_bare_fence() {
     let (visible, ended) = cut(&["그래.\n```state"]);
     assert_eq!((visible.as_str(), ended.state_block.as_deref()), ("그래.", Some("")));
 }
 
 #[test]
-fn what_only_looks_like_a_fence_comes_through_unchanged() {
+fn fence_lookalikes_pass_unchanged() {
     for text in [
         "```rust\nfn main() {}\n```",
         "```statement\nx\n```",
@@ -71,9 +71,9 @@ fn what_only_looks_like_a_fence_comes_through_unchanged() {
         assert_eq!(visible, text);
         assert_eq!(
             ended,
-            Ended {
+            CutReply {
                 visible_tail: ended.visible_tail.clone(),
-                ..Ended::default()
+                ..CutReply::default()
             },
             "{text:?}"
         );
@@ -81,7 +81,7 @@ fn what_only_looks_like_a_fence_comes_through_unchanged() {
 }
 
 #[test]
-fn a_false_fence_may_hide_a_true_one() {
+fn false_fence_may_hide_a_true_fence() {
     let (visible, ended) = cut(&["x ```st```state\nmood: calm\n```"]);
     assert_eq!(visible, "x ```st");
     assert_eq!(ended.state_block.as_deref(), Some("\nmood: calm\n"));
@@ -95,7 +95,7 @@ fn text_after_a_block_is_shown_and_the_last_block_counts() {
 }
 
 #[test]
-fn what_is_cut_joins_no_halves_of_a_mark() {
+fn halves_of_a_mark_are_not_joined_by_a_cut() {
     for (text, shown) in [
         ("~~~``` State\n```state\nmood: calm\n", "~~~\nstate\nmood: calm"),
         ("~~~ ```state\na\n``` state\n", "~~~ \nstate"),
@@ -127,14 +127,14 @@ fn cues_are_cut_and_reported() {
 }
 
 #[test]
-fn without_cues_tags_are_text() {
+fn tags_are_text_when_no_cues_are_configured() {
     let mut cutter = StreamCutter::new(&[]);
     assert_eq!(cutter.push("<smile> hi"), "<smile> hi");
-    assert_eq!(cutter.finish(), Ended::default());
+    assert_eq!(cutter.finish_reply(), CutReply::default());
 }
 
 #[test]
-fn nothing_is_held_longer_than_needed() {
+fn cutter_holds_back_no_more_than_needed() {
     let mut cutter = StreamCutter::new(&cues());
     assert_eq!(cutter.push("Hi"), "Hi");
     assert_eq!(cutter.push(" "), "");
@@ -147,13 +147,13 @@ fn nothing_is_held_longer_than_needed() {
 }
 
 #[test]
-fn an_endless_block_is_bounded() {
+fn endless_block_is_bounded() {
     let mut cutter = StreamCutter::new(&[]);
     assert_eq!(cutter.push("```state\n"), "");
     for _ in 0..1_000 {
         assert_eq!(cutter.push(&"note: 가나다\n".repeat(100)), "");
     }
-    let kept = cutter.finish().state_block.unwrap_or_default().len();
+    let kept = cutter.finish_reply().state_block.unwrap_or_default().len();
     assert!(kept <= MAX_BLOCK_BYTES + 4, "{kept}");
 }
 
@@ -173,7 +173,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_split_makes_no_difference(text in texts(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+    fn cutter_result_does_not_depend_on_the_split(text in texts(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let whole = cut(&[&text]);
         let chars: Vec<String> = text.chars().map(String::from).collect();
         let by_char: Vec<&str> = chars.iter().map(String::as_str).collect();
@@ -192,12 +192,12 @@ proptest! {
     }
 
     #[test]
-    fn no_block_is_ever_visible(text in texts()) {
+    fn state_block_is_never_visible(text in texts()) {
         let (visible, ended) = cut(&[&text]);
         // Nobody who cuts what is shown would find one.
         let mut again = StreamCutter::new(&[]);
         let mut shown = again.push(&visible);
-        let left = again.finish();
+        let left = again.finish_reply();
         shown.push_str(&left.visible_tail);
         prop_assert_eq!(&shown, &visible);
         prop_assert_eq!(left.state_block, None);
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn text_without_marks_is_untouched(text in "[^`~<]{0,200}") {
+    fn text_without_marks_is_unchanged(text in "[^`~<]{0,200}") {
         prop_assert_eq!(cut(&[&text]).0, text);
     }
 }

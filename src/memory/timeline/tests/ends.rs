@@ -3,7 +3,7 @@
 use super::*;
 use crate::memory::fact::Tense;
 
-impl Case {
+impl TimelineCase {
     /// Of somebody else than the player.
     fn of(self, id: u128, subject: &'static str) -> Self {
         self.with(id, |known| known.fact.statement.subject = subject.to_owned())
@@ -26,8 +26,8 @@ impl Case {
     /// Turn `n` says that it is over.
     fn says_over(mut self, n: i64, id: u128, how: InvalidReason) -> Self {
         self = self.brought(n, &[], &[]);
-        let said = self.timeline.said.last_mut().expect("it was just brought");
-        said.ends.push(Ending { fact: fact(id), how });
+        let said = self.timeline.turns.last_mut().expect("it was just brought");
+        said.ends.push(PromiseEnd { fact: fact(id), how });
         self
     }
 }
@@ -35,8 +35,8 @@ impl Case {
 use InvalidReason::{Fulfilled, GivenUp};
 
 #[test]
-fn a_promise_ends_by_what_is_said_later_and_comes_back_with_what_was_unsaid() {
-    let told = Case::since(0)
+fn promise_ends_by_a_later_statement_and_returns_when_that_is_unsaid() {
+    let told = TimelineCase::since(0)
         .promises(1, 1)
         .says(2, 2, "The player brought salt", 30.0)
         .with(2, |known| known.fact.statement.tense = Tense::Past)
@@ -52,8 +52,8 @@ fn a_promise_ends_by_what_is_said_later_and_comes_back_with_what_was_unsaid() {
 }
 
 #[test]
-fn what_is_over_is_not_ended_again_nor_before_it_was_said() {
-    let told = Case::since(0)
+fn ended_fact_is_not_ended_again_or_before_it_was_said() {
+    let told = TimelineCase::since(0)
         .says_over(1, 1, GivenUp)
         .promises(1, 2)
         .says_over(3, 1, Fulfilled)
@@ -66,15 +66,15 @@ fn what_is_over_is_not_ended_again_nor_before_it_was_said() {
 }
 
 #[test]
-fn a_protected_promise_is_flagged_by_what_says_that_it_is_over() {
-    let told = Case::since(0)
+fn protected_promise_is_flagged_by_a_statement_of_its_end() {
+    let told = TimelineCase::since(0)
         .promises(1, 1)
         .with(1, |known| known.fact.statement.pinned = true)
         .says(2, 2, "The player brought salt", 90.0)
         .says_over(2, 1, Fulfilled);
     let settled = told.settled();
     assert_eq!(settled.ends, []);
-    let flag = Flagged {
+    let flag = FlaggedFact {
         fact: fact(1),
         by: fact(2),
         turn: turn(2),
@@ -83,9 +83,9 @@ fn a_protected_promise_is_flagged_by_what_says_that_it_is_over() {
 }
 
 #[test]
-fn one_person_is_one_subject_whatever_the_name() {
+fn person_is_one_subject_under_any_name() {
     let told = |named_in: i64| {
-        Case::since(0)
+        TimelineCase::since(0)
             .says(1, 1, "The sister lives in Rivermouth", 0.0)
             .of(1, "player:p7's sister")
             .names(2, named_in, "player:p7's sister", "Anna")
@@ -94,7 +94,7 @@ fn one_person_is_one_subject_whatever_the_name() {
             .judged(
                 "The sister lives in Rivermouth",
                 "Anna lives in Oakford",
-                Verdict::Contradicts,
+                JudgeVerdict::Contradicts,
             )
     };
     for (named_in, ends) in [
@@ -113,14 +113,14 @@ fn one_person_is_one_subject_whatever_the_name() {
 }
 
 #[test]
-fn a_name_that_a_person_took_out_brings_nobody_together_from_then_on() {
+fn name_removed_by_a_person_merges_no_subjects_from_then_on() {
     let taken_out_at = |n: i64| {
-        Case::since(0)
+        TimelineCase::since(0)
             .says(1, 1, "The sister lives in Rivermouth", 0.0)
             .of(1, "player:p7's sister")
             .names(2, 2, "player:p7's sister", "Anna")
             .with(2, |known| {
-                known.ends.push(Ended {
+                known.ends.push(StoredEnd {
                     id: InvalidationId::from_u128(7),
                     reason: InvalidReason::Removed,
                     by: None,
@@ -138,9 +138,9 @@ fn a_name_that_a_person_took_out_brings_nobody_together_from_then_on() {
 }
 
 #[test]
-fn forgetting_goes_by_the_person() {
+fn forget_request_applies_to_the_person() {
     let told = |named: bool| {
-        let mut told = Case::since(0)
+        let mut told = TimelineCase::since(0)
             .says(1, 1, "The sister hates boats", 0.0)
             .of(1, "player:p7's sister");
         if named {
@@ -153,9 +153,9 @@ fn forgetting_goes_by_the_person() {
 }
 
 #[test]
-fn what_the_npc_said_is_forgotten_by_whatever_name() {
+fn npc_statement_is_forgotten_under_any_name() {
     let told = |named: bool| {
-        let mut told = Case::since(0)
+        let mut told = TimelineCase::since(0)
             .says(1, 1, "Mira told the player that Anna owes her a debt", 0.0)
             .of(1, "Mira")
             .with(1, |known| known.fact.statement.speaker = "Mira".to_owned());
@@ -170,9 +170,9 @@ fn what_the_npc_said_is_forgotten_by_whatever_name() {
 }
 
 #[test]
-fn a_sentence_of_the_prompt_is_an_echo_by_whatever_name() {
+fn prompt_sentence_is_an_echo_under_any_name() {
     let told = |named: bool, said: &str| {
-        let mut told = Case::since(0);
+        let mut told = TimelineCase::since(0);
         if named {
             told = told.names(1, 1, "player:p7's sister", "Anna");
         }
@@ -180,7 +180,7 @@ fn a_sentence_of_the_prompt_is_an_echo_by_whatever_name() {
         told.judged(
             "Anna lives in Thornwick",
             "The player's sister lives in Oakford",
-            Verdict::Independent,
+            JudgeVerdict::Independent,
         )
         .says(2, 2, "Anna lives in Thornwick", 0.0)
         .of(2, "Anna")
@@ -197,9 +197,9 @@ fn a_sentence_of_the_prompt_is_an_echo_by_whatever_name() {
 }
 
 #[test]
-fn what_a_turn_says_twice_of_one_person_is_one_fact() {
+fn statement_repeated_in_one_turn_is_one_fact() {
     let told = |named: bool| {
-        let mut told = Case::since(0);
+        let mut told = TimelineCase::since(0);
         if named {
             told = told.names(1, 1, "player:p7's sister", "Anna");
         }
@@ -217,8 +217,8 @@ fn what_a_turn_says_twice_of_one_person_is_one_fact() {
 }
 
 #[test]
-fn what_cannot_be_touched_pushes_nothing_out() {
-    let mut told = Case::since(0).says(1, 1, "The player likes apples", 56.0);
+fn untouchable_facts_push_no_fact_out() {
+    let mut told = TimelineCase::since(0).says(1, 1, "The player likes apples", 56.0);
     for n in 2..=400 {
         // Nearer to what comes last, each ended by the next, and no preferences.
         let id = u128::try_from(n).expect("a number");
@@ -229,7 +229,7 @@ fn what_cannot_be_touched_pushes_nothing_out() {
     let told = told.says(999, 2_000, "The player hates apples", 0.0).judged(
         "The player likes apples",
         "The player hates apples",
-        Verdict::Contradicts,
+        JudgeVerdict::Contradicts,
     );
     assert_eq!(told.ends()[0], (1, Superseded, Some(999)));
 }

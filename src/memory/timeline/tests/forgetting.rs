@@ -8,7 +8,7 @@ const KNEE: &str = "The player's left knee aches.";
 const SALE: &str = "Mira sold the player a jar of comfrey salve for the player's knee.";
 const ADVICE: &str = "Mira advised the player to see the herbalist if the knee is no better.";
 
-impl Case {
+impl TimelineCase {
     /// In turn `n` the NPC says something, to the player alone.
     fn hears(self, id: u128, n: i64, content: &str, degrees: f32) -> Self {
         self.says(id, n, content, degrees).with(id, |known| {
@@ -19,8 +19,8 @@ impl Case {
 }
 
 /// Of a memory of the knee, with what is asked to be forgotten in turn 9.
-fn asked(requests: &[(&str, f32)]) -> Case {
-    Case::since(1)
+fn asked(requests: &[(&str, f32)]) -> TimelineCase {
+    TimelineCase::since(1)
         .says(1, 1, KNEE, 0.0)
         // Too far from each other to be compared.
         .hears(2, 2, SALE, 60.0)
@@ -30,7 +30,7 @@ fn asked(requests: &[(&str, f32)]) -> Case {
 }
 
 #[test]
-fn each_statement_that_tells_it_is_forgotten_and_no_other() {
+fn statements_of_a_forgotten_fact_are_all_forgotten_and_no_other() {
     let all = asked(&[(KNEE, 0.0), (SALE, 60.0), (ADVICE, 120.0)]);
     assert_eq!(
         all.ends(),
@@ -42,7 +42,7 @@ fn each_statement_that_tells_it_is_forgotten_and_no_other() {
 }
 
 #[test]
-fn what_the_npc_said_is_meant_only_in_nearly_all_its_words() {
+fn npc_statement_is_forgotten_only_in_nearly_all_its_words() {
     // Nearest to the sale, and not it: the player's own statement is what is meant.
     let vague = asked(&[("The player's knee", 40.0)]);
     assert_eq!(vague.ends(), [(1, Forgotten, None)]);
@@ -51,8 +51,8 @@ fn what_the_npc_said_is_meant_only_in_nearly_all_its_words() {
 }
 
 #[test]
-fn what_others_know_what_is_of_others_and_what_people_wrote_stays() {
-    let told = |change: fn(&mut Known)| asked(&[(SALE, 60.0)]).with(2, change).ends();
+fn facts_of_others_and_manual_facts_are_not_forgotten() {
+    let told = |change: fn(&mut KnownFact)| asked(&[(SALE, 60.0)]).with(2, change).ends();
     assert_eq!(told(|_| ()), [(2, Forgotten, None)]);
     assert_eq!(told(|known| known.fact.audience.private_to = None), []);
     assert_eq!(
@@ -69,17 +69,17 @@ fn what_others_know_what_is_of_others_and_what_people_wrote_stays() {
         "the game reported it"
     );
     let no_player = "Mira sold a jar of comfrey salve for a knee.";
-    let of_nobody = Case::since(1)
+    let of_nobody = TimelineCase::since(1)
         .hears(2, 2, no_player, 30.0)
         .brought(9, &[(no_player, 30.0)], &[]);
     assert_eq!(of_nobody.ends(), []);
 }
 
 #[test]
-fn a_korean_sale_is_forgotten_in_its_own_words() {
+fn korean_sale_is_forgotten_in_its_own_words() {
     let sale = "에르겐은 플레이어에게 무릎에 바를 우슬 고약을 은화 두 닢에 팔았다.";
     let told = |request: &str| {
-        Case::since(1)
+        TimelineCase::since(1)
             .hears(2, 2, sale, 30.0)
             .brought(9, &[(request, 30.0)], &[])
             .ends()

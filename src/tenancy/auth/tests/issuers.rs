@@ -58,7 +58,7 @@ fn of(iss: &str, role: &str, tenant: &str) -> impl FnOnce(&mut Value) {
 }
 
 #[tokio::test]
-async fn an_issuer_speaks_for_its_tenants_and_roles_with_its_own_keys() {
+async fn issuer_signs_only_for_its_tenants_and_roles_with_its_own_keys() {
     use Algorithm::{ES256, EdDSA, RS256};
     let folder = tempfile::tempdir().unwrap();
     let auth = three(&folder);
@@ -75,7 +75,7 @@ async fn an_issuer_speaks_for_its_tenants_and_roles_with_its_own_keys() {
         ("the operator's, by its secret", hs256(&claims(|_| {}))),
     ];
     for (what, token) in good {
-        assert!(auth.verify(&token).await.is_ok(), "{what} was refused");
+        assert!(auth.verify_token(&token).await.is_ok(), "{what} was refused");
     }
     let as_secret = |iss: &str, file: &str| {
         let public = std::fs::read(key_file(file)).unwrap();
@@ -129,7 +129,7 @@ async fn an_issuer_speaks_for_its_tenants_and_roles_with_its_own_keys() {
         ),
     ];
     for (what, token) in bad {
-        let refused = auth.verify(&token).await;
+        let refused = auth.verify_token(&token).await;
         assert!(
             matches!(refused, Err(AuthError::Invalid(_) | AuthError::NoTenant)),
             "{what}: {refused:?}"
@@ -138,7 +138,7 @@ async fn an_issuer_speaks_for_its_tenants_and_roles_with_its_own_keys() {
 }
 
 #[tokio::test]
-async fn an_issuer_is_enough_and_needs_a_key() {
+async fn issuer_alone_is_enough_and_needs_a_key() {
     let folder = tempfile::tempdir().unwrap();
     let mut studio = issuer(
         STUDIO,
@@ -153,12 +153,13 @@ async fn an_issuer_is_enough_and_needs_a_key() {
     };
     let (auth, _) = authenticator(alone(&studio));
     assert!(
-        auth.verify(&signed(Algorithm::EdDSA, of(STUDIO, "backend", "acme")))
+        auth.verify_token(&signed(Algorithm::EdDSA, of(STUDIO, "backend", "acme")))
             .await
             .is_ok()
     );
-    assert!(auth.verify(&signed(Algorithm::EdDSA, |_| {})).await.is_err());
-    let new = |settings| Authenticator::new(settings, ManualClock::at(start()), Arc::new(Tenants)).map(drop);
+    assert!(auth.verify_token(&signed(Algorithm::EdDSA, |_| {})).await.is_err());
+    let new =
+        |settings| Authenticator::new(settings, ManualClock::starting_at(start()), Arc::new(FixedTenants)).map(drop);
     studio.jwks_file = None;
     assert!(matches!(new(alone(&studio)), Err(KeyError::BadIssuer { .. })));
     studio.public_key_file = Some(key_file("ed"));

@@ -29,20 +29,20 @@ fn revocation(tenant: &str, revoked: Revoked) -> Revocation {
 }
 
 /// What the ledger has.
-struct Stored(Vec<Revocation>);
+struct StoredRevocations(Vec<Revocation>);
 
 #[async_trait]
-impl RevocationStore for Stored {
-    async fn add(&self, _: &crate::tenancy::TenantScope, _: &Revocation, _: &Edit) -> StoreResult<()> {
+impl RevocationStore for StoredRevocations {
+    async fn add_revocation(&self, _: &crate::tenancy::TenantScope, _: &Revocation, _: &Edit) -> StoreResult<()> {
         Ok(())
     }
-    async fn since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
+    async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
         Ok(self.0.iter().filter(|one| one.at >= at).cloned().collect())
     }
 }
 
 #[tokio::test]
-async fn what_is_revoked_is_refused_and_nothing_else() {
+async fn revoked_tokens_are_rejected_and_others_are_not() {
     let before = start() - Duration::from_secs(1);
     let subject = |until| Revoked::Subject("studio".to_owned(), until);
     let p7 = |until| Revoked::Player("p7".parse().unwrap(), until);
@@ -119,13 +119,13 @@ async fn what_is_revoked_is_refused_and_nothing_else() {
     ];
     for (what, revocation, token, refused) in cases {
         let (auth, _) = authenticator(settings());
-        let who = auth.verify(&token).await.unwrap();
+        let who = auth.verify_token(&token).await.unwrap();
         let (ticket, _) = auth.issue_ticket(who.clone());
-        assert!(auth.was_revoked(&revocation), "{what}");
-        assert!(!auth.was_revoked(&revocation), "{what}: twice");
+        assert!(auth.on_revoked(&revocation), "{what}");
+        assert!(!auth.on_revoked(&revocation), "{what}: twice");
         let outcomes = [
-            auth.verify(&token).await.err(),
-            auth.check_standing(&who).err(),
+            auth.verify_token(&token).await.err(),
+            auth.check_not_refused(&who).err(),
             auth.redeem_ticket(&ticket).await.err(),
         ];
         for outcome in outcomes {
@@ -140,33 +140,33 @@ async fn what_is_revoked_is_refused_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_was_minted_since_is_not_meant() {
+async fn tokens_minted_after_a_revocation_are_accepted() {
     let (auth, clock) = authenticator(settings());
-    let studio = Claims {
+    let studio = TokenClaims {
         sub: "studio".into(),
         tid: "acme".parse().unwrap(),
         role: Role::Backend,
         pid: None,
         wid: None,
     };
-    let mint = || auth.mint(&studio, Duration::from_mins(1)).unwrap().text;
+    let mint = || auth.mint_token(&studio, Duration::from_mins(1)).unwrap().text;
     let (first, twin) = (mint(), mint());
-    let id = auth.verify(&first).await.unwrap().issued.id.unwrap();
-    auth.was_revoked(&revocation("acme", Revoked::Token(id)));
-    assert!(matches!(auth.verify(&first).await, Err(AuthError::Revoked)));
-    assert!(auth.verify(&twin).await.is_ok(), "each has an id of its own");
+    let id = auth.verify_token(&first).await.unwrap().issued.id.unwrap();
+    auth.on_revoked(&revocation("acme", Revoked::Token(id)));
+    assert!(matches!(auth.verify_token(&first).await, Err(AuthError::Revoked)));
+    assert!(auth.verify_token(&twin).await.is_ok(), "each has an id of its own");
     let now = clock.now();
-    auth.was_revoked(&revocation("acme", Revoked::Subject("studio".into(), now)));
+    auth.on_revoked(&revocation("acme", Revoked::Subject("studio".into(), now)));
     clock.advance(Duration::from_millis(1));
-    assert!(matches!(auth.verify(&twin).await, Err(AuthError::Revoked)));
-    assert!(auth.verify(&mint()).await.is_ok());
+    assert!(matches!(auth.verify_token(&twin).await, Err(AuthError::Revoked)));
+    assert!(auth.verify_token(&mint()).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_node_catches_up_with_what_others_wrote() {
+async fn node_catches_up_with_revocations_of_other_nodes() {
     let (auth, clock) = authenticator(settings());
     let token = of(|claims| claims["exp"] = json!(start().timestamp() + 100_000));
-    let mut stored = Stored(Vec::new());
+    let mut stored = StoredRevocations(Vec::new());
     // Of the tenants, `closed` is disabled.
     assert!(auth.catch_up(&stored).await.unwrap());
     assert!(!auth.catch_up(&stored).await.unwrap());
@@ -177,7 +177,7 @@ async fn a_node_catches_up_with_what_others_wrote() {
         ..revocation("acme", Revoked::Token("t2".into()))
     });
     assert!(auth.catch_up(&stored).await.unwrap());
-    assert!(auth.verify(&token).await.is_err());
+    assert!(auth.verify_token(&token).await.is_err());
     stored.0.push(revocation("acme", Revoked::Token("t3".into())));
     assert!(auth.catch_up(&stored).await.unwrap());
     assert!(!auth.catch_up(&stored).await.unwrap());
@@ -185,24 +185,24 @@ async fn a_node_catches_up_with_what_others_wrote() {
     stored.0.clear();
     clock.advance(Duration::from_hours(2));
     auth.catch_up(&stored).await.unwrap();
-    assert!(auth.verify(&token).await.is_ok());
+    assert!(auth.verify_token(&token).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_tenant_is_disabled_and_enabled_at_once() {
+async fn tenant_is_disabled_and_enabled_at_once() {
     let (auth, _) = authenticator(settings());
     let token = of(|_| {});
     let acme: TenantId = "acme".parse().unwrap();
-    let who = auth.verify(&token).await.unwrap();
+    let who = auth.verify_token(&token).await.unwrap();
     for enabled in [false, true] {
-        auth.tenant_changed(&acme, enabled).await;
-        assert_eq!(auth.verify(&token).await.is_ok(), enabled);
-        assert_eq!(auth.check_standing(&who).is_ok(), enabled);
+        auth.on_tenant_changed(&acme, enabled).await;
+        assert_eq!(auth.verify_token(&token).await.is_ok(), enabled);
+        assert_eq!(auth.check_not_refused(&who).is_ok(), enabled);
     }
 }
 
 #[tokio::test]
-async fn a_token_is_believed_for_so_long_whatever_its_end() {
+async fn token_lifetime_is_capped_whatever_its_expiry() {
     let day = 24 * 3_600;
     let (auth, _) = authenticator(AuthSettings {
         max_age_d: 30,
@@ -218,10 +218,14 @@ async fn a_token_is_believed_for_so_long_whatever_its_end() {
             }
         })
     };
-    assert!(auth.verify(&long(Some(now - 29 * day), now + 900 * day)).await.is_ok());
-    assert!(auth.verify(&long(Some(now - 31 * day), now + day)).await.is_err());
-    assert!(auth.verify(&long(None, now + 29 * day)).await.is_ok());
-    assert!(auth.verify(&long(None, now + 31 * day)).await.is_err());
+    assert!(
+        auth.verify_token(&long(Some(now - 29 * day), now + 900 * day))
+            .await
+            .is_ok()
+    );
+    assert!(auth.verify_token(&long(Some(now - 31 * day), now + day)).await.is_err());
+    assert!(auth.verify_token(&long(None, now + 29 * day)).await.is_ok());
+    assert!(auth.verify_token(&long(None, now + 31 * day)).await.is_err());
     // Those are kept at least until then.
-    assert!(auth.last_end(start()) >= start() + Duration::from_hours(24 * 30));
+    assert!(auth.max_revocation_end(start()) >= start() + Duration::from_hours(24 * 30));
 }

@@ -1,34 +1,55 @@
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, page},
 };
 
-pub async fn edits_are_listed_newest_first_in_pages<S: Subject>(f: &Fixture<S>) {
+pub async fn audit_edits_are_listed_newest_first_in_pages<S: LedgerSubject>(f: &Fixture<S>) {
     let audit = &f.ledger().audit;
     for action in ["first", "second", "third"] {
-        audit.append(&f.scope, &f.edit(action)).await.unwrap();
+        audit.append_audit_row(&f.scope, &f.audit_edit(action)).await.unwrap();
     }
     // A change of another row leaves its own line in the same transaction.
-    f.create(f.a_fact("the player likes grapes")).await;
-    audit.append(&f.other, &f.edit("elsewhere")).await.unwrap();
+    f.create_fact(f.sample_fact("the player likes grapes")).await;
+    audit
+        .append_audit_row(&f.other, &f.audit_edit("elsewhere"))
+        .await
+        .unwrap();
 
-    let first = audit.list(&f.scope, &page(3, None)).await.unwrap();
+    let first = audit.list_audit_rows(&f.scope, &page(3, None)).await.unwrap();
     let actions: Vec<_> = first.items.iter().map(|row| row.action.as_str()).collect();
     assert_eq!(actions, ["fact.create", "third", "second"]);
     assert_eq!(
         (first.items[0].subject.as_str(), first.items[0].at),
         ("designer", f.now())
     );
-    let second = audit.list(&f.scope, &page(3, first.next)).await.unwrap();
+    let second = audit.list_audit_rows(&f.scope, &page(3, first.next)).await.unwrap();
     assert_eq!(second.items.len(), 1);
     assert_eq!((second.items[0].action.as_str(), second.next), ("first", None));
-    assert_eq!(audit.list(&f.other, &page(9, None)).await.unwrap().items.len(), 1);
+    assert_eq!(
+        audit
+            .list_audit_rows(&f.other, &page(9, None))
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
 }
 
-pub async fn the_log_cannot_be_changed<S: Subject>(f: &Fixture<S>) {
-    f.ledger().audit.append(&f.scope, &f.edit("kept")).await.unwrap();
-    assert!(f.subject.audit_resists().await);
-    let rows = f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap().items;
+pub async fn audit_log_is_immutable<S: LedgerSubject>(f: &Fixture<S>) {
+    f.ledger()
+        .audit
+        .append_audit_row(&f.scope, &f.audit_edit("kept"))
+        .await
+        .unwrap();
+    assert!(f.subject.is_audit_immutable().await);
+    let rows = f
+        .ledger()
+        .audit
+        .list_audit_rows(&f.scope, &page(9, None))
+        .await
+        .unwrap()
+        .items;
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].subject, "designer");
 }

@@ -7,18 +7,18 @@ use colloquy::{
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, page},
 };
 
-pub async fn worlds_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture<S>) {
-    let (authored, edit) = (&f.ledger().authored, f.edit("world.put"));
-    let world = f.a_world("vale");
+pub async fn worlds_are_created_read_listed_and_versioned<S: LedgerSubject>(f: &Fixture<S>) {
+    let (authored, edit) = (&f.ledger().authored, f.audit_edit("world.put"));
+    let world = f.sample_world("vale");
     assert_eq!(
         authored.put_world(&f.scope, &world, None, &edit).await.unwrap(),
         PutOutcome::Created
     );
-    let stored = authored.world(&f.scope, &world.id).await.unwrap().unwrap();
+    let stored = authored.load_world(&f.scope, &world.id).await.unwrap().unwrap();
     assert_eq!(
         stored,
         World {
@@ -27,14 +27,14 @@ pub async fn worlds_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture<S>
         }
     );
 
-    f.tick();
+    f.advance_clock();
     let renamed = World {
         name: "Vale".to_owned(),
         updated_at: f.now(),
         ..world.clone()
     };
     let put = |world: World, version| {
-        let edit = f.edit("world.put");
+        let edit = f.audit_edit("world.put");
         async move { authored.put_world(&f.scope, &world, version, &edit).await.unwrap() }
     };
     assert_eq!(
@@ -43,26 +43,26 @@ pub async fn worlds_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture<S>
     );
     assert_eq!(put(renamed.clone(), Some(1)).await, PutOutcome::Updated { version: 2 });
     assert_eq!(put(renamed.clone(), None).await, PutOutcome::Updated { version: 3 });
-    let stored = authored.world(&f.scope, &world.id).await.unwrap().unwrap();
+    let stored = authored.load_world(&f.scope, &world.id).await.unwrap().unwrap();
     assert_eq!(stored, World { version: 3, ..renamed });
     assert_eq!(
-        put(f.a_world("new"), Some(2)).await,
+        put(f.sample_world("new"), Some(2)).await,
         PutOutcome::VersionMismatch { stored: 0 }
     );
 
     for id in ["a", "b"] {
-        assert_eq!(put(f.a_world(id), None).await, PutOutcome::Created);
+        assert_eq!(put(f.sample_world(id), None).await, PutOutcome::Created);
     }
-    let first = authored.worlds(&f.scope, &page(2, None)).await.unwrap();
+    let first = authored.list_worlds(&f.scope, &page(2, None)).await.unwrap();
     let names = |items: &[World]| items.iter().map(|world| world.id.to_string()).collect::<Vec<_>>();
     assert_eq!(names(&first.items), ["a", "b"]);
-    let second = authored.worlds(&f.scope, &page(2, first.next)).await.unwrap();
+    let second = authored.list_worlds(&f.scope, &page(2, first.next)).await.unwrap();
     assert_eq!((names(&second.items), second.next), (vec!["vale".to_owned()], None));
 }
 
-pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
-    let (authored, edit) = (&f.ledger().authored, f.edit("npc.put"));
-    let npc = f.an_npc("vale", "mira");
+pub async fn npcs_require_their_world<S: LedgerSubject>(f: &Fixture<S>) {
+    let (authored, edit) = (&f.ledger().authored, f.audit_edit("npc.put"));
+    let npc = f.sample_npc("vale", "mira");
     assert_eq!(
         authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap(),
         PutOutcome::NoParent
@@ -70,12 +70,12 @@ pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
     f.put_world("vale").await;
     assert_eq!(
         authored
-            .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
+            .put_npc(&f.scope, &npc, None, &f.audit_edit("npc.put"))
             .await
             .unwrap(),
         PutOutcome::Created
     );
-    let stored = authored.npc(&f.scope, &npc.world, &npc.id).await.unwrap().unwrap();
+    let stored = authored.load_npc(&f.scope, &npc.world, &npc.id).await.unwrap().unwrap();
     assert_eq!(
         stored,
         Npc {
@@ -85,27 +85,31 @@ pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
     );
     assert_eq!(
         authored
-            .put_npc(&f.scope, &npc, Some(4), &f.edit("npc.put"))
+            .put_npc(&f.scope, &npc, Some(4), &f.audit_edit("npc.put"))
             .await
             .unwrap(),
         PutOutcome::VersionMismatch { stored: 1 }
     );
     // Version 0 is none at all.
-    let anew = authored.put_npc(&f.scope, &npc, Some(0), &f.edit("npc.put")).await;
+    let anew = authored
+        .put_npc(&f.scope, &npc, Some(0), &f.audit_edit("npc.put"))
+        .await;
     assert_eq!(anew.unwrap(), PutOutcome::VersionMismatch { stored: 1 });
     assert_eq!(
         authored
-            .put_npc(&f.scope, &npc, Some(1), &f.edit("npc.put"))
+            .put_npc(&f.scope, &npc, Some(1), &f.audit_edit("npc.put"))
             .await
             .unwrap(),
         PutOutcome::Updated { version: 2 }
     );
-    let ergen = f.an_npc("vale", "ergen");
-    let fresh = authored.put_npc(&f.scope, &ergen, Some(0), &f.edit("npc.put")).await;
+    let ergen = f.sample_npc("vale", "ergen");
+    let fresh = authored
+        .put_npc(&f.scope, &ergen, Some(0), &f.audit_edit("npc.put"))
+        .await;
     assert_eq!(fresh.unwrap(), PutOutcome::Created);
     let named = async |scope, names: &[&str]| {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let mut found = authored.npcs_named(scope, &npc.world, &names).await.unwrap();
+        let mut found = authored.find_npc_names(scope, &npc.world, &names).await.unwrap();
         found.sort();
         found
     };
@@ -116,27 +120,30 @@ pub async fn npcs_need_their_world<S: Subject>(f: &Fixture<S>) {
     assert_eq!(named(&f.scope, &[&npc.name]).await, [npc.name.as_str()]);
     assert!(named(&f.other, &["mira"]).await.is_empty());
     assert!(named(&f.scope, &[]).await.is_empty());
-    let first = authored.npcs(&f.scope, &npc.world, &page(1, None)).await.unwrap();
+    let first = authored.list_npcs(&f.scope, &npc.world, &page(1, None)).await.unwrap();
     assert_eq!(first.items[0].id, ergen.id);
-    let second = authored.npcs(&f.scope, &npc.world, &page(1, first.next)).await.unwrap();
+    let second = authored
+        .list_npcs(&f.scope, &npc.world, &page(1, first.next))
+        .await
+        .unwrap();
     assert_eq!((second.items[0].id.clone(), second.next), (npc.id, None));
 }
 
-pub async fn deleting_a_world_hides_it_and_ends_its_dialogues<S: Subject>(f: &Fixture<S>) {
+pub async fn world_deletion_hides_it_and_ends_its_dialogues<S: LedgerSubject>(f: &Fixture<S>) {
     let authored = &f.ledger().authored;
-    let (world, npc) = (f.a_world("vale"), f.an_npc("vale", "mira"));
+    let (world, npc) = (f.sample_world("vale"), f.sample_npc("vale", "mira"));
     authored
-        .put_world(&f.scope, &world, None, &f.edit("world.put"))
+        .put_world(&f.scope, &world, None, &f.audit_edit("world.put"))
         .await
         .unwrap();
     authored
-        .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
+        .put_npc(&f.scope, &npc, None, &f.audit_edit("npc.put"))
         .await
         .unwrap();
-    let open = f.open().await;
-    f.tick();
-    let edit = f.edit("world.delete");
-    let stored = authored.world(&f.scope, &world.id).await.unwrap().unwrap().version;
+    let open = f.open_dialogue().await;
+    f.advance_clock();
+    let edit = f.audit_edit("world.delete");
+    let stored = authored.load_world(&f.scope, &world.id).await.unwrap().unwrap().version;
     let other = authored
         .delete_world(&f.scope, &world.id, Some(stored + 1), &edit)
         .await;
@@ -144,14 +151,14 @@ pub async fn deleting_a_world_hides_it_and_ends_its_dialogues<S: Subject>(f: &Fi
     let gone = authored.delete_world(&f.scope, &world.id, Some(stored), &edit).await;
     assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
     let again = authored
-        .delete_world(&f.scope, &world.id, None, &f.edit("world.delete"))
+        .delete_world(&f.scope, &world.id, None, &f.audit_edit("world.delete"))
         .await;
     assert_eq!(again.unwrap(), DeleteOutcome::NotFound);
-    assert_eq!(authored.world(&f.scope, &world.id).await.unwrap(), None);
-    assert_eq!(authored.npc(&f.scope, &world.id, &npc.id).await.unwrap(), None);
+    assert_eq!(authored.load_world(&f.scope, &world.id).await.unwrap(), None);
+    assert_eq!(authored.load_npc(&f.scope, &world.id, &npc.id).await.unwrap(), None);
     assert!(
         authored
-            .worlds(&f.scope, &page(9, None))
+            .list_worlds(&f.scope, &page(9, None))
             .await
             .unwrap()
             .items
@@ -160,7 +167,7 @@ pub async fn deleting_a_world_hides_it_and_ends_its_dialogues<S: Subject>(f: &Fi
     let dialogue = f
         .ledger()
         .dialogues
-        .get(&f.scope, open.dialogue.id)
+        .load_dialogue(&f.scope, open.dialogue.id)
         .await
         .unwrap()
         .unwrap();
@@ -170,34 +177,52 @@ pub async fn deleting_a_world_hides_it_and_ends_its_dialogues<S: Subject>(f: &Fi
     );
 
     // It can be written anew; its NPCs stay hidden.
-    let put = authored.put_world(&f.scope, &world, None, &f.edit("world.put")).await;
+    let put = authored
+        .put_world(&f.scope, &world, None, &f.audit_edit("world.put"))
+        .await;
     assert_eq!(put.unwrap(), PutOutcome::Created);
-    assert_eq!(authored.world(&f.scope, &world.id).await.unwrap().unwrap().version, 1);
-    assert_eq!(authored.npc(&f.scope, &world.id, &npc.id).await.unwrap(), None);
+    assert_eq!(
+        authored.load_world(&f.scope, &world.id).await.unwrap().unwrap().version,
+        1
+    );
+    assert_eq!(authored.load_npc(&f.scope, &world.id, &npc.id).await.unwrap(), None);
 }
 
-pub async fn deleting_an_npc_ends_the_dialogues_it_speaks_in<S: Subject>(f: &Fixture<S>) {
+pub async fn npc_deletion_ends_the_dialogues_it_speaks_in<S: LedgerSubject>(f: &Fixture<S>) {
     let authored = &f.ledger().authored;
     f.put_world("vale").await;
     for id in ["mira", "ergen"] {
-        let npc = f.an_npc("vale", id);
+        let npc = f.sample_npc("vale", id);
         authored
-            .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
+            .put_npc(&f.scope, &npc, None, &f.audit_edit("npc.put"))
             .await
             .unwrap();
     }
     // Mira speaks in it, Ergen overhears it.
-    let id = f.open().await.dialogue.id;
-    let status = || async { f.ledger().dialogues.get(&f.scope, id).await.unwrap().unwrap().status };
+    let id = f.open_dialogue().await.dialogue.id;
+    let status = || async {
+        f.ledger()
+            .dialogues
+            .load_dialogue(&f.scope, id)
+            .await
+            .unwrap()
+            .unwrap()
+            .status
+    };
     let ergen = "ergen".parse().unwrap();
     let gone = authored
-        .delete_npc(&f.scope, &f.world, &ergen, None, &f.edit("npc.delete"))
+        .delete_npc(&f.scope, &f.world, &ergen, None, &f.audit_edit("npc.delete"))
         .await;
     assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
     assert_eq!(status().await, DialogueStatus::Open);
-    let stored = authored.npc(&f.scope, &f.world, &f.npc).await.unwrap().unwrap().version;
+    let stored = authored
+        .load_npc(&f.scope, &f.world, &f.npc)
+        .await
+        .unwrap()
+        .unwrap()
+        .version;
     let delete = async |version| {
-        let edit = f.edit("npc.delete");
+        let edit = f.audit_edit("npc.delete");
         authored
             .delete_npc(&f.scope, &f.world, &f.npc, version, &edit)
             .await
@@ -213,37 +238,37 @@ pub async fn deleting_an_npc_ends_the_dialogues_it_speaks_in<S: Subject>(f: &Fix
     assert_eq!(delete(None).await, DeleteOutcome::NotFound);
 }
 
-pub async fn authored_content_of_another_tenant_is_not_found<S: Subject>(f: &Fixture<S>) {
+pub async fn authored_content_of_another_tenant_is_not_found<S: LedgerSubject>(f: &Fixture<S>) {
     let authored = &f.ledger().authored;
-    let (world, npc) = (f.a_world("vale"), f.an_npc("vale", "mira"));
+    let (world, npc) = (f.sample_world("vale"), f.sample_npc("vale", "mira"));
     authored
-        .put_world(&f.scope, &world, None, &f.edit("world.put"))
+        .put_world(&f.scope, &world, None, &f.audit_edit("world.put"))
         .await
         .unwrap();
     authored
-        .put_npc(&f.scope, &npc, None, &f.edit("npc.put"))
+        .put_npc(&f.scope, &npc, None, &f.audit_edit("npc.put"))
         .await
         .unwrap();
 
-    assert_eq!(authored.world(&f.other, &world.id).await.unwrap(), None);
+    assert_eq!(authored.load_world(&f.other, &world.id).await.unwrap(), None);
     assert!(
         authored
-            .worlds(&f.other, &page(9, None))
+            .list_worlds(&f.other, &page(9, None))
             .await
             .unwrap()
             .items
             .is_empty()
     );
-    assert_eq!(authored.npc(&f.other, &world.id, &npc.id).await.unwrap(), None);
+    assert_eq!(authored.load_npc(&f.other, &world.id, &npc.id).await.unwrap(), None);
     assert!(
         authored
-            .npcs(&f.other, &world.id, &page(9, None))
+            .list_npcs(&f.other, &world.id, &page(9, None))
             .await
             .unwrap()
             .items
             .is_empty()
     );
-    let edit = || f.edit("rival");
+    let edit = || f.audit_edit("rival");
     assert_eq!(
         authored.put_npc(&f.other, &npc, None, &edit()).await.unwrap(),
         PutOutcome::NoParent
@@ -255,10 +280,13 @@ pub async fn authored_content_of_another_tenant_is_not_found<S: Subject>(f: &Fix
     // The same id is free there, and changes nothing here.
     assert_eq!(
         authored
-            .put_world(&f.other, &f.a_world("vale"), None, &edit())
+            .put_world(&f.other, &f.sample_world("vale"), None, &edit())
             .await
             .unwrap(),
         PutOutcome::Created
     );
-    assert_eq!(authored.world(&f.scope, &world.id).await.unwrap().unwrap().version, 1);
+    assert_eq!(
+        authored.load_world(&f.scope, &world.id).await.unwrap().unwrap().version,
+        1
+    );
 }

@@ -10,45 +10,45 @@ use colloquy::{
         dialogues::CommitOutcome,
         facts::ReconcileOutcome,
         jobs::{JobKind, NewJob},
-        rewinds::{LiveCut, Replacement, Rewind, RewindOutcome, Rewound},
+        rewinds::{LiveCut, Replacement, RewindCommit, RewindOutcome, RewindRecord},
     },
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, page},
+    rewind_fixtures::dialogue_with_turns,
     saves,
-    told::told,
 };
 
-pub async fn who_joined_a_line_stays_when_it_is_cut<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 2).await;
+pub async fn session_joined_at_a_line_survives_its_cut<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 2).await;
     let whole = told.turns[1].clone();
-    let mut joined = f.a_dialogue();
+    let mut joined = f.sample_dialogue();
     joined.cause = Some(Cause::Turn(whole.id));
-    assert!(f.ledger().dialogues.create(&f.scope, &joined).await.unwrap());
+    assert!(f.ledger().dialogues.create_dialogue(&f.scope, &joined).await.unwrap());
     let cut = Turn {
         id: f.id(),
         status: TurnStatus::Interrupted,
         reply_text: "rep".to_owned(),
         ..whole.clone()
     };
-    let rewind = Rewind {
+    let rewind = RewindCommit {
         replacement: Some(Replacement {
             of: whole.id,
             turn: cut.clone(),
             jobs: Vec::new(),
-            uncut: Some((whole.reply_text.clone(), f.now() + Duration::seconds(30))),
+            sealed_reply: Some((whole.reply_text.clone(), f.now() + Duration::seconds(30))),
         }),
-        ..told.move_to(f, Some(told.turn(1)))
+        ..told.rewind_request_to(f, Some(told.turn(1)))
     };
     assert!(told.rewind(f, &rewind).await.closed.is_empty());
     // Nor does it when the line is whole again.
-    assert!(told.back(f, Some(whole.id)).await.closed.is_empty());
+    assert!(told.rewind_to(f, Some(whole.id)).await.closed.is_empty());
     // However often it is cut, and back.
     let mut of = whole.id;
     for _ in 0..3 {
-        let mut again = told.move_to(f, Some(told.turn(1)));
+        let mut again = told.rewind_request_to(f, Some(told.turn(1)));
         let turn = Turn {
             id: f.id(),
             ..cut.clone()
@@ -57,51 +57,64 @@ pub async fn who_joined_a_line_stays_when_it_is_cut<S: Subject>(f: &mut Fixture<
             of: std::mem::replace(&mut of, turn.id),
             turn,
             jobs: Vec::new(),
-            uncut: None,
+            sealed_reply: None,
         };
         again.replacement = Some(cut);
         assert!(told.rewind(f, &again).await.closed.is_empty());
     }
-    assert!(told.back(f, Some(whole.id)).await.closed.is_empty());
-    assert!(told.back(f, Some(of)).await.closed.is_empty());
+    assert!(told.rewind_to(f, Some(whole.id)).await.closed.is_empty());
+    assert!(told.rewind_to(f, Some(of)).await.closed.is_empty());
     // Below it, it is closed, though it joined the line that was cut since.
-    assert_eq!(told.back(f, Some(told.turn(1))).await.closed, [joined.id]);
+    assert_eq!(told.rewind_to(f, Some(told.turn(1))).await.closed, [joined.id]);
 }
 
-pub async fn what_a_player_joined_at_is_not_taken_up_again<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 2).await;
+pub async fn line_joined_by_a_player_cannot_be_resumed<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 2).await;
     let whole = told.turns[1].clone();
-    let mut joined = f.a_dialogue();
+    let mut joined = f.sample_dialogue();
     joined.cause = Some(Cause::Turn(whole.id));
-    assert!(f.ledger().dialogues.create(&f.scope, &joined).await.unwrap());
-    let cut = told.cut(f, &whole, "rep").await;
-    let resumed = Rewind {
+    assert!(f.ledger().dialogues.create_dialogue(&f.scope, &joined).await.unwrap());
+    let cut = told.cut_turn(f, &whole, "rep").await;
+    let resumed = RewindCommit {
         unless_joined: Some(cut),
-        others: vec![f.edit("session.interrupt"), f.edit("session.rewind")],
-        ..told.move_to(f, Some(whole.id))
+        other_edits: vec![f.audit_edit("session.interrupt"), f.audit_edit("session.rewind")],
+        ..told.rewind_request_to(f, Some(whole.id))
     };
-    let outcome = f.ledger().rewinds.rewind(&f.scope, &resumed).await.unwrap();
+    let outcome = f.ledger().rewinds.commit_rewind(&f.scope, &resumed).await.unwrap();
     assert_eq!(outcome, RewindOutcome::Joined, "at the line that was cut since");
-    let audit = async || f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap().items;
+    let audit = async || {
+        f.ledger()
+            .audit
+            .list_audit_rows(&f.scope, &page(9, None))
+            .await
+            .unwrap()
+            .items
+    };
     assert_eq!(audit().await.len(), 1, "the cut's own");
-    let turn = f.ledger().dialogues.turns(&f.scope, told.id(), 2, 2).await.unwrap();
+    let turn = f
+        .ledger()
+        .dialogues
+        .load_turns(&f.scope, told.id(), 2, 2)
+        .await
+        .unwrap();
     assert_eq!(turn[0].id, cut, "nothing was moved");
     // Who joined the line as it was cut, said something and went, has spoken since all the same; who said nothing has not.
-    f.close(joined.id, f.claim(joined.id).await.epoch).await;
+    f.close_dialogue(joined.id, f.claim_dialogue(joined.id).await.epoch)
+        .await;
     for says in [false, true] {
-        let mut left = f.a_dialogue();
+        let mut left = f.sample_dialogue();
         left.cause = Some(Cause::Turn(cut));
-        assert!(f.ledger().dialogues.create(&f.scope, &left).await.unwrap());
-        let open = f.claim(left.id).await;
+        assert!(f.ledger().dialogues.create_dialogue(&f.scope, &left).await.unwrap());
+        let open = f.claim_dialogue(left.id).await;
         if says {
-            f.commit(&f.a_commit(&open, 1, None)).await;
+            f.commit_turn(&f.sample_commit(&open, 1, None)).await;
         }
-        f.close(left.id, open.epoch).await;
+        f.close_dialogue(left.id, open.epoch).await;
     }
-    let outcome = f.ledger().rewinds.rewind(&f.scope, &resumed).await.unwrap();
+    let outcome = f.ledger().rewinds.commit_rewind(&f.scope, &resumed).await.unwrap();
     assert_eq!(outcome, RewindOutcome::Joined, "by somebody who left");
 
-    let elsewhere = Rewind {
+    let elsewhere = RewindCommit {
         unless_joined: Some(told.turn(1)),
         ..resumed
     };
@@ -120,179 +133,213 @@ pub async fn what_a_player_joined_at_is_not_taken_up_again<S: Subject>(f: &mut F
     );
 }
 
-pub async fn a_cut_turn_that_a_save_has_can_be_whole_again<S: Subject>(f: &mut Fixture<S>) {
-    saves::world(f).await;
-    let mut told = told(f, 1).await;
-    let mut commit = told.commit(f, 2);
+pub async fn cut_turn_in_a_save_can_be_restored_whole<S: LedgerSubject>(f: &mut Fixture<S>) {
+    saves::put_default_world(f).await;
+    let mut told = dialogue_with_turns(f, 1).await;
+    let mut commit = told.turn_commit(f, 2);
     commit.checkpoint.ended = true;
-    f.commit(&commit).await;
+    f.commit_turn(&commit).await;
     let whole = commit.turn.clone();
     told.turns.push(whole.clone());
-    told.cut(f, &whole, "rep").await;
-    let save = saves::save(f, "cut").await;
-    told.back(f, Some(told.turn(1))).await;
-    saves::load(f, save.id).await;
+    told.cut_turn(f, &whole, "rep").await;
+    let save = saves::take_save(f, "cut").await;
+    told.rewind_to(f, Some(told.turn(1))).await;
+    saves::restore_save(f, save.id).await;
     told.open.epoch += 1;
-    told.back(f, Some(whole.id)).await;
-    let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
+    told.rewind_to(f, Some(whole.id)).await;
+    let checkpoint = f.ledger().dialogues.load_checkpoint(&f.scope, told.id()).await.unwrap();
     assert_eq!(checkpoint, Some(commit.checkpoint));
 }
 
-pub async fn a_save_keeps_the_whole_of_its_cut_turn_when_another_is_deleted<S: Subject>(f: &mut Fixture<S>) {
-    saves::world(f).await;
-    let mut told = told(f, 2).await;
+pub async fn save_retains_its_whole_cut_turn_when_another_save_is_deleted<S: LedgerSubject>(f: &mut Fixture<S>) {
+    saves::put_default_world(f).await;
+    let mut told = dialogue_with_turns(f, 2).await;
     let whole = told.turns[1].clone();
-    let before = saves::save(f, "before").await;
-    told.cut(f, &whole, "rep").await;
-    let cut = saves::save(f, "cut").await;
-    told.back(f, Some(told.turn(1))).await;
-    let edit = f.edit("save.delete");
-    let deleted = f.ledger().saves.delete(&f.scope, &f.world, before.id, &edit);
+    let before = saves::take_save(f, "before").await;
+    told.cut_turn(f, &whole, "rep").await;
+    let cut = saves::take_save(f, "cut").await;
+    told.rewind_to(f, Some(told.turn(1))).await;
+    let edit = f.audit_edit("save.delete");
+    let deleted = f.ledger().saves.delete_save(&f.scope, &f.world, before.id, &edit);
     assert!(deleted.await.unwrap());
-    saves::load(f, cut.id).await;
+    saves::restore_save(f, cut.id).await;
     told.open.epoch += 1;
-    told.back(f, Some(whole.id)).await;
-    assert_eq!(saves::checkpointed(f, told.id()).await, Some(2));
+    told.rewind_to(f, Some(whole.id)).await;
+    assert_eq!(saves::checkpoint_turn(f, told.id()).await, Some(2));
 }
 
-pub async fn a_reply_that_was_cut_twice_can_be_whole_again_when_a_save_is_deleted<S: Subject>(f: &mut Fixture<S>) {
-    saves::world(f).await;
-    let mut told = told(f, 2).await;
+pub async fn reply_cut_twice_can_be_restored_whole_after_a_save_is_deleted<S: LedgerSubject>(f: &mut Fixture<S>) {
+    saves::put_default_world(f).await;
+    let mut told = dialogue_with_turns(f, 2).await;
     let whole = told.turns[1].clone();
-    let mut taken = vec![saves::save(f, "whole").await];
+    let mut taken = vec![saves::take_save(f, "whole").await];
     let once = Turn {
-        id: told.cut(f, &whole, "rep").await,
+        id: told.cut_turn(f, &whole, "rep").await,
         ..whole.clone()
     };
-    taken.push(saves::save(f, "cut").await);
-    told.cut(f, &once, "re").await;
+    taken.push(saves::take_save(f, "cut").await);
+    told.cut_turn(f, &once, "re").await;
     for save in taken {
-        let edit = f.edit("save.delete");
-        let deleted = f.ledger().saves.delete(&f.scope, &f.world, save.id, &edit);
+        let edit = f.audit_edit("save.delete");
+        let deleted = f.ledger().saves.delete_save(&f.scope, &f.world, save.id, &edit);
         assert!(deleted.await.unwrap());
     }
-    told.back(f, Some(whole.id)).await;
-    assert_eq!(saves::checkpointed(f, told.id()).await, Some(2));
+    told.rewind_to(f, Some(whole.id)).await;
+    assert_eq!(saves::checkpoint_turn(f, told.id()).await, Some(2));
 }
 
-pub async fn a_turn_that_another_took_the_place_of_leaves_no_checkpoint<S: Subject>(f: &mut Fixture<S>) {
-    saves::world(f).await;
+pub async fn replaced_turn_leaves_no_checkpoint<S: LedgerSubject>(f: &mut Fixture<S>) {
+    saves::put_default_world(f).await;
     for restored in [false, true] {
-        let mut told = told(f, 1).await;
-        let save = saves::save(f, "before").await;
-        told.say(f, 2).await;
+        let mut told = dialogue_with_turns(f, 1).await;
+        let save = saves::take_save(f, "before").await;
+        told.commit_turn(f, 2).await;
         let (first, second) = (told.turn(1), told.turn(2));
-        let rewind = Rewind {
+        let rewind = RewindCommit {
             replacing: Some(second),
-            ..told.move_to(f, Some(first))
+            ..told.rewind_request_to(f, Some(first))
         };
         told.rewind(f, &rewind).await;
         if restored {
-            saves::load(f, save.id).await;
+            saves::restore_save(f, save.id).await;
             told.open.epoch += 1;
         } else {
             told.open.replacing = Some(second);
-            let mut commit = told.commit(f, 2);
+            let mut commit = told.turn_commit(f, 2);
             (commit.expected_head, commit.key) = (Some(first), None);
-            f.commit(&commit).await;
+            f.commit_turn(&commit).await;
         }
-        told.back(f, Some(second)).await;
-        assert_ne!(saves::checkpointed(f, told.id()).await, Some(2));
+        told.rewind_to(f, Some(second)).await;
+        assert_ne!(saves::checkpoint_turn(f, told.id()).await, Some(2));
     }
 }
 
-pub async fn a_turn_that_was_to_be_said_anew_and_goes_for_good_leaves_no_checkpoint<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 2).await;
+pub async fn turn_removed_while_pending_regeneration_leaves_no_checkpoint<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 2).await;
     let (first, second) = (told.turn(1), told.turn(2));
-    let rewind = Rewind {
+    let rewind = RewindCommit {
         replacing: Some(second),
-        ..told.move_to(f, Some(first))
+        ..told.rewind_request_to(f, Some(first))
     };
     told.rewind(f, &rewind).await;
-    told.back(f, Some(first)).await;
-    told.back(f, Some(second)).await;
-    assert_ne!(saves::checkpointed(f, told.id()).await, Some(2));
-    told.back(f, Some(first)).await;
+    told.rewind_to(f, Some(first)).await;
+    told.rewind_to(f, Some(second)).await;
+    assert_ne!(saves::checkpoint_turn(f, told.id()).await, Some(2));
+    told.rewind_to(f, Some(first)).await;
     assert_eq!(
-        saves::checkpointed(f, told.id()).await,
+        saves::checkpoint_turn(f, told.id()).await,
         Some(1),
         "the others are untouched"
     );
 }
 
-pub async fn a_live_cut_is_sealed_audited_and_gone_on_with<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 1).await;
-    f.tick();
-    let mut commit = told.commit(f, 2);
+pub async fn live_cut_is_sealed_audited_and_continued<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 1).await;
+    f.advance_clock();
+    let mut commit = told.turn_commit(f, 2);
     let until = f.now() + Duration::seconds(30);
     commit.turn.status = TurnStatus::Interrupted;
-    commit.uncut = Some(("reply and more".to_owned(), until));
+    commit.sealed_reply = Some(("reply and more".to_owned(), until));
     let cut = |key: Option<&str>| LiveCut {
-        rewound: Rewound::live_cut(f.id(), f.world.clone(), commit.epoch, &commit.turn),
+        rewound: RewindRecord::for_live_cut(f.id(), f.world.clone(), commit.epoch, &commit.turn),
         key: key.map(str::to_owned),
-        edit: f.edit("session.interrupt"),
+        edit: f.audit_edit("session.interrupt"),
     };
     commit.cuts = vec![cut(Some("a")), cut(Some("b")), cut(Some("a")), cut(None)];
-    f.commit(&commit).await;
+    f.commit_turn(&commit).await;
     told.turns.push(commit.turn.clone());
 
     let (rewinds, scope, id) = (&f.ledger().rewinds, &f.scope, told.id());
     for (key, cut) in [("a", &commit.cuts[0]), ("b", &commit.cuts[1])] {
-        let known = rewinds.by_key(scope, id, key).await.unwrap();
+        let known = rewinds.load_rewind_by_key(scope, id, key).await.unwrap();
         assert_eq!(known.as_ref(), Some(&cut.rewound), "the first with a key");
         assert!(known.is_some_and(|known| known.is_live_cut()));
     }
     assert_eq!(
-        rewinds.since(scope, id, 0, 9).await.unwrap(),
+        rewinds.list_rewinds_since(scope, id, 0, 9).await.unwrap(),
         [],
         "no event tells of it"
     );
-    let rows = f.ledger().audit.list(scope, &page(9, None)).await.unwrap().items;
+    let rows = f
+        .ledger()
+        .audit
+        .list_audit_rows(scope, &page(9, None))
+        .await
+        .unwrap()
+        .items;
     assert_eq!(rows.iter().filter(|row| row.action == "session.interrupt").count(), 4);
 
-    let sealed = rewinds.sealed(scope, commit.turn.id, f.now()).await.unwrap().unwrap();
+    let sealed = rewinds
+        .load_sealed_reply(scope, commit.turn.id, f.now())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (sealed.whole, sealed.key.as_deref(), sealed.text.as_str(), sealed.until),
         (None, Some("key 2"), "reply and more", until)
     );
-    assert_eq!(rewinds.sealed(&f.other, commit.turn.id, f.now()).await.unwrap(), None);
-    assert_eq!(rewinds.sealed(scope, commit.turn.id, until).await.unwrap(), None);
+    assert_eq!(
+        rewinds
+            .load_sealed_reply(&f.other, commit.turn.id, f.now())
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        rewinds.load_sealed_reply(scope, commit.turn.id, until).await.unwrap(),
+        None
+    );
 
     // Taken back to be gone on with; the turn that comes takes its key over.
-    let taking_up = Rewind {
+    let taking_up = RewindCommit {
         replacing: Some(commit.turn.id),
         key: Some("up".to_owned()),
-        ..told.move_to(f, Some(told.turn(1)))
+        ..told.rewind_request_to(f, Some(told.turn(1)))
     };
     let rewound = told.rewind(f, &taking_up).await;
     assert_eq!(rewound.replacing, Some(commit.turn.id));
     told.turns.truncate(1);
-    let mut whole = told.commit(f, 2);
+    let mut whole = told.turn_commit(f, 2);
     (whole.key, whole.key_of) = (None, Some(commit.turn.id));
-    f.commit(&whole).await;
+    f.commit_turn(&whole).await;
     let keyed = f
         .ledger()
         .dialogues
-        .turn_by_key(&f.scope, id, "key 2")
+        .load_turn_by_key(&f.scope, id, "key 2")
         .await
         .unwrap()
         .unwrap();
     assert_eq!((keyed.turn.id, keyed.stands), (whole.turn.id, true));
     let rewinds = &f.ledger().rewinds;
-    assert_eq!(rewinds.by_key(&f.scope, id, "up").await.unwrap(), Some(rewound));
-    assert_eq!(rewinds.sealed(&f.scope, whole.turn.id, f.now()).await.unwrap(), None);
+    assert_eq!(
+        rewinds.load_rewind_by_key(&f.scope, id, "up").await.unwrap(),
+        Some(rewound)
+    );
+    assert_eq!(
+        rewinds
+            .load_sealed_reply(&f.scope, whole.turn.id, f.now())
+            .await
+            .unwrap(),
+        None
+    );
 
     // What is sealed goes when its time is over, and not before, and nobody else's does.
     let early = until - Duration::microseconds(1);
-    assert_eq!(rewinds.unseal(&f.scope, early).await.unwrap(), 0);
-    assert_eq!(rewinds.unseal(&f.other, until).await.unwrap(), 0);
-    assert_eq!(rewinds.unseal(&f.scope, until).await.unwrap(), 1);
-    assert_eq!(rewinds.sealed(&f.scope, commit.turn.id, f.now()).await.unwrap(), None);
+    assert_eq!(rewinds.delete_expired_seals(&f.scope, early).await.unwrap(), 0);
+    assert_eq!(rewinds.delete_expired_seals(&f.other, until).await.unwrap(), 0);
+    assert_eq!(rewinds.delete_expired_seals(&f.scope, until).await.unwrap(), 1);
+    assert_eq!(
+        rewinds
+            .load_sealed_reply(&f.scope, commit.turn.id, f.now())
+            .await
+            .unwrap(),
+        None
+    );
 }
 
-pub async fn a_turn_that_was_cut_has_not_concluded<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 1).await;
-    let mut commit = told.commit(f, 2);
+pub async fn cut_turn_has_not_concluded<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 1).await;
+    let mut commit = told.turn_commit(f, 2);
     commit.checkpoint.ended = true;
     let done = f.ledger().dialogues.commit_turn(&f.scope, &commit).await.unwrap();
     assert_eq!(done, CommitOutcome::Committed);
@@ -302,17 +349,17 @@ pub async fn a_turn_that_was_cut_has_not_concluded<S: Subject>(f: &mut Fixture<S
         reply_text: "rep".to_owned(),
         ..commit.turn.clone()
     };
-    let rewind = Rewind {
+    let rewind = RewindCommit {
         replacement: Some(Replacement {
             of: commit.turn.id,
             turn: cut,
             jobs: Vec::new(),
-            uncut: None,
+            sealed_reply: None,
         }),
-        ..told.move_to(f, Some(told.turn(1)))
+        ..told.rewind_request_to(f, Some(told.turn(1)))
     };
     told.rewind(f, &rewind).await;
-    let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
+    let checkpoint = f.ledger().dialogues.load_checkpoint(&f.scope, told.id()).await.unwrap();
     let expected = colloquy::memory::turn::Checkpoint {
         ended: false,
         ..commit.checkpoint
@@ -320,9 +367,10 @@ pub async fn a_turn_that_was_cut_has_not_concluded<S: Subject>(f: &mut Fixture<S
     assert_eq!(checkpoint, Some(expected));
 }
 
-pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 3).await;
-    let late = told.plan(f, 2, "The player likes figs.", &[]).await;
+#[expect(clippy::too_many_lines, reason = "one story, in its order")]
+pub async fn cut_turn_is_replaced<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 3).await;
+    let late = told.fact_plan(f, 2, "The player likes figs.", &[]).await;
     let whole = told.turns[1].clone();
     let cut = Turn {
         id: f.id(),
@@ -342,14 +390,14 @@ pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
         held_until: None,
     };
     let until = f.now() + Duration::seconds(30);
-    let rewind = Rewind {
+    let rewind = RewindCommit {
         replacement: Some(Replacement {
             of: whole.id,
             turn: cut.clone(),
             jobs: vec![job(JobKind::ExtractFacts), job(JobKind::ExtractState)],
-            uncut: Some((whole.reply_text.clone(), until)),
+            sealed_reply: Some((whole.reply_text.clone(), until)),
         }),
-        ..told.move_to(f, Some(told.turn(1)))
+        ..told.rewind_request_to(f, Some(told.turn(1)))
     };
     let rewound = told.rewind(f, &rewind).await;
     assert_eq!((rewound.head, rewound.head_turn), (Some(cut.id), 2));
@@ -358,12 +406,12 @@ pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
 
     let ledger = f.ledger();
     assert_eq!(
-        ledger.dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
+        ledger.dialogues.load_turns(&f.scope, told.id(), 1, 9).await.unwrap(),
         [told.turns[0].clone(), cut.clone()]
     );
     let keyed = ledger
         .dialogues
-        .turn_by_key(&f.scope, told.id(), "key 2")
+        .load_turn_by_key(&f.scope, told.id(), "key 2")
         .await
         .unwrap()
         .unwrap();
@@ -375,19 +423,30 @@ pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
     assert_eq!(
         ledger
             .dialogues
-            .checkpoint(&f.scope, told.id())
+            .load_checkpoint(&f.scope, told.id())
             .await
             .unwrap()
             .unwrap()
             .turn,
         2
     );
-    assert!(ledger.dialogues.trace(&f.scope, told.id(), 2).await.unwrap().is_some());
+    assert!(
+        ledger
+            .dialogues
+            .load_trace(&f.scope, told.id(), 2)
+            .await
+            .unwrap()
+            .is_some()
+    );
     assert_eq!(
-        ledger.facts.reconcile(&f.scope, &late).await.unwrap(),
+        ledger.facts.commit_reconciliation(&f.scope, &late).await.unwrap(),
         ReconcileOutcome::Fenced
     );
-    let leased = ledger.jobs.lease(&f.scope, f.node, f.now(), until, 9).await.unwrap();
+    let leased = ledger
+        .jobs
+        .lease_due_jobs(&f.scope, f.node, f.now(), until, 9)
+        .await
+        .unwrap();
     let of_cut: Vec<JobKind> = leased
         .iter()
         .filter(|job| job.turn == cut.id)
@@ -395,31 +454,47 @@ pub async fn a_cut_turn_is_replaced<S: Subject>(f: &mut Fixture<S>) {
         .collect();
     assert_eq!(of_cut.len(), 2, "{leased:?}");
 
-    let sealed = ledger.rewinds.sealed(&f.scope, cut.id, f.now()).await.unwrap().unwrap();
+    let sealed = ledger
+        .rewinds
+        .load_sealed_reply(&f.scope, cut.id, f.now())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (sealed.whole, sealed.text.as_str()),
         (Some(whole.id), whole.reply_text.as_str())
     );
-    assert_eq!(ledger.rewinds.sealed(&f.other, cut.id, f.now()).await.unwrap(), None);
     assert_eq!(
-        ledger.rewinds.sealed(&f.scope, cut.id, until).await.unwrap(),
+        ledger
+            .rewinds
+            .load_sealed_reply(&f.other, cut.id, f.now())
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        ledger.rewinds.load_sealed_reply(&f.scope, cut.id, until).await.unwrap(),
         None,
         "the seal has run out"
     );
 
     // Taken up again, with the checkpoint it had.
-    let rewound = told.back(f, Some(whole.id)).await;
+    let rewound = told.rewind_to(f, Some(whole.id)).await;
     assert_eq!((&rewound.removed[..], &rewound.reinstated[..]), (&[2][..], &[2][..]));
     assert_eq!(
-        f.ledger().dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
+        f.ledger()
+            .dialogues
+            .load_turns(&f.scope, told.id(), 1, 9)
+            .await
+            .unwrap(),
         told.turns[..2]
     );
-    let checkpoint = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
+    let checkpoint = f.ledger().dialogues.load_checkpoint(&f.scope, told.id()).await.unwrap();
     assert_eq!(checkpoint.unwrap().turn, 2);
 }
 
-pub async fn a_reply_that_was_cut_twice_is_whole_again<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 3).await;
+pub async fn reply_cut_twice_is_restored_whole<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 3).await;
     let whole = told.turns[2].clone();
     let until = f.now() + Duration::seconds(30);
     let mut of = whole.clone();
@@ -430,76 +505,90 @@ pub async fn a_reply_that_was_cut_twice_is_whole_again<S: Subject>(f: &mut Fixtu
             reply_text: reply_text.to_owned(),
             ..of.clone()
         };
-        let mut rewind = told.move_to(f, Some(told.turn(2)));
+        let mut rewind = told.rewind_request_to(f, Some(told.turn(2)));
         rewind.replacement = Some(Replacement {
             of: of.id,
             turn: turn.clone(),
             jobs: Vec::new(),
-            uncut: Some((of.reply_text.clone(), until)),
+            sealed_reply: Some((of.reply_text.clone(), until)),
         });
         told.rewind(f, &rewind).await;
         of = turn;
     }
     let rewinds = &f.ledger().rewinds;
-    let sealed = rewinds.sealed(&f.scope, of.id, f.now()).await.unwrap().unwrap();
+    let sealed = rewinds
+        .load_sealed_reply(&f.scope, of.id, f.now())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(sealed.whole, Some(whole.id), "and not the first cut");
-    told.back(f, Some(whole.id)).await;
-    assert_eq!(super::saves::checkpointed(f, told.id()).await, Some(3));
+    told.rewind_to(f, Some(whole.id)).await;
+    assert_eq!(super::saves::checkpoint_turn(f, told.id()).await, Some(3));
     // Below it nothing is kept to go on from, of none of the three.
-    told.back(f, Some(of.id)).await;
-    told.back(f, Some(told.turn(1))).await;
+    told.rewind_to(f, Some(of.id)).await;
+    told.rewind_to(f, Some(told.turn(1))).await;
     for turn in [whole.id, of.id] {
-        told.back(f, Some(turn)).await;
-        assert_eq!(super::saves::checkpointed(f, told.id()).await, Some(0));
+        told.rewind_to(f, Some(turn)).await;
+        assert_eq!(super::saves::checkpoint_turn(f, told.id()).await, Some(0));
     }
 }
 
-pub async fn a_live_cut_that_is_cut_again_is_gone_on_with<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 1).await;
-    let mut commit = told.commit(f, 2);
+pub async fn live_cut_that_is_cut_again_is_continued<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 1).await;
+    let mut commit = told.turn_commit(f, 2);
     let until = f.now() + Duration::seconds(30);
     commit.turn.status = TurnStatus::Interrupted;
-    commit.uncut = Some(("reply and more".to_owned(), until));
-    f.commit(&commit).await;
+    commit.sealed_reply = Some(("reply and more".to_owned(), until));
+    f.commit_turn(&commit).await;
     let shorter = Turn {
         id: f.id(),
         reply_text: "re".to_owned(),
         ..commit.turn.clone()
     };
-    let mut rewind = told.move_to(f, Some(told.turn(1)));
+    let mut rewind = told.rewind_request_to(f, Some(told.turn(1)));
     rewind.replacement = Some(Replacement {
         of: commit.turn.id,
         turn: shorter.clone(),
         jobs: Vec::new(),
-        uncut: Some((commit.turn.reply_text.clone(), until)),
+        sealed_reply: Some((commit.turn.reply_text.clone(), until)),
     });
     told.rewind(f, &rewind).await;
-    let sealed = f.ledger().rewinds.sealed(&f.scope, shorter.id, f.now()).await;
+    let sealed = f
+        .ledger()
+        .rewinds
+        .load_sealed_reply(&f.scope, shorter.id, f.now())
+        .await;
     let sealed = sealed.unwrap().unwrap();
     assert_eq!((sealed.whole, sealed.text.as_str()), (None, "reply and more"));
 }
 
-pub async fn what_was_to_be_said_anew_stands_again_in_a_closed_dialogue<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 2).await;
+pub async fn turn_pending_regeneration_stands_again_in_a_closed_dialogue<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 2).await;
     let owed = told.turn(2);
-    let anew = Rewind {
+    let anew = RewindCommit {
         replacing: Some(owed),
-        ..told.move_to(f, Some(told.turn(1)))
+        ..told.rewind_request_to(f, Some(told.turn(1)))
     };
     told.rewind(f, &anew).await;
-    f.close(told.id(), told.open.epoch).await;
+    f.close_dialogue(told.id(), told.open.epoch).await;
     let rewinds = &f.ledger().rewinds;
-    assert_eq!(rewinds.replacing(&f.scope, 9).await.unwrap(), [told.id()]);
-    let back = told.move_to(f, Some(owed));
     assert_eq!(
-        rewinds.rewind(&f.scope, &back).await.unwrap(),
+        rewinds.list_pending_replacements(&f.scope, 9).await.unwrap(),
+        [told.id()]
+    );
+    let back = told.rewind_request_to(f, Some(owed));
+    assert_eq!(
+        rewinds.commit_rewind(&f.scope, &back).await.unwrap(),
         RewindOutcome::Closed,
         "nothing else moves it"
     );
-    let back = Rewind {
-        closed_too: true,
+    let back = RewindCommit {
+        include_closed: true,
         ..back
     };
     assert_eq!(told.rewind(f, &back).await.reinstated, [2]);
-    assert_eq!(f.ledger().rewinds.replacing(&f.scope, 9).await.unwrap(), []);
+    assert_eq!(
+        f.ledger().rewinds.list_pending_replacements(&f.scope, 9).await.unwrap(),
+        []
+    );
 }

@@ -2,33 +2,34 @@ use std::time::Duration;
 
 use colloquy::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, WorldId},
-    memory::{confided::Confided, turn::Checkpoint},
+    memory::{private_terms::PrivateTerms, turn::Checkpoint},
     ports::ledger::{
         dialogues::{
-            Claim, CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue, OwnerWrite,
+            CommitOutcome, Dialogue, DialogueFilter, DialogueStatus, KeyedTurn, OpenDialogue, OwnerWriteOutcome,
+            OwnershipClaim,
         },
         jobs::JobKind,
-        rewinds::Rewind,
+        rewinds::RewindCommit,
     },
     tenancy::TenantScope,
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, page},
 };
 
-pub async fn a_dialogue_reads_back_and_closes_once<S: Subject>(f: &Fixture<S>) {
+pub async fn dialogue_round_trips_and_closes_once<S: LedgerSubject>(f: &Fixture<S>) {
     let dialogues = &f.ledger().dialogues;
-    let dialogue = f.a_dialogue();
-    dialogues.create(&f.scope, &dialogue).await.unwrap();
+    let dialogue = f.sample_dialogue();
+    dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap();
     assert_eq!(
-        dialogues.get(&f.scope, dialogue.id).await.unwrap().as_ref(),
+        dialogues.load_dialogue(&f.scope, dialogue.id).await.unwrap().as_ref(),
         Some(&dialogue)
     );
-    assert!(dialogues.create(&f.scope, &dialogue).await.is_err());
+    assert!(dialogues.create_dialogue(&f.scope, &dialogue).await.is_err());
     assert_eq!(
-        dialogues.checkpoint(&f.scope, dialogue.id).await.unwrap(),
+        dialogues.load_checkpoint(&f.scope, dialogue.id).await.unwrap(),
         Some(Checkpoint::default())
     );
     let fresh = vec![7; 32];
@@ -39,60 +40,66 @@ pub async fn a_dialogue_reads_back_and_closes_once<S: Subject>(f: &Fixture<S>) {
             .await
             .unwrap()
     );
-    f.tick();
-    f.close(dialogue.id, 0).await;
-    let again = dialogues.close(&f.scope, dialogue.id, 0, f.now()).await.unwrap();
-    assert_eq!(again, OwnerWrite::NotOpen);
+    f.advance_clock();
+    f.close_dialogue(dialogue.id, 0).await;
+    let again = dialogues
+        .close_dialogue(&f.scope, dialogue.id, 0, f.now())
+        .await
+        .unwrap();
+    assert_eq!(again, OwnerWriteOutcome::NotOpen);
     let closed = Dialogue {
         status: DialogueStatus::Closed,
         updated_at: f.now(),
         resume_token_hash: fresh,
         ..dialogue
     };
-    assert_eq!(dialogues.get(&f.scope, closed.id).await.unwrap(), Some(closed));
+    assert_eq!(
+        dialogues.load_dialogue(&f.scope, closed.id).await.unwrap(),
+        Some(closed)
+    );
 }
 
-pub async fn a_conversation_is_paused_while_it_is_open<S: Subject>(f: &Fixture<S>) {
+pub async fn conversation_can_be_paused_only_while_open<S: LedgerSubject>(f: &Fixture<S>) {
     let dialogues = &f.ledger().dialogues;
-    let mut dialogue = f.a_dialogue();
+    let mut dialogue = f.sample_dialogue();
     dialogue.options.topic = Some("the \"mill\"".to_owned());
-    dialogues.create(&f.scope, &dialogue).await.unwrap();
+    dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap();
     for paused in [true, true, false, true] {
         let written = dialogues.set_paused(&f.scope, dialogue.id, 0, paused).await.unwrap();
-        assert_eq!(written, OwnerWrite::Done);
+        assert_eq!(written, OwnerWriteOutcome::Done);
         dialogue.options.paused = paused;
-        let stored = dialogues.get(&f.scope, dialogue.id).await.unwrap().unwrap();
+        let stored = dialogues.load_dialogue(&f.scope, dialogue.id).await.unwrap().unwrap();
         assert_eq!(stored.options, dialogue.options, "and nothing else changes");
     }
     let others = dialogues.set_paused(&f.other, dialogue.id, 0, false).await.unwrap();
-    assert_eq!(others, OwnerWrite::NotOpen);
-    f.close(dialogue.id, 0).await;
+    assert_eq!(others, OwnerWriteOutcome::NotOpen);
+    f.close_dialogue(dialogue.id, 0).await;
     let late = dialogues.set_paused(&f.scope, dialogue.id, 0, false).await.unwrap();
-    assert_eq!(late, OwnerWrite::NotOpen);
+    assert_eq!(late, OwnerWriteOutcome::NotOpen);
 }
 
-pub async fn only_its_owner_pauses_and_closes_a_dialogue<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
+pub async fn dialogue_is_paused_and_closed_only_by_its_owner<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
     let (id, dialogues) = (open.dialogue.id, &f.ledger().dialogues);
     // Somebody else has taken it since.
-    let epoch = f.claim(id).await.epoch;
-    let before = dialogues.get(&f.scope, id).await.unwrap();
+    let epoch = f.claim_dialogue(id).await.epoch;
+    let before = dialogues.load_dialogue(&f.scope, id).await.unwrap();
     for stale in [open.epoch, epoch + 1] {
         let paused = dialogues.set_paused(&f.scope, id, stale, true).await.unwrap();
-        let closed = dialogues.close(&f.scope, id, stale, f.now()).await.unwrap();
-        assert_eq!((paused, closed), (OwnerWrite::Fenced, OwnerWrite::Fenced));
+        let closed = dialogues.close_dialogue(&f.scope, id, stale, f.now()).await.unwrap();
+        assert_eq!((paused, closed), (OwnerWriteOutcome::Fenced, OwnerWriteOutcome::Fenced));
     }
-    assert_eq!(dialogues.get(&f.scope, id).await.unwrap(), before);
+    assert_eq!(dialogues.load_dialogue(&f.scope, id).await.unwrap(), before);
     let paused = dialogues.set_paused(&f.scope, id, epoch, true).await.unwrap();
-    assert_eq!(paused, OwnerWrite::Done);
-    f.close(id, epoch).await;
+    assert_eq!(paused, OwnerWriteOutcome::Done);
+    f.close_dialogue(id, epoch).await;
 }
 
-pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixture<S>) {
+pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f: &Fixture<S>) {
     let dialogues = &f.ledger().dialogues;
     let mut all: Vec<Dialogue> = Vec::new();
     for number in 0..4 {
-        let mut dialogue = f.a_dialogue();
+        let mut dialogue = f.sample_dialogue();
         if number == 1 {
             dialogue.player = Some("somebody-else".parse().unwrap());
         }
@@ -101,14 +108,14 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
             dialogue.npcs = vec!["ergen".parse().unwrap()];
         }
         if number == 3 {
-            dialogue.id = f.ids.dialogue(DialogueKind::NpcConversation);
+            dialogue.id = f.ids.next_dialogue_id(DialogueKind::NpcConversation);
             dialogue.player = None;
         }
         // Two of them at the same moment: the order must still be total.
         if number != 2 {
-            f.tick();
+            f.advance_clock();
         }
-        dialogues.create(&f.scope, &dialogue).await.unwrap();
+        dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap();
         all.insert(0, dialogue);
     }
     all.sort_by_key(|dialogue| std::cmp::Reverse((dialogue.created_at, dialogue.id.to_string())));
@@ -118,7 +125,10 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
     let mut listed = Vec::new();
     let mut after = None;
     loop {
-        let got = dialogues.list(&f.scope, &none, &page(1, after)).await.unwrap();
+        let got = dialogues
+            .list_dialogues(&f.scope, &none, &page(1, after))
+            .await
+            .unwrap();
         listed.extend(got.items);
         after = got.next;
         if after.is_none() {
@@ -128,7 +138,11 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
     assert_eq!(ids(&listed), ids(&all));
 
     let matching = |filter: DialogueFilter| async move {
-        ids(&dialogues.list(&f.scope, &filter, &page(9, None)).await.unwrap().items)
+        ids(&dialogues
+            .list_dialogues(&f.scope, &filter, &page(9, None))
+            .await
+            .unwrap()
+            .items)
     };
     let wanted = |keep: &dyn Fn(&Dialogue) -> bool| {
         let kept: Vec<Dialogue> = all.iter().filter(|dialogue| keep(dialogue)).cloned().collect();
@@ -178,7 +192,7 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
         ..by_npc
     };
     assert!(matching(by_both).await.is_empty());
-    f.close(all[0].id, 0).await;
+    f.close_dialogue(all[0].id, 0).await;
     let open = DialogueFilter {
         status: Some(DialogueStatus::Open),
         ..none
@@ -186,27 +200,27 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: Subject>(f: &Fixt
     assert_eq!(matching(open).await, wanted(&|dialogue| dialogue.id != all[0].id));
 }
 
-pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixture<S>) {
+pub async fn conversation_heard_last_is_found<S: LedgerSubject>(f: &Fixture<S>) {
     let (mira, ergen): (NpcId, NpcId) = ("mira".parse().unwrap(), "ergen".parse().unwrap());
     let dialogues = &f.ledger().dialogues;
     let conversation = async |npcs: &[&NpcId], witnesses: &[&NpcId]| {
-        f.tick();
-        let mut dialogue = f.a_dialogue();
-        dialogue.id = f.ids.dialogue(DialogueKind::NpcConversation);
+        f.advance_clock();
+        let mut dialogue = f.sample_dialogue();
+        dialogue.id = f.ids.next_dialogue_id(DialogueKind::NpcConversation);
         dialogue.player = None;
         dialogue.npcs = npcs.iter().copied().cloned().collect();
         dialogue.witnesses = witnesses.iter().copied().cloned().collect();
-        dialogues.create(&f.scope, &dialogue).await.unwrap();
-        f.claim(dialogue.id).await
+        dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap();
+        f.claim_dialogue(dialogue.id).await
     };
     let said = async |open: &OpenDialogue, number, head| {
-        f.tick();
-        let commit = f.a_commit(open, number, head);
-        f.commit(&commit).await;
+        f.advance_clock();
+        let commit = f.sample_commit(open, number, head);
+        f.commit_turn(&commit).await;
         commit.turn.id
     };
     let heard = async |scope: &TenantScope, world: &WorldId, npc: &NpcId, player: Option<&PlayerId>| {
-        let heard = dialogues.last_heard(scope, world, npc, player).await.unwrap();
+        let heard = dialogues.find_last_overheard(scope, world, npc, player).await.unwrap();
         heard.map(|heard| (heard.dialogue, heard.last))
     };
     let latest = async |npc: &NpcId| heard(&f.scope, &f.world, npc, None).await;
@@ -217,7 +231,7 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
     assert_eq!(latest(&mira).await, None);
     let second_head = said(&second, 1, None).await;
     said(&first, 1, None).await;
-    let session = f.open().await;
+    let session = f.open_dialogue().await;
     said(&session, 1, None).await;
     // Nobody has spoken in these, however new they are.
     for _ in 0..5 {
@@ -238,8 +252,8 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
     assert_eq!(latest(&ergen).await, Some((second.dialogue.id, 2)));
     assert_eq!(latest(&mira).await, Some((others.dialogue.id, 1)));
     // That it ended is nothing that was said.
-    f.tick();
-    f.close(first.dialogue.id, first.epoch).await;
+    f.advance_clock();
+    f.close_dialogue(first.dialogue.id, first.epoch).await;
     assert_eq!(latest(&ergen).await, Some((second.dialogue.id, 2)));
     let elsewhere = "elsewhere".parse().unwrap();
     assert_eq!(heard(&f.scope, &elsewhere, &mira, None).await, None);
@@ -247,51 +261,51 @@ pub async fn the_conversation_that_was_heard_last_is_found<S: Subject>(f: &Fixtu
 
     // What was unsaid was not heard.
     for (open, to) in [(&second, Some(second_head)), (&others, None)] {
-        let rewind = Rewind {
+        let rewind = RewindCommit {
             id: f.id(),
             dialogue: open.dialogue.id,
             world: open.dialogue.world.clone(),
             epoch: open.epoch,
-            closed_too: false,
+            include_closed: false,
             to,
             replacement: None,
             replacing: None,
             paused: None,
             key: None,
-            also: Vec::new(),
+            other_keys: Vec::new(),
             unless_joined: None,
-            others: Vec::new(),
+            other_edits: Vec::new(),
             seq: 100,
-            edit: f.edit("conversation.interrupt"),
+            edit: f.audit_edit("conversation.interrupt"),
         };
-        f.ledger().rewinds.rewind(&f.scope, &rewind).await.unwrap();
+        f.ledger().rewinds.commit_rewind(&f.scope, &rewind).await.unwrap();
     }
     for npc in [&mira, &ergen] {
         assert_eq!(latest(npc).await, Some((first.dialogue.id, 1)));
     }
 }
 
-pub async fn a_conversation_was_heard_by_those_who_may_listen<S: Subject>(f: &Fixture<S>) {
+pub async fn conversation_counts_as_heard_by_its_allowed_listeners<S: LedgerSubject>(f: &Fixture<S>) {
     let (mira, p7, p8): (NpcId, PlayerId, PlayerId) =
         ("mira".parse().unwrap(), f.player.clone(), "p8".parse().unwrap());
     let dialogues = &f.ledger().dialogues;
     let mut heard = Vec::new();
     for (open, watchers) in [(true, vec![]), (false, vec![p7.clone()]), (false, vec![])] {
-        f.tick();
-        let mut dialogue = f.a_dialogue();
-        dialogue.id = f.ids.dialogue(DialogueKind::NpcConversation);
+        f.advance_clock();
+        let mut dialogue = f.sample_dialogue();
+        dialogue.id = f.ids.next_dialogue_id(DialogueKind::NpcConversation);
         dialogue.player = None;
         dialogue.npcs = vec![mira.clone()];
         dialogue.options.open = open;
         dialogue.options.watchers = watchers;
-        dialogues.create(&f.scope, &dialogue).await.unwrap();
-        let open = f.claim(dialogue.id).await;
-        f.commit(&f.a_commit(&open, 1, None)).await;
+        dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap();
+        let open = f.claim_dialogue(dialogue.id).await;
+        f.commit_turn(&f.sample_commit(&open, 1, None)).await;
         heard.push((dialogue.id, dialogue.options.watchers()));
     }
     for (player, nth) in [(None, 2), (Some(&p7), 1), (Some(&p8), 0)] {
         let last = dialogues
-            .last_heard(&f.scope, &f.world, &mira, player)
+            .find_last_overheard(&f.scope, &f.world, &mira, player)
             .await
             .unwrap()
             .unwrap();
@@ -300,57 +314,68 @@ pub async fn a_conversation_was_heard_by_those_who_may_listen<S: Subject>(f: &Fi
     }
 }
 
-pub async fn claiming_takes_ownership_until_it_runs_out<S: Subject>(f: &Fixture<S>) {
+pub async fn claim_holds_ownership_until_it_expires<S: LedgerSubject>(f: &Fixture<S>) {
     let dialogues = &f.ledger().dialogues;
-    let id = f.open().await.dialogue.id;
+    let id = f.open_dialogue().await.dialogue.id;
     let rival: NodeId = f.id();
     let until = f.now() + chrono::Duration::seconds(30);
     let steal = || async {
         let until = f.now() + chrono::Duration::seconds(30);
-        dialogues.claim(&f.scope, id, rival, f.now(), until).await.unwrap()
+        dialogues
+            .claim_ownership(&f.scope, id, rival, f.now(), until)
+            .await
+            .unwrap()
     };
-    assert_eq!(steal().await, Claim::OwnedBy { node: f.node, until });
+    assert_eq!(steal().await, OwnershipClaim::OwnedBy { node: f.node, until });
     // The same node may, after a restart: with a new epoch.
-    let again = f.claim(id).await;
+    let again = f.claim_dialogue(id).await;
     assert_eq!((again.epoch, again.taken_from), (2, None));
     f.clock.advance(Duration::from_secs(29));
-    assert!(matches!(steal().await, Claim::OwnedBy { .. }));
+    assert!(matches!(steal().await, OwnershipClaim::OwnedBy { .. }));
     f.clock.advance(Duration::from_secs(1));
-    let Claim::Owned(open) = steal().await else {
+    let OwnershipClaim::Owned(open) = steal().await else {
         panic!("it had run out")
     };
     assert_eq!((open.epoch, open.taken_from), (3, Some(f.node)));
     assert!(matches!(
-        dialogues.claim(&f.scope, id, f.node, f.now(), until).await.unwrap(),
-        Claim::OwnedBy { node, .. } if node == rival
+        dialogues.claim_ownership(&f.scope, id, f.node, f.now(), until).await.unwrap(),
+        OwnershipClaim::OwnedBy { node, .. } if node == rival
     ));
-    let unknown = f.a_dialogue().id;
+    let unknown = f.sample_dialogue().id;
     assert_eq!(
         dialogues
-            .claim(&f.scope, unknown, f.node, f.now(), until)
+            .claim_ownership(&f.scope, unknown, f.node, f.now(), until)
             .await
             .unwrap(),
-        Claim::NotFound
+        OwnershipClaim::NotFound
     );
 }
 
-pub async fn what_is_given_up_is_anybodys<S: Subject>(f: &Fixture<S>) {
+pub async fn released_dialogue_may_be_claimed_by_any_node<S: LedgerSubject>(f: &Fixture<S>) {
     let dialogues = &f.ledger().dialogues;
-    let (one, two) = (f.open().await, f.open().await);
+    let (one, two) = (f.open_dialogue().await, f.open_dialogue().await);
     let rival: NodeId = f.id();
     let until = f.now() + chrono::Duration::seconds(30);
-    let claim = async |node, id| dialogues.claim(&f.scope, id, node, f.now(), until).await.unwrap();
+    let claim = async |node, id| {
+        dialogues
+            .claim_ownership(&f.scope, id, node, f.now(), until)
+            .await
+            .unwrap()
+    };
     let release = async |scope, epoch, next_seq| {
         dialogues
-            .release(scope, one.dialogue.id, epoch, next_seq)
+            .release_ownership(scope, one.dialogue.id, epoch, next_seq)
             .await
             .unwrap();
     };
     release(&f.other, one.epoch, 9).await;
     release(&f.scope, one.epoch + 1, 9).await;
-    assert!(matches!(claim(rival, one.dialogue.id).await, Claim::OwnedBy { .. }));
+    assert!(matches!(
+        claim(rival, one.dialogue.id).await,
+        OwnershipClaim::OwnedBy { .. }
+    ));
     release(&f.scope, one.epoch, 7).await;
-    let Claim::Owned(taken) = claim(rival, one.dialogue.id).await else {
+    let OwnershipClaim::Owned(taken) = claim(rival, one.dialogue.id).await else {
         panic!("it was given up")
     };
     assert_eq!((taken.epoch, taken.taken_from), (one.epoch + 1, None));
@@ -360,24 +385,24 @@ pub async fn what_is_given_up_is_anybodys<S: Subject>(f: &Fixture<S>) {
     );
     // Late, the former owner gives nothing up that is another's.
     release(&f.scope, one.epoch, 11).await;
-    dialogues.release_all(f.node).await.unwrap();
-    assert!(matches!(claim(f.node, one.dialogue.id).await, Claim::OwnedBy { node, .. } if node == rival));
-    assert!(matches!(claim(rival, two.dialogue.id).await, Claim::Owned(_)));
+    dialogues.release_all_ownership(f.node).await.unwrap();
+    assert!(matches!(claim(f.node, one.dialogue.id).await, OwnershipClaim::OwnedBy { node, .. } if node == rival));
+    assert!(matches!(claim(rival, two.dialogue.id).await, OwnershipClaim::Owned(_)));
     // Whoever does not know which numbers were given out takes none back.
     release(&f.scope, taken.epoch, 0).await;
-    let Claim::Owned(again) = claim(rival, one.dialogue.id).await else {
+    let OwnershipClaim::Owned(again) = claim(rival, one.dialogue.id).await else {
         panic!("it was given up")
     };
     assert_eq!(again.next_seq, 7);
 }
 
-pub async fn claiming_reads_the_state_to_go_on_from<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
+pub async fn claim_reads_the_state_to_continue_from<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
     assert_eq!((open.epoch, open.head, open.next_seq), (1, None, 1));
     assert_eq!(open.checkpoint, Checkpoint::default());
-    let commit = f.a_commit(&open, 1, None);
-    f.commit(&commit).await;
-    let again = f.claim(open.dialogue.id).await;
+    let commit = f.sample_commit(&open, 1, None);
+    f.commit_turn(&commit).await;
+    let again = f.claim_dialogue(open.dialogue.id).await;
     assert_eq!(again.epoch, 2);
     assert_eq!(again.head, Some(commit.turn.id));
     assert_eq!(again.checkpoint, commit.checkpoint);
@@ -386,54 +411,54 @@ pub async fn claiming_reads_the_state_to_go_on_from<S: Subject>(f: &Fixture<S>) 
     assert_eq!(again.dialogue.updated_at, commit.turn.committed_at);
 }
 
-pub async fn renewing_needs_the_current_epoch<S: Subject>(f: &Fixture<S>) {
+pub async fn renewal_requires_the_current_epoch<S: LedgerSubject>(f: &Fixture<S>) {
     let dialogues = &f.ledger().dialogues;
-    let open = f.open().await;
+    let open = f.open_dialogue().await;
     let later = f.now() + chrono::Duration::seconds(300);
     assert!(
         dialogues
-            .renew(&f.scope, open.dialogue.id, open.epoch, later)
+            .renew_ownership(&f.scope, open.dialogue.id, open.epoch, later)
             .await
             .unwrap()
     );
     f.clock.advance(Duration::from_secs(200));
     let rival = dialogues
-        .claim(&f.scope, open.dialogue.id, f.id(), f.now(), later)
+        .claim_ownership(&f.scope, open.dialogue.id, f.id(), f.now(), later)
         .await
         .unwrap();
     assert_eq!(
         rival,
-        Claim::OwnedBy {
+        OwnershipClaim::OwnedBy {
             node: f.node,
             until: later
         }
     );
-    f.claim(open.dialogue.id).await;
+    f.claim_dialogue(open.dialogue.id).await;
     assert!(
         !dialogues
-            .renew(&f.scope, open.dialogue.id, open.epoch, later)
+            .renew_ownership(&f.scope, open.dialogue.id, open.epoch, later)
             .await
             .unwrap()
     );
 }
 
-pub async fn a_turn_reads_back_whole<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let mut commit = f.a_commit(&open, 1, None);
+pub async fn turn_round_trips_whole<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let mut commit = f.sample_commit(&open, 1, None);
     commit.key = Some("k1".to_owned());
-    f.commit(&commit).await;
+    f.commit_turn(&commit).await;
     let (dialogues, id) = (&f.ledger().dialogues, open.dialogue.id);
     assert_eq!(
-        dialogues.turns(&f.scope, id, 1, 1).await.unwrap(),
+        dialogues.load_turns(&f.scope, id, 1, 1).await.unwrap(),
         [commit.turn.clone()]
     );
-    assert_eq!(dialogues.trace(&f.scope, id, 1).await.unwrap(), Some(commit.trace));
-    assert_eq!(dialogues.trace(&f.scope, id, 2).await.unwrap(), None);
+    assert_eq!(dialogues.load_trace(&f.scope, id, 1).await.unwrap(), Some(commit.trace));
+    assert_eq!(dialogues.load_trace(&f.scope, id, 2).await.unwrap(), None);
     assert_eq!(
-        dialogues.checkpoint(&f.scope, id).await.unwrap(),
+        dialogues.load_checkpoint(&f.scope, id).await.unwrap(),
         Some(commit.checkpoint)
     );
-    let keyed = dialogues.turn_by_key(&f.scope, id, "k1").await.unwrap();
+    let keyed = dialogues.load_turn_by_key(&f.scope, id, "k1").await.unwrap();
     assert_eq!(
         keyed,
         Some(KeyedTurn {
@@ -442,78 +467,88 @@ pub async fn a_turn_reads_back_whole<S: Subject>(f: &Fixture<S>) {
         })
     );
     for (scope, most, keys) in [(&f.scope, 9, 1), (&f.scope, 0, 0), (&f.other, 9, 0)] {
-        assert_eq!(dialogues.keys(scope, id, most).await.unwrap(), ["k1"; 1][..keys]);
+        assert_eq!(
+            dialogues.list_turn_keys(scope, id, most).await.unwrap(),
+            ["k1"; 1][..keys]
+        );
     }
 }
 
-pub async fn a_stale_epoch_is_fenced<S: Subject>(f: &Fixture<S>) {
-    let stale = f.open().await;
-    let fresh = f.claim(stale.dialogue.id).await;
+pub async fn stale_epoch_is_fenced<S: LedgerSubject>(f: &Fixture<S>) {
+    let stale = f.open_dialogue().await;
+    let fresh = f.claim_dialogue(stale.dialogue.id).await;
     let dialogues = &f.ledger().dialogues;
-    let mut commit = f.a_commit(&stale, 1, None);
-    commit.jobs = vec![f.a_job(&commit, JobKind::ExtractFacts)];
+    let mut commit = f.sample_commit(&stale, 1, None);
+    commit.jobs = vec![f.sample_job(&commit, JobKind::ExtractFacts)];
     assert_eq!(
         dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
         CommitOutcome::Fenced
     );
     assert!(
         dialogues
-            .turns(&f.scope, stale.dialogue.id, 0, 9)
+            .load_turns(&f.scope, stale.dialogue.id, 0, 9)
             .await
             .unwrap()
             .is_empty()
     );
-    assert_eq!(f.ledger().jobs.pending(&f.scope, stale.dialogue.id).await.unwrap(), 0);
-    let unchanged = dialogues.get(&f.scope, stale.dialogue.id).await.unwrap();
+    assert_eq!(
+        f.ledger()
+            .jobs
+            .count_pending_jobs(&f.scope, stale.dialogue.id)
+            .await
+            .unwrap(),
+        0
+    );
+    let unchanged = dialogues.load_dialogue(&f.scope, stale.dialogue.id).await.unwrap();
     assert_eq!(unchanged, Some(stale.dialogue));
     // Also where whoever owns it now has answered the very line.
     commit.key = Some("k".to_owned());
-    let mut answered = f.a_commit(&fresh, 1, None);
+    let mut answered = f.sample_commit(&fresh, 1, None);
     answered.key.clone_from(&commit.key);
-    f.commit(&answered).await;
+    f.commit_turn(&answered).await;
     assert_eq!(
         dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
         CommitOutcome::Fenced
     );
 }
 
-pub async fn a_stale_head_is_fenced<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let first = f.a_commit(&open, 1, None);
-    f.commit(&first).await;
+pub async fn stale_head_is_fenced<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let first = f.sample_commit(&open, 1, None);
+    f.commit_turn(&first).await;
     let dialogues = &f.ledger().dialogues;
     for head in [None, Some(f.id())] {
-        let commit = f.a_commit(&open, 2, head);
+        let commit = f.sample_commit(&open, 2, head);
         assert_eq!(
             dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
             CommitOutcome::Fenced
         );
     }
-    f.commit(&f.a_commit(&open, 2, Some(first.turn.id))).await;
+    f.commit_turn(&f.sample_commit(&open, 2, Some(first.turn.id))).await;
 }
 
-pub async fn a_closed_dialogue_takes_no_more_turns<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let first = f.a_commit(&open, 1, None);
-    f.commit(&first).await;
+pub async fn closed_dialogue_accepts_no_turns<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let first = f.sample_commit(&open, 1, None);
+    f.commit_turn(&first).await;
     let dialogues = &f.ledger().dialogues;
-    f.close(open.dialogue.id, open.epoch).await;
-    let mut late = f.a_commit(&open, 2, Some(first.turn.id));
-    late.jobs.push(f.a_job(&late, JobKind::ExtractFacts));
+    f.close_dialogue(open.dialogue.id, open.epoch).await;
+    let mut late = f.sample_commit(&open, 2, Some(first.turn.id));
+    late.jobs.push(f.sample_job(&late, JobKind::ExtractFacts));
     assert_eq!(
         dialogues.commit_turn(&f.scope, &late).await.unwrap(),
         CommitOutcome::Closed
     );
-    let turns = dialogues.turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap();
+    let turns = dialogues.load_turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap();
     assert_eq!(turns.len(), 1);
 }
 
-pub async fn a_used_key_is_taken<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let mut first = f.a_commit(&open, 1, None);
+pub async fn used_idempotency_key_is_rejected<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let mut first = f.sample_commit(&open, 1, None);
     first.key = Some("k".to_owned());
-    f.commit(&first).await;
-    let mut second = f.a_commit(&open, 2, Some(first.turn.id));
+    f.commit_turn(&first).await;
+    let mut second = f.sample_commit(&open, 2, Some(first.turn.id));
     second.key = Some("k".to_owned());
     let dialogues = &f.ledger().dialogues;
     assert_eq!(
@@ -521,18 +556,22 @@ pub async fn a_used_key_is_taken<S: Subject>(f: &Fixture<S>) {
         CommitOutcome::KeyTaken
     );
     assert_eq!(
-        dialogues.turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap().len(),
+        dialogues
+            .load_turns(&f.scope, open.dialogue.id, 1, 9)
+            .await
+            .unwrap()
+            .len(),
         1
     );
     // In another dialogue the key is free.
-    let mut elsewhere = f.a_commit(&f.open().await, 1, None);
+    let mut elsewhere = f.sample_commit(&f.open_dialogue().await, 1, None);
     elsewhere.key = Some("k".to_owned());
-    f.commit(&elsewhere).await;
+    f.commit_turn(&elsewhere).await;
 }
 
-pub async fn of_two_commits_on_one_head_one_wins<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let (one, two) = (f.a_commit(&open, 1, None), f.a_commit(&open, 1, None));
+pub async fn concurrent_commits_on_one_head_have_one_winner<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let (one, two) = (f.sample_commit(&open, 1, None), f.sample_commit(&open, 1, None));
     let dialogues = &f.ledger().dialogues;
     let (first, second) = tokio::join!(
         dialogues.commit_turn(&f.scope, &one),
@@ -542,80 +581,99 @@ pub async fn of_two_commits_on_one_head_one_wins<S: Subject>(f: &Fixture<S>) {
     outcomes.sort_by_key(|outcome| *outcome != CommitOutcome::Committed);
     assert_eq!(outcomes, [CommitOutcome::Committed, CommitOutcome::Fenced]);
     assert_eq!(
-        dialogues.turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap().len(),
+        dialogues
+            .load_turns(&f.scope, open.dialogue.id, 1, 9)
+            .await
+            .unwrap()
+            .len(),
         1
     );
 }
 
-pub async fn turns_are_read_by_range_id_and_key<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
+pub async fn turns_are_read_by_range_id_and_key<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
     let mut commits = Vec::new();
     let mut head = None;
     for number in 1..=4 {
-        let mut commit = f.a_commit(&open, number, head);
+        let mut commit = f.sample_commit(&open, number, head);
         commit.key = Some(format!("k{number}"));
-        f.commit(&commit).await;
+        f.commit_turn(&commit).await;
         head = Some(commit.turn.id);
         commits.push(commit);
     }
     let (dialogues, id) = (&f.ledger().dialogues, open.dialogue.id);
     let numbers = |from, to| async move {
-        let turns = dialogues.turns(&f.scope, id, from, to).await.unwrap();
+        let turns = dialogues.load_turns(&f.scope, id, from, to).await.unwrap();
         turns.iter().map(|turn| turn.number).collect::<Vec<_>>()
     };
     assert_eq!(numbers(2, 3).await, [2, 3]);
     assert_eq!(numbers(0, u32::MAX).await, [1, 2, 3, 4]);
     assert!(numbers(3, 2).await.is_empty());
-    let third = dialogues.turn(&f.scope, commits[2].turn.id).await.unwrap().unwrap();
+    let third = dialogues
+        .load_turn(&f.scope, commits[2].turn.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(third.turn, commits[2].turn);
-    let second = dialogues.turn_by_key(&f.scope, id, "k2").await.unwrap().unwrap();
+    let second = dialogues.load_turn_by_key(&f.scope, id, "k2").await.unwrap().unwrap();
     assert_eq!(second.turn, commits[1].turn);
-    assert_eq!(dialogues.turn_by_key(&f.scope, id, "k9").await.unwrap(), None);
-    assert_eq!(dialogues.turn(&f.scope, f.id()).await.unwrap(), None);
+    assert_eq!(dialogues.load_turn_by_key(&f.scope, id, "k9").await.unwrap(), None);
+    assert_eq!(dialogues.load_turn(&f.scope, f.id()).await.unwrap(), None);
 }
 
-pub async fn dialogues_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let mut commit = f.a_commit(&open, 1, None);
+pub async fn dialogues_of_another_tenant_are_not_found<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let mut commit = f.sample_commit(&open, 1, None);
     commit.key = Some("k".to_owned());
     let (dialogues, id) = (&f.ledger().dialogues, open.dialogue.id);
     assert_eq!(
         dialogues.commit_turn(&f.other, &commit).await.unwrap(),
         CommitOutcome::Fenced
     );
-    f.commit(&commit).await;
-    assert_eq!(dialogues.get(&f.other, id).await.unwrap(), None);
+    f.commit_turn(&commit).await;
+    assert_eq!(dialogues.load_dialogue(&f.other, id).await.unwrap(), None);
     let all = dialogues
-        .list(&f.other, &DialogueFilter::default(), &page(9, None))
+        .list_dialogues(&f.other, &DialogueFilter::default(), &page(9, None))
         .await
         .unwrap();
     assert!(all.items.is_empty());
     let until = f.now() + chrono::Duration::seconds(600);
     assert_eq!(
-        dialogues.claim(&f.other, id, f.node, f.now(), until).await.unwrap(),
-        Claim::NotFound
+        dialogues
+            .claim_ownership(&f.other, id, f.node, f.now(), until)
+            .await
+            .unwrap(),
+        OwnershipClaim::NotFound
     );
-    assert!(!dialogues.renew(&f.other, id, open.epoch, until).await.unwrap());
-    let closed = dialogues.close(&f.other, id, open.epoch, f.now()).await.unwrap();
-    assert_eq!(closed, OwnerWrite::NotOpen);
-    assert!(dialogues.turns(&f.other, id, 0, 9).await.unwrap().is_empty());
-    assert_eq!(dialogues.turn(&f.other, commit.turn.id).await.unwrap(), None);
-    assert_eq!(dialogues.turn_by_key(&f.other, id, "k").await.unwrap(), None);
-    assert_eq!(dialogues.trace(&f.other, id, 1).await.unwrap(), None);
-    assert_eq!(dialogues.checkpoint(&f.other, id).await.unwrap(), None);
-    let here = dialogues.get(&f.scope, id).await.unwrap().unwrap();
+    assert!(
+        !dialogues
+            .renew_ownership(&f.other, id, open.epoch, until)
+            .await
+            .unwrap()
+    );
+    let closed = dialogues
+        .close_dialogue(&f.other, id, open.epoch, f.now())
+        .await
+        .unwrap();
+    assert_eq!(closed, OwnerWriteOutcome::NotOpen);
+    assert!(dialogues.load_turns(&f.other, id, 0, 9).await.unwrap().is_empty());
+    assert_eq!(dialogues.load_turn(&f.other, commit.turn.id).await.unwrap(), None);
+    assert_eq!(dialogues.load_turn_by_key(&f.other, id, "k").await.unwrap(), None);
+    assert_eq!(dialogues.load_trace(&f.other, id, 1).await.unwrap(), None);
+    assert_eq!(dialogues.load_checkpoint(&f.other, id).await.unwrap(), None);
+    let here = dialogues.load_dialogue(&f.scope, id).await.unwrap().unwrap();
     assert_eq!(here.status, DialogueStatus::Open);
 }
 
-pub async fn what_was_private_in_a_dialogue_is_that_of_its_turns<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let of = |text: &str| Some(Confided::default().with([text]));
+pub async fn confided_words_of_a_dialogue_are_those_of_its_turns<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let of = |text: &str| Some(PrivateTerms::default().with_lines([text]));
     let confided = [of("a silver key"), of(""), of("Anna's knee"), None];
     let mut head = None;
     for (number, of_turn) in (1..).zip(&confided) {
-        let mut commit = f.a_commit(&open, number, head);
+        let mut commit = f.sample_commit(&open, number, head);
         commit.checkpoint.confided.clone_from(of_turn);
-        f.commit(&commit).await;
+        f.commit_turn(&commit).await;
         head = Some(commit.turn.id);
     }
     let dialogues = &f.ledger().dialogues;
@@ -626,9 +684,9 @@ pub async fn what_was_private_in_a_dialogue_is_that_of_its_turns<S: Subject>(f: 
         (3, of("a silver key, and Anna's knee")),
         (4, None),
     ] {
-        let found = dialogues.confided(&f.scope, open.dialogue.id, last).await.unwrap();
+        let found = dialogues.load_confided(&f.scope, open.dialogue.id, last).await.unwrap();
         assert_eq!(found, all, "{last}");
-        let foreign = dialogues.confided(&f.other, open.dialogue.id, last).await.unwrap();
+        let foreign = dialogues.load_confided(&f.other, open.dialogue.id, last).await.unwrap();
         assert_eq!(foreign, of(""));
     }
 }

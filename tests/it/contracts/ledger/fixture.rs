@@ -8,7 +8,7 @@ use colloquy::{
     memory::{
         authored::{Language, Npc, Persona, World, WorldSettings},
         fact::{
-            Audience, Cause, Fact, FactKind, FactView, Importance, InvalidReason, Knower, NewFact, NewInvalidation,
+            Audience, Cause, Fact, FactKind, FoldedFact, Importance, InvalidReason, Knower, NewFact, NewInvalidation,
             Polarity, Statement, Tense, Viewpoint,
         },
         trace::{Timings, TurnTrace},
@@ -21,16 +21,17 @@ use colloquy::{
             Ledger,
             audit::Edit,
             dialogues::{
-                Claim, CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, OwnerWrite, TurnCommit,
+                CommitOutcome, Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, OwnerWriteOutcome,
+                OwnershipClaim, TurnCommit,
             },
-            facts::{ReconcileOutcome, Reconciliation, Writing},
+            facts::{ReconcileOutcome, ReconcileTrigger, Reconciliation},
             jobs::{JobFence, JobKind, NewJob},
         },
     },
     tenancy::{Role, TenantScope},
 };
 
-use super::Subject;
+use super::LedgerSubject;
 
 pub struct Fixture<S> {
     pub subject: S,
@@ -45,9 +46,9 @@ pub struct Fixture<S> {
     pub node: NodeId,
 }
 
-impl<S: Subject> Fixture<S> {
+impl<S: LedgerSubject> Fixture<S> {
     pub async fn new() -> Self {
-        let clock = ManualClock::at(Utc.with_ymd_and_hms(2031, 5, 4, 12, 0, 0).unwrap());
+        let clock = ManualClock::starting_at(Utc.with_ymd_and_hms(2031, 5, 4, 12, 0, 0).unwrap());
         let mut random = 0_u128;
         let ids = IdSource::new(
             clock.clone(),
@@ -57,13 +58,13 @@ impl<S: Subject> Fixture<S> {
             }),
         );
         Self {
-            subject: S::fresh(clock.clone()).await,
+            subject: S::open_empty(clock.clone()).await,
             scope: TenantScope::new("studio".parse().unwrap()),
             other: TenantScope::new("rival".parse().unwrap()),
             world: "vale".parse().unwrap(),
             npc: "mira".parse().unwrap(),
             player: "p7".parse().unwrap(),
-            node: ids.next(),
+            node: ids.next_id(),
             clock,
             ids,
         }
@@ -76,14 +77,14 @@ impl<S: Subject> Fixture<S> {
         self.clock.now()
     }
     /// Lets a second pass.
-    pub fn tick(&self) {
+    pub fn advance_clock(&self) {
         self.clock.advance(Duration::from_secs(1));
     }
     pub fn id<T: GeneratedId>(&self) -> T {
-        self.ids.next()
+        self.ids.next_id()
     }
 
-    pub fn edit(&self, action: &'static str) -> Edit {
+    pub fn audit_edit(&self, action: &'static str) -> Edit {
         Edit {
             id: self.id(),
             audit_id: self.id(),
@@ -96,7 +97,7 @@ impl<S: Subject> Fixture<S> {
         }
     }
 
-    pub fn a_world(&self, id: &str) -> World {
+    pub fn sample_world(&self, id: &str) -> World {
         World {
             id: id.parse().unwrap(),
             name: format!("World {id}"),
@@ -112,15 +113,15 @@ impl<S: Subject> Fixture<S> {
         }
     }
 
-    /// [`Self::a_world`], written.
+    /// [`Self::sample_world`], written.
     pub async fn put_world(&self, id: &str) -> World {
-        let (world, edit) = (self.a_world(id), self.edit("world.put"));
+        let (world, edit) = (self.sample_world(id), self.audit_edit("world.put"));
         let authored = &self.ledger().authored;
         authored.put_world(&self.scope, &world, None, &edit).await.unwrap();
         world
     }
 
-    pub fn an_npc(&self, world: &str, id: &str) -> Npc {
+    pub fn sample_npc(&self, world: &str, id: &str) -> Npc {
         Npc {
             world: world.parse().unwrap(),
             id: id.parse().unwrap(),
@@ -142,9 +143,9 @@ impl<S: Subject> Fixture<S> {
         }
     }
 
-    pub fn a_dialogue(&self) -> Dialogue {
+    pub fn sample_dialogue(&self) -> Dialogue {
         Dialogue {
-            id: self.ids.dialogue(DialogueKind::Session),
+            id: self.ids.next_dialogue_id(DialogueKind::Session),
             world: self.world.clone(),
             npcs: vec![self.npc.clone()],
             player: Some(self.player.clone()),
@@ -160,34 +161,41 @@ impl<S: Subject> Fixture<S> {
     }
 
     /// A dialogue that this node owns.
-    pub async fn open(&self) -> OpenDialogue {
-        let dialogue = self.a_dialogue();
-        self.ledger().dialogues.create(&self.scope, &dialogue).await.unwrap();
-        self.claim(dialogue.id).await
+    pub async fn open_dialogue(&self) -> OpenDialogue {
+        let dialogue = self.sample_dialogue();
+        self.ledger()
+            .dialogues
+            .create_dialogue(&self.scope, &dialogue)
+            .await
+            .unwrap();
+        self.claim_dialogue(dialogue.id).await
     }
 
-    pub async fn claim(&self, id: DialogueId) -> OpenDialogue {
+    pub async fn claim_dialogue(&self, id: DialogueId) -> OpenDialogue {
         let until = self.now() + chrono::Duration::seconds(30);
         match self
             .ledger()
             .dialogues
-            .claim(&self.scope, id, self.node, self.now(), until)
+            .claim_ownership(&self.scope, id, self.node, self.now(), until)
             .await
             .unwrap()
         {
-            Claim::Owned(open) => *open,
+            OwnershipClaim::Owned(open) => *open,
             other => panic!("not owned: {other:?}"),
         }
     }
 
-    pub async fn close(&self, id: DialogueId, epoch: u64) {
+    pub async fn close_dialogue(&self, id: DialogueId, epoch: u64) {
         let dialogues = &self.ledger().dialogues;
-        let closed = dialogues.close(&self.scope, id, epoch, self.now()).await.unwrap();
-        assert_eq!(closed, OwnerWrite::Done);
+        let closed = dialogues
+            .close_dialogue(&self.scope, id, epoch, self.now())
+            .await
+            .unwrap();
+        assert_eq!(closed, OwnerWriteOutcome::Done);
     }
 
     /// The commit of turn `number`, after `head`, with no state and no jobs.
-    pub fn a_commit(&self, open: &OpenDialogue, number: u32, head: Option<TurnId>) -> TurnCommit {
+    pub fn sample_commit(&self, open: &OpenDialogue, number: u32, head: Option<TurnId>) -> TurnCommit {
         let id = self.id();
         TurnCommit {
             epoch: open.epoch,
@@ -219,7 +227,7 @@ impl<S: Subject> Fixture<S> {
             },
             key: None,
             key_of: None,
-            uncut: None,
+            sealed_reply: None,
             cuts: Vec::new(),
             checkpoint: Checkpoint {
                 turn: number,
@@ -227,14 +235,14 @@ impl<S: Subject> Fixture<S> {
                 recently_unlocked: vec![("mira".parse().unwrap(), "well".parse().unwrap(), 5)],
                 ..Checkpoint::default()
             },
-            trace: a_trace(self.now(), &format!("line {number}")),
+            trace: sample_trace(self.now(), &format!("line {number}")),
             state: Vec::new(),
             jobs: Vec::new(),
             next_seq: u64::from(number) * 3 + 1,
         }
     }
 
-    pub fn a_job(&self, commit: &TurnCommit, kind: JobKind) -> NewJob {
+    pub fn sample_job(&self, commit: &TurnCommit, kind: JobKind) -> NewJob {
         NewJob {
             id: self.id(),
             kind,
@@ -248,23 +256,23 @@ impl<S: Subject> Fixture<S> {
         }
     }
 
-    pub async fn commit(&self, commit: &TurnCommit) {
+    pub async fn commit_turn(&self, commit: &TurnCommit) {
         let outcome = self.ledger().dialogues.commit_turn(&self.scope, commit).await.unwrap();
         assert_eq!(outcome, CommitOutcome::Committed);
     }
 
     /// A turn of a dialogue of its own, with one job of `kind` that waits to be run.
-    pub async fn a_fence(&self, kind: JobKind) -> (DialogueId, JobFence) {
-        let open = self.open().await;
-        let mut commit = self.a_commit(&open, 1, None);
-        let job = self.a_job(&commit, kind);
+    pub async fn sample_job_fence(&self, kind: JobKind) -> (DialogueId, JobFence) {
+        let open = self.open_dialogue().await;
+        let mut commit = self.sample_commit(&open, 1, None);
+        let job = self.sample_job(&commit, kind);
         let fence = JobFence {
             job: job.id,
             turn: commit.turn.id,
             text_version: commit.turn.text_version,
         };
         commit.jobs.push(job);
-        self.commit(&commit).await;
+        self.commit_turn(&commit).await;
         (open.dialogue.id, fence)
     }
 
@@ -287,7 +295,7 @@ impl<S: Subject> Fixture<S> {
         }
     }
 
-    pub fn a_fact(&self, content: &str) -> NewFact {
+    pub fn sample_fact(&self, content: &str) -> NewFact {
         NewFact {
             id: self.id(),
             world: self.world.clone(),
@@ -306,7 +314,7 @@ impl<S: Subject> Fixture<S> {
                 pinned: false,
             },
             valid_at: self.now(),
-            locks: colloquy::memory::locks::Locks::default(),
+            locks: colloquy::memory::locks::DisclosureLocks::default(),
             expires_at: None,
             cause: Cause::Turn(self.id()),
             source: None,
@@ -318,11 +326,11 @@ impl<S: Subject> Fixture<S> {
     }
 
     /// Writes a fact by hand.
-    pub async fn create(&self, fact: NewFact) -> FactId {
-        let edit = self.edit("fact.create");
+    pub async fn create_fact(&self, fact: NewFact) -> FactId {
+        let edit = self.audit_edit("fact.create");
         self.ledger()
             .facts
-            .create(&self.scope, &fact, false, &edit)
+            .create_fact(&self.scope, &fact, false, &edit)
             .await
             .unwrap();
         fact.id
@@ -331,13 +339,13 @@ impl<S: Subject> Fixture<S> {
     pub async fn fact(&self, id: FactId) -> Fact {
         self.ledger()
             .facts
-            .get(&self.scope, id)
+            .load_fact(&self.scope, id)
             .await
             .unwrap()
             .expect("a stored fact")
     }
 
-    pub fn an_invalidation(&self, fact: FactId, reason: InvalidReason, by: Option<FactId>) -> NewInvalidation {
+    pub fn sample_invalidation(&self, fact: FactId, reason: InvalidReason, by: Option<FactId>) -> NewInvalidation {
         NewInvalidation {
             id: self.id(),
             fact,
@@ -359,11 +367,11 @@ impl<S: Subject> Fixture<S> {
     }
 
     /// An empty reconciliation behind an open fence, from memory as it is now.
-    pub async fn a_plan(&self) -> Reconciliation {
-        let (_, fence) = self.a_fence(JobKind::ExtractFacts).await;
+    pub async fn sample_plan(&self) -> Reconciliation {
+        let (_, fence) = self.sample_job_fence(JobKind::ExtractFacts).await;
         Reconciliation {
             calls: vec![],
-            writing: Writing::Job(fence),
+            trigger: ReconcileTrigger::Job(fence),
             world: self.world.clone(),
             npcs: vec![self.npc.clone()],
             expected_memory_seq: self.memory_seq().await,
@@ -380,28 +388,34 @@ impl<S: Subject> Fixture<S> {
         }
     }
 
-    pub async fn reconcile(&self, plan: &Reconciliation) {
-        let outcome = self.ledger().facts.reconcile(&self.scope, plan).await.unwrap();
+    pub async fn reconcile_plan(&self, plan: &Reconciliation) {
+        let outcome = self
+            .ledger()
+            .facts
+            .commit_reconciliation(&self.scope, plan)
+            .await
+            .unwrap();
         assert_eq!(outcome, ReconcileOutcome::Committed);
     }
 
     /// Writes `fact`, and makes `older` invalid by it.
-    pub async fn learn(&self, fact: NewFact, older: &[(FactId, InvalidReason)]) -> FactId {
-        let mut plan = self.a_plan().await;
+    pub async fn learn_fact(&self, fact: NewFact, older: &[(FactId, InvalidReason)]) -> FactId {
+        let mut plan = self.sample_plan().await;
         let id = fact.id;
         plan.facts.push(fact);
         for (old, reason) in older {
-            plan.invalidations.push(self.an_invalidation(*old, *reason, Some(id)));
+            plan.invalidations
+                .push(self.sample_invalidation(*old, *reason, Some(id)));
         }
-        self.reconcile(&plan).await;
+        self.reconcile_plan(&plan).await;
         id
     }
 
     /// Handles the outbox; returns the facts it named.
     pub async fn drain_outbox(&self) -> Vec<FactId> {
-        let rows = self.ledger().facts.outbox(1_000).await.unwrap();
+        let rows = self.ledger().facts.load_outbox(1_000).await.unwrap();
         let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
-        self.ledger().facts.outbox_done(&seqs).await.unwrap();
+        self.ledger().facts.mark_outbox_done(&seqs).await.unwrap();
         rows.into_iter().map(|row| row.fact).collect()
     }
 }
@@ -414,8 +428,8 @@ pub fn importance(value: u8) -> Importance {
     Importance::new(value).unwrap()
 }
 
-pub fn a_view(content: &str, keywords: &[&str], weight: u8, pinned: bool) -> FactView {
-    FactView {
+pub fn sample_view(content: &str, keywords: &[&str], weight: u8, pinned: bool) -> FoldedFact {
+    FoldedFact {
         content: content.to_owned(),
         keywords: keywords.iter().map(|word| (*word).to_owned()).collect(),
         importance: importance(weight),
@@ -423,7 +437,7 @@ pub fn a_view(content: &str, keywords: &[&str], weight: u8, pinned: bool) -> Fac
     }
 }
 
-pub fn a_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
+pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
     TurnTrace {
         at,
         intent: Intent::Chat,
@@ -433,7 +447,7 @@ pub fn a_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         scenarios: vec![],
         progress: None,
         told_in: vec![],
-        locks: colloquy::memory::locks::Locks::default(),
+        locks: colloquy::memory::locks::DisclosureLocks::default(),
         told_locks: None,
         locked: Vec::new(),
         confided: None,

@@ -4,25 +4,25 @@ use colloquy::{
 };
 
 use super::{
-    Subject,
-    fixture::{Fixture, a_view, importance},
+    LedgerSubject,
+    fixture::{Fixture, importance, sample_view},
 };
 
-fn worded<S: Subject>(f: &Fixture<S>, content: &str, keyword: &str, weight: u8) -> NewFact {
-    let mut fact = f.a_fact(content);
+fn fact_with_wording<S: LedgerSubject>(f: &Fixture<S>, content: &str, keyword: &str, weight: u8) -> NewFact {
+    let mut fact = f.sample_fact(content);
     fact.statement.keywords = vec![keyword.to_owned()];
     fact.statement.importance = importance(weight);
     fact
 }
 
-pub async fn a_duplicate_is_folded_into_the_newer_fact<S: Subject>(f: &Fixture<S>) {
-    let mut old = worded(f, "likes grapes", "grape", 9);
+pub async fn duplicate_is_folded_into_the_newer_fact<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut old = fact_with_wording(f, "likes grapes", "grape", 9);
     old.statement.pinned = true;
-    let old = f.learn(old, &[]).await;
-    f.tick();
+    let old = f.learn_fact(old, &[]).await;
+    f.advance_clock();
     let new = f
-        .learn(
-            worded(f, "is fond of grapes", "fruit", 3),
+        .learn_fact(
+            fact_with_wording(f, "is fond of grapes", "fruit", 3),
             &[(old, InvalidReason::Duplicate)],
         )
         .await;
@@ -34,7 +34,7 @@ pub async fn a_duplicate_is_folded_into_the_newer_fact<S: Subject>(f: &Fixture<S
         (InvalidReason::Duplicate, Some(new.id), f.now())
     );
     assert_eq!(old.version, 2);
-    assert_eq!(old.view, a_view("likes grapes", &["grape"], 9, true));
+    assert_eq!(old.view, sample_view("likes grapes", &["grape"], 9, true));
     // The newest wording, the higher importance, all keywords, pinned if any was.
     assert_eq!(new.view.content, "is fond of grapes");
     assert_eq!((new.view.importance, new.view.pinned), (importance(9), true));
@@ -45,26 +45,28 @@ pub async fn a_duplicate_is_folded_into_the_newer_fact<S: Subject>(f: &Fixture<S
     let standing = f
         .ledger()
         .facts
-        .standing(&f.scope, &f.viewpoint(), false, f.now(), 9)
+        .load_standing(&f.scope, &f.viewpoint(), false, f.now(), 9)
         .await
         .unwrap();
     assert_eq!(standing.facts.iter().map(|fact| fact.id).collect::<Vec<_>>(), [new.id]);
     assert_eq!(
-        f.ledger().facts.history(&f.scope, new.id).await.unwrap(),
+        f.ledger().facts.load_history(&f.scope, new.id).await.unwrap(),
         [FactHistoryEntry::Merged {
             from: old.id,
             at: f.now()
         }]
     );
-    let owed = f.ledger().facts.invalidated_by(&f.scope, new.id).await.unwrap();
+    let owed = f.ledger().facts.list_invalidated_by(&f.scope, new.id).await.unwrap();
     assert_eq!((owed.len(), owed[0].fact), (1, old.id));
 }
 
-pub async fn restoring_a_duplicate_unfolds_it<S: Subject>(f: &Fixture<S>) {
-    let old = f.learn(worded(f, "likes grapes", "grape", 9), &[]).await;
+pub async fn duplicate_reinstated_is_unfolded<S: LedgerSubject>(f: &Fixture<S>) {
+    let old = f
+        .learn_fact(fact_with_wording(f, "likes grapes", "grape", 9), &[])
+        .await;
     let new = f
-        .learn(
-            worded(f, "is fond of grapes", "fruit", 3),
+        .learn_fact(
+            fact_with_wording(f, "is fond of grapes", "fruit", 3),
             &[(old, InvalidReason::Duplicate)],
         )
         .await;
@@ -72,124 +74,142 @@ pub async fn restoring_a_duplicate_unfolds_it<S: Subject>(f: &Fixture<S>) {
     f.drain_outbox().await;
     f.ledger()
         .facts
-        .restore(&f.scope, old, None, &f.edit("fact.restore"))
+        .restore_fact(&f.scope, old, None, &f.audit_edit("fact.restore"))
         .await
         .unwrap();
     let (old, new) = (f.fact(old).await, f.fact(new).await);
     assert_eq!(old.invalid, None);
-    assert_eq!(new.view, a_view("is fond of grapes", &["fruit"], 3, false));
+    assert_eq!(new.view, sample_view("is fond of grapes", &["fruit"], 3, false));
     assert_eq!(new.version, folded + 1);
     let mut touched = f.drain_outbox().await;
     touched.sort();
     assert_eq!(touched, [old.id, new.id]);
-    assert!(f.ledger().facts.history(&f.scope, new.id).await.unwrap().is_empty());
+    assert!(
+        f.ledger()
+            .facts
+            .load_history(&f.scope, new.id)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
-pub async fn a_protected_fact_absorbs_the_newer_one<S: Subject>(f: &Fixture<S>) {
-    let mut old = worded(f, "is allergic to nuts", "nut", 6);
+pub async fn protected_fact_absorbs_the_newer_duplicate<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut old = fact_with_wording(f, "is allergic to nuts", "nut", 6);
     old.authored = true;
-    let old = f.create(old).await;
-    f.tick();
-    let new = worded(f, "cannot eat nuts", "allergy", 9);
-    let mut plan = f.a_plan().await;
-    plan.invalidations = vec![f.an_invalidation(new.id, InvalidReason::Duplicate, Some(old))];
+    let old = f.create_fact(old).await;
+    f.advance_clock();
+    let new = fact_with_wording(f, "cannot eat nuts", "allergy", 9);
+    let mut plan = f.sample_plan().await;
+    plan.invalidations = vec![f.sample_invalidation(new.id, InvalidReason::Duplicate, Some(old))];
     plan.facts = vec![new.clone()];
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
     let (old, new) = (f.fact(old).await, f.fact(new.id).await);
     assert_eq!(old.invalid, None);
     // Its words are a person's; what else the newer one says is taken over.
-    assert_eq!(old.view, a_view("is allergic to nuts", &["nut", "allergy"], 9, false));
+    assert_eq!(
+        old.view,
+        sample_view("is allergic to nuts", &["nut", "allergy"], 9, false)
+    );
     assert_eq!((old.version, new.invalid.unwrap().by), (2, Some(old.id)));
 }
 
-pub async fn a_pinned_fact_keeps_its_words<S: Subject>(f: &Fixture<S>) {
-    let mut old = worded(f, "promised to come back", "promise", 6);
+pub async fn pinned_fact_keeps_its_words<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut old = fact_with_wording(f, "promised to come back", "promise", 6);
     old.statement.pinned = true;
-    let old = f.learn(old, &[]).await;
-    f.tick();
-    let new = worded(f, "said something about returning", "return", 3);
-    let mut plan = f.a_plan().await;
-    plan.invalidations = vec![f.an_invalidation(new.id, InvalidReason::Duplicate, Some(old))];
+    let old = f.learn_fact(old, &[]).await;
+    f.advance_clock();
+    let new = fact_with_wording(f, "said something about returning", "return", 3);
+    let mut plan = f.sample_plan().await;
+    plan.invalidations = vec![f.sample_invalidation(new.id, InvalidReason::Duplicate, Some(old))];
     plan.facts = vec![new];
-    f.reconcile(&plan).await;
-    let expected = a_view("promised to come back", &["promise", "return"], 6, true);
+    f.reconcile_plan(&plan).await;
+    let expected = sample_view("promised to come back", &["promise", "return"], 6, true);
     assert_eq!(f.fact(old).await.view, expected);
     // A person may still word it anew.
     let patch = FactPatch {
         content: Some("promised to return".to_owned()),
         ..FactPatch::default()
     };
-    f.tick();
+    f.advance_clock();
     f.ledger()
         .facts
-        .edit(&f.scope, old, &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, old, &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
     assert_eq!(f.fact(old).await.view.content, "promised to return");
 }
 
-pub async fn a_late_duplicate_does_not_give_the_older_words<S: Subject>(f: &Fixture<S>) {
+pub async fn late_duplicate_does_not_override_with_older_words<S: LedgerSubject>(f: &Fixture<S>) {
     // What was said first is written last, since its extraction had to be tried again.
     let said_first = f.now();
-    f.tick();
-    let second = f.learn(worded(f, "moved to Vale last spring", "vale", 5), &[]).await;
-    f.tick();
+    f.advance_clock();
+    let second = f
+        .learn_fact(fact_with_wording(f, "moved to Vale last spring", "vale", 5), &[])
+        .await;
+    f.advance_clock();
     let third = f
-        .learn(
-            worded(f, "lives in Vale by the mill", "mill", 5),
+        .learn_fact(
+            fact_with_wording(f, "lives in Vale by the mill", "mill", 5),
             &[(second, InvalidReason::Duplicate)],
         )
         .await;
-    f.tick();
-    let mut first = worded(f, "is moving to Vale", "moving", 5);
+    f.advance_clock();
+    let mut first = fact_with_wording(f, "is moving to Vale", "moving", 5);
     first.valid_at = said_first;
-    let first = f.learn(first, &[(third, InvalidReason::Duplicate)]).await;
+    let first = f.learn_fact(first, &[(third, InvalidReason::Duplicate)]).await;
     assert_eq!(f.fact(first).await.view.content, "lives in Vale by the mill");
 
     // And with several in one: the newest wording stays, whatever comes in after it.
-    let mut base = worded(f, "base", "a", 5);
+    let mut base = fact_with_wording(f, "base", "a", 5);
     base.valid_at = said_first;
-    let base = f.learn(base, &[]).await;
-    let mut plan = f.a_plan().await;
+    let base = f.learn_fact(base, &[]).await;
+    let mut plan = f.sample_plan().await;
     for (content, seconds) in [("newest", 9), ("in between", 4)] {
-        f.tick();
-        let mut duplicate = worded(f, content, content, 5);
+        f.advance_clock();
+        let mut duplicate = fact_with_wording(f, content, content, 5);
         duplicate.valid_at = said_first + chrono::Duration::seconds(seconds);
         plan.invalidations
-            .push(f.an_invalidation(duplicate.id, InvalidReason::Duplicate, Some(base)));
+            .push(f.sample_invalidation(duplicate.id, InvalidReason::Duplicate, Some(base)));
         plan.facts.push(duplicate);
     }
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
     assert_eq!(f.fact(base).await.view.content, "newest");
 }
 
-pub async fn what_is_folded_in_at_once_comes_in_the_order_in_which_it_was_said<S: Subject>(f: &Fixture<S>) {
+pub async fn facts_folded_at_once_are_folded_in_spoken_order<S: LedgerSubject>(f: &Fixture<S>) {
     let said_first = f.now();
     let mut seen = Vec::new();
     for learned in [["a", "b"], ["b", "a"]] {
         let mut ends = Vec::new();
         for word in learned {
-            f.tick();
-            let mut fact = worded(f, word, word, 5);
+            f.advance_clock();
+            let mut fact = fact_with_wording(f, word, word, 5);
             let later = i64::from(word != "a");
             fact.valid_at = said_first + chrono::Duration::milliseconds(later);
-            ends.push((f.learn(fact, &[]).await, InvalidReason::Duplicate));
+            ends.push((f.learn_fact(fact, &[]).await, InvalidReason::Duplicate));
         }
-        f.tick();
-        let newest = f.learn(worded(f, "newest", "c", 5), &ends).await;
+        f.advance_clock();
+        let newest = f.learn_fact(fact_with_wording(f, "newest", "c", 5), &ends).await;
         seen.push(f.fact(newest).await.view.keywords);
     }
     assert_eq!(seen[0].len(), 3, "{seen:?}");
     assert_eq!(seen[0], seen[1], "in which order they were learned is chance");
 }
 
-pub async fn folds_reach_through_chains_of_duplicates<S: Subject>(f: &Fixture<S>) {
-    let first = f.learn(worded(f, "one", "a", 9), &[]).await;
+pub async fn folds_reach_through_chains_of_duplicates<S: LedgerSubject>(f: &Fixture<S>) {
+    let first = f.learn_fact(fact_with_wording(f, "one", "a", 9), &[]).await;
     let second = f
-        .learn(worded(f, "two", "b", 2), &[(first, InvalidReason::Duplicate)])
+        .learn_fact(
+            fact_with_wording(f, "two", "b", 2),
+            &[(first, InvalidReason::Duplicate)],
+        )
         .await;
     let third = f
-        .learn(worded(f, "three", "c", 3), &[(second, InvalidReason::Duplicate)])
+        .learn_fact(
+            fact_with_wording(f, "three", "c", 3),
+            &[(second, InvalidReason::Duplicate)],
+        )
         .await;
     let view = f.fact(third).await.view;
     assert_eq!((view.content.as_str(), view.importance), ("three", importance(9)));
@@ -197,39 +217,39 @@ pub async fn folds_reach_through_chains_of_duplicates<S: Subject>(f: &Fixture<S>
     // Taking the far end out of the chain changes the near end.
     f.ledger()
         .facts
-        .restore(&f.scope, first, None, &f.edit("fact.restore"))
+        .restore_fact(&f.scope, first, None, &f.audit_edit("fact.restore"))
         .await
         .unwrap();
     let view = f.fact(third).await.view;
     assert_eq!((view.importance, view.keywords.len()), (importance(3), 2));
     assert!(!view.keywords.contains(&"a".to_owned()));
-    assert_eq!(f.fact(second).await.view, a_view("two", &["b"], 2, false));
+    assert_eq!(f.fact(second).await.view, sample_view("two", &["b"], 2, false));
 }
 
-pub async fn an_edit_of_a_duplicate_reaches_what_it_is_folded_into<S: Subject>(f: &Fixture<S>) {
-    let old = f.learn(worded(f, "one", "a", 4), &[]).await;
+pub async fn edit_of_a_duplicate_reaches_the_target_of_its_fold<S: LedgerSubject>(f: &Fixture<S>) {
+    let old = f.learn_fact(fact_with_wording(f, "one", "a", 4), &[]).await;
     let new = f
-        .learn(worded(f, "two", "b", 2), &[(old, InvalidReason::Duplicate)])
+        .learn_fact(fact_with_wording(f, "two", "b", 2), &[(old, InvalidReason::Duplicate)])
         .await;
     let patch = FactPatch {
         importance: Some(importance(10)),
         ..FactPatch::default()
     };
-    f.tick();
+    f.advance_clock();
     f.ledger()
         .facts
-        .edit(&f.scope, old, &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, old, &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
     assert_eq!(f.fact(new).await.view.importance, importance(10));
 }
 
-pub async fn an_edit_after_a_fold_has_the_last_word<S: Subject>(f: &Fixture<S>) {
-    let old = f.learn(worded(f, "one", "a", 9), &[]).await;
+pub async fn edit_after_a_fold_has_the_last_word<S: LedgerSubject>(f: &Fixture<S>) {
+    let old = f.learn_fact(fact_with_wording(f, "one", "a", 9), &[]).await;
     let new = f
-        .learn(worded(f, "two", "b", 2), &[(old, InvalidReason::Duplicate)])
+        .learn_fact(fact_with_wording(f, "two", "b", 2), &[(old, InvalidReason::Duplicate)])
         .await;
-    f.tick();
+    f.advance_clock();
     let patch = FactPatch {
         importance: Some(importance(1)),
         keywords: Some(vec!["only".to_owned()]),
@@ -237,36 +257,36 @@ pub async fn an_edit_after_a_fold_has_the_last_word<S: Subject>(f: &Fixture<S>) 
     };
     f.ledger()
         .facts
-        .edit(&f.scope, new, &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, new, &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
-    assert_eq!(f.fact(new).await.view, a_view("two", &["only"], 1, false));
+    assert_eq!(f.fact(new).await.view, sample_view("two", &["only"], 1, false));
     // What is folded in afterwards counts again.
-    f.tick();
-    let third = worded(f, "three", "c", 5);
-    let mut plan = f.a_plan().await;
-    plan.invalidations = vec![f.an_invalidation(third.id, InvalidReason::Duplicate, Some(new))];
+    f.advance_clock();
+    let third = fact_with_wording(f, "three", "c", 5);
+    let mut plan = f.sample_plan().await;
+    plan.invalidations = vec![f.sample_invalidation(third.id, InvalidReason::Duplicate, Some(new))];
     plan.facts = vec![third];
-    f.reconcile(&plan).await;
-    assert_eq!(f.fact(new).await.view, a_view("three", &["only", "c"], 5, false));
+    f.reconcile_plan(&plan).await;
+    assert_eq!(f.fact(new).await.view, sample_view("three", &["only", "c"], 5, false));
 }
 
-pub async fn the_earliest_standing_invalidation_counts<S: Subject>(f: &Fixture<S>) {
-    let old = f.learn(worded(f, "one", "a", 5), &[]).await;
-    f.tick();
-    let mut plan = f.a_plan().await;
-    let later = f.an_invalidation(old, InvalidReason::Forgotten, None);
-    let mut earlier = f.an_invalidation(old, InvalidReason::Expired, None);
+pub async fn earliest_standing_invalidation_counts<S: LedgerSubject>(f: &Fixture<S>) {
+    let old = f.learn_fact(fact_with_wording(f, "one", "a", 5), &[]).await;
+    f.advance_clock();
+    let mut plan = f.sample_plan().await;
+    let later = f.sample_invalidation(old, InvalidReason::Forgotten, None);
+    let mut earlier = f.sample_invalidation(old, InvalidReason::Expired, None);
     earlier.at = f.now() - chrono::Duration::milliseconds(500);
     plan.invalidations = vec![later, earlier.clone()];
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
     let invalid = f.fact(old).await.invalid.unwrap();
     assert_eq!((invalid.at, invalid.reason), (earlier.at, InvalidReason::Expired));
     assert_eq!(f.fact(old).await.version, 2);
     // One more, later: nothing that shows has changed.
-    f.tick();
-    f.learn(worded(f, "two", "b", 5), &[(old, InvalidReason::Superseded)])
+    f.advance_clock();
+    f.learn_fact(fact_with_wording(f, "two", "b", 5), &[(old, InvalidReason::Superseded)])
         .await;
     assert_eq!(f.fact(old).await.version, 2);
-    assert_eq!(f.ledger().facts.history(&f.scope, old).await.unwrap().len(), 3);
+    assert_eq!(f.ledger().facts.load_history(&f.scope, old).await.unwrap().len(), 3);
 }

@@ -7,29 +7,29 @@ use colloquy::{
         keywords,
     },
     ports::{
-        ledger::facts::{FactPatch, Worded},
+        ledger::facts::{FactPatch, KeywordFact},
         vectors::IndexPoint,
     },
     tenancy::TenantScope,
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, importance},
 };
 
-fn facts_of(points: &[IndexPoint]) -> Vec<FactId> {
+fn fact_ids(points: &[IndexPoint]) -> Vec<FactId> {
     points.iter().map(|point| point.fact).collect()
 }
 
 /// Without an index, the same may be used as with one, and nothing else.
-pub async fn words_are_of_what_may_be_used<S: Subject>(f: &Fixture<S>) {
+pub async fn keyword_search_returns_only_permitted_facts<S: LedgerSubject>(f: &Fixture<S>) {
     let known_to = |content: &str, knowers: &[&str], private_to: Option<&str>| NewFact {
         audience: Audience {
             knowers: knowers.iter().map(|key| Knower::parse(key).unwrap()).collect(),
             private_to: private_to.map(|player| player.parse().unwrap()),
         },
-        ..f.a_fact(content)
+        ..f.sample_fact(content)
     };
     let npc = format!("npc:{}", f.npc);
     let player = f.player.to_string();
@@ -43,21 +43,21 @@ pub async fn words_are_of_what_may_be_used<S: Subject>(f: &Fixture<S>) {
         ("of thieves", vec!["faction:thieves"], None),
         ("of another", vec!["npc:another"], None),
     ] {
-        all.push(f.create(known_to(content, &knowers, private_to)).await);
+        all.push(f.create_fact(known_to(content, &knowers, private_to)).await);
     }
     let mut elsewhere = known_to("elsewhere", &["world"], None);
     elsewhere.world = "elsewhere".parse().unwrap();
-    all.push(f.create(elsewhere).await);
+    all.push(f.create_fact(elsewhere).await);
     let mut later = known_to("later", &["world"], None);
     later.valid_at = f.now() + chrono::Duration::days(1);
-    all.push(f.create(later).await);
+    all.push(f.create_fact(later).await);
     let mut over = known_to("over", &["world"], None);
     over.expires_at = Some(f.now());
-    all.push(f.create(over).await);
-    let gone = f.create(known_to("gone", &["world"], None)).await;
+    all.push(f.create_fact(over).await);
+    let gone = f.create_fact(known_to("gone", &["world"], None)).await;
     let facts = &f.ledger().facts;
     facts
-        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
+        .remove_fact(&f.scope, gone, None, &f.audit_edit("fact.remove"))
         .await
         .unwrap();
     all.push(gone);
@@ -72,21 +72,34 @@ pub async fn words_are_of_what_may_be_used<S: Subject>(f: &Fixture<S>) {
         ..f.viewpoint()
     };
     for (viewpoint, count) in [(&player, 4), (&nobody, 3), (&designer, 5)] {
-        let worded = facts.worded(&f.scope, viewpoint, f.now(), 99).await.unwrap();
+        let worded = facts
+            .list_keyword_facts(&f.scope, viewpoint, f.now(), 99)
+            .await
+            .unwrap();
         let mut found: Vec<_> = worded.iter().map(|fact| (fact.fact, fact.version)).collect();
         found.sort_unstable();
-        let confirmed = facts.confirm(&f.scope, viewpoint, &all, f.now()).await.unwrap().open;
+        let confirmed = facts
+            .confirm_facts(&f.scope, viewpoint, &all, f.now())
+            .await
+            .unwrap()
+            .open;
         let mut allowed: Vec<_> = confirmed.iter().map(|row| (row.fact, row.version)).collect();
         allowed.sort_unstable();
         assert_eq!(found, allowed);
         assert_eq!(found.len(), count);
     }
     let foreign = TenantScope::new("foreign".parse().unwrap());
-    assert!(facts.worded(&foreign, &player, f.now(), 99).await.unwrap().is_empty());
+    assert!(
+        facts
+            .list_keyword_facts(&foreign, &player, f.now(), 99)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 
     // What people see of it, and not what was said; the newest of each.
-    f.tick();
-    let newest = f.create(known_to("newest", &[npc.as_str()], None)).await;
+    f.advance_clock();
+    let newest = f.create_fact(known_to("newest", &[npc.as_str()], None)).await;
     let patch = FactPatch {
         content: Some("corrected".to_owned()),
         keywords: Some(vec!["word".to_owned()]),
@@ -95,13 +108,13 @@ pub async fn words_are_of_what_may_be_used<S: Subject>(f: &Fixture<S>) {
         ..FactPatch::default()
     };
     facts
-        .edit(&f.scope, newest, &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, newest, &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
-    let mut limited = facts.worded(&f.scope, &nobody, f.now(), 1).await.unwrap();
+    let mut limited = facts.list_keyword_facts(&f.scope, &nobody, f.now(), 1).await.unwrap();
     limited.retain(|fact| fact.content == "corrected" || fact.content == "open");
     let fact = f.fact(newest).await;
-    let wanted = Worded {
+    let wanted = KeywordFact {
         fact: newest,
         version: fact.version,
         importance: importance(9),
@@ -112,38 +125,41 @@ pub async fn words_are_of_what_may_be_used<S: Subject>(f: &Fixture<S>) {
     assert_eq!(limited, [wanted]);
 }
 
-pub async fn the_outbox_names_every_fact_that_changed<S: Subject>(f: &Fixture<S>) {
+pub async fn outbox_names_every_changed_fact<S: LedgerSubject>(f: &Fixture<S>) {
     let facts = &f.ledger().facts;
-    let one = f.create(f.a_fact("one")).await;
-    let two = f.learn(f.a_fact("two"), &[]).await;
-    let rows = facts.outbox(9).await.unwrap();
+    let one = f.create_fact(f.sample_fact("one")).await;
+    let two = f.learn_fact(f.sample_fact("two"), &[]).await;
+    let rows = facts.load_outbox(9).await.unwrap();
     let named: Vec<_> = rows.iter().map(|row| (row.tenant.clone(), row.fact)).collect();
     assert_eq!(
         named,
         [(f.scope.tenant().clone(), one), (f.scope.tenant().clone(), two)]
     );
-    assert_eq!(facts.outbox(1).await.unwrap(), rows[..1]);
+    assert_eq!(facts.load_outbox(1).await.unwrap(), rows[..1]);
 
     // Handled out of order, and twice: the other row is still there.
-    facts.outbox_done(&[rows[1].seq]).await.unwrap();
-    facts.outbox_done(&[rows[1].seq]).await.unwrap();
-    facts.outbox_done(&[]).await.unwrap();
-    assert_eq!(facts.outbox(9).await.unwrap(), rows[..1]);
-    facts.outbox_done(&[rows[0].seq]).await.unwrap();
+    facts.mark_outbox_done(&[rows[1].seq]).await.unwrap();
+    facts.mark_outbox_done(&[rows[1].seq]).await.unwrap();
+    facts.mark_outbox_done(&[]).await.unwrap();
+    assert_eq!(facts.load_outbox(9).await.unwrap(), rows[..1]);
+    facts.mark_outbox_done(&[rows[0].seq]).await.unwrap();
 
     let patch = FactPatch {
         importance: Some(importance(7)),
         ..FactPatch::default()
     };
     facts
-        .edit(&f.scope, one, &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, one, &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
     assert_eq!(f.drain_outbox().await, [one]);
-    facts.remove(&f.scope, two, None, &f.edit("fact.remove")).await.unwrap();
+    facts
+        .remove_fact(&f.scope, two, None, &f.audit_edit("fact.remove"))
+        .await
+        .unwrap();
     assert_eq!(f.drain_outbox().await, [two]);
     facts
-        .restore(&f.scope, two, None, &f.edit("fact.restore"))
+        .restore_fact(&f.scope, two, None, &f.audit_edit("fact.restore"))
         .await
         .unwrap();
     assert_eq!(f.drain_outbox().await, [two]);
@@ -153,39 +169,42 @@ pub async fn the_outbox_names_every_fact_that_changed<S: Subject>(f: &Fixture<S>
         ..FactPatch::default()
     };
     facts
-        .edit(&f.scope, one, &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, one, &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
     assert_eq!(f.drain_outbox().await, [one]);
     // A row that is handled says what the ledger says now, not what it said then.
-    facts.remove(&f.scope, two, None, &f.edit("fact.remove")).await.unwrap();
     facts
-        .restore(&f.scope, two, None, &f.edit("fact.restore"))
+        .remove_fact(&f.scope, two, None, &f.audit_edit("fact.remove"))
+        .await
+        .unwrap();
+    facts
+        .restore_fact(&f.scope, two, None, &f.audit_edit("fact.restore"))
         .await
         .unwrap();
     let touched = f.drain_outbox().await;
-    assert_eq!(facts_of(&facts.points(&f.scope, &touched).await.unwrap()), [two]);
+    assert_eq!(fact_ids(&facts.load_points(&f.scope, &touched).await.unwrap()), [two]);
 }
 
-pub async fn points_are_of_valid_facts_only<S: Subject>(f: &Fixture<S>) {
+pub async fn index_points_exist_only_for_valid_facts<S: LedgerSubject>(f: &Fixture<S>) {
     let facts = &f.ledger().facts;
-    let new = f.a_fact("the player likes grapes");
-    let id = f.create(new.clone()).await;
-    let gone = f.create(f.a_fact("gone")).await;
+    let new = f.sample_fact("the player likes grapes");
+    let id = f.create_fact(new.clone()).await;
+    let gone = f.create_fact(f.sample_fact("gone")).await;
     facts
-        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
+        .remove_fact(&f.scope, gone, None, &f.audit_edit("fact.remove"))
         .await
         .unwrap();
-    let mut over = f.a_fact("over");
+    let mut over = f.sample_fact("over");
     over.expires_at = Some(f.now());
-    let over = f.create(over).await;
-    let mut coming = f.a_fact("the fair is next week");
+    let over = f.create_fact(over).await;
+    let mut coming = f.sample_fact("the fair is next week");
     coming.valid_at = f.now() + chrono::Duration::days(7);
-    let coming = f.create(coming).await;
+    let coming = f.create_fact(coming).await;
 
     let ids = [id, gone, over, coming, f.id()];
-    let points = facts.points(&f.scope, &ids).await.unwrap();
-    let found: BTreeSet<FactId> = facts_of(&points).into_iter().collect();
+    let points = facts.load_points(&f.scope, &ids).await.unwrap();
+    let found: BTreeSet<FactId> = fact_ids(&points).into_iter().collect();
     // One that is still to begin is in: nothing else would bring it in on the day.
     assert_eq!(found, BTreeSet::from([id, coming]));
     let point = points.iter().find(|point| point.fact == id).unwrap();
@@ -202,52 +221,54 @@ pub async fn points_are_of_valid_facts_only<S: Subject>(f: &Fixture<S>) {
     };
     assert_eq!(*point, wanted);
     assert!(!wanted.terms.0.is_empty());
-    assert!(facts.points(&f.other, &ids).await.unwrap().is_empty());
-    assert!(facts.points(&f.scope, &[]).await.unwrap().is_empty());
+    assert!(facts.load_points(&f.other, &ids).await.unwrap().is_empty());
+    assert!(facts.load_points(&f.scope, &[]).await.unwrap().is_empty());
 }
 
-pub async fn all_points_come_in_pages_by_id<S: Subject>(f: &Fixture<S>) {
+pub async fn index_points_are_paged_by_id<S: LedgerSubject>(f: &Fixture<S>) {
     let facts = &f.ledger().facts;
     let mut ids = Vec::new();
     for _ in 0..5 {
-        ids.push(f.create(f.a_fact("one of several")).await);
+        ids.push(f.create_fact(f.sample_fact("one of several")).await);
     }
     facts
-        .remove(&f.scope, ids[2], None, &f.edit("fact.remove"))
+        .remove_fact(&f.scope, ids[2], None, &f.audit_edit("fact.remove"))
         .await
         .unwrap();
     let mut got = Vec::new();
     loop {
-        let points = facts.all_points(&f.scope, got.last().copied(), 2).await.unwrap();
+        let points = facts.list_all_points(&f.scope, got.last().copied(), 2).await.unwrap();
         if points.is_empty() {
             break;
         }
-        got.extend(facts_of(&points));
+        got.extend(fact_ids(&points));
     }
     ids.remove(2);
     assert_eq!(got, ids);
-    assert!(facts.all_points(&f.other, None, 9).await.unwrap().is_empty());
+    assert!(facts.list_all_points(&f.other, None, 9).await.unwrap().is_empty());
 }
 
-pub async fn a_knower_has_the_points_it_may_know<S: Subject>(f: &Fixture<S>) {
-    let own = f.create(f.a_fact("own")).await;
-    let mut private = f.a_fact("private");
+pub async fn knower_gets_only_permitted_points<S: LedgerSubject>(f: &Fixture<S>) {
+    let own = f.create_fact(f.sample_fact("own")).await;
+    let mut private = f.sample_fact("private");
     private.audience.private_to = Some(f.player.clone());
     private.audience.knowers.insert(Knower::World);
-    let private = f.create(private).await;
-    let mut foreign = f.a_fact("another NPC's");
+    let private = f.create_fact(private).await;
+    let mut foreign = f.sample_fact("another NPC's");
     foreign.audience.knowers = BTreeSet::from([Knower::Npc("ergen".parse().unwrap())]);
-    let foreign = f.create(foreign).await;
-    let mut elsewhere = f.a_fact("another world's");
+    let foreign = f.create_fact(foreign).await;
+    let mut elsewhere = f.sample_fact("another world's");
     elsewhere.world = "elsewhere".parse().unwrap();
-    f.create(elsewhere).await;
-    let newer = f.learn(f.a_fact("newer"), &[(own, InvalidReason::Duplicate)]).await;
+    f.create_fact(elsewhere).await;
+    let newer = f
+        .learn_fact(f.sample_fact("newer"), &[(own, InvalidReason::Duplicate)])
+        .await;
 
     let source = f.subject.points();
     let of = |knower: Knower| {
         let source = source.clone();
         let (scope, world) = (f.scope.clone(), f.world.clone());
-        async move { facts_of(&source.points_of(&scope, &world, &knower).await.unwrap()) }
+        async move { fact_ids(&source.points_of(&scope, &world, &knower).await.unwrap()) }
     };
     assert_eq!(of(Knower::Npc(f.npc.clone())).await, [private, newer]);
     assert_eq!(of(Knower::Npc("ergen".parse().unwrap())).await, [foreign]);
@@ -260,12 +281,12 @@ pub async fn a_knower_has_the_points_it_may_know<S: Subject>(f: &Fixture<S>) {
     assert!(theirs.is_empty());
 }
 
-pub async fn vectors_of_another_embedder_are_not_read<S: Subject>(f: &mut Fixture<S>) {
-    let old = f.create(f.a_fact("likes grapes")).await;
+pub async fn vectors_of_another_embedder_are_not_read<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let old = f.create_fact(f.sample_fact("likes grapes")).await;
     f.subject.change_embedder(f.clock.clone(), "second").await;
-    let mut new = f.a_fact("likes plums");
+    let mut new = f.sample_fact("likes plums");
     new.embedding = vec![0.0, 1.0];
-    let new = f.create(new).await;
+    let new = f.create_fact(new).await;
 
     // Both are points, the old one without a vector, whichever way they are read.
     let facts = &f.ledger().facts;
@@ -275,33 +296,46 @@ pub async fn vectors_of_another_embedder_are_not_read<S: Subject>(f: &mut Fixtur
         vectors.sort_by_key(|(fact, _)| *fact);
         vectors
     };
-    assert_eq!(vectors(facts.points(&f.scope, &[old, new]).await.unwrap()), expected);
-    assert_eq!(vectors(facts.all_points(&f.scope, None, 9).await.unwrap()), expected);
+    assert_eq!(
+        vectors(facts.load_points(&f.scope, &[old, new]).await.unwrap()),
+        expected
+    );
+    assert_eq!(
+        vectors(facts.list_all_points(&f.scope, None, 9).await.unwrap()),
+        expected
+    );
     let source = f.subject.points();
     let knower = Knower::Npc(f.npc.clone());
     let known = source.points_of(&f.scope, &f.world, &knower).await.unwrap();
     assert_eq!(vectors(known), expected);
-    let mut bodies = facts.bodies(&f.scope, &[old, new]).await.unwrap();
+    let mut bodies = facts.load_bodies(&f.scope, &[old, new]).await.unwrap();
     bodies.sort_by_key(|body| body.id);
     let bodies: Vec<_> = bodies.iter().map(|body| (body.id, body.embedding.to_vec())).collect();
     assert_eq!(bodies, expected);
     // The former embedder finds its own vectors again.
     f.subject.reopen(f.clock.clone()).await;
-    let points = f.ledger().facts.points(&f.scope, &[old, new]).await.unwrap();
+    let points = f.ledger().facts.load_points(&f.scope, &[old, new]).await.unwrap();
     assert_eq!(vectors(points), [(old, vec![0.6, -0.8, 0.0]), (new, Vec::new())]);
 }
 
-pub async fn facts_are_embedded_anew<S: Subject>(f: &mut Fixture<S>) {
+pub async fn facts_are_reembedded<S: LedgerSubject>(f: &mut Fixture<S>) {
     let mut ids = Vec::new();
     for content in ["one", "two", "three"] {
-        ids.push(f.create(f.a_fact(content)).await);
+        ids.push(f.create_fact(f.sample_fact(content)).await);
     }
-    assert!(f.ledger().facts.unembedded(&f.scope, None, 9).await.unwrap().is_empty());
+    assert!(
+        f.ledger()
+            .facts
+            .list_unembedded(&f.scope, None, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     f.subject.change_embedder(f.clock.clone(), "second").await;
     let facts = &f.ledger().facts;
     let gone = ids[2];
     facts
-        .remove(&f.scope, gone, None, &f.edit("fact.remove"))
+        .remove_fact(&f.scope, gone, None, &f.audit_edit("fact.remove"))
         .await
         .unwrap();
     let patch = FactPatch {
@@ -312,38 +346,38 @@ pub async fn facts_are_embedded_anew<S: Subject>(f: &mut Fixture<S>) {
     f.drain_outbox().await;
 
     // In pages; one that is taken out may come back.
-    let missing = facts.unembedded(&f.scope, None, 2).await.unwrap();
+    let missing = facts.list_unembedded(&f.scope, None, 2).await.unwrap();
     assert_eq!(missing.len(), 2);
     assert_eq!(missing[0].0, ids[0]);
     assert!(missing[0].1.contains("one") && missing[0].1.contains("grape"));
-    let rest = facts.unembedded(&f.scope, Some(missing[1].0), 2).await.unwrap();
+    let rest = facts.list_unembedded(&f.scope, Some(missing[1].0), 2).await.unwrap();
     assert_eq!(rest.iter().map(|(fact, _)| *fact).collect::<Vec<_>>(), [gone]);
-    assert!(facts.unembedded(&f.other, None, 9).await.unwrap().is_empty());
-    let counted = facts.embedded_by(&f.scope, f.now()).await.unwrap();
+    assert!(facts.list_unembedded(&f.other, None, 9).await.unwrap().is_empty());
+    let counted = facts.count_by_embedding_model(&f.scope, f.now()).await.unwrap();
     assert_eq!(counted.len(), 1);
     assert_eq!((counted[0].current, counted[0].facts), (false, 2));
 
     // The first is corrected while the others are being embedded: its vector is of the newer text.
     facts
-        .edit(&f.scope, ids[0], &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, ids[0], &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
     f.drain_outbox().await;
     let made: Vec<(FactId, Vec<f32>)> = ids.iter().map(|id| (*id, vec![0.0, 1.0])).collect();
-    facts.put_embeddings(&f.other, &made).await.unwrap();
+    facts.store_embeddings(&f.other, &made).await.unwrap();
     assert!(f.drain_outbox().await.is_empty());
-    assert_eq!(facts.unembedded(&f.scope, None, 9).await.unwrap().len(), 2);
-    facts.put_embeddings(&f.scope, &made).await.unwrap();
+    assert_eq!(facts.list_unembedded(&f.scope, None, 9).await.unwrap().len(), 2);
+    facts.store_embeddings(&f.scope, &made).await.unwrap();
     facts
-        .put_embeddings(&f.scope, &[(f.id(), vec![0.0, 1.0])])
+        .store_embeddings(&f.scope, &[(f.id(), vec![0.0, 1.0])])
         .await
         .unwrap();
-    let points = facts.points(&f.scope, &ids).await.unwrap();
+    let points = facts.load_points(&f.scope, &ids).await.unwrap();
     let vector = |id: FactId| points.iter().find(|point| point.fact == id).unwrap().embedding.clone();
     assert_eq!((vector(ids[0]), vector(ids[1])), (vec![1.0, 0.0], vec![0.0, 1.0]));
     assert!(f.drain_outbox().await.contains(&ids[1]));
-    assert!(facts.unembedded(&f.scope, None, 9).await.unwrap().is_empty());
-    let counted = facts.embedded_by(&f.scope, f.now()).await.unwrap();
+    assert!(facts.list_unembedded(&f.scope, None, 9).await.unwrap().is_empty());
+    let counted = facts.count_by_embedding_model(&f.scope, f.now()).await.unwrap();
     assert_eq!(
         counted.iter().map(|row| (row.current, row.facts)).collect::<Vec<_>>(),
         [(true, 2)]
@@ -351,29 +385,29 @@ pub async fn facts_are_embedded_anew<S: Subject>(f: &mut Fixture<S>) {
 }
 
 /// What is folded into them may be unsaid.
-pub async fn facts_are_embedded_anew_in_their_own_words<S: Subject>(f: &mut Fixture<S>) {
-    let mut last = f.a_fact("last");
+pub async fn facts_are_reembedded_in_their_own_words<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut last = f.sample_fact("last");
     last.statement.keywords = vec!["wine".to_owned()];
-    let first = f.create(f.a_fact("first")).await;
-    let last = f.learn(last, &[(first, InvalidReason::Duplicate)]).await;
+    let first = f.create_fact(f.sample_fact("first")).await;
+    let last = f.learn_fact(last, &[(first, InvalidReason::Duplicate)]).await;
     assert_eq!(f.fact(last).await.view.keywords, ["wine", "grape"]);
     for (content, keywords) in [(Some("second"), None), (None, Some("cider")), (Some("third"), None)] {
-        f.tick();
+        f.advance_clock();
         let patch = FactPatch {
             content: content.map(str::to_owned),
             keywords: keywords.map(|keyword: &str| vec![keyword.to_owned()]),
             embedding: Some(vec![1.0, 0.0, 0.0]),
             ..FactPatch::default()
         };
-        let edit = f.edit("fact.edit");
+        let edit = f.audit_edit("fact.edit");
         f.ledger()
             .facts
-            .edit(&f.scope, first, &patch, None, &edit)
+            .edit_fact(&f.scope, first, &patch, None, &edit)
             .await
             .unwrap();
     }
     f.subject.change_embedder(f.clock.clone(), "second").await;
-    let missing = f.ledger().facts.unembedded(&f.scope, None, 9).await.unwrap();
+    let missing = f.ledger().facts.list_unembedded(&f.scope, None, 9).await.unwrap();
     let text = |of: FactId| &missing.iter().find(|(fact, _)| *fact == of).unwrap().1;
     assert!(
         text(first).contains("third") && text(first).contains("cider"),

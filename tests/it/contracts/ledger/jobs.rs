@@ -7,7 +7,7 @@ use colloquy::{
         PageRequest,
         ledger::{
             authored::DeleteOutcome,
-            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, LeasedAgain, NewJob},
+            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, LeaseRenewal, NewJob},
             tenants::{Tenant, TenantChange},
         },
     },
@@ -15,199 +15,224 @@ use colloquy::{
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, page},
-    told::told,
+    rewind_fixtures::dialogue_with_turns,
 };
 
-async fn lease<S: Subject>(f: &Fixture<S>, node: NodeId, limit: u32) -> Vec<Job> {
+async fn lease_jobs<S: LedgerSubject>(f: &Fixture<S>, node: NodeId, limit: u32) -> Vec<Job> {
     let until = f.now() + chrono::Duration::seconds(60);
     f.ledger()
         .jobs
-        .lease(&f.scope, node, f.now(), until, limit)
+        .lease_due_jobs(&f.scope, node, f.now(), until, limit)
         .await
         .unwrap()
 }
 
-pub async fn a_commit_leaves_its_jobs_leased<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let mut commit = f.a_commit(&open, 1, None);
+pub async fn commit_leaves_its_jobs_leased<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let mut commit = f.sample_commit(&open, 1, None);
     commit.jobs = vec![
-        f.a_job(&commit, JobKind::ExtractFacts),
-        f.a_job(&commit, JobKind::Summarise),
+        f.sample_job(&commit, JobKind::ExtractFacts),
+        f.sample_job(&commit, JobKind::Summarise),
     ];
-    f.commit(&commit).await;
+    f.commit_turn(&commit).await;
     let jobs = &f.ledger().jobs;
-    assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 2);
+    assert_eq!(jobs.count_pending_jobs(&f.scope, open.dialogue.id).await.unwrap(), 2);
     let (dialogue, turn) = (open.dialogue.id, commit.turn.id);
-    let extracting = async || jobs.extracting(&f.scope, dialogue, turn, f.now()).await.unwrap();
+    let extracting = async || {
+        jobs.is_extraction_pending(&f.scope, dialogue, turn, f.now())
+            .await
+            .unwrap()
+    };
     assert!(extracting().await);
-    assert!(!jobs.extracting(&f.other, dialogue, turn, f.now()).await.unwrap());
-    assert!(lease(f, f.node, 9).await.is_empty());
-    assert!(lease(f, f.id(), 9).await.is_empty());
+    assert!(
+        !jobs
+            .is_extraction_pending(&f.other, dialogue, turn, f.now())
+            .await
+            .unwrap()
+    );
+    assert!(lease_jobs(f, f.node, 9).await.is_empty());
+    assert!(lease_jobs(f, f.id(), 9).await.is_empty());
 
     f.clock.advance(Duration::from_mins(2));
     let other: NodeId = f.id();
-    let taken = lease(f, other, 9).await;
+    let taken = lease_jobs(f, other, 9).await;
     let leased_until = f.now() + chrono::Duration::seconds(60);
     let again = |job: &NewJob| Job {
         leased_until,
         ..Job::from(job)
     };
     assert_eq!(taken, commit.jobs.iter().map(again).collect::<Vec<_>>());
-    assert!(lease(f, f.node, 9).await.is_empty());
+    assert!(lease_jobs(f, f.node, 9).await.is_empty());
 
-    jobs.finish(&f.scope, taken[0].id, &[]).await.unwrap();
-    jobs.finish(&f.scope, taken[0].id, &[]).await.unwrap();
-    assert_eq!(jobs.pending(&f.scope, open.dialogue.id).await.unwrap(), 1);
+    jobs.finish_job(&f.scope, taken[0].id, &[]).await.unwrap();
+    jobs.finish_job(&f.scope, taken[0].id, &[]).await.unwrap();
+    assert_eq!(jobs.count_pending_jobs(&f.scope, open.dialogue.id).await.unwrap(), 1);
     assert!(!extracting().await, "another job of the turn is nothing to wait for");
     f.clock.advance(Duration::from_mins(1));
-    let rest: Vec<_> = lease(f, f.node, 9).await.iter().map(|job| job.id).collect();
+    let rest: Vec<_> = lease_jobs(f, f.node, 9).await.iter().map(|job| job.id).collect();
     assert_eq!(rest, [taken[1].id]);
 }
 
-pub async fn a_lease_is_prolonged_unless_another_has_the_job<S: Subject>(f: &Fixture<S>) {
-    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn job_lease_is_extended_unless_taken_by_another_node<S: LedgerSubject>(f: &Fixture<S>) {
+    let (_, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
     let rival: NodeId = f.id();
     let again = async |scope, node| {
         let until = f.now() + chrono::Duration::seconds(60);
-        jobs.lease_again(scope, fence.job, node, f.now(), until).await.unwrap()
+        jobs.renew_lease(scope, fence.job, node, f.now(), until).await.unwrap()
     };
     assert_eq!(
         again(&f.scope, rival).await,
-        LeasedAgain::Elsewhere,
+        LeaseRenewal::NotHeld,
         "it is leased to another"
     );
-    assert_eq!(again(&f.other, f.node).await, LeasedAgain::Over, "of another tenant");
-    assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Here);
+    assert_eq!(
+        again(&f.other, f.node).await,
+        LeaseRenewal::Finished,
+        "of another tenant"
+    );
+    assert_eq!(again(&f.scope, f.node).await, LeaseRenewal::Renewed);
     f.clock.advance(Duration::from_secs(59));
-    assert!(lease(f, rival, 9).await.is_empty(), "the lease was prolonged");
+    assert!(lease_jobs(f, rival, 9).await.is_empty(), "the lease was prolonged");
     f.clock.advance(Duration::from_secs(1));
     assert_eq!(
         again(&f.scope, f.node).await,
-        LeasedAgain::Here,
+        LeaseRenewal::Renewed,
         "it has run out, and nobody came"
     );
     f.clock.advance(Duration::from_mins(1));
-    assert_eq!(lease(f, rival, 9).await.len(), 1);
-    assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Elsewhere, "somebody came");
+    assert_eq!(lease_jobs(f, rival, 9).await.len(), 1);
+    assert_eq!(again(&f.scope, f.node).await, LeaseRenewal::NotHeld, "somebody came");
     let later = JobFailure::RetryAt(f.now() + chrono::Duration::seconds(5));
-    jobs.fail(&f.scope, fence.job, f.node, "frozen", JobFailure::Dead, &[])
+    jobs.fail_job(&f.scope, fence.job, f.node, "frozen", JobFailure::Dead, &[])
         .await
         .unwrap();
     assert_eq!(
         again(&f.scope, rival).await,
-        LeasedAgain::Here,
+        LeaseRenewal::Renewed,
         "it is not this node's to end"
     );
-    jobs.fail(&f.scope, fence.job, rival, "slow", later, &[]).await.unwrap();
+    jobs.fail_job(&f.scope, fence.job, rival, "slow", later, &[])
+        .await
+        .unwrap();
     assert_eq!(
         again(&f.scope, f.node).await,
-        LeasedAgain::Elsewhere,
+        LeaseRenewal::NotHeld,
         "it waits before it is tried again"
     );
     f.clock.advance(Duration::from_secs(5));
-    assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Here);
-    jobs.finish(&f.scope, fence.job, &[]).await.unwrap();
-    assert_eq!(again(&f.scope, f.node).await, LeasedAgain::Over, "it is done");
+    assert_eq!(again(&f.scope, f.node).await, LeaseRenewal::Renewed);
+    jobs.finish_job(&f.scope, fence.job, &[]).await.unwrap();
+    assert_eq!(again(&f.scope, f.node).await, LeaseRenewal::Finished, "it is done");
 }
 
-pub async fn a_job_reads_what_it_works_on<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let mut commit = f.a_commit(&open, 1, None);
-    commit.jobs = vec![f.a_job(&commit, JobKind::ExtractFacts)];
-    f.commit(&commit).await;
+pub async fn job_reads_its_input<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let mut commit = f.sample_commit(&open, 1, None);
+    commit.jobs = vec![f.sample_job(&commit, JobKind::ExtractFacts)];
+    f.commit_turn(&commit).await;
     let job = Job::from(&commit.jobs[0]);
     let jobs = &f.ledger().jobs;
-    let said = async |job: &Job| jobs.said(&f.scope, job).await.unwrap();
+    let said = async |job: &Job| jobs.load_job_input(&f.scope, job).await.unwrap();
     assert_eq!(said(&job).await, None, "nobody wrote the world and the NPC");
 
     let authored = &f.ledger().authored;
-    let (npc, edit) = (f.an_npc("vale", "mira"), f.edit("npc.put"));
+    let (npc, edit) = (f.sample_npc("vale", "mira"), f.audit_edit("npc.put"));
     f.put_world("vale").await;
     authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap();
     let found = said(&job).await.unwrap();
     assert_eq!(found.turn, commit.turn);
     assert_eq!(
         Some(found.dialogue),
-        f.ledger().dialogues.get(&f.scope, open.dialogue.id).await.unwrap()
+        f.ledger()
+            .dialogues
+            .load_dialogue(&f.scope, open.dialogue.id)
+            .await
+            .unwrap()
     );
-    assert_eq!(Some(found.world), authored.world(&f.scope, &f.world).await.unwrap());
-    assert_eq!(Some(found.npc), authored.npc(&f.scope, &f.world, &f.npc).await.unwrap());
+    assert_eq!(
+        Some(found.world),
+        authored.load_world(&f.scope, &f.world).await.unwrap()
+    );
+    assert_eq!(
+        Some(found.npc),
+        authored.load_npc(&f.scope, &f.world, &f.npc).await.unwrap()
+    );
 
     let cut_since = Job {
         text_version: 2,
         ..job.clone()
     };
     assert_eq!(said(&cut_since).await, None);
-    assert_eq!(jobs.said(&f.other, &job).await.unwrap(), None);
-    let deleted = f.edit("npc.delete");
+    assert_eq!(jobs.load_job_input(&f.other, &job).await.unwrap(), None);
+    let deleted = f.audit_edit("npc.delete");
     let outcome = authored.delete_npc(&f.scope, &f.world, &f.npc, None, &deleted).await;
     assert_eq!(outcome.unwrap(), DeleteOutcome::Deleted);
     // What was said stands, and others heard it.
     let gone = said(&job).await.unwrap();
     assert_eq!((gone.npc.name, gone.turn), (npc.name, commit.turn));
-    let deleted = f.edit("world.delete");
+    let deleted = f.audit_edit("world.delete");
     let outcome = authored.delete_world(&f.scope, &f.world, None, &deleted).await;
     assert_eq!(outcome.unwrap(), DeleteOutcome::Deleted);
     assert!(said(&job).await.is_some());
 }
 
-pub async fn a_job_of_a_turn_that_stands_again_is_not_ended_for_its_absence<S: Subject>(f: &Fixture<S>) {
-    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn job_of_a_reinstated_turn_is_not_ended_as_unsaid<S: LedgerSubject>(f: &Fixture<S>) {
+    let (_, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
     let status = async || {
         let page = PageRequest { limit: 9, after: None };
-        let rows = jobs.list(&f.scope, None, &page).await.unwrap().items;
+        let rows = jobs.list_jobs(&f.scope, None, &page).await.unwrap().items;
         rows.iter().find(|row| row.id == fence.job).unwrap().status
     };
     // Somebody found it unsaid, and it was said again before that was written down.
     jobs.finish_unsaid(&f.scope, fence.job).await.unwrap();
     assert_eq!(status().await, JobStatus::Pending);
     jobs.finish_unsaid(&f.other, fence.job).await.unwrap();
-    jobs.finish(&f.scope, fence.job, &[]).await.unwrap();
+    jobs.finish_job(&f.scope, fence.job, &[]).await.unwrap();
     assert_eq!(status().await, JobStatus::Done);
 }
 
-pub async fn an_answer_is_kept_until_its_job_is_done<S: Subject>(f: &Fixture<S>) {
-    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn job_answer_is_stored_until_the_job_is_done<S: LedgerSubject>(f: &Fixture<S>) {
+    let (_, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
-    assert!(!jobs.keep_answer(&f.other, &fence, "{}").await.unwrap());
+    assert!(!jobs.store_answer(&f.other, &fence, "{}").await.unwrap());
     let cut_since = JobFence {
         text_version: 2,
         ..fence
     };
-    assert!(!jobs.keep_answer(&f.scope, &cut_since, "{}").await.unwrap());
+    assert!(!jobs.store_answer(&f.scope, &cut_since, "{}").await.unwrap());
     for answer in ["{}", r#"{"facts": []}"#] {
-        assert!(jobs.keep_answer(&f.scope, &fence, answer).await.unwrap());
-        jobs.fail(&f.scope, fence.job, f.node, "slow", JobFailure::RetryAt(f.now()), &[])
+        assert!(jobs.store_answer(&f.scope, &fence, answer).await.unwrap());
+        jobs.fail_job(&f.scope, fence.job, f.node, "slow", JobFailure::RetryAt(f.now()), &[])
             .await
             .unwrap();
-        let leased = lease(f, f.node, 9).await;
+        let leased = lease_jobs(f, f.node, 9).await;
         assert_eq!(leased[0].answer.as_deref(), Some(answer));
     }
-    jobs.finish(&f.scope, fence.job, &[]).await.unwrap();
-    assert!(!jobs.keep_answer(&f.scope, &fence, "{}").await.unwrap());
+    jobs.finish_job(&f.scope, fence.job, &[]).await.unwrap();
+    assert!(!jobs.store_answer(&f.scope, &fence, "{}").await.unwrap());
 }
 
-pub async fn due_jobs_are_leased_oldest_first<S: Subject>(f: &Fixture<S>) {
+pub async fn due_jobs_are_leased_oldest_first<S: LedgerSubject>(f: &Fixture<S>) {
     let mut fences = Vec::new();
     for _ in 0..3 {
-        fences.push(f.a_fence(JobKind::ExtractFacts).await.1);
-        f.tick();
+        fences.push(f.sample_job_fence(JobKind::ExtractFacts).await.1);
+        f.advance_clock();
     }
     f.clock.advance(Duration::from_secs(200));
     let ids = |jobs: Vec<Job>| jobs.into_iter().map(|job| job.id).collect::<Vec<_>>();
-    assert_eq!(ids(lease(f, f.node, 2).await), [fences[0].job, fences[1].job]);
-    assert_eq!(ids(lease(f, f.node, 2).await), [fences[2].job]);
+    assert_eq!(ids(lease_jobs(f, f.node, 2).await), [fences[0].job, fences[1].job]);
+    assert_eq!(ids(lease_jobs(f, f.node, 2).await), [fences[2].job]);
 }
 
-pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
-    let (dialogue, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn failed_job_waits_and_finally_dies<S: LedgerSubject>(f: &Fixture<S>) {
+    let (dialogue, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
     let again = f.now() + chrono::Duration::seconds(10);
-    jobs.fail(
+    jobs.fail_job(
         &f.scope,
         fence.job,
         f.node,
@@ -218,11 +243,11 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
     .await
     .unwrap();
     f.clock.advance(Duration::from_secs(9));
-    assert!(lease(f, f.node, 9).await.is_empty());
+    assert!(lease_jobs(f, f.node, 9).await.is_empty());
     f.clock.advance(Duration::from_secs(1));
-    assert_eq!(lease(f, f.node, 9).await[0].attempts, 1);
+    assert_eq!(lease_jobs(f, f.node, 9).await[0].attempts, 1);
 
-    jobs.fail(
+    jobs.fail_job(
         &f.scope,
         fence.job,
         f.node,
@@ -233,10 +258,10 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
     .await
     .unwrap();
     f.clock.advance(Duration::from_mins(10));
-    assert!(lease(f, f.node, 9).await.is_empty());
-    assert_eq!(jobs.pending(&f.scope, dialogue).await.unwrap(), 0);
+    assert!(lease_jobs(f, f.node, 9).await.is_empty());
+    assert_eq!(jobs.count_pending_jobs(&f.scope, dialogue).await.unwrap(), 0);
     let dead = jobs
-        .list(&f.scope, Some(JobStatus::Dead), &page(9, None))
+        .list_jobs(&f.scope, Some(JobStatus::Dead), &page(9, None))
         .await
         .unwrap()
         .items;
@@ -244,39 +269,47 @@ pub async fn a_failed_job_waits_and_dies<S: Subject>(f: &Fixture<S>) {
     assert_eq!((dead[0].id, dead[0].attempts), (fence.job, 2));
     assert_eq!(dead[0].last_error.as_deref(), Some("the model was wrong"));
     // The dead do not come back.
-    jobs.fail(&f.scope, fence.job, f.node, "again", JobFailure::RetryAt(f.now()), &[])
+    jobs.fail_job(&f.scope, fence.job, f.node, "again", JobFailure::RetryAt(f.now()), &[])
         .await
         .unwrap();
-    assert!(lease(f, f.node, 9).await.is_empty());
+    assert!(lease_jobs(f, f.node, 9).await.is_empty());
 }
 
-pub async fn what_was_of_no_use_is_counted_apart<S: Subject>(f: &Fixture<S>) {
-    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn useless_attempts_are_counted_separately<S: LedgerSubject>(f: &Fixture<S>) {
+    let (_, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
     let mut last = Vec::new();
     for then in [JobFailure::RetryAt(f.now()), JobFailure::RetryUselessAt(f.now())] {
-        jobs.fail(&f.scope, fence.job, f.node, "no", then, &[]).await.unwrap();
-        last = lease(f, f.node, 9).await;
+        jobs.fail_job(&f.scope, fence.job, f.node, "no", then, &[])
+            .await
+            .unwrap();
+        last = lease_jobs(f, f.node, 9).await;
     }
     let job = last.remove(0);
     assert_eq!((job.attempts, job.useless), (2, 1));
     assert_eq!(job.since, job.created_at);
 }
 
-pub async fn a_dead_job_is_tried_again_when_a_person_says_so<S: Subject>(f: &Fixture<S>) {
-    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn dead_job_is_retried_on_request<S: LedgerSubject>(f: &Fixture<S>) {
+    let (_, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
-    let retry = async |scope| jobs.retry(scope, fence.job, &f.edit("job.retry")).await.unwrap();
+    let retry = async |scope| {
+        jobs.retry_dead_job(scope, fence.job, &f.audit_edit("job.retry"))
+            .await
+            .unwrap()
+    };
     assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Pending));
     for then in [JobFailure::RetryUselessAt(f.now()), JobFailure::Dead] {
-        jobs.fail(&f.scope, fence.job, f.node, "no", then, &[]).await.unwrap();
-        lease(f, f.node, 9).await;
+        jobs.fail_job(&f.scope, fence.job, f.node, "no", then, &[])
+            .await
+            .unwrap();
+        lease_jobs(f, f.node, 9).await;
     }
     assert_eq!(retry(&f.other).await, JobRetry::NotFound);
     assert!(
         f.ledger()
             .audit
-            .list(&f.scope, &page(9, None))
+            .list_audit_rows(&f.scope, &page(9, None))
             .await
             .unwrap()
             .items
@@ -288,28 +321,34 @@ pub async fn a_dead_job_is_tried_again_when_a_person_says_so<S: Subject>(f: &Fix
         panic!("it was dead")
     };
     assert_eq!((row.id, row.status, row.attempts), (fence.job, JobStatus::Pending, 0));
-    let job = lease(f, f.node, 9).await.remove(0);
+    let job = lease_jobs(f, f.node, 9).await.remove(0);
     assert_eq!((job.id, job.attempts, job.useless), (fence.job, 0, 0));
     assert_eq!(job.since, f.now(), "its time begins anew");
     assert_eq!(job.turn, fence.turn);
     assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Pending));
-    let audit = f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap().items;
+    let audit = f
+        .ledger()
+        .audit
+        .list_audit_rows(&f.scope, &page(9, None))
+        .await
+        .unwrap()
+        .items;
     assert_eq!(audit.iter().filter(|row| row.action == "job.retry").count(), 1);
-    jobs.finish(&f.scope, fence.job, &[]).await.unwrap();
+    jobs.finish_job(&f.scope, fence.job, &[]).await.unwrap();
     assert_eq!(retry(&f.scope).await, JobRetry::NotDead(JobStatus::Done));
 }
 
-pub async fn leases_of_a_dead_process_are_released<S: Subject>(f: &Fixture<S>) {
-    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn leases_of_a_dead_process_are_released<S: LedgerSubject>(f: &Fixture<S>) {
+    let (_, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     let jobs = &f.ledger().jobs;
-    jobs.release_all(f.id()).await.unwrap();
-    assert!(lease(f, f.node, 9).await.is_empty());
-    jobs.release_all(f.node).await.unwrap();
-    assert_eq!(lease(f, f.node, 9).await[0].id, fence.job);
+    jobs.release_all_leases(f.id()).await.unwrap();
+    assert!(lease_jobs(f, f.node, 9).await.is_empty());
+    jobs.release_all_leases(f.node).await.unwrap();
+    assert_eq!(lease_jobs(f, f.node, 9).await[0].id, fence.job);
 }
 
-pub async fn jobs_of_a_disabled_tenant_are_not_leased<S: Subject>(f: &Fixture<S>) {
-    let (_, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn jobs_of_a_disabled_tenant_are_not_leased<S: LedgerSubject>(f: &Fixture<S>) {
+    let (_, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     let (tenants, jobs) = (&f.ledger().tenants, &f.ledger().jobs);
     let tenant = |scope: &TenantScope| Tenant {
         id: scope.tenant().clone(),
@@ -320,7 +359,7 @@ pub async fn jobs_of_a_disabled_tenant_are_not_leased<S: Subject>(f: &Fixture<S>
         version: 1,
     };
     for scope in [&f.scope, &f.other] {
-        tenants.ensure(&tenant(scope)).await.unwrap();
+        tenants.ensure_tenant(&tenant(scope)).await.unwrap();
     }
     let enable = async |scope: &TenantScope, enabled| {
         let change = TenantChange {
@@ -328,88 +367,96 @@ pub async fn jobs_of_a_disabled_tenant_are_not_leased<S: Subject>(f: &Fixture<S>
             name: None,
             enabled: Some(enabled),
         };
-        let edit = f.edit("tenant.edit");
-        tenants.change(scope.tenant(), &change, None, &edit).await.unwrap();
+        let edit = f.audit_edit("tenant.edit");
+        tenants
+            .change_tenant(scope.tenant(), &change, None, &edit)
+            .await
+            .unwrap();
     };
     let again = async || {
         let until = f.now() + chrono::Duration::seconds(60);
-        jobs.lease_again(&f.scope, fence.job, f.node, f.now(), until)
+        jobs.renew_lease(&f.scope, fence.job, f.node, f.now(), until)
             .await
             .unwrap()
     };
     enable(&f.scope, false).await;
-    jobs.release(&f.scope, f.node).await.unwrap();
-    assert!(lease(f, f.node, 9).await.is_empty());
-    assert_eq!(again().await, LeasedAgain::Elsewhere);
+    jobs.release_tenant_leases(&f.scope, f.node).await.unwrap();
+    assert!(lease_jobs(f, f.node, 9).await.is_empty());
+    assert_eq!(again().await, LeaseRenewal::NotHeld);
     enable(&f.other, false).await;
     enable(&f.scope, true).await;
-    assert_eq!(again().await, LeasedAgain::Here);
+    assert_eq!(again().await, LeaseRenewal::Renewed);
     // Of that tenant and that node alone.
-    jobs.release(&f.other, f.node).await.unwrap();
-    jobs.release(&f.scope, f.id()).await.unwrap();
-    assert!(lease(f, f.node, 9).await.is_empty());
-    jobs.release(&f.scope, f.node).await.unwrap();
-    assert_eq!(lease(f, f.node, 9).await[0].id, fence.job);
+    jobs.release_tenant_leases(&f.other, f.node).await.unwrap();
+    jobs.release_tenant_leases(&f.scope, f.id()).await.unwrap();
+    assert!(lease_jobs(f, f.node, 9).await.is_empty());
+    jobs.release_tenant_leases(&f.scope, f.node).await.unwrap();
+    assert_eq!(lease_jobs(f, f.node, 9).await[0].id, fence.job);
 }
 
-pub async fn jobs_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
-    let (dialogue, fence) = f.a_fence(JobKind::ExtractFacts).await;
+pub async fn jobs_of_another_tenant_are_not_found<S: LedgerSubject>(f: &Fixture<S>) {
+    let (dialogue, fence) = f.sample_job_fence(JobKind::ExtractFacts).await;
     f.clock.advance(Duration::from_secs(200));
     let jobs = &f.ledger().jobs;
     let until = f.now() + chrono::Duration::seconds(60);
     assert!(
-        jobs.lease(&f.other, f.node, f.now(), until, 9)
+        jobs.lease_due_jobs(&f.other, f.node, f.now(), until, 9)
             .await
             .unwrap()
             .is_empty()
     );
-    jobs.finish(&f.other, fence.job, &[]).await.unwrap();
-    jobs.fail(&f.other, fence.job, f.node, "no", JobFailure::Dead, &[])
+    jobs.finish_job(&f.other, fence.job, &[]).await.unwrap();
+    jobs.fail_job(&f.other, fence.job, f.node, "no", JobFailure::Dead, &[])
         .await
         .unwrap();
-    assert_eq!(jobs.pending(&f.other, dialogue).await.unwrap(), 0);
+    assert_eq!(jobs.count_pending_jobs(&f.other, dialogue).await.unwrap(), 0);
     assert!(
-        jobs.list(&f.other, None, &page(9, None))
+        jobs.list_jobs(&f.other, None, &page(9, None))
             .await
             .unwrap()
             .items
             .is_empty()
     );
-    assert_eq!(jobs.pending(&f.scope, dialogue).await.unwrap(), 1);
-    assert_eq!(lease(f, f.node, 9).await[0].attempts, 0);
+    assert_eq!(jobs.count_pending_jobs(&f.scope, dialogue).await.unwrap(), 1);
+    assert_eq!(lease_jobs(f, f.node, 9).await[0].attempts, 0);
 }
 
-pub async fn jobs_are_listed_in_pages<S: Subject>(f: &Fixture<S>) {
+pub async fn jobs_are_listed_in_pages<S: LedgerSubject>(f: &Fixture<S>) {
     let mut ids = Vec::new();
     for _ in 0..3 {
-        ids.push(f.a_fence(JobKind::Summarise).await.1.job);
+        ids.push(f.sample_job_fence(JobKind::Summarise).await.1.job);
     }
-    f.ledger().jobs.finish(&f.scope, ids[1], &[]).await.unwrap();
+    f.ledger().jobs.finish_job(&f.scope, ids[1], &[]).await.unwrap();
     ids.reverse();
     let jobs = &f.ledger().jobs;
-    let first = jobs.list(&f.scope, None, &page(2, None)).await.unwrap();
-    let second = jobs.list(&f.scope, None, &page(2, first.next)).await.unwrap();
+    let first = jobs.list_jobs(&f.scope, None, &page(2, None)).await.unwrap();
+    let second = jobs.list_jobs(&f.scope, None, &page(2, first.next)).await.unwrap();
     let listed: Vec<_> = first.items.iter().chain(&second.items).map(|row| row.id).collect();
     assert_eq!((listed, second.next), (ids.clone(), None));
-    let only = |status| async move { jobs.list(&f.scope, Some(status), &page(9, None)).await.unwrap().items };
+    let only = |status| async move {
+        jobs.list_jobs(&f.scope, Some(status), &page(9, None))
+            .await
+            .unwrap()
+            .items
+    };
     let done = only(JobStatus::Done).await;
     assert_eq!((done.len(), done[0].id, done[0].status), (1, ids[1], JobStatus::Done));
     assert_eq!(only(JobStatus::Pending).await.len(), 2);
 }
 
-pub async fn held_jobs_wait_until_they_are_made_due<S: Subject>(f: &Fixture<S>) {
-    let open = f.open().await;
-    let mut commit = f.a_commit(&open, 1, None);
+pub async fn held_jobs_wait_until_made_due<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = f.open_dialogue().await;
+    let mut commit = f.sample_commit(&open, 1, None);
     let until = f.now() + chrono::Duration::seconds(60);
-    let mut held = f.a_job(&commit, JobKind::ExtractFacts);
+    let mut held = f.sample_job(&commit, JobKind::ExtractFacts);
     held.held_until = Some(until);
     commit.jobs = vec![held.clone()];
-    f.commit(&commit).await;
+    f.commit_turn(&commit).await;
     let jobs = &f.ledger().jobs;
     let later = until + chrono::Duration::seconds(60);
-    let lease = async |now| jobs.lease(&f.scope, f.node, now, later, 9).await.unwrap();
+    let lease = async |now| jobs.lease_due_jobs(&f.scope, f.node, now, later, 9).await.unwrap();
     assert!(lease(f.now()).await.is_empty());
-    let another = f.a_commit(&open, 2, Some(held.turn)).turn.id;
+    let another = f.sample_commit(&open, 2, Some(held.turn)).turn.id;
     let due = jobs.make_due(&f.scope, open.dialogue.id, another, f.now());
     assert_eq!(due.await.unwrap(), 0, "of another turn");
     assert_eq!(
@@ -441,25 +488,25 @@ pub async fn held_jobs_wait_until_they_are_made_due<S: Subject>(f: &Fixture<S>) 
     );
 
     // By itself, when its time has come.
-    let mut second = f.a_commit(&open, 2, Some(commit.turn.id));
-    let mut held = f.a_job(&second, JobKind::ExtractFacts);
+    let mut second = f.sample_commit(&open, 2, Some(commit.turn.id));
+    let mut held = f.sample_job(&second, JobKind::ExtractFacts);
     held.held_until = Some(until);
     second.jobs = vec![held.clone()];
-    f.commit(&second).await;
+    f.commit_turn(&second).await;
     assert_eq!(lease(until).await.len(), 1);
 }
 
-pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f: &Fixture<S>) {
-    let mut told = told(f, 1).await;
+pub async fn held_job_is_held_again_when_its_turn_is_reinstated<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 1).await;
     let hold = chrono::Duration::seconds(60);
-    let mut commit = told.commit(f, 2);
+    let mut commit = told.turn_commit(f, 2);
     commit.jobs[0].held_until = Some(f.now() + hold);
-    f.commit(&commit).await;
+    f.commit_turn(&commit).await;
     told.turns.push(commit.turn.clone());
     let told_at = f.now();
     let jobs = &f.ledger().jobs;
     let lease = async |now| {
-        let leased = jobs.lease(&f.scope, f.node, now, now + hold, 9).await.unwrap();
+        let leased = jobs.lease_due_jobs(&f.scope, f.node, now, now + hold, 9).await.unwrap();
         assert!(
             leased.iter().all(|job| job.useless == 0 && job.since > told_at),
             "with all its time"
@@ -467,14 +514,14 @@ pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f:
         leased.iter().map(|job| job.turn).collect::<Vec<_>>()
     };
     let (first, second) = (told.turn(1), told.turn(2));
-    told.back(f, None).await;
+    told.rewind_to(f, None).await;
     // When it comes back, the time it was to be played in is over; and so once more.
     f.clock.advance(Duration::from_secs(90));
-    told.back(f, Some(second)).await;
+    told.rewind_to(f, Some(second)).await;
     f.clock.advance(Duration::from_secs(10));
-    told.back(f, None).await;
+    told.rewind_to(f, None).await;
     f.clock.advance(Duration::from_hours(24));
-    let again = told.move_to(f, Some(second));
+    let again = told.rewind_request_to(f, Some(second));
     told.rewind(f, &again).await;
     let until = again.edit.at + hold;
     assert_eq!(lease(f.now()).await, [first], "that one was heard");
@@ -482,9 +529,9 @@ pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f:
     assert_eq!(lease(until).await, [second]);
 
     // What was made due is not held again.
-    let mut commit = told.commit(f, 3);
+    let mut commit = told.turn_commit(f, 3);
     commit.jobs[0].held_until = Some(f.now() + hold);
-    f.commit(&commit).await;
+    f.commit_turn(&commit).await;
     told.turns.push(commit.turn.clone());
     assert_eq!(
         jobs.make_due(&f.scope, told.id(), commit.turn.id, f.now())
@@ -492,15 +539,15 @@ pub async fn what_is_held_is_held_anew_when_its_turn_stands_again<S: Subject>(f:
             .unwrap(),
         1
     );
-    told.back(f, Some(second)).await;
-    told.back(f, Some(commit.turn.id)).await;
+    told.rewind_to(f, Some(second)).await;
+    told.rewind_to(f, Some(commit.turn.id)).await;
     assert_eq!(lease(f.now()).await, [commit.turn.id]);
 }
 
-pub async fn what_a_job_used_is_summed_up_by_task<S: Subject>(f: &Fixture<S>) {
-    let (dialogue, fence) = f.a_fence(JobKind::ExtractState).await;
+pub async fn job_usage_is_summed_by_task<S: LedgerSubject>(f: &Fixture<S>) {
+    let (dialogue, fence) = f.sample_job_fence(JobKind::ExtractState).await;
     let jobs = &f.ledger().jobs;
-    let of_turn = async |scope| jobs.of_turn(scope, dialogue, 1).await.unwrap();
+    let of_turn = async |scope| jobs.list_turn_job_traces(scope, dialogue, 1).await.unwrap();
     let fresh = of_turn(&f.scope).await;
     assert_eq!(fresh.len(), 1);
     assert_eq!((fresh[0].status.as_str(), fresh[0].calls.len()), ("pending", 0));
@@ -520,12 +567,12 @@ pub async fn what_a_job_used_is_summed_up_by_task<S: Subject>(f: &Fixture<S>) {
     };
     let again = JobFailure::RetryUselessAt(f.now());
     let first = [used("extraction", 2, 100)];
-    jobs.fail(&f.scope, fence.job, f.node, "prose", again, &first)
+    jobs.fail_job(&f.scope, fence.job, f.node, "prose", again, &first)
         .await
         .unwrap();
     // An attempt that asked nobody.
-    assert_eq!(lease(f, f.node, 9).await.len(), 1);
-    jobs.fail(
+    assert_eq!(lease_jobs(f, f.node, 9).await.len(), 1);
+    jobs.fail_job(
         &f.scope,
         fence.job,
         f.node,
@@ -535,11 +582,23 @@ pub async fn what_a_job_used_is_summed_up_by_task<S: Subject>(f: &Fixture<S>) {
     )
     .await
     .unwrap();
-    assert_eq!(lease(f, f.node, 9).await.len(), 1);
+    assert_eq!(lease_jobs(f, f.node, 9).await.len(), 1);
     let last = [used("extraction", 1, 50), used("judge", 1, u32::MAX)];
-    assert!(f.ledger().state.commit(&f.scope, &fence, &[], &last).await.unwrap());
+    assert!(
+        f.ledger()
+            .state
+            .commit_changes(&f.scope, &fence, &[], &last)
+            .await
+            .unwrap()
+    );
     // Nothing is added behind a closed fence.
-    assert!(!f.ledger().state.commit(&f.scope, &fence, &[], &last).await.unwrap());
+    assert!(
+        !f.ledger()
+            .state
+            .commit_changes(&f.scope, &fence, &[], &last)
+            .await
+            .unwrap()
+    );
 
     let done = of_turn(&f.scope).await.remove(0);
     assert_eq!((done.kind.as_str(), done.status.as_str()), ("extract_state", "done"));

@@ -4,36 +4,39 @@ use colloquy::{
     ids::{FactId, NpcId, ScenarioId},
     memory::{
         fact::{FactKind, Viewpoint},
-        locks::Locks,
+        locks::DisclosureLocks,
         progress::Progress,
         scenario::Scenario,
     },
-    ports::ledger::scenarios::{Embedding, Required},
+    ports::ledger::scenarios::{Embedding, RequiredProgress},
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, importance},
 };
 
-async fn locked<S: Subject>(f: &Fixture<S>, locks: &str, kind: FactKind, pinned: bool) -> FactId {
-    let mut fact = f.a_fact(locks);
+async fn create_locked_fact<S: LedgerSubject>(f: &Fixture<S>, locks: &str, kind: FactKind, pinned: bool) -> FactId {
+    let mut fact = f.sample_fact(locks);
     fact.locks = locks.parse().unwrap();
     fact.statement.kind = kind;
     fact.statement.pinned = pinned;
     fact.statement.importance = importance(9);
-    f.create(fact).await
+    f.create_fact(fact).await
 }
 
-pub async fn what_is_locked_is_confirmed_apart_and_stands_apart<S: Subject>(f: &Fixture<S>) {
-    let open = locked(f, "", FactKind::Goal, false).await;
-    let well = locked(f, "scenario:mira/well", FactKind::Goal, false).await;
+pub async fn locked_facts_are_confirmed_and_stand_separately<S: LedgerSubject>(f: &Fixture<S>) {
+    let open = create_locked_fact(f, "", FactKind::Goal, false).await;
+    let well = create_locked_fact(f, "scenario:mira/well", FactKind::Goal, false).await;
     let both = "scenario:ergen/fire;scenario:mira/well;hearers:p7+p:8@x.y";
-    let all = locked(f, both, FactKind::Preference, false).await;
-    let pinned = locked(f, "hearers:", FactKind::Goal, true).await;
+    let all = create_locked_fact(f, both, FactKind::Preference, false).await;
+    let pinned = create_locked_fact(f, "hearers:", FactKind::Goal, true).await;
     let facts = &f.ledger().facts;
     let ids = [pinned, all, well, open];
-    let confirmed = facts.confirm(&f.scope, &f.viewpoint(), &ids, f.now()).await.unwrap();
+    let confirmed = facts
+        .confirm_facts(&f.scope, &f.viewpoint(), &ids, f.now())
+        .await
+        .unwrap();
     assert_eq!(confirmed.open.iter().map(|row| row.fact).collect::<Vec<_>>(), [open]);
     let apart: Vec<(FactId, u32, String)> = confirmed
         .locked
@@ -46,20 +49,20 @@ pub async fn what_is_locked_is_confirmed_apart_and_stands_apart<S: Subject>(f: &
         sees_all_players: true,
         ..f.viewpoint()
     };
-    let confirmed = facts.confirm(&f.scope, &designer, &ids, f.now()).await.unwrap();
+    let confirmed = facts.confirm_facts(&f.scope, &designer, &ids, f.now()).await.unwrap();
     assert_eq!((confirmed.open.len(), confirmed.locked.len()), (4, 0));
     // What always stands says what it rests on. What is locked takes no room of what is not, nor what is for others of what the
     // player might have listened to.
-    let others = locked(f, "hearers:p9", FactKind::Goal, false).await;
-    let heard = locked(f, "scenario:mira/well;hearers:p1+p7", FactKind::Goal, true).await;
-    let mut ending = f.a_fact("hearers:p7");
+    let others = create_locked_fact(f, "hearers:p9", FactKind::Goal, false).await;
+    let heard = create_locked_fact(f, "scenario:mira/well;hearers:p1+p7", FactKind::Goal, true).await;
+    let mut ending = f.sample_fact("hearers:p7");
     ending.locks = "hearers:p7".parse().unwrap();
     ending.statement.kind = FactKind::Goal;
     ending.expires_at = Some(f.now() + std::time::Duration::from_hours(1));
-    let ending = f.create(ending).await;
+    let ending = f.create_fact(ending).await;
     let standing = async |viewpoint: &Viewpoint, gossip, limit| {
         let found = facts
-            .standing(&f.scope, viewpoint, gossip, f.now(), limit)
+            .load_standing(&f.scope, viewpoint, gossip, f.now(), limit)
             .await
             .unwrap();
         let mut found: Vec<_> = found
@@ -96,17 +99,17 @@ pub async fn what_is_locked_is_confirmed_apart_and_stands_apart<S: Subject>(f: &
         wanted.sort();
         assert_eq!(all, wanted);
     }
-    let bodies = facts.bodies(&f.scope, &[all]).await.unwrap();
-    assert_eq!(bodies[0].locks, both.parse::<Locks>().unwrap());
+    let bodies = facts.load_bodies(&f.scope, &[all]).await.unwrap();
+    assert_eq!(bodies[0].locks, both.parse::<DisclosureLocks>().unwrap());
 }
 
-pub async fn what_scenarios_require_is_read_of_those_that_are_there<S: Subject>(f: &Fixture<S>) {
+pub async fn scenario_requirements_are_read_only_of_existing_scenarios<S: LedgerSubject>(f: &Fixture<S>) {
     f.put_world("vale").await;
     let (authored, scenarios) = (&f.ledger().authored, &f.ledger().scenarios);
     for npc in ["mira", "ergen"] {
-        let edit = f.edit("npc.put");
+        let edit = f.audit_edit("npc.put");
         authored
-            .put_npc(&f.scope, &f.an_npc("vale", npc), None, &edit)
+            .put_npc(&f.scope, &f.sample_npc("vale", npc), None, &edit)
             .await
             .unwrap();
         for (id, required) in [("well", 2), ("fire", 0), ("gone", 0)] {
@@ -126,17 +129,17 @@ pub async fn what_scenarios_require_is_read_of_those_that_are_there<S: Subject>(
                 model: "angles".to_owned(),
                 vector: vec![1.0, 0.0, 0.0],
             };
-            let edit = f.edit("scenario.put");
+            let edit = f.audit_edit("scenario.put");
             scenarios
-                .put(&f.scope, &scenario, &embedding, None, &edit)
+                .put_scenario(&f.scope, &scenario, &embedding, None, &edit)
                 .await
                 .unwrap();
         }
     }
     let (mira, gone): (NpcId, ScenarioId) = ("mira".parse().unwrap(), "gone".parse().unwrap());
-    let edit = f.edit("scenario.delete");
+    let edit = f.audit_edit("scenario.delete");
     scenarios
-        .delete(&f.scope, &f.world, &mira, &gone, None, &edit)
+        .delete_scenario(&f.scope, &f.world, &mira, &gone, None, &edit)
         .await
         .unwrap();
     let asked = ["mira/well", "mira/gone", "ergen/fire", "ergen/nothing", "nobody/well"];
@@ -145,22 +148,40 @@ pub async fn what_scenarios_require_is_read_of_those_that_are_there<S: Subject>(
         .filter_map(|text| text.split_once('/'))
         .map(|(npc, scenario)| (npc.parse().unwrap(), scenario.parse().unwrap()))
         .collect();
-    let required = |npc: &str, scenario: &str, progress| Required {
+    let required = |npc: &str, scenario: &str, progress| RequiredProgress {
         npc: npc.parse().unwrap(),
-        npc_name: f.an_npc("vale", npc).name,
+        npc_name: f.sample_npc("vale", npc).name,
         scenario: scenario.parse().unwrap(),
         progress: Progress::new(progress).unwrap(),
     };
-    let found = scenarios.required(&f.scope, &f.world, &asked).await.unwrap();
+    let found = scenarios
+        .load_required_progress(&f.scope, &f.world, &asked)
+        .await
+        .unwrap();
     assert_eq!(found, [required("ergen", "fire", 0), required("mira", "well", 2)]);
-    assert!(scenarios.required(&f.other, &f.world, &asked).await.unwrap().is_empty());
-    assert!(scenarios.required(&f.scope, &f.world, &[]).await.unwrap().is_empty());
+    assert!(
+        scenarios
+            .load_required_progress(&f.other, &f.world, &asked)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        scenarios
+            .load_required_progress(&f.scope, &f.world, &[])
+            .await
+            .unwrap()
+            .is_empty()
+    );
     // With its NPC.
-    let edit = f.edit("npc.delete");
+    let edit = f.audit_edit("npc.delete");
     authored
         .delete_npc(&f.scope, &f.world, &mira, None, &edit)
         .await
         .unwrap();
-    let found = scenarios.required(&f.scope, &f.world, &asked).await.unwrap();
+    let found = scenarios
+        .load_required_progress(&f.scope, &f.world, &asked)
+        .await
+        .unwrap();
     assert_eq!(found, [required("ergen", "fire", 0)]);
 }

@@ -2,47 +2,47 @@
 
 use colloquy::{
     memory::{
-        locks::{Lock, Locks},
+        locks::{DisclosureLock, DisclosureLocks},
         progress::Progress,
         scenario::Scenario,
     },
     ports::ledger::{
         jobs::{JobFence, JobKind},
-        rewinds::Rewind,
+        rewinds::RewindCommit,
         scenarios::Embedding,
     },
 };
 
-use super::{Subject, fixture::Fixture, summaries::landing};
+use super::{LedgerSubject, fixture::Fixture, summaries::landing_summary};
 
-pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>) {
+pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S>) {
     let dialogues = &f.ledger().dialogues;
-    let now = f.open().await;
+    let now = f.open_dialogue().await;
     let met = async || {
         let of = (&f.world, &f.npc, &f.player);
         let found = dialogues
-            .last_meeting(&f.scope, of.0, of.1, of.2, now.dialogue.id, true)
+            .find_last_meeting(&f.scope, of.0, of.1, of.2, now.dialogue.id, true)
             .await;
         found
             .unwrap()
             .map(|meeting| (meeting.at, meeting.summary.map(|recap| recap.text)))
     };
     // Of this session nothing counts, nor of one in which nothing was said.
-    f.commit(&f.a_commit(&now, 1, None)).await;
-    f.open().await;
+    f.commit_turn(&f.sample_commit(&now, 1, None)).await;
+    f.open_dialogue().await;
     assert_eq!(met().await, None);
-    f.tick();
-    let earlier = f.open().await;
-    f.tick();
-    let said = f.a_commit(&earlier, 1, None);
-    f.commit(&said).await;
+    f.advance_clock();
+    let earlier = f.open_dialogue().await;
+    f.advance_clock();
+    let said = f.sample_commit(&earlier, 1, None);
+    f.commit_turn(&said).await;
     let first = Some((said.turn.committed_at, None));
     assert_eq!(met().await, first);
     // Another session, of which there is a summary.
-    f.tick();
-    let (later, fence) = f.a_fence(JobKind::Summarise).await;
-    let summary = landing(f, fence, later, (1, 1));
-    assert!(f.ledger().summaries.commit(&f.scope, &summary).await.unwrap());
+    f.advance_clock();
+    let (later, fence) = f.sample_job_fence(JobKind::Summarise).await;
+    let summary = landing_summary(f, fence, later, (1, 1));
+    assert!(f.ledger().summaries.commit_summary(&f.scope, &summary).await.unwrap());
     let (at, text) = met().await.unwrap();
     assert!(at > said.turn.committed_at, "the newest session");
     assert_eq!(text, Some(summary.summary.text));
@@ -59,79 +59,79 @@ pub async fn a_player_who_comes_again_was_met_before<S: Subject>(f: &Fixture<S>)
         (&f.other, &f.world, &f.npc, &f.player),
     ] {
         let found = dialogues
-            .last_meeting(scope, world, npc, player, now.dialogue.id, true)
+            .find_last_meeting(scope, world, npc, player, now.dialogue.id, true)
             .await;
         assert_eq!(found.unwrap(), None);
     }
     // What is taken back never was.
-    let rewind = Rewind {
+    let rewind = RewindCommit {
         id: f.id(),
         dialogue: later,
         world: f.world.clone(),
         epoch: 1,
-        closed_too: false,
+        include_closed: false,
         to: None,
         replacement: None,
         replacing: None,
         paused: None,
         key: None,
-        also: Vec::new(),
+        other_keys: Vec::new(),
         unless_joined: None,
-        others: Vec::new(),
+        other_edits: Vec::new(),
         seq: 100,
-        edit: f.edit("session.rewind"),
+        edit: f.audit_edit("session.rewind"),
     };
-    f.ledger().rewinds.rewind(&f.scope, &rewind).await.unwrap();
+    f.ledger().rewinds.commit_rewind(&f.scope, &rewind).await.unwrap();
     assert_eq!(met().await, first);
 
     // A later session without a summary hides none, and what there is has its own age.
-    f.tick();
-    let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
-    let mut open = landing(f, fence, dialogue, (1, 1));
+    f.advance_clock();
+    let (dialogue, fence) = f.sample_job_fence(JobKind::Summarise).await;
+    let mut open = landing_summary(f, fence, dialogue, (1, 1));
     "They spoke of salt.".clone_into(&mut open.summary.text);
-    assert!(f.ledger().summaries.commit(&f.scope, &open).await.unwrap());
-    f.tick();
-    let newest = f.open().await;
-    f.tick();
-    let said = f.a_commit(&newest, 1, None);
-    f.commit(&said).await;
+    assert!(f.ledger().summaries.commit_summary(&f.scope, &open).await.unwrap());
+    f.advance_clock();
+    let newest = f.open_dialogue().await;
+    f.advance_clock();
+    let said = f.sample_commit(&newest, 1, None);
+    f.commit_turn(&said).await;
     let text = Some("They spoke of salt.".to_owned());
     assert_eq!(met().await, Some((said.turn.committed_at, text.clone())));
-    let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, true);
+    let found = dialogues.find_last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, true);
     let found = found.await.unwrap().unwrap();
     assert_eq!(found.since, newest.dialogue.created_at);
-    assert_eq!(found.summed_up_before(), Some(open.summary.created_at));
+    assert_eq!(found.earlier_summary_at(), Some(open.summary.created_at));
 }
 
-pub async fn an_earlier_summary_of_a_session_stands_in_for_one_that_is_locked<S: Subject>(f: &Fixture<S>) {
-    let now = f.open().await;
-    a_session_with_a_summary(f, "They spoke of rain.", true).await;
-    f.tick();
-    let open = f.open().await;
-    let well = Lock::Scenario {
+pub async fn earlier_session_summary_replaces_a_locked_one<S: LedgerSubject>(f: &Fixture<S>) {
+    let now = f.open_dialogue().await;
+    create_session_with_summary(f, "They spoke of rain.", true).await;
+    f.advance_clock();
+    let open = f.open_dialogue().await;
+    let well = DisclosureLock::Scenario {
         npc: f.npc.clone(),
         scenario: "well".parse().unwrap(),
     };
     let (mut head, mut committed_at) = (None, None);
     for (number, locks, text) in [
-        (1, Locks::default(), "They spoke of salt."),
-        (2, Locks::default(), ""),
-        (3, Locks::from_iter([well]), "She told of the well."),
+        (1, DisclosureLocks::default(), "They spoke of salt."),
+        (2, DisclosureLocks::default(), ""),
+        (3, DisclosureLocks::from_iter([well]), "She told of the well."),
     ] {
-        f.tick();
-        let mut told = f.a_commit(&open, number, head);
+        f.advance_clock();
+        let mut told = f.sample_commit(&open, number, head);
         told.checkpoint.locks = Some(locks);
-        let job = f.a_job(&told, JobKind::Summarise);
+        let job = f.sample_job(&told, JobKind::Summarise);
         let fence = JobFence {
             job: job.id,
             turn: told.turn.id,
             text_version: told.turn.text_version,
         };
         told.jobs.push(job);
-        f.commit(&told).await;
-        let mut summary = landing(f, fence, open.dialogue.id, (number, number));
+        f.commit_turn(&told).await;
+        let mut summary = landing_summary(f, fence, open.dialogue.id, (number, number));
         text.clone_into(&mut summary.summary.text);
-        assert!(f.ledger().summaries.commit(&f.scope, &summary).await.unwrap());
+        assert!(f.ledger().summaries.commit_summary(&f.scope, &summary).await.unwrap());
         (head, committed_at) = (Some(told.turn.id), Some(told.turn.committed_at));
     }
     let dialogues = &f.ledger().dialogues;
@@ -139,7 +139,7 @@ pub async fn an_earlier_summary_of_a_session_stands_in_for_one_that_is_locked<S:
         (true, "They spoke of salt.", ""),
         (false, "She told of the well.", "scenario:mira/well"),
     ] {
-        let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, unlocked);
+        let found = dialogues.find_last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, unlocked);
         let meeting = found.await.unwrap().unwrap();
         assert_eq!(Some(meeting.at), committed_at);
         let recap = meeting.summary.unwrap();
@@ -148,32 +148,32 @@ pub async fn an_earlier_summary_of_a_session_stands_in_for_one_that_is_locked<S:
 }
 
 /// A session with a summary of these words; whether it is known that it rests on nothing that is locked.
-async fn a_session_with_a_summary<S: Subject>(f: &Fixture<S>, text: &str, is_known: bool) {
-    f.tick();
-    let open = f.open().await;
-    let mut told = f.a_commit(&open, 1, None);
-    told.checkpoint.locks = is_known.then(Locks::default);
-    let job = f.a_job(&told, JobKind::Summarise);
+async fn create_session_with_summary<S: LedgerSubject>(f: &Fixture<S>, text: &str, is_known: bool) {
+    f.advance_clock();
+    let open = f.open_dialogue().await;
+    let mut told = f.sample_commit(&open, 1, None);
+    told.checkpoint.locks = is_known.then(DisclosureLocks::default);
+    let job = f.sample_job(&told, JobKind::Summarise);
     let fence = JobFence {
         job: job.id,
         turn: told.turn.id,
         text_version: told.turn.text_version,
     };
     told.jobs.push(job);
-    f.commit(&told).await;
-    let mut summary = landing(f, fence, open.dialogue.id, (1, 1));
+    f.commit_turn(&told).await;
+    let mut summary = landing_summary(f, fence, open.dialogue.id, (1, 1));
     text.clone_into(&mut summary.summary.text);
-    assert!(f.ledger().summaries.commit(&f.scope, &summary).await.unwrap());
+    assert!(f.ledger().summaries.commit_summary(&f.scope, &summary).await.unwrap());
 }
 
-pub async fn of_what_a_summary_rests_on_nobody_may_know<S: Subject>(f: &Fixture<S>) {
-    let now = f.open().await;
+pub async fn meeting_summary_that_rests_on_a_lock_is_hidden<S: LedgerSubject>(f: &Fixture<S>) {
+    let now = f.open_dialogue().await;
     let met = async || {
         let dialogues = &f.ledger().dialogues;
-        let found = dialogues.last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, true);
+        let found = dialogues.find_last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, true);
         found.await.unwrap().unwrap().summary.map(|recap| recap.text)
     };
-    a_session_with_a_summary(f, "They spoke of salt.", false).await;
+    create_session_with_summary(f, "They spoke of salt.", false).await;
     let scenario = Scenario {
         world: f.world.clone(),
         npc: f.npc.clone(),
@@ -187,7 +187,7 @@ pub async fn of_what_a_summary_rests_on_nobody_may_know<S: Subject>(f: &Fixture<
         updated_at: f.now(),
     };
     f.put_world(f.world.as_str()).await;
-    let (npc, edit) = (f.an_npc(f.world.as_str(), f.npc.as_str()), f.edit("npc.put"));
+    let (npc, edit) = (f.sample_npc(f.world.as_str(), f.npc.as_str()), f.audit_edit("npc.put"));
     f.ledger().authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap();
     let put = async |required| {
         let scenario = Scenario {
@@ -198,9 +198,9 @@ pub async fn of_what_a_summary_rests_on_nobody_may_know<S: Subject>(f: &Fixture<
             model: "angles".to_owned(),
             vector: vec![1.0, 0.0, 0.0],
         };
-        let (scenarios, edit) = (&f.ledger().scenarios, f.edit("scenario.put"));
+        let (scenarios, edit) = (&f.ledger().scenarios, f.audit_edit("scenario.put"));
         scenarios
-            .put(&f.scope, &scenario, &embedding, None, &edit)
+            .put_scenario(&f.scope, &scenario, &embedding, None, &edit)
             .await
             .unwrap();
         met().await
@@ -208,6 +208,6 @@ pub async fn of_what_a_summary_rests_on_nobody_may_know<S: Subject>(f: &Fixture<
     // That matters once the NPC has something to keep back.
     assert_eq!(put(0).await.as_deref(), Some("They spoke of salt."));
     assert_eq!(put(2).await, None);
-    a_session_with_a_summary(f, "They spoke of rain.", true).await;
+    create_session_with_summary(f, "They spoke of rain.", true).await;
     assert_eq!(met().await.as_deref(), Some("They spoke of rain."));
 }

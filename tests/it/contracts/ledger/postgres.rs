@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use colloquy::{
     adapters::{
-        postgres::{PostgresLedger, PostgresOptions, migrate, open},
+        postgres::{PostgresLedger, PostgresOptions, migrate_schema, open_ledger},
         sqlite,
     },
     ids::WorldId,
@@ -21,8 +21,8 @@ use colloquy::{
 use futures_util::future::join_all;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _, sqlite::SqliteConnectOptions};
 
-use super::{REWORDED, Subject, fixture::Fixture};
-use crate::support::{Hole, PostgresDatabase};
+use super::{LedgerSubject, OTHER_BUILD_CHECKSUM, fixture::Fixture};
+use crate::support::{BlackholeProxy, PostgresDatabase};
 
 /// The embedder of a fresh subject.
 const FIRST_MODEL: &str = "first";
@@ -34,20 +34,20 @@ pub struct PostgresSubject {
     pub(super) database: PostgresDatabase,
 }
 
-async fn open_in(database: &PostgresDatabase, clock: Arc<ManualClock>, model: &str) -> PostgresLedger {
+async fn open_database(database: &PostgresDatabase, clock: Arc<ManualClock>, model: &str) -> PostgresLedger {
     let options = PostgresOptions {
         connections: 4,
         embedding_model: model.to_owned(),
         ..PostgresOptions::default()
     };
-    open(&database.url, options, clock).await.unwrap()
+    open_ledger(&database.url, options, clock).await.unwrap()
 }
 
 #[async_trait]
-impl Subject for PostgresSubject {
-    async fn fresh(clock: Arc<ManualClock>) -> Self {
+impl LedgerSubject for PostgresSubject {
+    async fn open_empty(clock: Arc<ManualClock>) -> Self {
         let database = PostgresDatabase::migrated().await;
-        let postgres = open_in(&database, clock, FIRST_MODEL).await;
+        let postgres = open_database(&database, clock, FIRST_MODEL).await;
         Self {
             ledger: postgres.ledger(),
             postgres,
@@ -64,11 +64,11 @@ impl Subject for PostgresSubject {
         self.change_embedder(clock, FIRST_MODEL).await;
     }
     async fn change_embedder(&mut self, clock: Arc<ManualClock>, model: &str) {
-        self.ledger.maintenance.close().await;
-        self.postgres = open_in(&self.database, clock, model).await;
+        self.ledger.maintenance.close_connections().await;
+        self.postgres = open_database(&self.database, clock, model).await;
         self.ledger = self.postgres.ledger();
     }
-    async fn audit_resists(&self) -> bool {
+    async fn is_audit_immutable(&self) -> bool {
         let mut connection = self.database.connect().await;
         set_tenant(&mut connection, "*").await;
         let mut refused = true;
@@ -114,7 +114,7 @@ async fn columns(connection: &mut PgConnection) -> BTreeMap<(String, String), (b
 }
 
 #[tokio::test]
-async fn a_connection_sees_the_rows_of_its_tenant_only() {
+async fn postgres_connection_sees_only_rows_of_its_tenant() {
     let database = PostgresDatabase::migrated().await;
     let mut connection = database.connect().await;
     let above: bool = sqlx::query_scalar("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
@@ -180,7 +180,7 @@ async fn a_connection_sees_the_rows_of_its_tenant_only() {
 }
 
 #[tokio::test]
-async fn a_migration_in_the_other_known_words_is_taken_and_one_in_unknown_words_is_refused() {
+async fn migration_with_known_checksum_is_accepted_and_an_unknown_one_rejected() {
     let database = PostgresDatabase::migrated().await;
     let checksum = async || -> String {
         sqlx::query_scalar("SELECT encode(checksum, 'hex') FROM _sqlx_migrations WHERE version = 11")
@@ -195,11 +195,11 @@ async fn a_migration_in_the_other_known_words_is_taken_and_one_in_unknown_words_
         sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
     };
     let here = checksum().await;
-    reword(REWORDED).await;
-    migrate(&database.url).await.unwrap();
+    reword(OTHER_BUILD_CHECKSUM).await;
+    migrate_schema(&database.url).await.unwrap();
     assert_eq!(checksum().await, here);
     reword("00ff").await;
-    let refused = migrate(&database.url).await.unwrap_err().to_string();
+    let refused = migrate_schema(&database.url).await.unwrap_err().to_string();
     assert!(
         refused.contains("migration 11 ") && refused.contains("another build"),
         "{refused}"
@@ -208,12 +208,12 @@ async fn a_migration_in_the_other_known_words_is_taken_and_one_in_unknown_words_
 }
 
 #[tokio::test]
-async fn both_engines_have_the_same_tables() {
+async fn tables_are_equal_on_both_engines() {
     let database = PostgresDatabase::migrated().await;
     let on_postgres = columns(&mut database.connect().await).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ledger.db");
-    sqlite::migrate(file.to_str().unwrap()).await.unwrap();
+    sqlite::migrate_schema(file.to_str().unwrap()).await.unwrap();
     let mut connection = SqliteConnectOptions::new().filename(&file).connect().await.unwrap();
     let on_sqlite: BTreeMap<(String, String), (bool, String)> = sqlx::query(
         "SELECT t.name, c.name, c.\"notnull\" = 1 OR (c.pk > 0 AND c.type = 'INTEGER'), c.type
@@ -258,9 +258,9 @@ async fn both_engines_have_the_same_tables() {
 }
 
 #[tokio::test]
-async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
+async fn database_of_a_newer_version_is_rejected_unchanged() {
     let database = PostgresDatabase::migrated().await;
-    let newest = migrate(&database.url).await.unwrap();
+    let newest = migrate_schema(&database.url).await.unwrap();
     let mut connection = database.connect().await;
     sqlx::query(
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
@@ -270,7 +270,7 @@ async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
     .execute(&mut connection)
     .await
     .unwrap();
-    let Err(error) = open(&database.url, PostgresOptions::default(), Arc::new(SystemClock)).await else {
+    let Err(error) = open_ledger(&database.url, PostgresOptions::default(), Arc::new(SystemClock)).await else {
         panic!("it was opened");
     };
     assert!(error.to_string().contains("newer version"), "{error}");
@@ -284,22 +284,23 @@ async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
 #[tokio::test]
 async fn nodes_that_start_together_migrate_once() {
     let database = PostgresDatabase::blank().await;
-    let opened = join_all((0..6).map(|_| open(&database.url, PostgresOptions::default(), Arc::new(SystemClock)))).await;
+    let opened =
+        join_all((0..6).map(|_| open_ledger(&database.url, PostgresOptions::default(), Arc::new(SystemClock)))).await;
     for ledger in opened {
         let ledger = ledger.unwrap().ledger();
         ledger.maintenance.ping().await.unwrap();
-        ledger.maintenance.close().await;
+        ledger.maintenance.close_connections().await;
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_is_unavailable_and_keeps_its_password() {
+async fn unreachable_database_is_unavailable_and_hides_its_password() {
     for url in [
         "postgres://somebody:verysecret@127.0.0.1:1/nowhere",
         "postgres://somebody:verysecret@127.0.0.1:notaport/nowhere",
         "mysql://somebody:verysecret@127.0.0.1/nowhere",
     ] {
-        let Err(error) = open(url, PostgresOptions::default(), Arc::new(SystemClock)).await else {
+        let Err(error) = open_ledger(url, PostgresOptions::default(), Arc::new(SystemClock)).await else {
             panic!("{url} was opened");
         };
         assert!(!error.to_string().contains("verysecret"), "{error}");
@@ -307,7 +308,7 @@ async fn what_cannot_be_reached_is_unavailable_and_keeps_its_password() {
 }
 
 /// Ends every connection that the ledger has.
-async fn cut(f: &Fixture<PostgresSubject>) {
+async fn cut_connections(f: &Fixture<PostgresSubject>) {
     let mut connection = f.subject.database.connect().await;
     sqlx::query(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -319,96 +320,98 @@ async fn cut(f: &Fixture<PostgresSubject>) {
 }
 
 #[tokio::test]
-async fn a_turn_is_committed_although_its_connection_was_cut() {
+async fn turn_is_committed_although_its_connection_was_cut() {
     let f = Fixture::<PostgresSubject>::new().await;
-    let told = super::told::told(&f, 1).await;
-    let mut commit = told.commit(&f, 2);
+    let told = super::rewind_fixtures::dialogue_with_turns(&f, 1).await;
+    let mut commit = told.turn_commit(&f, 2);
     commit.state.clear();
     let dialogues = &f.ledger().dialogues;
     for _ in 0..2 {
         // One that is set to the tenant, and trusted.
-        dialogues.turns(&f.scope, told.id(), 1, 1).await.unwrap();
-        cut(&f).await;
+        dialogues.load_turns(&f.scope, told.id(), 1, 1).await.unwrap();
+        cut_connections(&f).await;
         // Also where it is committed already, and the answer was lost.
-        f.commit(&commit).await;
+        f.commit_turn(&commit).await;
     }
-    assert_eq!(dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap().len(), 2);
+    assert_eq!(dialogues.load_turns(&f.scope, told.id(), 1, 9).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
 async fn connections_that_were_cut_are_replaced() {
     let f = Fixture::<PostgresSubject>::new().await;
-    let world = f.a_world("vale");
+    let world = f.sample_world("vale");
     let authored = &f.ledger().authored;
     authored
-        .put_world(&f.scope, &world, None, &f.edit("world.put"))
+        .put_world(&f.scope, &world, None, &f.audit_edit("world.put"))
         .await
         .unwrap();
     // As many as there can be, so that each of them is cut.
-    let reads = (0..16).map(|_| authored.world(&f.scope, &world.id));
+    let reads = (0..16).map(|_| authored.load_world(&f.scope, &world.id));
     join_all(reads)
         .await
         .into_iter()
         .for_each(|read| assert!(read.unwrap().is_some()));
 
-    cut(&f).await;
+    cut_connections(&f).await;
     // A write notices before it has done anything, and takes another one.
     authored
-        .put_world(&f.scope, &world, None, &f.edit("world.put"))
+        .put_world(&f.scope, &world, None, &f.audit_edit("world.put"))
         .await
         .unwrap();
-    cut(&f).await;
+    cut_connections(&f).await;
     // A read that fails tells all the others.
-    let _ = authored.world(&f.scope, &world.id).await;
+    let _ = authored.load_world(&f.scope, &world.id).await;
     for _ in 0..16 {
-        assert!(authored.world(&f.scope, &world.id).await.unwrap().is_some());
+        assert!(authored.load_world(&f.scope, &world.id).await.unwrap().is_some());
     }
 }
 
 #[tokio::test]
-async fn a_statement_that_takes_too_long_is_cancelled_by_the_database() {
+async fn statement_that_takes_too_long_is_cancelled_by_the_database() {
     let database = PostgresDatabase::migrated().await;
     let options = PostgresOptions {
         statement_timeout: Duration::from_millis(300),
         ..PostgresOptions::default()
     };
-    let postgres = open(&database.url, options, Arc::new(SystemClock)).await.unwrap();
+    let postgres = open_ledger(&database.url, options, Arc::new(SystemClock))
+        .await
+        .unwrap();
     let ledger = postgres.ledger();
     let mut other = database.connect().await;
     let locked = "BEGIN; LOCK TABLE tenants IN ACCESS EXCLUSIVE MODE";
     sqlx::raw_sql(locked).execute(&mut other).await.unwrap();
-    let error = ledger.tenants.all().await.unwrap_err();
+    let error = ledger.tenants.list_all().await.unwrap_err();
     assert!(
         matches!(&error, StoreError::Unavailable(why) if why.contains("statement timeout")),
         "{error:?}"
     );
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
-    assert_eq!(ledger.tenants.all().await.unwrap(), []);
-    ledger.maintenance.close().await;
+    assert_eq!(ledger.tenants.list_all().await.unwrap(), []);
+    ledger.maintenance.close_connections().await;
 }
 
 #[tokio::test]
-async fn a_database_that_vanishes_without_a_word_is_unavailable_and_comes_back() {
+async fn vanished_database_is_unavailable_and_recovers() {
     const CALLERS: u32 = 12;
     let f = Fixture::<PostgresSubject>::new().await;
-    let (hole, url) = Hole::on_postgres(&f.subject.database.url);
+    let (hole, url) = BlackholeProxy::on_postgres(&f.subject.database.url);
     let options = PostgresOptions {
         connections: 4,
         acquire_timeout: Duration::from_secs(5),
         statement_timeout: Duration::from_secs(1),
         ..PostgresOptions::default()
     };
-    let ledger = open(&url, options, f.clock.clone()).await.unwrap().ledger();
-    let world = f.a_world("vale");
-    let edits: Vec<Edit> = (0..=CALLERS).map(|_| f.edit("world.put")).collect();
-    let read = async || ledger.authored.world(&f.scope, &world.id).await.map(drop);
+    let ledger = open_ledger(&url, options, f.clock.clone()).await.unwrap().ledger();
+    let world = f.sample_world("vale");
+    let edits: Vec<Edit> = (0..=CALLERS).map(|_| f.audit_edit("world.put")).collect();
+    let read = async || ledger.authored.load_world(&f.scope, &world.id).await.map(drop);
     let write = async |edit: &Edit| ledger.authored.put_world(&f.scope, &world, None, edit).await.map(drop);
     write(&edits[0]).await.unwrap();
     // Every connection is open, and was used a moment ago.
     for result in join_all((0..CALLERS).map(|_| read())).await {
         result.unwrap();
     }
-    hole.swallow(true);
+    hole.set_swallowing(true);
     // Those that trust a connection, those that wait for one, and those that come when all are doubted.
     for _ in 0..2 {
         let reads = join_all((0..CALLERS).map(|_| read()));
@@ -419,16 +422,16 @@ async fn a_database_that_vanishes_without_a_word_is_unavailable_and_comes_back()
             assert!(matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
         }
     }
-    hole.swallow(false);
+    hole.set_swallowing(false);
     for edit in &edits[1..] {
         read().await.unwrap();
         write(edit).await.unwrap();
     }
-    ledger.maintenance.close().await;
+    ledger.maintenance.close_connections().await;
 }
 
 /// Holds what is remembered in a world, as another node does that writes to it: until its transaction ends.
-pub(super) async fn hold_memory(f: &Fixture<PostgresSubject>, held: &mut PgConnection, world: &WorldId) {
+pub(super) async fn lock_world_memory(f: &Fixture<PostgresSubject>, held: &mut PgConnection, world: &WorldId) {
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
         .bind(format!("colloquy memory {} {world}", f.scope.tenant()))
         .execute(held)
@@ -437,31 +440,31 @@ pub(super) async fn hold_memory(f: &Fixture<PostgresSubject>, held: &mut PgConne
 }
 
 #[tokio::test]
-async fn those_who_write_to_one_world_leave_connections_to_everybody_else() {
+async fn writers_to_one_world_leave_connections_to_others() {
     let f = Fixture::<PostgresSubject>::new().await;
     let authored = &f.ledger().authored;
     f.put_world(f.world.as_str()).await;
     let quiet = f.put_world("quiet").await;
     let mut other = f.subject.database.connect().await;
     let mut held = other.begin().await.unwrap();
-    hold_memory(&f, &mut held, &f.world).await;
+    lock_world_memory(&f, &mut held, &f.world).await;
     // Three times as many as there are connections.
     let facts: Vec<(NewFact, Edit)> = (0..12)
-        .map(|n| (f.a_fact(&format!("Fact {n}.")), f.edit("fact.create")))
+        .map(|n| (f.sample_fact(&format!("Fact {n}.")), f.audit_edit("fact.create")))
         .collect();
     let creating = join_all(
         facts
             .iter()
-            .map(|(fact, edit)| f.ledger().facts.create(&f.scope, fact, false, edit)),
+            .map(|(fact, edit)| f.ledger().facts.create_fact(&f.scope, fact, false, edit)),
     );
     let reading = async {
-        let writes = &f.ledger().maintenance.meters().writes;
+        let writes = &f.ledger().maintenance.ledger_metrics().writes;
         while writes.get() < 12 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         for _ in 0..5 {
-            assert!(authored.world(&f.scope, &quiet.id).await.unwrap().is_some());
-            let edit = f.edit("world.put");
+            assert!(authored.load_world(&f.scope, &quiet.id).await.unwrap().is_some());
+            let edit = f.audit_edit("world.put");
             authored.put_world(&f.scope, &quiet, None, &edit).await.unwrap();
         }
         held.commit().await.unwrap();
@@ -473,7 +476,7 @@ async fn those_who_write_to_one_world_leave_connections_to_everybody_else() {
 }
 
 #[tokio::test]
-async fn a_session_that_the_database_ended_is_no_refusal() {
+async fn session_ended_by_the_database_is_not_a_rejection() {
     let f = Fixture::<PostgresSubject>::new().await;
     let mut connection = f.subject.database.connect().await;
     // What it says of a transaction that idled for too long (and its session with it), as anybody may raise it.
@@ -487,26 +490,28 @@ async fn a_session_that_the_database_ended_is_no_refusal() {
             .execute(&mut connection)
             .await
             .unwrap();
-        let world = f.a_world("vale");
-        let edit = f.edit("world.put");
+        let world = f.sample_world("vale");
+        let edit = f.audit_edit("world.put");
         let refused = f.ledger().authored.put_world(&f.scope, &world, None, &edit).await;
         assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
     }
 }
 
 /// Sends writes at once from two nodes, so that they meet.
-pub(super) async fn from_two_nodes(f: &Fixture<PostgresSubject>) -> [Ledger; 2] {
-    let other = open_in(&f.subject.database, f.clock.clone(), FIRST_MODEL).await;
+pub(super) async fn open_two_nodes(f: &Fixture<PostgresSubject>) -> [Ledger; 2] {
+    let other = open_database(&f.subject.database, f.clock.clone(), FIRST_MODEL).await;
     [f.ledger().clone(), other.ledger()]
 }
 
 #[tokio::test]
-async fn of_many_who_write_the_same_version_one_does() {
+async fn concurrent_writes_of_one_version_have_one_winner() {
     let f = Fixture::<PostgresSubject>::new().await;
-    let nodes = from_two_nodes(&f).await;
+    let nodes = open_two_nodes(&f).await;
     for version in 0..10 {
-        let (world, npc) = (f.a_world("vale"), f.an_npc("vale", "mira"));
-        let edits: Vec<_> = (0..8).map(|_| (f.edit("world.put"), f.edit("npc.put"))).collect();
+        let (world, npc) = (f.sample_world("vale"), f.sample_npc("vale", "mira"));
+        let edits: Vec<_> = (0..8)
+            .map(|_| (f.audit_edit("world.put"), f.audit_edit("npc.put")))
+            .collect();
         let worlds = join_all(
             edits
                 .iter()
@@ -528,23 +533,23 @@ async fn of_many_who_write_the_same_version_one_does() {
 }
 
 #[tokio::test]
-async fn no_job_is_leased_twice() {
+async fn job_is_never_leased_twice() {
     let f = Fixture::<PostgresSubject>::new().await;
-    let nodes = from_two_nodes(&f).await;
-    let open = f.open().await;
+    let nodes = open_two_nodes(&f).await;
+    let open = f.open_dialogue().await;
     let mut head = None;
     for number in 1..=20 {
-        let mut commit = f.a_commit(&open, number, head);
+        let mut commit = f.sample_commit(&open, number, head);
         head = Some(commit.turn.id);
-        let mut job = f.a_job(&commit, colloquy::ports::ledger::jobs::JobKind::ExtractFacts);
+        let mut job = f.sample_job(&commit, colloquy::ports::ledger::jobs::JobKind::ExtractFacts);
         // Nobody's yet.
         job.held_until = Some(f.now());
         commit.jobs = vec![job];
-        f.commit(&commit).await;
+        f.commit_turn(&commit).await;
     }
-    f.tick();
+    f.advance_clock();
     let (now, until) = (f.now(), f.now() + chrono::Duration::seconds(60));
-    let answers = join_all((0..8).map(|n| nodes[n % 2].jobs.lease(&f.scope, f.node, now, until, 7))).await;
+    let answers = join_all((0..8).map(|n| nodes[n % 2].jobs.lease_due_jobs(&f.scope, f.node, now, until, 7))).await;
     let mut leased: Vec<String> = answers
         .into_iter()
         .flat_map(|jobs| jobs.unwrap())
@@ -555,14 +560,18 @@ async fn no_job_is_leased_twice() {
     leased.dedup();
     assert_eq!(all, leased.len());
     // Whoever asks afterwards gets what they left.
-    let rest = nodes[0].jobs.lease(&f.scope, f.node, now, until, 99).await.unwrap();
+    let rest = nodes[0]
+        .jobs
+        .lease_due_jobs(&f.scope, f.node, now, until, 99)
+        .await
+        .unwrap();
     assert_eq!(all + rest.len(), 20);
 }
 
 #[tokio::test]
-async fn tenants_are_made_side_by_side() {
+async fn tenants_are_created_concurrently() {
     let f = Fixture::<PostgresSubject>::new().await;
-    let nodes = from_two_nodes(&f).await;
+    let nodes = open_two_nodes(&f).await;
     let tenant = |n: usize| Tenant {
         id: format!("studio-{}", n / 2).parse().unwrap(),
         name: String::new(),
@@ -576,10 +585,13 @@ async fn tenants_are_made_side_by_side() {
         tenants
             .iter()
             .enumerate()
-            .map(|(n, tenant)| nodes[n % 2].tenants.ensure(tenant)),
+            .map(|(n, tenant)| nodes[n % 2].tenants.ensure_tenant(tenant)),
     )
     .await;
     assert_eq!(made.into_iter().filter(|made| *made.as_ref().unwrap()).count(), 4);
     let scope = TenantScope::new(tenants[0].id.clone());
-    assert_eq!(nodes[0].tenants.get(scope.tenant()).await.unwrap().unwrap(), tenants[0]);
+    assert_eq!(
+        nodes[0].tenants.load_tenant(scope.tenant()).await.unwrap().unwrap(),
+        tenants[0]
+    );
 }

@@ -1,56 +1,57 @@
 use std::time::Duration;
 
 use colloquy::{
-    memory::{fact::Cause, reconcile::Verdict},
+    memory::{fact::Cause, reconcile::JudgeVerdict},
     ports::{
         PageRequest,
         ledger::{
             PruneBefore,
             dialogues::{DialogueFilter, OpenDialogue},
-            facts::{JudgedPair, Writing},
+            facts::{JudgedPair, ReconcileTrigger},
             jobs::{JobFailure, JobKind},
-            rewinds::{KnownKeys, Rewound, Told},
+            rewinds::{OnKeyConflict, RewindAcks, RewindRecord},
         },
     },
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::Fixture,
-    saves::{checkpointed, load, save, world},
-    told::told,
+    rewind_fixtures::dialogue_with_turns,
+    saves::{checkpoint_turn, put_default_world, restore_save, take_save},
 };
 
-pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
+pub async fn expired_rows_alone_are_pruned<S: LedgerSubject>(f: &Fixture<S>) {
     let ledger = f.ledger();
     let mut made = Vec::new();
     for number in 0..2_u8 {
-        let (dialogue, done) = f.a_fence(JobKind::Summarise).await;
-        let (_, pending) = f.a_fence(JobKind::Summarise).await;
-        let (_, dead) = f.a_fence(JobKind::Summarise).await;
-        ledger.jobs.finish(&f.scope, done.job, &[]).await.unwrap();
+        let (dialogue, done) = f.sample_job_fence(JobKind::Summarise).await;
+        let (_, pending) = f.sample_job_fence(JobKind::Summarise).await;
+        let (_, dead) = f.sample_job_fence(JobKind::Summarise).await;
+        ledger.jobs.finish_job(&f.scope, done.job, &[]).await.unwrap();
         ledger
             .jobs
-            .fail(&f.scope, dead.job, f.node, "no", JobFailure::Dead, &[])
+            .fail_job(&f.scope, dead.job, f.node, "no", JobFailure::Dead, &[])
             .await
             .unwrap();
-        let plan = f.a_plan().await;
+        let plan = f.sample_plan().await;
         let judged = JudgedPair {
             pair: [number; 32],
-            verdict: Verdict::Same,
+            verdict: JudgeVerdict::Same,
             model: "judge".to_owned(),
         };
-        ledger.facts.keep_verdicts(&f.scope, &[judged]).await.unwrap();
-        let Writing::Job(fence) = plan.writing.clone() else {
+        ledger.facts.store_verdicts(&f.scope, &[judged]).await.unwrap();
+        let ReconcileTrigger::Job(fence) = plan.trigger.clone() else {
             unreachable!()
         };
-        f.reconcile(&plan).await;
+        f.reconcile_plan(&plan).await;
         made.push((dialogue, done.job, fence.job, [pending.job, dead.job]));
         f.clock.advance(Duration::from_hours(24));
     }
     let at = f.now() - chrono::Duration::hours(36);
-    let prune =
-        async |scope, before: &PruneBefore, limit| ledger.maintenance.prune(scope, before, limit).await.unwrap();
+    let prune = async |scope, before: &PruneBefore, limit| {
+        ledger.maintenance.prune_expired(scope, before, limit).await.unwrap()
+    };
     let all = PruneBefore {
         done_jobs: Some(at),
         traces: Some(at),
@@ -67,41 +68,41 @@ pub async fn what_is_too_old_goes_and_nothing_else<S: Subject>(f: &Fixture<S>) {
     assert_eq!(prune(&f.scope, &all, 9).await, 0);
 
     let page = PageRequest { limit: 50, after: None };
-    let left: Vec<_> = ledger.jobs.list(&f.scope, None, &page).await.unwrap().items;
+    let left: Vec<_> = ledger.jobs.list_jobs(&f.scope, None, &page).await.unwrap().items;
     let has = |job| left.iter().any(|row| row.id == job);
     let ((old, new), (gone, kept)) = ((&made[0], &made[1]), (&made[0].3, &made[1].3));
     assert!(!has(old.1) && !has(old.2) && gone.iter().all(|job| has(*job)));
     assert!(has(new.1) && has(new.2) && kept.iter().all(|job| has(*job)));
-    let trace = async |dialogue| ledger.dialogues.trace(&f.scope, dialogue, 1).await.unwrap();
+    let trace = async |dialogue| ledger.dialogues.load_trace(&f.scope, dialogue, 1).await.unwrap();
     assert!(trace(old.0).await.is_none() && trace(new.0).await.is_some());
     let verdict = async |number| {
         ledger
             .facts
-            .verdicts(&f.scope, &[[number; 32]])
+            .load_verdicts(&f.scope, &[[number; 32]])
             .await
             .unwrap()
             .remove(&[number; 32])
     };
-    assert_eq!((verdict(0).await, verdict(1).await), (None, Some(Verdict::Same)));
+    assert_eq!((verdict(0).await, verdict(1).await), (None, Some(JudgeVerdict::Same)));
 }
 
-pub async fn what_was_unsaid_goes_unless_it_can_stand_again<S: Subject>(f: &mut Fixture<S>) {
-    world(f).await;
-    let mut talk = told(f, 3).await;
-    let tea = talk.learn(f, 1, "The player likes tea.", &[]).await;
-    let grapes = talk.learn(f, 2, "The player likes grapes.", &[]).await;
-    let saved = save(f, "before").await;
-    talk.say(f, 4).await;
-    talk.say(f, 5).await;
-    let figs = talk.learn(f, 5, "The player likes figs now.", &[tea]).await;
+pub async fn unsaid_rows_are_pruned_unless_they_can_stand_again<S: LedgerSubject>(f: &mut Fixture<S>) {
+    put_default_world(f).await;
+    let mut talk = dialogue_with_turns(f, 3).await;
+    let tea = talk.learn_fact(f, 1, "The player likes tea.", &[]).await;
+    let grapes = talk.learn_fact(f, 2, "The player likes grapes.", &[]).await;
+    let saved = take_save(f, "before").await;
+    talk.commit_turn(f, 4).await;
+    talk.commit_turn(f, 5).await;
+    let figs = talk.learn_fact(f, 5, "The player likes figs now.", &[tea]).await;
     let first = talk.turn(1);
-    let mut back = talk.move_to(f, Some(first));
+    let mut back = talk.rewind_request_to(f, Some(first));
     back.key = Some("back".to_owned());
     talk.rewind(f, &back).await;
     // This one goes only to be said anew, and nothing took its place yet.
-    let mut anew = told(f, 2).await;
+    let mut anew = dialogue_with_turns(f, 2).await;
     let (to, last) = (anew.turn(1), anew.turn(2));
-    let mut going = anew.move_to(f, Some(to));
+    let mut going = anew.rewind_request_to(f, Some(to));
     going.replacing = Some(last);
     anew.rewind(f, &going).await;
     f.clock.advance(Duration::from_hours(48));
@@ -111,7 +112,13 @@ pub async fn what_was_unsaid_goes_unless_it_can_stand_again<S: Subject>(f: &mut 
         unsaid: Some(f.now() - chrono::Duration::hours(hours)),
         ..PruneBefore::default()
     };
-    let prune = async |scope, hours, limit| ledger.maintenance.prune(scope, &before(hours), limit).await.unwrap();
+    let prune = async |scope, hours, limit| {
+        ledger
+            .maintenance
+            .prune_expired(scope, &before(hours), limit)
+            .await
+            .unwrap()
+    };
     assert_eq!(prune(&f.scope, 72, 9).await, 0);
     assert_eq!(prune(&f.other, 24, 9).await, 0);
     // Two turns and two moves, one of each at a time.
@@ -121,7 +128,7 @@ pub async fn what_was_unsaid_goes_unless_it_can_stand_again<S: Subject>(f: &mut 
 
     let keyed = async |number: u32| {
         let key = format!("key {number}");
-        let found = ledger.dialogues.turn_by_key(&f.scope, talk.id(), &key);
+        let found = ledger.dialogues.load_turn_by_key(&f.scope, talk.id(), &key);
         found.await.unwrap().unwrap()
     };
     for number in [4, 5] {
@@ -130,96 +137,124 @@ pub async fn what_was_unsaid_goes_unless_it_can_stand_again<S: Subject>(f: &mut 
         assert_eq!((&shell.turn.player_text[..], &shell.turn.reply_text[..]), ("", ""));
     }
     assert_eq!(keyed(3).await.turn, talk.turns[2], "the save has it");
-    assert_eq!(ledger.facts.get(&f.scope, figs).await.unwrap(), None);
+    assert_eq!(ledger.facts.load_fact(&f.scope, figs).await.unwrap(), None);
     assert!(f.fact(tea).await.invalid.is_none());
     assert!(
-        ledger.facts.history(&f.scope, tea).await.unwrap().is_empty(),
+        ledger.facts.load_history(&f.scope, tea).await.unwrap().is_empty(),
         "what ended it is gone"
     );
-    let moved = ledger.rewinds.by_key(&f.scope, talk.id(), "back").await.unwrap();
+    let moved = ledger
+        .rewinds
+        .load_rewind_by_key(&f.scope, talk.id(), "back")
+        .await
+        .unwrap();
     assert_eq!(moved, None);
 
     let found = ledger
         .dialogues
-        .turn_by_key(&f.scope, anew.id(), "key 2")
+        .load_turn_by_key(&f.scope, anew.id(), "key 2")
         .await
         .unwrap();
     assert_eq!(found.unwrap().turn, anew.turns[1], "it may stand again");
 
-    load(f, saved.id).await;
+    restore_save(f, saved.id).await;
     assert!(f.fact(grapes).await.invalid.is_none());
-    assert_eq!(checkpointed(f, talk.id()).await, Some(3));
+    assert_eq!(checkpoint_turn(f, talk.id()).await, Some(3));
 }
 
-pub async fn where_a_player_joined_is_told_for_good<S: Subject>(f: &mut Fixture<S>) {
-    let mut talk = told(f, 2).await;
-    let mut unkeyed = talk.commit(f, 3);
+pub async fn join_position_survives_pruning<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut talk = dialogue_with_turns(f, 2).await;
+    let mut unkeyed = talk.turn_commit(f, 3);
     unkeyed.key = None;
-    f.commit(&unkeyed).await;
+    f.commit_turn(&unkeyed).await;
     talk.turns.push(unkeyed.turn);
     let at = talk.turn(3);
-    let mut joined = f.a_dialogue();
+    let mut joined = f.sample_dialogue();
     joined.cause = Some(Cause::Turn(at));
-    assert!(f.ledger().dialogues.create(&f.scope, &joined).await.unwrap());
+    assert!(f.ledger().dialogues.create_dialogue(&f.scope, &joined).await.unwrap());
     let first = talk.turn(1);
-    talk.back(f, Some(first)).await;
+    talk.rewind_to(f, Some(first)).await;
     f.clock.advance(Duration::from_hours(48));
     let before = PruneBefore {
         unsaid: Some(f.now() - chrono::Duration::hours(24)),
         ..PruneBefore::default()
     };
-    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 9).await.unwrap();
+    let pruned = f
+        .ledger()
+        .maintenance
+        .prune_expired(&f.scope, &before, 9)
+        .await
+        .unwrap();
     assert!(pruned >= 2, "{pruned}");
-    let shell = f.ledger().dialogues.turn(&f.scope, at).await.unwrap().unwrap();
+    let shell = f.ledger().dialogues.load_turn(&f.scope, at).await.unwrap().unwrap();
     assert_eq!((shell.stands, &shell.turn.reply_text[..]), (false, ""));
     assert_eq!(shell.turn.dialogue, talk.id());
 }
 
-pub async fn jobs_of_a_pinned_turn_are_not_pruned<S: Subject>(f: &Fixture<S>) {
-    world(f).await;
-    let mut talk = told(f, 2).await;
-    let taken = save(f, "").await;
+pub async fn jobs_of_a_pinned_turn_are_not_pruned<S: LedgerSubject>(f: &Fixture<S>) {
+    put_default_world(f).await;
+    let mut talk = dialogue_with_turns(f, 2).await;
+    let taken = take_save(f, "").await;
     let to = talk.turn(1);
-    talk.back(f, Some(to)).await;
-    let mut loose = told(f, 2).await;
+    talk.rewind_to(f, Some(to)).await;
+    let mut loose = dialogue_with_turns(f, 2).await;
     let to = loose.turn(1);
-    loose.back(f, Some(to)).await;
+    loose.rewind_to(f, Some(to)).await;
     let later = f.now() + chrono::Duration::days(100);
     let before = PruneBefore {
         done_jobs: Some(later),
         traces: Some(later),
         ..PruneBefore::default()
     };
-    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
+    let pruned = f
+        .ledger()
+        .maintenance
+        .prune_expired(&f.scope, &before, 100)
+        .await
+        .unwrap();
     assert_eq!(
         pruned, 2,
         "of the turn that no save has its job and its trace; the others' jobs are to be done, or may be"
     );
-    load(f, taken.id).await;
-    let trace = async |number| f.ledger().dialogues.trace(&f.scope, talk.id(), number).await.unwrap();
-    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
+    restore_save(f, taken.id).await;
+    let trace = async |number| {
+        f.ledger()
+            .dialogues
+            .load_trace(&f.scope, talk.id(), number)
+            .await
+            .unwrap()
+    };
+    let pruned = f
+        .ledger()
+        .maintenance
+        .prune_expired(&f.scope, &before, 100)
+        .await
+        .unwrap();
     assert_eq!(pruned, 2, "the same of the turn that the save ended");
     assert!(
         trace(2).await.is_some(),
         "what was given up with its turn is gone on with"
     );
-    assert_eq!(f.ledger().jobs.pending(&f.scope, talk.id()).await.unwrap(), 2);
+    assert_eq!(
+        f.ledger().jobs.count_pending_jobs(&f.scope, talk.id()).await.unwrap(),
+        2
+    );
 }
 
-pub async fn what_was_judged_is_not_pruned_while_there_are_saves<S: Subject>(f: &Fixture<S>) {
-    world(f).await;
-    told(f, 1).await;
+pub async fn verdicts_are_not_pruned_while_a_save_exists<S: LedgerSubject>(f: &Fixture<S>) {
+    put_default_world(f).await;
+    dialogue_with_turns(f, 1).await;
     let pairs: [[u8; 32]; 2] = [[0; 32], [1; 32]];
     let mut saved = Vec::new();
     for pair in pairs {
         let judged = JudgedPair {
             pair,
-            verdict: Verdict::Same,
+            verdict: JudgeVerdict::Same,
             model: "judge".to_owned(),
         };
-        f.ledger().facts.keep_verdicts(&f.scope, &[judged]).await.unwrap();
+        f.ledger().facts.store_verdicts(&f.scope, &[judged]).await.unwrap();
         f.clock.advance(Duration::from_hours(1));
-        saved.push(save(f, "").await.id);
+        saved.push(take_save(f, "").await.id);
         f.clock.advance(Duration::from_hours(1));
     }
     let before = PruneBefore {
@@ -228,70 +263,85 @@ pub async fn what_was_judged_is_not_pruned_while_there_are_saves<S: Subject>(f: 
     };
     for (nth, id) in saved.into_iter().enumerate() {
         // What a save pins may have been judged before it, and before any other.
-        let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
-        let left = f.ledger().facts.verdicts(&f.scope, &pairs).await.unwrap();
+        let pruned = f
+            .ledger()
+            .maintenance
+            .prune_expired(&f.scope, &before, 100)
+            .await
+            .unwrap();
+        let left = f.ledger().facts.load_verdicts(&f.scope, &pairs).await.unwrap();
         assert_eq!((pruned, left.len()), (0, 2), "with {} saves", 2 - nth);
-        let edit = f.edit("save.delete");
+        let edit = f.audit_edit("save.delete");
         let world = "vale".parse().unwrap();
-        assert!(f.ledger().saves.delete(&f.scope, &world, id, &edit).await.unwrap());
+        assert!(f.ledger().saves.delete_save(&f.scope, &world, id, &edit).await.unwrap());
     }
-    let pruned = f.ledger().maintenance.prune(&f.scope, &before, 100).await.unwrap();
+    let pruned = f
+        .ledger()
+        .maintenance
+        .prune_expired(&f.scope, &before, 100)
+        .await
+        .unwrap();
     assert_eq!(pruned, 2);
 }
 
-pub async fn what_changed_nothing_goes_and_nothing_else<S: Subject>(f: &mut Fixture<S>) {
-    world(f).await;
+#[expect(clippy::too_many_lines, reason = "one story, in its order")]
+pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S>) {
+    put_default_world(f).await;
     let ledger = f.ledger();
     let created = async || {
-        let dialogue = f.a_dialogue();
-        ledger.dialogues.create(&f.scope, &dialogue).await.unwrap();
+        let dialogue = f.sample_dialogue();
+        ledger.dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap();
         dialogue.id
     };
     // One that a save has, one that nobody ever opened, one that was opened, closed and left, and one that is in memory.
     let saved = created().await;
-    save(f, "early").await;
+    take_save(f, "early").await;
     let unopened = created().await;
-    let left = f.open().await;
-    f.close(left.dialogue.id, left.epoch).await;
+    let left = f.open_dialogue().await;
+    f.close_dialogue(left.dialogue.id, left.epoch).await;
     let release = async |open: &OpenDialogue| {
         let id = open.dialogue.id;
-        ledger.dialogues.release(&f.scope, id, open.epoch, 0).await.unwrap();
+        ledger
+            .dialogues
+            .release_ownership(&f.scope, id, open.epoch, 0)
+            .await
+            .unwrap();
     };
     release(&left).await;
-    let in_memory = f.open().await;
+    let in_memory = f.open_dialogue().await;
     // Its node was killed.
-    let left_behind = f.open().await.dialogue.id;
+    let left_behind = f.open_dialogue().await.dialogue.id;
     // Something was said in these: in the last it was all taken back.
-    let mut talk = told(f, 2).await;
-    let mut back = talk.move_to(f, None);
+    let mut talk = dialogue_with_turns(f, 2).await;
+    let mut back = talk.rewind_request_to(f, None);
     back.key = Some("back".to_owned());
     let moved = talk.rewind(f, &back).await;
-    let (all_back, other) = (talk.id(), told(f, 1).await.id());
+    let (all_back, other) = (talk.id(), dialogue_with_turns(f, 1).await.id());
     for id in [all_back, other] {
-        release(&f.claim(id).await).await;
+        release(&f.claim_dialogue(id).await).await;
     }
     // Whoever asked for the same as another, and whoever found nothing to take back.
-    let note = async |key: &str, outcome: &Rewound| {
-        let asked = Told {
+    let note = async |key: &str, outcome: &RewindRecord| {
+        let asked = RewindAcks {
             keys: vec![(f.id(), key.to_owned())],
             edits: Vec::new(),
         };
         let rewinds = &ledger.rewinds;
         rewinds
-            .note(&f.scope, other, &asked, outcome, KnownKeys::Stay)
+            .record_outcome(&f.scope, other, &asked, outcome, OnKeyConflict::Keep)
             .await
             .unwrap();
     };
-    let nothing = || Rewound::nothing(f.id(), f.world.clone(), 1, (None, 1), f.now());
+    let nothing = || RewindRecord::for_no_change(f.id(), f.world.clone(), 1, (None, 1), f.now());
     note("same", &moved).await;
     note("nothing", &nothing()).await;
-    note("dropped", &nothing().dropped(2)).await;
+    note("dropped", &nothing().into_dropped(2)).await;
     f.clock.advance(Duration::from_hours(36));
     note("new", &nothing()).await;
     let until = f.now() + chrono::Duration::seconds(30);
     let renewed = ledger
         .dialogues
-        .renew(&f.scope, in_memory.dialogue.id, in_memory.epoch, until)
+        .renew_ownership(&f.scope, in_memory.dialogue.id, in_memory.epoch, until)
         .await;
     assert!(renewed.unwrap());
     let young = created().await;
@@ -300,21 +350,34 @@ pub async fn what_changed_nothing_goes_and_nothing_else<S: Subject>(f: &mut Fixt
         unchanged: Some(f.now() - chrono::Duration::hours(hours)),
         ..PruneBefore::default()
     };
-    let prune = async |scope, hours, limit| ledger.maintenance.prune(scope, &before(hours), limit).await.unwrap();
+    let prune = async |scope, hours, limit| {
+        ledger
+            .maintenance
+            .prune_expired(scope, &before(hours), limit)
+            .await
+            .unwrap()
+    };
     assert_eq!(prune(&f.scope, 48, 9).await, 0);
     assert_eq!(prune(&f.other, 24, 9).await, 0);
     // Three sessions and two answers, one of each at a time.
     assert_eq!(prune(&f.scope, 24, 1).await, 2);
     assert_eq!(prune(&f.scope, 24, 9).await, 3);
     assert_eq!(prune(&f.scope, 24, 9).await, 0);
-    let is_there = async |id| ledger.dialogues.get(&f.scope, id).await.unwrap().is_some();
+    let is_there = async |id| ledger.dialogues.load_dialogue(&f.scope, id).await.unwrap().is_some();
     for gone in [unopened, left.dialogue.id, left_behind] {
         assert!(!is_there(gone).await);
     }
     for kept in [saved, in_memory.dialogue.id, all_back, other, young] {
         assert!(is_there(kept).await);
     }
-    let is_known = async |key| ledger.rewinds.by_key(&f.scope, other, key).await.unwrap().is_some();
+    let is_known = async |key| {
+        ledger
+            .rewinds
+            .load_rewind_by_key(&f.scope, other, key)
+            .await
+            .unwrap()
+            .is_some()
+    };
     let known = [
         is_known("same").await,
         is_known("nothing").await,
@@ -327,7 +390,12 @@ pub async fn what_changed_nothing_goes_and_nothing_else<S: Subject>(f: &mut Fixt
         ..DialogueFilter::default()
     };
     let page = PageRequest { limit: 50, after: None };
-    let listed = ledger.dialogues.list(&f.scope, &filter, &page).await.unwrap().items;
+    let listed = ledger
+        .dialogues
+        .list_dialogues(&f.scope, &filter, &page)
+        .await
+        .unwrap()
+        .items;
     assert!(
         listed
             .iter()

@@ -1,47 +1,49 @@
 use colloquy::{
-    memory::{fact::InvalidReason, reconcile::Verdict, timeline::Flagged},
+    memory::{fact::InvalidReason, reconcile::JudgeVerdict, timeline::FlaggedFact},
     ports::ledger::{
-        facts::{FactFilter, FactHistoryEntry, FactPatch, JudgedPair, ReconcileOutcome, Reconciliation, Writing},
+        facts::{
+            FactFilter, FactHistoryEntry, FactPatch, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation,
+        },
         jobs::JobFence,
     },
     tenancy::TenantScope,
 };
 
-use super::{Subject, fixture::Fixture};
+use super::{LedgerSubject, fixture::Fixture};
 
 fn fence_of(plan: &mut Reconciliation) -> &mut JobFence {
-    match &mut plan.writing {
-        Writing::Job(fence) => fence,
-        Writing::Settling { .. } => unreachable!("plans of this suite are of jobs"),
+    match &mut plan.trigger {
+        ReconcileTrigger::Job(fence) => fence,
+        ReconcileTrigger::DirtyMemory { .. } => unreachable!("plans of this suite are of jobs"),
     }
 }
 
-async fn outcome<S: Subject>(f: &Fixture<S>, plan: &Reconciliation) -> ReconcileOutcome {
-    f.ledger().facts.reconcile(&f.scope, plan).await.unwrap()
+async fn reconcile_outcome<S: LedgerSubject>(f: &Fixture<S>, plan: &Reconciliation) -> ReconcileOutcome {
+    f.ledger().facts.commit_reconciliation(&f.scope, plan).await.unwrap()
 }
 
-pub async fn a_reconciliation_writes_everything_at_once<S: Subject>(f: &Fixture<S>) {
-    let old = f.learn(f.a_fact("lives in the keep"), &[]).await;
+pub async fn reconciliation_writes_everything_at_once<S: LedgerSubject>(f: &Fixture<S>) {
+    let old = f.learn_fact(f.sample_fact("lives in the keep"), &[]).await;
     let before = f.memory_seq().await;
     f.drain_outbox().await;
-    f.tick();
-    let mut plan = f.a_plan().await;
-    let (one, two) = (f.a_fact("lives in the vale"), f.a_fact("has a dog"));
-    plan.invalidations = vec![f.an_invalidation(old, InvalidReason::Superseded, Some(one.id))];
+    f.advance_clock();
+    let mut plan = f.sample_plan().await;
+    let (one, two) = (f.sample_fact("lives in the vale"), f.sample_fact("has a dog"));
+    plan.invalidations = vec![f.sample_invalidation(old, InvalidReason::Superseded, Some(one.id))];
     plan.facts = vec![one.clone(), two.clone()];
     let dialogue = f
         .ledger()
         .dialogues
-        .turn(&f.scope, fence_of(&mut plan).turn)
+        .load_turn(&f.scope, fence_of(&mut plan).turn)
         .await
         .unwrap()
         .unwrap()
         .turn
         .dialogue;
-    assert_eq!(f.ledger().jobs.pending(&f.scope, dialogue).await.unwrap(), 1);
-    f.reconcile(&plan).await;
+    assert_eq!(f.ledger().jobs.count_pending_jobs(&f.scope, dialogue).await.unwrap(), 1);
+    f.reconcile_plan(&plan).await;
 
-    assert_eq!(f.ledger().jobs.pending(&f.scope, dialogue).await.unwrap(), 0);
+    assert_eq!(f.ledger().jobs.count_pending_jobs(&f.scope, dialogue).await.unwrap(), 0);
     assert_eq!(f.memory_seq().await, before + 1);
     let mut touched = f.drain_outbox().await;
     touched.sort();
@@ -54,62 +56,68 @@ pub async fn a_reconciliation_writes_everything_at_once<S: Subject>(f: &Fixture<
     let valid = f
         .ledger()
         .facts
-        .confirm(&f.scope, &f.viewpoint(), &ids, f.now())
+        .confirm_facts(&f.scope, &f.viewpoint(), &ids, f.now())
         .await
         .unwrap()
         .open;
     assert_eq!(valid.iter().map(|row| row.fact).collect::<Vec<_>>(), [one.id, two.id]);
 }
 
-pub async fn a_fence_that_is_closed_lets_nothing_through<S: Subject>(f: &Fixture<S>) {
-    let mut plan = f.a_plan().await;
-    plan.facts = vec![f.a_fact("anything")];
+pub async fn closed_fence_rejects_all_writes<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut plan = f.sample_plan().await;
+    plan.facts = vec![f.sample_fact("anything")];
     let mut cut_since = plan.clone();
     fence_of(&mut cut_since).text_version += 1;
-    assert_eq!(outcome(f, &cut_since).await, ReconcileOutcome::Fenced);
+    assert_eq!(reconcile_outcome(f, &cut_since).await, ReconcileOutcome::Fenced);
     let mut other_turn = plan.clone();
     fence_of(&mut other_turn).turn = f.id();
-    assert_eq!(outcome(f, &other_turn).await, ReconcileOutcome::Fenced);
-    let theirs = f.ledger().facts.reconcile(&f.other, &plan).await.unwrap();
+    assert_eq!(reconcile_outcome(f, &other_turn).await, ReconcileOutcome::Fenced);
+    let theirs = f.ledger().facts.commit_reconciliation(&f.other, &plan).await.unwrap();
     assert_eq!(theirs, ReconcileOutcome::Fenced);
     assert!(f.drain_outbox().await.is_empty());
 
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
     // The same job once more, whatever memory has become.
-    assert_eq!(outcome(f, &plan).await, ReconcileOutcome::Fenced);
+    assert_eq!(reconcile_outcome(f, &plan).await, ReconcileOutcome::Fenced);
     assert_eq!(f.drain_outbox().await.len(), 1);
 }
 
-pub async fn memory_that_moved_is_told_and_nothing_is_written<S: Subject>(f: &Fixture<S>) {
-    let mut plan = f.a_plan().await;
-    plan.facts = vec![f.a_fact("anything")];
-    f.learn(f.a_fact("meanwhile"), &[]).await;
+pub async fn memory_changed_since_the_plan_is_reported_and_left_unwritten<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut plan = f.sample_plan().await;
+    plan.facts = vec![f.sample_fact("anything")];
+    f.learn_fact(f.sample_fact("meanwhile"), &[]).await;
     f.drain_outbox().await;
-    assert_eq!(outcome(f, &plan).await, ReconcileOutcome::MemoryMoved);
-    assert_eq!(f.ledger().facts.get(&f.scope, plan.facts[0].id).await.unwrap(), None);
+    assert_eq!(reconcile_outcome(f, &plan).await, ReconcileOutcome::MemoryMoved);
+    assert_eq!(
+        f.ledger().facts.load_fact(&f.scope, plan.facts[0].id).await.unwrap(),
+        None
+    );
     assert!(f.drain_outbox().await.is_empty());
     // Planned again, the same job may still write.
     plan.expected_memory_seq = f.memory_seq().await;
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
 }
 
-pub async fn of_two_plans_on_one_memory_one_is_told_to_look_again<S: Subject>(f: &Fixture<S>) {
-    let (mut one, mut two) = (f.a_plan().await, f.a_plan().await);
-    one.facts = vec![f.a_fact("the player likes grapes")];
-    two.facts = vec![f.a_fact("the player loves grapes")];
+pub async fn concurrent_plans_on_one_memory_make_one_retry<S: LedgerSubject>(f: &Fixture<S>) {
+    let (mut one, mut two) = (f.sample_plan().await, f.sample_plan().await);
+    one.facts = vec![f.sample_fact("the player likes grapes")];
+    two.facts = vec![f.sample_fact("the player loves grapes")];
     let facts = &f.ledger().facts;
-    let (first, second) = tokio::join!(facts.reconcile(&f.scope, &one), facts.reconcile(&f.scope, &two));
+    let (first, second) = tokio::join!(
+        facts.commit_reconciliation(&f.scope, &one),
+        facts.commit_reconciliation(&f.scope, &two)
+    );
     let mut outcomes = [first.unwrap(), second.unwrap()];
     outcomes.sort_by_key(|outcome| *outcome != ReconcileOutcome::Committed);
     assert_eq!(outcomes, [ReconcileOutcome::Committed, ReconcileOutcome::MemoryMoved]);
     assert_eq!(f.drain_outbox().await.len(), 1);
 }
 
-pub async fn an_edit_by_a_person_moves_memory<S: Subject>(f: &Fixture<S>) {
-    let mut plan = f.a_plan().await;
-    plan.facts = vec![f.a_fact("anything")];
-    let id = f.create(f.a_fact("by hand")).await;
-    assert_eq!(outcome(f, &plan).await, ReconcileOutcome::MemoryMoved);
+pub async fn manual_edit_advances_the_memory_version<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut plan = f.sample_plan().await;
+    plan.facts = vec![f.sample_fact("anything")];
+    let id = f.create_fact(f.sample_fact("by hand")).await;
+    assert_eq!(reconcile_outcome(f, &plan).await, ReconcileOutcome::MemoryMoved);
     let facts = &f.ledger().facts;
     let mut seq = f.memory_seq().await;
     let patch = FactPatch {
@@ -117,16 +125,19 @@ pub async fn an_edit_by_a_person_moves_memory<S: Subject>(f: &Fixture<S>) {
         ..FactPatch::default()
     };
     facts
-        .edit(&f.scope, id, &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, id, &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
     assert!(f.memory_seq().await > seq);
     seq = f.memory_seq().await;
-    facts.remove(&f.scope, id, None, &f.edit("fact.remove")).await.unwrap();
+    facts
+        .remove_fact(&f.scope, id, None, &f.audit_edit("fact.remove"))
+        .await
+        .unwrap();
     assert!(f.memory_seq().await > seq);
     seq = f.memory_seq().await;
     facts
-        .restore(&f.scope, id, None, &f.edit("fact.restore"))
+        .restore_fact(&f.scope, id, None, &f.audit_edit("fact.restore"))
         .await
         .unwrap();
     assert!(f.memory_seq().await > seq);
@@ -134,7 +145,7 @@ pub async fn an_edit_by_a_person_moves_memory<S: Subject>(f: &Fixture<S>) {
     assert_eq!(nobodys.seq, 0);
 }
 
-pub async fn memory_says_whether_anything_waits_for_the_index<S: Subject>(f: &Fixture<S>) {
+pub async fn memory_reports_pending_index_writes<S: LedgerSubject>(f: &Fixture<S>) {
     let facts = &f.ledger().facts;
     let is_indexed = async |scope: &TenantScope| {
         let position = facts
@@ -143,14 +154,14 @@ pub async fn memory_says_whether_anything_waits_for_the_index<S: Subject>(f: &Fi
         position.unwrap().is_indexed
     };
     assert!(is_indexed(&f.scope).await);
-    f.create(f.a_fact("by hand")).await;
+    f.create_fact(f.sample_fact("by hand")).await;
     assert!(!is_indexed(&f.scope).await);
     assert!(is_indexed(&f.other).await, "it is nothing of another tenant's");
     f.drain_outbox().await;
     assert!(is_indexed(&f.scope).await);
 }
 
-pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {
+pub async fn verdicts_are_stored_by_pair<S: LedgerSubject>(f: &Fixture<S>) {
     let pair = |byte, verdict| JudgedPair {
         pair: [byte; 32],
         verdict,
@@ -158,68 +169,88 @@ pub async fn verdicts_are_kept_by_pair<S: Subject>(f: &Fixture<S>) {
     };
     let seq = f.memory_seq().await;
     let facts = &f.ledger().facts;
-    for judged in [pair(1, Verdict::Same), pair(2, Verdict::Contradicts)] {
-        facts.keep_verdicts(&f.scope, &[judged]).await.unwrap();
+    for judged in [pair(1, JudgeVerdict::Same), pair(2, JudgeVerdict::Contradicts)] {
+        facts.store_verdicts(&f.scope, &[judged]).await.unwrap();
     }
     // A verdict changes no memory.
     assert_eq!(f.memory_seq().await, seq);
     assert_eq!(
-        facts.verdicts(&f.scope, &[[1; 32]]).await.unwrap().remove(&[1; 32]),
-        Some(Verdict::Same)
+        facts
+            .load_verdicts(&f.scope, &[[1; 32]])
+            .await
+            .unwrap()
+            .remove(&[1; 32]),
+        Some(JudgeVerdict::Same)
     );
     assert_eq!(
-        facts.verdicts(&f.scope, &[[2; 32]]).await.unwrap().remove(&[2; 32]),
-        Some(Verdict::Contradicts)
+        facts
+            .load_verdicts(&f.scope, &[[2; 32]])
+            .await
+            .unwrap()
+            .remove(&[2; 32]),
+        Some(JudgeVerdict::Contradicts)
     );
     assert_eq!(
-        facts.verdicts(&f.scope, &[[3; 32]]).await.unwrap().remove(&[3; 32]),
+        facts
+            .load_verdicts(&f.scope, &[[3; 32]])
+            .await
+            .unwrap()
+            .remove(&[3; 32]),
         None
     );
     assert_eq!(
-        facts.verdicts(&f.other, &[[1; 32]]).await.unwrap().remove(&[1; 32]),
+        facts
+            .load_verdicts(&f.other, &[[1; 32]])
+            .await
+            .unwrap()
+            .remove(&[1; 32]),
         None
     );
-    let again = pair(1, Verdict::Independent);
-    facts.keep_verdicts(&f.scope, &[again]).await.unwrap();
+    let again = pair(1, JudgeVerdict::Independent);
+    facts.store_verdicts(&f.scope, &[again]).await.unwrap();
     assert_eq!(
-        facts.verdicts(&f.scope, &[[1; 32]]).await.unwrap().remove(&[1; 32]),
-        Some(Verdict::Independent)
+        facts
+            .load_verdicts(&f.scope, &[[1; 32]])
+            .await
+            .unwrap()
+            .remove(&[1; 32]),
+        Some(JudgeVerdict::Independent)
     );
 }
 
-pub async fn flags_are_history<S: Subject>(f: &Fixture<S>) {
-    let mut kept = f.a_fact("is allergic to nuts");
+pub async fn flags_are_recorded_in_history<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut kept = f.sample_fact("is allergic to nuts");
     kept.authored = true;
-    let kept = f.create(kept).await;
-    f.tick();
-    let mut plan = f.a_plan().await;
-    let new = f.a_fact("eats nuts");
-    plan.flags = vec![Flagged {
+    let kept = f.create_fact(kept).await;
+    f.advance_clock();
+    let mut plan = f.sample_plan().await;
+    let new = f.sample_fact("eats nuts");
+    plan.flags = vec![FlaggedFact {
         fact: kept,
         by: new.id,
         turn: fence_of(&mut plan).turn,
     }];
     let by = new.id;
     plan.facts = vec![new];
-    f.reconcile(&plan).await;
-    let history = f.ledger().facts.history(&f.scope, kept).await.unwrap();
+    f.reconcile_plan(&plan).await;
+    let history = f.ledger().facts.load_history(&f.scope, kept).await.unwrap();
     assert_eq!(history, [FactHistoryEntry::Flagged { by, at: f.now() }]);
     assert_eq!(f.fact(kept).await.invalid, None);
     let facts = &f.ledger().facts;
-    let everything = super::facts::everything(f);
+    let everything = super::facts::match_all_filter(f);
     let flagged = FactFilter {
         flagged: true,
         ..everything.clone()
     };
-    assert_eq!(super::facts::listed(f, &flagged).await, [kept]);
-    assert_eq!(super::facts::listed(f, &everything).await.len(), 2);
-    let found = facts.contradictions(&f.scope, &[kept, by], f.now()).await.unwrap();
+    assert_eq!(super::facts::listed_ids(f, &flagged).await, [kept]);
+    assert_eq!(super::facts::listed_ids(f, &everything).await.len(), 2);
+    let found = facts.list_contradictions(&f.scope, &[kept, by], f.now()).await.unwrap();
     let found: Vec<_> = found
         .iter()
         .map(|by| (by.fact, by.by, by.content.as_str(), by.at))
         .collect();
     assert_eq!(found, [(kept, by, f.fact(by).await.view.content.as_str(), f.now())]);
-    assert_eq!(facts.contradictions(&f.other, &[kept], f.now()).await.unwrap(), []);
+    assert_eq!(facts.list_contradictions(&f.other, &[kept], f.now()).await.unwrap(), []);
     // The turn is gone through again: what nobody judged then goes on, and so does what it taught another memory; no other
     // flag does.
     let turn = fence_of(&mut plan).turn;
@@ -228,11 +259,11 @@ pub async fn flags_are_history<S: Subject>(f: &Fixture<S>) {
         (f.id(), Vec::new(), 1),
         (by, vec![(kept, f.id())], 0),
     ] {
-        let mut again = f.a_plan().await;
-        again.facts = vec![f.a_fact("sings")];
+        let mut again = f.sample_plan().await;
+        again.facts = vec![f.sample_fact("sings")];
         (again.flagging, again.flagging_by, again.flags_kept) = (vec![turn], vec![of], flags_kept);
-        f.reconcile(&again).await;
-        let flags = f.ledger().facts.history(&f.scope, kept).await.unwrap();
+        f.reconcile_plan(&again).await;
+        let flags = f.ledger().facts.load_history(&f.scope, kept).await.unwrap();
         let flags = flags
             .iter()
             .filter(|entry| matches!(entry, FactHistoryEntry::Flagged { .. }));
@@ -240,34 +271,34 @@ pub async fn flags_are_history<S: Subject>(f: &Fixture<S>) {
     }
 }
 
-pub async fn a_foreign_fact_cannot_be_invalidated<S: Subject>(f: &Fixture<S>) {
-    let theirs = f.a_fact("theirs");
+pub async fn foreign_fact_cannot_be_invalidated<S: LedgerSubject>(f: &Fixture<S>) {
+    let theirs = f.sample_fact("theirs");
     f.ledger()
         .facts
-        .create(&f.other, &theirs, false, &f.edit("fact.create"))
+        .create_fact(&f.other, &theirs, false, &f.audit_edit("fact.create"))
         .await
         .unwrap();
-    let mut plan = f.a_plan().await;
-    plan.invalidations = vec![f.an_invalidation(theirs.id, InvalidReason::Forgotten, None)];
-    plan.flags = vec![Flagged {
+    let mut plan = f.sample_plan().await;
+    plan.invalidations = vec![f.sample_invalidation(theirs.id, InvalidReason::Forgotten, None)];
+    plan.flags = vec![FlaggedFact {
         fact: theirs.id,
         by: f.id(),
         turn: fence_of(&mut plan).turn,
     }];
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
     let facts = &f.ledger().facts;
-    let untouched = facts.get(&f.other, theirs.id).await.unwrap().unwrap();
+    let untouched = facts.load_fact(&f.other, theirs.id).await.unwrap().unwrap();
     assert_eq!((untouched.invalid, untouched.version), (None, 1));
     for scope in [&f.scope, &f.other] {
-        assert!(facts.history(scope, theirs.id).await.unwrap().is_empty());
+        assert!(facts.load_history(scope, theirs.id).await.unwrap().is_empty());
     }
 }
 
-pub async fn an_extraction_that_found_nothing_only_ends_its_job<S: Subject>(f: &Fixture<S>) {
-    let plan = f.a_plan().await;
+pub async fn extraction_without_facts_only_ends_its_job<S: LedgerSubject>(f: &Fixture<S>) {
+    let plan = f.sample_plan().await;
     let seq = f.memory_seq().await;
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
     assert_eq!(f.memory_seq().await, seq);
     assert!(f.drain_outbox().await.is_empty());
-    assert_eq!(outcome(f, &plan).await, ReconcileOutcome::Fenced);
+    assert_eq!(reconcile_outcome(f, &plan).await, ReconcileOutcome::Fenced);
 }

@@ -9,9 +9,9 @@ use colloquy::{
     tenancy::TenantScope,
 };
 
-use super::{Subject, fixture::Fixture};
+use super::{LedgerSubject, fixture::Fixture};
 
-fn revocation<S: Subject>(f: &Fixture<S>, scope: &TenantScope, revoked: Revoked, days: u64) -> Revocation {
+fn revocation<S: LedgerSubject>(f: &Fixture<S>, scope: &TenantScope, revoked: Revoked, days: u64) -> Revocation {
     Revocation {
         tenant: scope.tenant().clone(),
         revoked,
@@ -20,15 +20,18 @@ fn revocation<S: Subject>(f: &Fixture<S>, scope: &TenantScope, revoked: Revoked,
     }
 }
 
-async fn add<S: Subject>(f: &Fixture<S>, scope: &TenantScope, revocation: &Revocation) {
+async fn add_revocation<S: LedgerSubject>(f: &Fixture<S>, scope: &TenantScope, revocation: &Revocation) {
     let store = &f.ledger().revocations;
-    store.add(scope, revocation, &f.edit("token.revoke")).await.unwrap();
+    store
+        .add_revocation(scope, revocation, &f.audit_edit("token.revoke"))
+        .await
+        .unwrap();
 }
 
-pub async fn the_latest_moments_count<S: Subject>(f: &Fixture<S>) {
+pub async fn latest_revocation_moment_counts<S: LedgerSubject>(f: &Fixture<S>) {
     // Without when they were written.
     let since = async |at| {
-        let found = f.ledger().revocations.since(at).await.unwrap();
+        let found = f.ledger().revocations.list_revocations_since(at).await.unwrap();
         let mut found: Vec<_> = found
             .into_iter()
             .map(|revocation| Revocation {
@@ -46,19 +49,19 @@ pub async fn the_latest_moments_count<S: Subject>(f: &Fixture<S>) {
     // The same names, of another tenant.
     let foreign = revocation(f, &f.other, Revoked::Token("t1".to_owned()), 2);
     for one in [&token, &subject, &player] {
-        add(f, &f.scope, one).await;
+        add_revocation(f, &f.scope, one).await;
     }
-    add(f, &f.other, &foreign).await;
+    add_revocation(f, &f.other, &foreign).await;
     let mut all = vec![token.clone(), subject, player.clone(), foreign];
     all.sort_by(|a, b| (&a.tenant, &a.revoked).cmp(&(&b.tenant, &b.revoked)));
     assert_eq!(since(DateTime::UNIX_EPOCH).await, all);
 
-    let later = after(f, f.ledger().nodes.time().await.unwrap()).await;
+    let later = ledger_time_after(f, f.ledger().nodes.ledger_time().await.unwrap()).await;
     assert!(since(later).await.is_empty());
     // Earlier moments take nothing back.
     let earlier = Revoked::Player(f.player.clone(), began - Duration::from_hours(1));
-    add(f, &f.scope, &revocation(f, &f.scope, earlier, 1)).await;
-    add(
+    add_revocation(f, &f.scope, &revocation(f, &f.scope, earlier, 1)).await;
+    add_revocation(
         f,
         &f.scope,
         &revocation(f, &f.scope, Revoked::Token("t1".to_owned()), 5),
@@ -68,13 +71,22 @@ pub async fn the_latest_moments_count<S: Subject>(f: &Fixture<S>) {
     again.sort_by(|a, b| a.revoked.cmp(&b.revoked));
     assert_eq!(since(later).await, again);
     let page = colloquy::ports::PageRequest { limit: 9, after: None };
-    assert_eq!(f.ledger().audit.list(&f.scope, &page).await.unwrap().items.len(), 5);
+    assert_eq!(
+        f.ledger()
+            .audit
+            .list_audit_rows(&f.scope, &page)
+            .await
+            .unwrap()
+            .items
+            .len(),
+        5
+    );
 }
 
 /// What time it is by the ledger's clock, once that is after `moment`.
-async fn after<S: Subject>(f: &Fixture<S>, moment: DateTime<Utc>) -> DateTime<Utc> {
+async fn ledger_time_after<S: LedgerSubject>(f: &Fixture<S>, moment: DateTime<Utc>) -> DateTime<Utc> {
     loop {
-        let now = f.ledger().nodes.time().await.unwrap();
+        let now = f.ledger().nodes.ledger_time().await.unwrap();
         if now > moment {
             return now;
         }
@@ -82,32 +94,43 @@ async fn after<S: Subject>(f: &Fixture<S>, moment: DateTime<Utc>) -> DateTime<Ut
 }
 
 /// Nodes' clocks differ: by one that is ahead what others write would look old.
-pub async fn revocations_are_dated_by_the_ledgers_clock<S: Subject>(f: &Fixture<S>) {
-    let before = f.ledger().nodes.time().await.unwrap();
+pub async fn revocations_are_dated_by_the_ledger_clock<S: LedgerSubject>(f: &Fixture<S>) {
+    let before = f.ledger().nodes.ledger_time().await.unwrap();
     for at in [f.now() + Duration::from_hours(9_000), DateTime::UNIX_EPOCH] {
         let revoked = Revoked::Token("t1".to_owned());
         let revocation = revocation(f, &f.scope, revoked, 1);
-        add(f, &f.scope, &Revocation { at, ..revocation }).await;
-        let found = f.ledger().revocations.since(before).await.unwrap();
-        let now = f.ledger().nodes.time().await.unwrap();
+        add_revocation(f, &f.scope, &Revocation { at, ..revocation }).await;
+        let found = f.ledger().revocations.list_revocations_since(before).await.unwrap();
+        let now = f.ledger().nodes.ledger_time().await.unwrap();
         assert!(found.len() == 1 && found[0].at <= now, "{found:?} at {now}");
     }
 }
 
-pub async fn what_no_longer_matters_is_pruned<S: Subject>(f: &Fixture<S>) {
+pub async fn expired_revocations_are_pruned<S: LedgerSubject>(f: &Fixture<S>) {
     for days in 1..=3 {
         let revoked = Revoked::Token(format!("t{days}"));
-        add(f, &f.scope, &revocation(f, &f.scope, revoked, days)).await;
+        add_revocation(f, &f.scope, &revocation(f, &f.scope, revoked, days)).await;
     }
     let before = PruneBefore {
         revocations: Some(f.now() + Duration::from_hours(60)),
         ..PruneBefore::default()
     };
-    let prune = async |scope, limit| f.ledger().maintenance.prune(scope, &before, limit).await.unwrap();
+    let prune = async |scope, limit| {
+        f.ledger()
+            .maintenance
+            .prune_expired(scope, &before, limit)
+            .await
+            .unwrap()
+    };
     assert_eq!(prune(&f.other, 9).await, 0);
     assert_eq!(prune(&f.scope, 1).await, 1);
     assert_eq!(prune(&f.scope, 9).await, 1);
-    let left = f.ledger().revocations.since(DateTime::UNIX_EPOCH).await.unwrap();
+    let left = f
+        .ledger()
+        .revocations
+        .list_revocations_since(DateTime::UNIX_EPOCH)
+        .await
+        .unwrap();
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].revoked, Revoked::Token("t3".to_owned()));
 }

@@ -6,30 +6,30 @@ use colloquy::{
     ids::{FactId, NpcId},
     memory::{
         fact::{Cause, InvalidReason, Knower},
-        timeline::{Ending, Share},
+        timeline::{JudgeBudgetShare, PromiseEnd},
     },
     ports::ledger::{
         dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
-        facts::{Extraction, FactEdit, FactPatch, ReconcileOutcome, Writing},
+        facts::{Extraction, FactEditOutcome, FactPatch, ReconcileOutcome, ReconcileTrigger},
         jobs::{JobFence, JobKind},
-        rewinds::{KnownKeys, QuotedIn, Rewind, RewindOutcome, Rewound, Told},
+        rewinds::{OnKeyConflict, QuotedIn, RewindAcks, RewindCommit, RewindOutcome, RewindRecord},
         summaries::SummaryCommit,
     },
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, importance, page},
+    rewind_fixtures::dialogue_with_turns,
     state, summaries,
-    told::told,
 };
 
-pub async fn a_move_takes_back_what_later_turns_caused<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 4).await;
-    let kept = told.learn(f, 1, "The player likes grapes.", &[]).await;
-    let gone = told.learn(f, 3, "The player likes figs.", &[]).await;
+pub async fn rewind_lifts_rows_caused_by_later_turns<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 4).await;
+    let kept = told.learn_fact(f, 1, "The player likes grapes.", &[]).await;
+    let gone = told.learn_fact(f, 3, "The player likes figs.", &[]).await;
     let (to, last) = (told.turn(2), told.turn(4));
-    let rewound = told.back(f, Some(to)).await;
+    let rewound = told.rewind_to(f, Some(to)).await;
     assert_eq!((rewound.head, rewound.head_turn), (Some(to), 2));
     assert_eq!((&rewound.removed[..], &rewound.reinstated[..]), (&[3, 4][..], &[][..]));
     let back = rewound.rolled_back;
@@ -37,29 +37,38 @@ pub async fn a_move_takes_back_what_later_turns_caused<S: Subject>(f: &mut Fixtu
     // Nobody brings back by hand what was never said, nor corrects it.
     let facts = &f.ledger().facts;
     let before = f.fact(gone).await;
-    let refused = facts.restore(&f.scope, gone, None, &f.edit("fact.restore")).await;
-    assert_eq!(refused.unwrap(), FactEdit::Unsaid);
+    let refused = facts
+        .restore_fact(&f.scope, gone, None, &f.audit_edit("fact.restore"))
+        .await;
+    assert_eq!(refused.unwrap(), FactEditOutcome::Unsaid);
     let patch = FactPatch {
         pinned: Some(true),
         ..FactPatch::default()
     };
-    let refused = facts.edit(&f.scope, gone, &patch, None, &f.edit("fact.edit")).await;
-    assert_eq!(refused.unwrap(), FactEdit::Unsaid);
+    let refused = facts
+        .edit_fact(&f.scope, gone, &patch, None, &f.audit_edit("fact.edit"))
+        .await;
+    assert_eq!(refused.unwrap(), FactEditOutcome::Unsaid);
     assert_eq!(f.fact(gone).await, before);
 
     let dialogues = &f.ledger().dialogues;
     assert_eq!(
-        dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
+        dialogues.load_turns(&f.scope, told.id(), 1, 9).await.unwrap(),
         told.turns[..2]
     );
     let unsaid = dialogues
-        .turn_by_key(&f.scope, told.id(), "key 4")
+        .load_turn_by_key(&f.scope, told.id(), "key 4")
         .await
         .unwrap()
         .unwrap();
     assert_eq!((unsaid.turn.id, unsaid.stands), (last, false));
     assert_eq!(
-        dialogues.checkpoint(&f.scope, told.id()).await.unwrap().unwrap().turn,
+        dialogues
+            .load_checkpoint(&f.scope, told.id())
+            .await
+            .unwrap()
+            .unwrap()
+            .turn,
         2
     );
     assert!(f.fact(kept).await.invalid.is_none());
@@ -70,58 +79,78 @@ pub async fn a_move_takes_back_what_later_turns_caused<S: Subject>(f: &mut Fixtu
         "it was never valid"
     );
     // Turn 1's is done, turn 2's pends, and those of turns 3 and 4 went.
-    assert_eq!(f.ledger().jobs.pending(&f.scope, told.id()).await.unwrap(), 1);
-    let audit = f.ledger().audit.list(&f.scope, &page(1, None)).await.unwrap();
+    assert_eq!(
+        f.ledger().jobs.count_pending_jobs(&f.scope, told.id()).await.unwrap(),
+        1
+    );
+    let audit = f
+        .ledger()
+        .audit
+        .list_audit_rows(&f.scope, &page(1, None))
+        .await
+        .unwrap();
     assert_eq!(audit.items[0].action, "session.rewind");
 
     // It goes on from there, with numbers of events that were not given out.
-    let open = f.claim(told.id()).await;
+    let open = f.claim_dialogue(told.id()).await;
     assert_eq!((open.head, open.next_seq), (Some(to), 101));
     told.open = open;
     told.turns.truncate(2);
-    let mut again = told.commit(f, 3);
+    let mut again = told.turn_commit(f, 3);
     assert_eq!(
         dialogues.commit_turn(&f.scope, &again).await.unwrap(),
         CommitOutcome::KeyTaken,
         "an unsaid turn keeps its key"
     );
     again.key = None;
-    f.commit(&again).await;
-    let rewound = told.back(f, None).await;
+    f.commit_turn(&again).await;
+    let rewound = told.rewind_to(f, None).await;
     assert_eq!((rewound.head_turn, &rewound.removed[..]), (0, &[1, 2, 3][..]));
-    assert!(dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap().is_empty());
+    assert!(
+        dialogues
+            .load_turns(&f.scope, told.id(), 1, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
-pub async fn a_fold_of_state_begins_anew_once_some_was_taken_back<S: Subject>(f: &mut Fixture<S>) {
+pub async fn state_fold_restarts_after_a_rewind<S: LedgerSubject>(f: &mut Fixture<S>) {
     f.put_world("vale").await;
-    let mut told = told(f, 3).await;
-    let state = async |f: &Fixture<S>| f.ledger().state.since(&f.scope, &f.world, 0).await.unwrap();
+    let mut told = dialogue_with_turns(f, 3).await;
+    let state = async |f: &Fixture<S>| {
+        f.ledger()
+            .state
+            .load_changes_since(&f.scope, &f.world, 0)
+            .await
+            .unwrap()
+    };
     let (to, last) = (told.turn(2), told.turn(3));
     let whole = state(f).await;
-    told.back(f, Some(to)).await;
+    told.rewind_to(f, Some(to)).await;
     let less = state(f).await;
     assert!(less.generation > whole.generation);
     assert_eq!(less.changes, whole.changes[..2]);
-    told.back(f, Some(last)).await;
+    told.rewind_to(f, Some(last)).await;
     let again = state(f).await;
     assert!(again.generation > less.generation);
     assert_eq!(again.changes, whole.changes);
     // Nothing of what was read before is wrong.
-    told.back(f, Some(last)).await;
+    told.rewind_to(f, Some(last)).await;
     assert_eq!(state(f).await.generation, again.generation);
 }
 
-pub async fn moving_there_and_back_changes_nothing<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 5).await;
-    let first = told.learn(f, 1, "The player likes grapes.", &[]).await;
-    let second = told.learn(f, 4, "The player likes figs now.", &[first]).await;
-    let commit = f.a_commit(&told.open, 6, told.turns.last().map(|turn| turn.id));
+pub async fn rewind_there_and_back_changes_nothing<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 5).await;
+    let first = told.learn_fact(f, 1, "The player likes grapes.", &[]).await;
+    let second = told.learn_fact(f, 4, "The player likes figs now.", &[first]).await;
+    let commit = f.sample_commit(&told.open, 6, told.turns.last().map(|turn| turn.id));
     let mut commit = TurnCommit { ..commit };
     commit.jobs = vec![
-        f.a_job(&commit, JobKind::Summarise),
-        f.a_job(&commit, JobKind::ExtractState),
+        f.sample_job(&commit, JobKind::Summarise),
+        f.sample_job(&commit, JobKind::ExtractState),
     ];
-    f.commit(&commit).await;
+    f.commit_turn(&commit).await;
     let fence = JobFence {
         job: commit.jobs[0].id,
         turn: commit.turn.id,
@@ -142,45 +171,45 @@ pub async fn moving_there_and_back_changes_nothing<S: Subject>(f: &mut Fixture<S
         evict: None,
         fade: None,
     };
-    assert!(f.ledger().summaries.commit(&f.scope, &landing).await.unwrap());
+    assert!(f.ledger().summaries.commit_summary(&f.scope, &landing).await.unwrap());
     let facts = [first, second];
-    let before = told.seen(f, &facts).await;
+    let before = told.visible_state(f, &facts).await;
 
     let to = told.turn(2);
-    let rewound = told.back(f, Some(to)).await;
+    let rewound = told.rewind_to(f, Some(to)).await;
     assert_eq!(rewound.rolled_back.restored, 1, "what turn 4 had ended");
     assert_eq!(rewound.rolled_back.summaries, 1);
-    let between = told.seen(f, &facts).await;
+    let between = told.visible_state(f, &facts).await;
     for (what, seen) in &before {
         assert_ne!(seen, &between[what], "{what}");
     }
-    let rewound = told.back(f, Some(commit.turn.id)).await;
+    let rewound = told.rewind_to(f, Some(commit.turn.id)).await;
     assert_eq!(
         (&rewound.removed[..], &rewound.reinstated[..]),
         (&[][..], &[3, 4, 5, 6][..])
     );
-    assert_eq!(told.seen(f, &facts).await, before);
+    assert_eq!(told.visible_state(f, &facts).await, before);
 }
 
-pub async fn what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 3).await;
-    let old = told.learn(f, 1, "The player likes grapes.", &[]).await;
-    let other = told.learn(f, 2, "The player likes pears.", &[]).await;
-    let newest = told.learn(f, 3, "The player likes figs now.", &[old, other]).await;
+pub async fn fact_ended_by_an_unsaid_turn_is_valid_unless_ended_twice<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 3).await;
+    let old = told.learn_fact(f, 1, "The player likes grapes.", &[]).await;
+    let other = told.learn_fact(f, 2, "The player likes pears.", &[]).await;
+    let newest = told.learn_fact(f, 3, "The player likes figs now.", &[old, other]).await;
     // Elsewhere, in a dialogue that stands.
-    let elsewhere = f.a_fact("The player likes plums now.");
-    f.learn(elsewhere, &[(other, InvalidReason::Superseded)]).await;
+    let elsewhere = f.sample_fact("The player likes plums now.");
+    f.learn_fact(elsewhere, &[(other, InvalidReason::Superseded)]).await;
     f.drain_outbox().await;
     let seq = f.memory_seq().await;
     let to = told.turn(2);
-    let rewound = told.back(f, Some(to)).await;
+    let rewound = told.rewind_to(f, Some(to)).await;
     assert_eq!((rewound.rolled_back.facts, rewound.rolled_back.restored), (1, 1));
     assert!(f.fact(old).await.invalid.is_none());
     assert!(f.fact(other).await.invalid.is_some(), "somebody else ended it");
     let confirmed = f
         .ledger()
         .facts
-        .confirm(&f.scope, &f.viewpoint(), &[old, other, newest], f.now())
+        .confirm_facts(&f.scope, &f.viewpoint(), &[old, other, newest], f.now())
         .await
         .unwrap()
         .open;
@@ -189,28 +218,36 @@ pub async fn what_an_unsaid_turn_ended_is_valid_unless_another_ended_it_too<S: S
     let named = f.drain_outbox().await;
     assert!(named.contains(&old) && named.contains(&newest), "the index is told");
     assert!(f.memory_seq().await > seq, "plans made before are made anew");
-    let unsettled = f.ledger().rewinds.unsettled(&f.scope, 9).await.unwrap();
+    let unsettled = f.ledger().rewinds.list_dirty_memories(&f.scope, 9).await.unwrap();
     assert_eq!(unsettled.len(), 1);
     assert_eq!((&unsettled[0].audience, &unsettled[0].world), (&f.audience(), &f.world));
     assert_eq!(unsettled[0].since, told.turns[2].committed_at);
 }
 
 /// What it may end is not there yet.
-pub async fn a_turn_that_asked_to_forget_unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>) {
-    unsettles_when_it_goes_and_comes_back(f, vec!["pears".to_owned()], Vec::new()).await;
+pub async fn turn_with_a_forget_request_marks_memory_dirty_on_rewind_and_reinstatement<S: LedgerSubject>(
+    f: &mut Fixture<S>,
+) {
+    assert_marks_memory_dirty_both_ways(f, vec!["pears".to_owned()], Vec::new()).await;
 }
 
-pub async fn a_turn_that_ended_a_promise_unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>) {
-    let over = Ending {
-        fact: f.ids.next(),
+pub async fn turn_that_ended_a_promise_marks_memory_dirty_on_rewind_and_reinstatement<S: LedgerSubject>(
+    f: &mut Fixture<S>,
+) {
+    let over = PromiseEnd {
+        fact: f.ids.next_id(),
         how: InvalidReason::Fulfilled,
     };
-    unsettles_when_it_goes_and_comes_back(f, Vec::new(), vec![over]).await;
+    assert_marks_memory_dirty_both_ways(f, Vec::new(), vec![over]).await;
 }
 
-async fn unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>, forget: Vec<String>, ends: Vec<Ending>) {
-    let mut told = told(f, 2).await;
-    let mut plan = told.plan(f, 2, "", &[]).await;
+async fn assert_marks_memory_dirty_both_ways<S: LedgerSubject>(
+    f: &mut Fixture<S>,
+    forget: Vec<String>,
+    ends: Vec<PromiseEnd>,
+) {
+    let mut told = dialogue_with_turns(f, 2).await;
+    let mut plan = told.fact_plan(f, 2, "", &[]).await;
     plan.facts.clear();
     plan.extractions.push(Extraction {
         turn: told.turn(2),
@@ -224,31 +261,31 @@ async fn unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>, f
         injected: Vec::new(),
         ends,
         quoted: Vec::new(),
-        room: Share::WHOLE,
+        room: JudgeBudgetShare::WHOLE,
     });
     let mut seq = f.memory_seq().await;
     let rises = async |f: &Fixture<S>, seq: &mut u64| {
         let before = std::mem::replace(seq, f.memory_seq().await);
         assert!(*seq > before, "plans made before are made anew");
     };
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
     rises(f, &mut seq).await;
     let mut mark = 0;
     for number in [1, 2] {
         let to = told.turn(number);
-        told.back(f, Some(to)).await;
+        told.rewind_to(f, Some(to)).await;
         let facts = &f.ledger().facts;
-        let asked = facts.asked_to_forget(&f.scope, told.id(), 1, 2).await.unwrap();
+        let asked = facts.list_forget_requests(&f.scope, told.id(), 1, 2).await.unwrap();
         assert_eq!(asked, if number == 2 { &forget[..] } else { &[] });
         assert!(
             facts
-                .asked_to_forget(&f.other, told.id(), 1, 2)
+                .list_forget_requests(&f.other, told.id(), 1, 2)
                 .await
                 .unwrap()
                 .is_empty()
         );
         rises(f, &mut seq).await;
-        let unsettled = f.ledger().rewinds.unsettled(&f.scope, 9).await.unwrap();
+        let unsettled = f.ledger().rewinds.list_dirty_memories(&f.scope, 9).await.unwrap();
         assert_eq!(unsettled.len(), 1);
         assert_eq!((&unsettled[0].audience, &unsettled[0].world), (&f.audience(), &f.world));
         assert_eq!(unsettled[0].since, told.turns[1].committed_at);
@@ -258,88 +295,113 @@ async fn unsettles_when_it_goes_and_comes_back<S: Subject>(f: &mut Fixture<S>, f
 }
 
 /// What a faction knows may be in anybody's prompt: a plan that takes it for known, or for new, is made anew.
-pub async fn what_many_know_is_taken_back_before_the_eyes_of_everybody<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 2).await;
-    let mut plan = told.plan(f, 2, "The player likes figs.", &[]).await;
+pub async fn rewind_of_widely_known_facts_advances_the_shared_memory_version<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 2).await;
+    let mut plan = told.fact_plan(f, 2, "The player likes figs.", &[]).await;
     let guild = Knower::Faction("guild".parse().unwrap());
     plan.facts[0].audience.knowers = BTreeSet::from([guild]);
-    f.reconcile(&plan).await;
+    f.reconcile_plan(&plan).await;
     let mut seq = f.memory_seq().await;
     for to in [1, 2] {
         let to = told.turn(to);
-        told.back(f, Some(to)).await;
+        told.rewind_to(f, Some(to)).await;
         let before = std::mem::replace(&mut seq, f.memory_seq().await);
         assert!(seq > before);
     }
     // What depends on no memory does not wait for it.
-    let mut nothing = f.a_plan().await;
+    let mut nothing = f.sample_plan().await;
     (nothing.npcs, nothing.expected_memory_seq) = (Vec::new(), 0);
-    f.reconcile(&nothing).await;
+    f.reconcile_plan(&nothing).await;
 }
 
-pub async fn what_was_under_way_for_an_unsaid_turn_cannot_write<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 3).await;
-    let late = told.plan(f, 3, "The player likes figs.", &[]).await;
-    let earlier = told.plan(f, 2, "The player likes pears.", &[]).await;
-    let turn = told.commit(f, 4);
+pub async fn job_of_an_unsaid_turn_cannot_write<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 3).await;
+    let late = told.fact_plan(f, 3, "The player likes figs.", &[]).await;
+    let earlier = told.fact_plan(f, 2, "The player likes pears.", &[]).await;
+    let turn = told.turn_commit(f, 4);
     let to = told.turn(2);
-    told.back(f, Some(to)).await;
+    told.rewind_to(f, Some(to)).await;
     let facts = &f.ledger().facts;
     assert_eq!(
-        facts.reconcile(&f.scope, &late).await.unwrap(),
+        facts.commit_reconciliation(&f.scope, &late).await.unwrap(),
         ReconcileOutcome::Fenced
     );
     assert_eq!(
         f.ledger().dialogues.commit_turn(&f.scope, &turn).await.unwrap(),
         CommitOutcome::Fenced
     );
-    let Writing::Job(fence) = late.writing else {
+    let ReconcileTrigger::Job(fence) = late.trigger else {
         unreachable!("it is a job's")
     };
-    let moved = [state::moved(f, "what they said")];
-    assert!(!f.ledger().state.commit(&f.scope, &fence, &moved, &[]).await.unwrap());
-    let summary = summaries::landing(f, fence, told.id(), (1, 3));
-    assert!(!f.ledger().summaries.commit(&f.scope, &summary).await.unwrap());
+    let moved = [state::location_change(f, "what they said")];
+    assert!(
+        !f.ledger()
+            .state
+            .commit_changes(&f.scope, &fence, &moved, &[])
+            .await
+            .unwrap()
+    );
+    let summary = summaries::landing_summary(f, fence, told.id(), (1, 3));
+    assert!(!f.ledger().summaries.commit_summary(&f.scope, &summary).await.unwrap());
     assert_eq!(
-        facts.reconcile(&f.scope, &earlier).await.unwrap(),
+        facts.commit_reconciliation(&f.scope, &earlier).await.unwrap(),
         ReconcileOutcome::Committed,
         "an earlier turn's extraction is not lost"
     );
 }
 
-pub async fn a_move_that_may_not_be_made_writes_nothing<S: Subject>(f: &mut Fixture<S>) {
-    let told = told(f, 2).await;
-    let stranger = self::told(f, 1).await;
+pub async fn rejected_rewind_writes_nothing<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let told = dialogue_with_turns(f, 2).await;
+    let stranger = self::dialogue_with_turns(f, 1).await;
     let rewinds = &f.ledger().rewinds;
-    let stale = Rewind {
+    let stale = RewindCommit {
         epoch: told.open.epoch - 1,
-        ..told.move_to(f, None)
+        ..told.rewind_request_to(f, None)
     };
-    assert_eq!(rewinds.rewind(&f.scope, &stale).await.unwrap(), RewindOutcome::Fenced);
-    let foreign = told.move_to(f, None);
-    assert_eq!(rewinds.rewind(&f.other, &foreign).await.unwrap(), RewindOutcome::Fenced);
-    let missing = told.move_to(f, Some(f.id()));
     assert_eq!(
-        rewinds.rewind(&f.scope, &missing).await.unwrap(),
+        rewinds.commit_rewind(&f.scope, &stale).await.unwrap(),
+        RewindOutcome::Fenced
+    );
+    let foreign = told.rewind_request_to(f, None);
+    assert_eq!(
+        rewinds.commit_rewind(&f.other, &foreign).await.unwrap(),
+        RewindOutcome::Fenced
+    );
+    let missing = told.rewind_request_to(f, Some(f.id()));
+    assert_eq!(
+        rewinds.commit_rewind(&f.scope, &missing).await.unwrap(),
         RewindOutcome::NoSuchTurn
     );
-    let others = told.move_to(f, Some(stranger.turn(1)));
+    let others = told.rewind_request_to(f, Some(stranger.turn(1)));
     assert_eq!(
-        rewinds.rewind(&f.scope, &others).await.unwrap(),
+        rewinds.commit_rewind(&f.scope, &others).await.unwrap(),
         RewindOutcome::NoSuchTurn
     );
-    f.close(told.id(), told.open.epoch).await;
-    let closed = told.move_to(f, None);
-    assert_eq!(rewinds.rewind(&f.scope, &closed).await.unwrap(), RewindOutcome::Closed);
+    f.close_dialogue(told.id(), told.open.epoch).await;
+    let closed = told.rewind_request_to(f, None);
     assert_eq!(
-        f.ledger().dialogues.turns(&f.scope, told.id(), 1, 9).await.unwrap(),
+        rewinds.commit_rewind(&f.scope, &closed).await.unwrap(),
+        RewindOutcome::Closed
+    );
+    assert_eq!(
+        f.ledger()
+            .dialogues
+            .load_turns(&f.scope, told.id(), 1, 9)
+            .await
+            .unwrap(),
         told.turns
     );
-    assert!(rewinds.since(&f.scope, told.id(), 0, 9).await.unwrap().is_empty());
+    assert!(
+        rewinds
+            .list_rewinds_since(&f.scope, told.id(), 0, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
-pub async fn a_move_pauses_a_conversation_and_has_it_go_on<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 3).await;
+pub async fn rewind_pauses_a_conversation_and_resume_continues_it<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 3).await;
     let dialogues = &f.ledger().dialogues;
     let options = told.open.dialogue.options.clone();
     for (to, paused, is) in [
@@ -348,12 +410,12 @@ pub async fn a_move_pauses_a_conversation_and_has_it_go_on<S: Subject>(f: &mut F
         (3, Some(false), false),
         (2, None, false),
     ] {
-        let rewind = Rewind {
+        let rewind = RewindCommit {
             paused,
-            ..told.move_to(f, Some(told.turn(to)))
+            ..told.rewind_request_to(f, Some(told.turn(to)))
         };
         told.rewind(f, &rewind).await;
-        let stored = dialogues.get(&f.scope, told.id()).await.unwrap().unwrap();
+        let stored = dialogues.load_dialogue(&f.scope, told.id()).await.unwrap().unwrap();
         let expected = DialogueOptions {
             paused: is,
             ..options.clone()
@@ -364,38 +426,46 @@ pub async fn a_move_pauses_a_conversation_and_has_it_go_on<S: Subject>(f: &mut F
         );
     }
     // One that is not made pauses nothing.
-    let stale = Rewind {
+    let stale = RewindCommit {
         epoch: told.open.epoch - 1,
         paused: Some(true),
-        ..told.move_to(f, None)
+        ..told.rewind_request_to(f, None)
     };
     let rewinds = &f.ledger().rewinds;
-    assert_eq!(rewinds.rewind(&f.scope, &stale).await.unwrap(), RewindOutcome::Fenced);
-    let stored = dialogues.get(&f.scope, told.id()).await.unwrap().unwrap();
+    assert_eq!(
+        rewinds.commit_rewind(&f.scope, &stale).await.unwrap(),
+        RewindOutcome::Fenced
+    );
+    let stored = dialogues.load_dialogue(&f.scope, told.id()).await.unwrap().unwrap();
     assert!(!stored.options.paused);
 }
 
-pub async fn a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_takes_its_place<S: Subject>(
-    f: &mut Fixture<S>,
-) {
-    let mut told = told(f, 2).await;
+pub async fn turn_pending_regeneration_can_stand_again_until_replaced<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 2).await;
     let (first, second) = (told.turn(1), told.turn(2));
-    let before = f.ledger().dialogues.checkpoint(&f.scope, told.id()).await.unwrap();
-    let replacing = |rewind: Rewind| Rewind {
+    let before = f.ledger().dialogues.load_checkpoint(&f.scope, told.id()).await.unwrap();
+    let replacing = |rewind: RewindCommit| RewindCommit {
         replacing: Some(second),
         ..rewind
     };
-    let rewind = replacing(told.move_to(f, Some(first)));
+    let rewind = replacing(told.rewind_request_to(f, Some(first)));
     told.rewind(f, &rewind).await;
-    let owed = async |f: &Fixture<S>| f.ledger().rewinds.replacing(&f.scope, 9).await.unwrap();
+    let owed = async |f: &Fixture<S>| f.ledger().rewinds.list_pending_replacements(&f.scope, 9).await.unwrap();
     assert_eq!(owed(f).await, [told.id()]);
-    assert!(f.ledger().rewinds.replacing(&f.other, 9).await.unwrap().is_empty());
-    told.open = f.claim(told.id()).await;
+    assert!(
+        f.ledger()
+            .rewinds
+            .list_pending_replacements(&f.other, 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    told.open = f.claim_dialogue(told.id()).await;
     assert_eq!(told.open.replacing, Some(second));
     // It stands again with its checkpoint.
-    let again = told.move_to(f, Some(second));
+    let again = told.rewind_request_to(f, Some(second));
     told.rewind(f, &again).await;
-    let back = f.claim(told.id()).await;
+    let back = f.claim_dialogue(told.id()).await;
     assert_eq!(
         (back.head, back.replacing, Some(&back.checkpoint)),
         (Some(second), None, before.as_ref())
@@ -403,139 +473,173 @@ pub async fn a_turn_that_goes_to_be_said_anew_can_stand_again_until_another_take
     assert!(owed(f).await.is_empty());
     told.open = back;
     // Another one in its place ends that, too.
-    let rewind = replacing(told.move_to(f, Some(first)));
+    let rewind = replacing(told.rewind_request_to(f, Some(first)));
     told.rewind(f, &rewind).await;
-    let mut commit = told.commit(f, 2);
+    let mut commit = told.turn_commit(f, 2);
     (commit.expected_head, commit.key) = (Some(first), None);
     let done = f.ledger().dialogues.commit_turn(&f.scope, &commit).await.unwrap();
     assert_eq!(done, CommitOutcome::Committed);
     assert!(owed(f).await.is_empty());
-    assert_eq!(f.claim(told.id()).await.replacing, None);
+    assert_eq!(f.claim_dialogue(told.id()).await.replacing, None);
 }
 
-pub async fn keys_of_others_find_the_move_that_served_them<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 4).await;
-    let mut rewind = told.move_to(f, Some(told.turn(2)));
+pub async fn keys_of_coalesced_callers_find_the_rewind_that_served_them<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 4).await;
+    let mut rewind = told.rewind_request_to(f, Some(told.turn(2)));
     rewind.key = Some("own".to_owned());
-    rewind.also = ["b", "c"].map(|key| (f.id(), key.to_owned())).into();
+    rewind.other_keys = ["b", "c"].map(|key| (f.id(), key.to_owned())).into();
     let done = told.rewind(f, &rewind).await;
     let (scope, id, rewinds) = (&f.scope, told.id(), &f.ledger().rewinds);
-    let noted = |keys: &[&str]| Told {
+    let noted = |keys: &[&str]| RewindAcks {
         keys: keys.iter().map(|key| (f.id(), (*key).to_owned())).collect(),
-        edits: vec![f.edit("session.interrupt")],
+        edits: vec![f.audit_edit("session.interrupt")],
     };
     rewinds
-        .note(scope, id, &noted(&["late", "own"]), &done, KnownKeys::Stay)
+        .record_outcome(scope, id, &noted(&["late", "own"]), &done, OnKeyConflict::Keep)
         .await
         .unwrap();
     for key in ["own", "b", "c", "late"] {
-        let known = rewinds.by_key(scope, id, key).await.unwrap();
+        let known = rewinds.load_rewind_by_key(scope, id, key).await.unwrap();
         assert_eq!(known.as_ref(), Some(&done), "{key}");
     }
     assert_eq!(
-        rewinds.since(scope, id, 0, 9).await.unwrap(),
+        rewinds.list_rewinds_since(scope, id, 0, 9).await.unwrap(),
         std::slice::from_ref(&done),
         "one event"
     );
     // A key that is known stays what it was.
-    let nothing = Rewound::nothing(f.id(), f.world.clone(), done.epoch, (done.head, 2), f.now());
+    let nothing = RewindRecord::for_no_change(f.id(), f.world.clone(), done.epoch, (done.head, 2), f.now());
     rewinds
-        .note(scope, id, &noted(&["b", "idle"]), &nothing, KnownKeys::Stay)
+        .record_outcome(scope, id, &noted(&["b", "idle"]), &nothing, OnKeyConflict::Keep)
         .await
         .unwrap();
-    assert_eq!(rewinds.by_key(scope, id, "b").await.unwrap(), Some(done.clone()));
-    let idle = rewinds.by_key(scope, id, "idle").await.unwrap();
-    assert!(idle.as_ref().is_some_and(Rewound::is_nothing));
+    assert_eq!(
+        rewinds.load_rewind_by_key(scope, id, "b").await.unwrap(),
+        Some(done.clone())
+    );
+    let idle = rewinds.load_rewind_by_key(scope, id, "idle").await.unwrap();
+    assert!(idle.as_ref().is_some_and(RewindRecord::is_no_change));
     assert_eq!(idle, Some(nothing));
-    assert_eq!(rewinds.by_key(&f.other, id, "late").await.unwrap(), None);
+    assert_eq!(rewinds.load_rewind_by_key(&f.other, id, "late").await.unwrap(), None);
     // Unless its caller was told of what came next: then it is that, and the move is still told.
-    let mut lower = told.move_to(f, Some(told.turn(1)));
+    let mut lower = told.rewind_request_to(f, Some(told.turn(1)));
     lower.seq = done.seq + 1;
-    lower.also = vec![(f.id(), "own".to_owned())];
+    lower.other_keys = vec![(f.id(), "own".to_owned())];
     let last = told.rewind(f, &lower).await;
-    assert_eq!(rewinds.by_key(scope, id, "own").await.unwrap().as_ref(), Some(&last));
-    let events = rewinds.since(scope, id, 0, 9).await.unwrap();
+    assert_eq!(
+        rewinds.load_rewind_by_key(scope, id, "own").await.unwrap().as_ref(),
+        Some(&last)
+    );
+    let events = rewinds.list_rewinds_since(scope, id, 0, 9).await.unwrap();
     assert_eq!(events, [done.clone(), last]);
-    let noted = Told {
+    let noted = RewindAcks {
         keys: vec![(f.id(), "own".to_owned())],
         edits: Vec::new(),
     };
-    rewinds.note(scope, id, &noted, &done, KnownKeys::Follow).await.unwrap();
-    assert_eq!(rewinds.by_key(scope, id, "own").await.unwrap(), Some(done));
+    rewinds
+        .record_outcome(scope, id, &noted, &done, OnKeyConflict::Replace)
+        .await
+        .unwrap();
+    assert_eq!(rewinds.load_rewind_by_key(scope, id, "own").await.unwrap(), Some(done));
 }
 
-pub async fn a_key_finds_its_move_and_moves_are_read_in_order<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 4).await;
-    let keyed = |rewind: Rewind, seq| Rewind {
+pub async fn rewind_key_finds_its_rewind_and_rewinds_are_read_in_order<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 4).await;
+    let keyed = |rewind: RewindCommit, seq| RewindCommit {
         key: Some("retry".to_owned()),
         seq,
         ..rewind
     };
     let (third, second) = (told.turn(3), told.turn(2));
-    let rewind = keyed(told.move_to(f, Some(third)), 50);
+    let rewind = keyed(told.rewind_request_to(f, Some(third)), 50);
     let first = told.rewind(f, &rewind).await;
     let rewinds = &f.ledger().rewinds;
     // Whatever the epoch is by now.
-    let again = keyed(told.move_to(f, None), 60);
+    let again = keyed(told.rewind_request_to(f, None), 60);
     assert_eq!(
-        rewinds.rewind(&f.scope, &again).await.unwrap(),
+        rewinds.commit_rewind(&f.scope, &again).await.unwrap(),
         RewindOutcome::Repeated(Box::new(first.clone()))
     );
     assert_eq!(
-        rewinds.by_key(&f.scope, told.id(), "retry").await.unwrap(),
+        rewinds.load_rewind_by_key(&f.scope, told.id(), "retry").await.unwrap(),
         Some(first.clone())
     );
-    assert_eq!(rewinds.by_key(&f.other, told.id(), "retry").await.unwrap(), None);
-    assert_eq!(rewinds.by_key(&f.scope, told.id(), "another").await.unwrap(), None);
-    let next = Rewind {
+    assert_eq!(
+        rewinds.load_rewind_by_key(&f.other, told.id(), "retry").await.unwrap(),
+        None
+    );
+    assert_eq!(
+        rewinds
+            .load_rewind_by_key(&f.scope, told.id(), "another")
+            .await
+            .unwrap(),
+        None
+    );
+    let next = RewindCommit {
         seq: 70,
-        ..told.move_to(f, Some(second))
+        ..told.rewind_request_to(f, Some(second))
     };
     let next = told.rewind(f, &next).await;
     assert_eq!(
-        f.ledger().rewinds.since(&f.scope, told.id(), 0, 9).await.unwrap(),
+        f.ledger()
+            .rewinds
+            .list_rewinds_since(&f.scope, told.id(), 0, 9)
+            .await
+            .unwrap(),
         [first, next.clone()]
     );
     assert_eq!(
-        f.ledger().rewinds.since(&f.scope, told.id(), 50, 9).await.unwrap(),
+        f.ledger()
+            .rewinds
+            .list_rewinds_since(&f.scope, told.id(), 50, 9)
+            .await
+            .unwrap(),
         [next]
     );
     assert!(
         f.ledger()
             .rewinds
-            .since(&f.other, told.id(), 0, 9)
+            .list_rewinds_since(&f.other, told.id(), 0, 9)
             .await
             .unwrap()
             .is_empty()
     );
 }
 
-pub async fn a_session_that_was_joined_from_an_unsaid_turn_is_closed<S: Subject>(f: &mut Fixture<S>) {
-    let mut told = told(f, 3).await;
+pub async fn session_joined_from_an_unsaid_turn_is_closed<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 3).await;
     let (kept, gone) = (told.turn(1), told.turn(3));
     let mut ids = Vec::new();
     for cause in [kept, gone] {
-        let mut dialogue = f.a_dialogue();
+        let mut dialogue = f.sample_dialogue();
         dialogue.cause = Some(Cause::Turn(cause));
-        assert!(f.ledger().dialogues.create(&f.scope, &dialogue).await.unwrap());
+        assert!(f.ledger().dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap());
         ids.push(dialogue.id);
     }
-    let rewound = told.back(f, Some(kept)).await;
+    let rewound = told.rewind_to(f, Some(kept)).await;
     assert_eq!(rewound.closed, [ids[1]]);
-    let status = async |id| f.ledger().dialogues.get(&f.scope, id).await.unwrap().unwrap().status;
+    let status = async |id| {
+        f.ledger()
+            .dialogues
+            .load_dialogue(&f.scope, id)
+            .await
+            .unwrap()
+            .unwrap()
+            .status
+    };
     assert_eq!(status(ids[0]).await, DialogueStatus::Open);
     assert_eq!(status(ids[1]).await, DialogueStatus::Closed);
-    let mut late = f.a_dialogue();
+    let mut late = f.sample_dialogue();
     late.cause = Some(Cause::Turn(gone));
-    assert!(!f.ledger().dialogues.create(&f.scope, &late).await.unwrap());
+    assert!(!f.ledger().dialogues.create_dialogue(&f.scope, &late).await.unwrap());
     assert_eq!(
-        f.ledger().dialogues.get(&f.scope, late.id).await.unwrap(),
+        f.ledger().dialogues.load_dialogue(&f.scope, late.id).await.unwrap(),
         None,
         "nobody joins there"
     );
 }
 
-pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f: &mut Fixture<S>) {
+pub async fn remote_turns_that_quoted_unsaid_text_are_named<S: LedgerSubject>(f: &mut Fixture<S>) {
     let other: NpcId = "ergen".parse().unwrap();
     // Who else had it in the prompt, of those who know it.
     for (knowers, by) in [
@@ -546,18 +650,18 @@ pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f
         (&f.audience().knowers | &BTreeSet::from([Knower::World]), other),
         (&f.audience().knowers | &BTreeSet::from([Knower::World]), f.npc.clone()),
     ] {
-        let mut told = told(f, 2).await;
+        let mut told = dialogue_with_turns(f, 2).await;
         let mut facts = Vec::new();
         for (number, content) in [(1, "The player likes grapes."), (2, "The player likes figs.")] {
-            let mut plan = told.plan(f, number, content, &[]).await;
+            let mut plan = told.fact_plan(f, number, content, &[]).await;
             plan.facts[0].audience.knowers.clone_from(&knowers);
-            f.reconcile(&plan).await;
+            f.reconcile_plan(&plan).await;
             facts.push(plan.facts[0].id);
         }
         let mut elsewhere = Vec::new();
         for quoted in [vec![facts[0]], facts.clone()] {
-            let other = self::told(f, 1).await;
-            let mut plan = other.plan(f, 1, "The player is back.", &[]).await;
+            let other = self::dialogue_with_turns(f, 1).await;
+            let mut plan = other.fact_plan(f, 1, "The player is back.", &[]).await;
             plan.extractions.push(Extraction {
                 turn: other.turn(1),
                 dialogue: other.id(),
@@ -570,13 +674,13 @@ pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f
                 ends: Vec::new(),
                 injected: Vec::new(),
                 quoted,
-                room: Share::WHOLE,
+                room: JudgeBudgetShare::WHOLE,
             });
-            f.reconcile(&plan).await;
+            f.reconcile_plan(&plan).await;
             elsewhere.push(other);
         }
         let to = told.turn(1);
-        let rewound = told.back(f, Some(to)).await;
+        let rewound = told.rewind_to(f, Some(to)).await;
         let quoted = QuotedIn {
             dialogue_id: elsewhere[1].id(),
             turn: 1,
@@ -585,7 +689,7 @@ pub async fn turns_elsewhere_that_quoted_what_was_unsaid_are_named<S: Subject>(f
         assert_eq!(
             f.ledger()
                 .dialogues
-                .turns(&f.scope, elsewhere[1].id(), 1, 9)
+                .load_turns(&f.scope, elsewhere[1].id(), 1, 9)
                 .await
                 .unwrap(),
             elsewhere[1].turns,

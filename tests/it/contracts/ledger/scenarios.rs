@@ -2,7 +2,7 @@ use colloquy::{
     memory::{
         fact::Cause,
         progress::Progress,
-        scenario::{MOST_OF_ONE_NPC, Scenario},
+        scenario::{MAX_SCENARIOS_PER_NPC, Scenario},
         state::StateChange,
     },
     ports::ledger::{
@@ -13,11 +13,11 @@ use colloquy::{
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, page},
 };
 
-fn a_scenario<S: Subject>(f: &Fixture<S>, id: &str, required: u32) -> Scenario {
+fn sample_scenario<S: LedgerSubject>(f: &Fixture<S>, id: &str, required: u32) -> Scenario {
     Scenario {
         world: f.world.clone(),
         npc: f.npc.clone(),
@@ -39,59 +39,74 @@ fn embedding(x: f32) -> Embedding {
     }
 }
 
-async fn populated<S: Subject>(f: &Fixture<S>) {
+async fn populate_world<S: LedgerSubject>(f: &Fixture<S>) {
     f.put_world("vale").await;
-    let (npc, edit) = (f.an_npc("vale", "mira"), f.edit("npc.put"));
+    let (npc, edit) = (f.sample_npc("vale", "mira"), f.audit_edit("npc.put"));
     let authored = &f.ledger().authored;
     authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap();
 }
 
-async fn put<S: Subject>(f: &Fixture<S>, scenario: &Scenario, version: Option<u32>) -> PutOutcome {
-    let refused = refusal(f, scenario, version).await;
-    let (scenarios, edit) = (&f.ledger().scenarios, f.edit("scenario.put"));
-    let put = scenarios.put(&f.scope, scenario, &embedding(0.5), version, &edit).await;
+async fn put_scenario<S: LedgerSubject>(f: &Fixture<S>, scenario: &Scenario, version: Option<u32>) -> PutOutcome {
+    let refused = put_rejection(f, scenario, version).await;
+    let (scenarios, edit) = (&f.ledger().scenarios, f.audit_edit("scenario.put"));
+    let put = scenarios
+        .put_scenario(&f.scope, scenario, &embedding(0.5), version, &edit)
+        .await;
     let put = put.unwrap();
     let written = matches!(put, PutOutcome::Created | PutOutcome::Updated { .. });
     assert_eq!(refused, (!written).then_some(put), "what was said before");
     put
 }
 
-async fn within<S: Subject>(f: &Fixture<S>, progress: u32) -> Vec<String> {
+async fn scenarios_within<S: LedgerSubject>(f: &Fixture<S>, progress: u32) -> Vec<String> {
     let scenarios = &f.ledger().scenarios;
     let progress = Progress::new(progress).unwrap();
-    let found = scenarios.within(&f.scope, &f.world, &f.npc, progress).await.unwrap();
+    let found = scenarios
+        .list_unlocked_scenarios(&f.scope, &f.world, &f.npc, progress)
+        .await
+        .unwrap();
     let ids: Vec<String> = found.iter().map(|found| found.scenario.id.to_string()).collect();
-    let titles = scenarios.titles(&f.scope, &f.world, &f.npc, progress).await.unwrap();
+    let titles = scenarios
+        .list_unlocked_titles(&f.scope, &f.world, &f.npc, progress)
+        .await
+        .unwrap();
     let by_title: Vec<&str> = titles.iter().map(|titled| titled.id.as_str()).collect();
     assert_eq!(by_title, ids, "the same by their titles");
     ids
 }
 
-async fn refusal<S: Subject>(f: &Fixture<S>, scenario: &Scenario, version: Option<u32>) -> Option<PutOutcome> {
-    let refusal = f.ledger().scenarios.refusal(&f.scope, scenario, version);
+async fn put_rejection<S: LedgerSubject>(
+    f: &Fixture<S>,
+    scenario: &Scenario,
+    version: Option<u32>,
+) -> Option<PutOutcome> {
+    let refusal = f.ledger().scenarios.check_put(&f.scope, scenario, version);
     refusal.await.unwrap()
 }
 
-pub async fn scenarios_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture<S>) {
+pub async fn scenarios_are_created_read_listed_and_versioned<S: LedgerSubject>(f: &Fixture<S>) {
     let scenarios = &f.ledger().scenarios;
-    let well = a_scenario(f, "well", 2);
-    assert_eq!(put(f, &well, None).await, PutOutcome::NoParent);
-    populated(f).await;
+    let well = sample_scenario(f, "well", 2);
+    assert_eq!(put_scenario(f, &well, None).await, PutOutcome::NoParent);
+    populate_world(f).await;
     let npc = async || {
         f.ledger()
             .authored
-            .npc(&f.scope, &f.world, &f.npc)
+            .load_npc(&f.scope, &f.world, &f.npc)
             .await
             .unwrap()
             .unwrap()
     };
     assert!(!npc().await.has_scenarios);
-    assert_eq!(put(f, &well, Some(1)).await, PutOutcome::VersionMismatch { stored: 0 });
-    assert_eq!(put(f, &well, Some(0)).await, PutOutcome::Created);
+    assert_eq!(
+        put_scenario(f, &well, Some(1)).await,
+        PutOutcome::VersionMismatch { stored: 0 }
+    );
+    assert_eq!(put_scenario(f, &well, Some(0)).await, PutOutcome::Created);
     assert!(npc().await.has_scenarios);
     let get = async |id: &str| {
         scenarios
-            .get(&f.scope, &f.world, &f.npc, &id.parse().unwrap())
+            .load_scenario(&f.scope, &f.world, &f.npc, &id.parse().unwrap())
             .await
             .unwrap()
     };
@@ -104,23 +119,26 @@ pub async fn scenarios_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture
     );
     assert_eq!(get("tower").await, None);
 
-    f.tick();
+    f.advance_clock();
     let easier = Scenario {
         required_progress: Progress::NONE,
         updated_at: f.now(),
         ..well.clone()
     };
     assert_eq!(
-        put(f, &easier, Some(0)).await,
+        put_scenario(f, &easier, Some(0)).await,
         PutOutcome::VersionMismatch { stored: 1 }
     );
-    assert_eq!(put(f, &easier, Some(1)).await, PutOutcome::Updated { version: 2 });
+    assert_eq!(
+        put_scenario(f, &easier, Some(1)).await,
+        PutOutcome::Updated { version: 2 }
+    );
     assert_eq!(get("well").await, Some(Scenario { version: 2, ..easier }));
 
-    put(f, &a_scenario(f, "tower", 0), None).await;
+    put_scenario(f, &sample_scenario(f, "tower", 0), None).await;
     let list = async |after| {
         scenarios
-            .list(&f.scope, &f.world, &f.npc, &page(1, after))
+            .list_scenarios(&f.scope, &f.world, &f.npc, &page(1, after))
             .await
             .unwrap()
     };
@@ -129,24 +147,29 @@ pub async fn scenarios_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture
     let second = list(first.next).await;
     assert_eq!((second.items[0].id.as_str(), second.next), ("well", None));
     let elsewhere = scenarios
-        .list(&f.scope, &f.world, &"ergen".parse().unwrap(), &page(9, None))
+        .list_scenarios(&f.scope, &f.world, &"ergen".parse().unwrap(), &page(9, None))
         .await;
     assert!(elsewhere.unwrap().items.is_empty());
 
     let delete = async |version| {
-        let edit = f.edit("scenario.delete");
+        let edit = f.audit_edit("scenario.delete");
         let id = "well".parse().unwrap();
-        let gone = scenarios.delete(&f.scope, &f.world, &f.npc, &id, version, &edit);
+        let gone = scenarios.delete_scenario(&f.scope, &f.world, &f.npc, &id, version, &edit);
         gone.await.unwrap()
     };
     assert_eq!(delete(Some(1)).await, DeleteOutcome::VersionMismatch { stored: 2 });
     assert_eq!(delete(Some(2)).await, DeleteOutcome::Deleted);
     assert_eq!(delete(None).await, DeleteOutcome::NotFound);
     assert_eq!(get("well").await, None);
-    assert_eq!(within(f, 9).await, ["tower"]);
+    assert_eq!(scenarios_within(f, 9).await, ["tower"]);
     // One that was deleted is made anew.
-    assert_eq!(put(f, &well, Some(0)).await, PutOutcome::Created);
-    let audit = f.ledger().audit.list(&f.scope, &page(20, None)).await.unwrap();
+    assert_eq!(put_scenario(f, &well, Some(0)).await, PutOutcome::Created);
+    let audit = f
+        .ledger()
+        .audit
+        .list_audit_rows(&f.scope, &page(20, None))
+        .await
+        .unwrap();
     let of = |action: &str| audit.items.iter().filter(|row| row.action == action).count();
     assert_eq!(
         (of("scenario.put"), of("scenario.delete")),
@@ -155,26 +178,26 @@ pub async fn scenarios_are_put_read_listed_and_versioned<S: Subject>(f: &Fixture
     );
 }
 
-pub async fn what_is_locked_is_not_read<S: Subject>(f: &Fixture<S>) {
-    populated(f).await;
+pub async fn locked_scenarios_are_not_read<S: LedgerSubject>(f: &Fixture<S>) {
+    populate_world(f).await;
     for (id, required) in [("a", 0), ("b", 1), ("c", 1), ("d", 1_000_000)] {
-        put(f, &a_scenario(f, id, required), None).await;
+        put_scenario(f, &sample_scenario(f, id, required), None).await;
     }
-    assert_eq!(within(f, 0).await, ["a"]);
-    assert_eq!(within(f, 1).await, ["a", "b", "c"]);
-    assert_eq!(within(f, 999_999).await, ["a", "b", "c"]);
-    assert_eq!(within(f, 1_000_000).await, ["a", "b", "c", "d"]);
+    assert_eq!(scenarios_within(f, 0).await, ["a"]);
+    assert_eq!(scenarios_within(f, 1).await, ["a", "b", "c"]);
+    assert_eq!(scenarios_within(f, 999_999).await, ["a", "b", "c"]);
+    assert_eq!(scenarios_within(f, 1_000_000).await, ["a", "b", "c", "d"]);
     let scenarios = &f.ledger().scenarios;
     let found = scenarios
-        .within(&f.scope, &f.world, &f.npc, Progress::NONE)
+        .list_unlocked_scenarios(&f.scope, &f.world, &f.npc, Progress::NONE)
         .await
         .unwrap();
     let stored = Scenario {
         version: 1,
-        ..a_scenario(f, "a", 0)
+        ..sample_scenario(f, "a", 0)
     };
     assert_eq!((&found[0].scenario, &found[0].embedding), (&stored, &embedding(0.5)));
-    let titles = scenarios.titles(&f.scope, &f.world, &f.npc, Progress::new(1).unwrap());
+    let titles = scenarios.list_unlocked_titles(&f.scope, &f.world, &f.npc, Progress::new(1).unwrap());
     let b = &titles.await.unwrap()[1];
     assert_eq!(
         (b.id.as_str(), b.title.as_str(), b.required_progress.get()),
@@ -182,114 +205,153 @@ pub async fn what_is_locked_is_not_read<S: Subject>(f: &Fixture<S>) {
     );
 }
 
-pub async fn scenarios_go_with_their_npc_and_their_world<S: Subject>(f: &Fixture<S>) {
-    populated(f).await;
+pub async fn scenarios_are_deleted_with_their_npc_and_their_world<S: LedgerSubject>(f: &Fixture<S>) {
+    populate_world(f).await;
     let authored = &f.ledger().authored;
-    put(f, &a_scenario(f, "well", 0), None).await;
-    f.tick();
+    put_scenario(f, &sample_scenario(f, "well", 0), None).await;
+    f.advance_clock();
     let gone = authored
-        .delete_npc(&f.scope, &f.world, &f.npc, None, &f.edit("npc.delete"))
+        .delete_npc(&f.scope, &f.world, &f.npc, None, &f.audit_edit("npc.delete"))
         .await;
     assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
-    assert!(within(f, 9).await.is_empty());
-    let (npc, edit) = (f.an_npc("vale", "mira"), f.edit("npc.put"));
+    assert!(scenarios_within(f, 9).await.is_empty());
+    let (npc, edit) = (f.sample_npc("vale", "mira"), f.audit_edit("npc.put"));
     authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap();
-    assert!(within(f, 9).await.is_empty(), "each comes back when it is put again");
-    put(f, &a_scenario(f, "well", 0), None).await;
+    assert!(
+        scenarios_within(f, 9).await.is_empty(),
+        "each comes back when it is put again"
+    );
+    put_scenario(f, &sample_scenario(f, "well", 0), None).await;
     let gone = authored
-        .delete_world(&f.scope, &f.world, None, &f.edit("world.delete"))
+        .delete_world(&f.scope, &f.world, None, &f.audit_edit("world.delete"))
         .await;
     assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
-    assert!(within(f, 9).await.is_empty());
+    assert!(scenarios_within(f, 9).await.is_empty());
 }
 
-pub async fn an_npc_has_only_so_many_scenarios<S: Subject>(f: &Fixture<S>) {
-    populated(f).await;
-    for n in 0..MOST_OF_ONE_NPC {
+pub async fn scenarios_of_an_npc_are_limited<S: LedgerSubject>(f: &Fixture<S>) {
+    populate_world(f).await;
+    for n in 0..MAX_SCENARIOS_PER_NPC {
         assert_eq!(
-            put(f, &a_scenario(f, &format!("s{n}"), 0), None).await,
+            put_scenario(f, &sample_scenario(f, &format!("s{n}"), 0), None).await,
             PutOutcome::Created
         );
     }
-    let full = PutOutcome::Full { most: MOST_OF_ONE_NPC };
-    assert_eq!(put(f, &a_scenario(f, "one-more", 0), None).await, full);
+    let full = PutOutcome::Full {
+        most: MAX_SCENARIOS_PER_NPC,
+    };
+    assert_eq!(put_scenario(f, &sample_scenario(f, "one-more", 0), None).await, full);
     assert_eq!(
-        put(f, &a_scenario(f, "s7", 1), None).await,
+        put_scenario(f, &sample_scenario(f, "s7", 1), None).await,
         PutOutcome::Updated { version: 2 }
     );
     let (scenarios, id) = (&f.ledger().scenarios, "s7".parse().unwrap());
     let gone = scenarios
-        .delete(&f.scope, &f.world, &f.npc, &id, None, &f.edit("scenario.delete"))
+        .delete_scenario(&f.scope, &f.world, &f.npc, &id, None, &f.audit_edit("scenario.delete"))
         .await;
     gone.unwrap();
-    assert_eq!(put(f, &a_scenario(f, "one-more", 0), None).await, PutOutcome::Created);
+    assert_eq!(
+        put_scenario(f, &sample_scenario(f, "one-more", 0), None).await,
+        PutOutcome::Created
+    );
 }
 
-pub async fn scenarios_are_embedded_anew<S: Subject>(f: &Fixture<S>) {
-    populated(f).await;
+pub async fn scenarios_are_reembedded<S: LedgerSubject>(f: &Fixture<S>) {
+    populate_world(f).await;
     let scenarios = &f.ledger().scenarios;
     for id in ["a", "b", "c"] {
-        put(f, &a_scenario(f, id, 0), None).await;
+        put_scenario(f, &sample_scenario(f, id, 0), None).await;
     }
-    assert!(scenarios.unembedded(&f.scope, "angles", 9).await.unwrap().is_empty());
-    let missing = scenarios.unembedded(&f.scope, "newer", 2).await.unwrap();
+    assert!(
+        scenarios
+            .list_unembedded(&f.scope, "angles", 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let missing = scenarios.list_unembedded(&f.scope, "newer", 2).await.unwrap();
     assert_eq!(missing.len(), 2);
     let newer = Embedding {
         model: "newer".to_owned(),
         vector: vec![1.0],
     };
     // What was changed since it was read keeps the vector of its new words.
-    put(f, &a_scenario(f, "b", 0), None).await;
+    put_scenario(f, &sample_scenario(f, "b", 0), None).await;
     for scenario in &missing {
-        scenarios.embed(&f.scope, scenario, &newer).await.unwrap();
+        scenarios.store_embedding(&f.scope, scenario, &newer).await.unwrap();
     }
-    let left = scenarios.unembedded(&f.scope, "newer", 9).await.unwrap();
+    let left = scenarios.list_unembedded(&f.scope, "newer", 9).await.unwrap();
     assert_eq!(
         left.iter().map(|scenario| scenario.id.as_str()).collect::<Vec<_>>(),
         ["b", "c"]
     );
     let found = scenarios
-        .within(&f.scope, &f.world, &f.npc, Progress::NONE)
+        .list_unlocked_scenarios(&f.scope, &f.world, &f.npc, Progress::NONE)
         .await
         .unwrap();
     assert_eq!((&found[0].embedding, found[0].scenario.version), (&newer, 1));
-    assert!(scenarios.unembedded(&f.other, "newer", 9).await.unwrap().is_empty());
-}
-
-pub async fn scenarios_of_another_tenant_are_not_found<S: Subject>(f: &Fixture<S>) {
-    populated(f).await;
-    let (scenarios, well) = (&f.ledger().scenarios, a_scenario(f, "well", 0));
-    put(f, &well, None).await;
-    let edit = f.edit("scenario.put");
-    let foreign = scenarios.put(&f.other, &well, &embedding(0.1), None, &edit).await;
-    assert_eq!(foreign.unwrap(), PutOutcome::NoParent);
-    let (world, npc) = (&f.world, &f.npc);
-    assert_eq!(scenarios.get(&f.other, world, npc, &well.id).await.unwrap(), None);
     assert!(
         scenarios
-            .list(&f.other, world, npc, &page(9, None))
+            .list_unembedded(&f.other, "newer", 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+pub async fn scenarios_of_another_tenant_are_not_found<S: LedgerSubject>(f: &Fixture<S>) {
+    populate_world(f).await;
+    let (scenarios, well) = (&f.ledger().scenarios, sample_scenario(f, "well", 0));
+    put_scenario(f, &well, None).await;
+    let edit = f.audit_edit("scenario.put");
+    let foreign = scenarios
+        .put_scenario(&f.other, &well, &embedding(0.1), None, &edit)
+        .await;
+    assert_eq!(foreign.unwrap(), PutOutcome::NoParent);
+    let (world, npc) = (&f.world, &f.npc);
+    assert_eq!(
+        scenarios.load_scenario(&f.other, world, npc, &well.id).await.unwrap(),
+        None
+    );
+    assert!(
+        scenarios
+            .list_scenarios(&f.other, world, npc, &page(9, None))
             .await
             .unwrap()
             .items
             .is_empty()
     );
-    let most = Progress::new(Progress::MOST).unwrap();
-    assert!(scenarios.within(&f.other, world, npc, most).await.unwrap().is_empty());
-    assert!(scenarios.titles(&f.other, world, npc, most).await.unwrap().is_empty());
-    let refused = scenarios.refusal(&f.other, &well, None).await.unwrap();
+    let most = Progress::new(Progress::MAX).unwrap();
+    assert!(
+        scenarios
+            .list_unlocked_scenarios(&f.other, world, npc, most)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        scenarios
+            .list_unlocked_titles(&f.other, world, npc, most)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let refused = scenarios.check_put(&f.other, &well, None).await.unwrap();
     assert_eq!(refused, Some(PutOutcome::NoParent));
-    let edit = f.edit("scenario.delete");
-    let gone = scenarios.delete(&f.other, world, npc, &well.id, None, &edit).await;
+    let edit = f.audit_edit("scenario.delete");
+    let gone = scenarios
+        .delete_scenario(&f.other, world, npc, &well.id, None, &edit)
+        .await;
     assert_eq!(gone.unwrap(), DeleteOutcome::NotFound);
-    assert_eq!(within(f, 0).await, ["well"]);
+    assert_eq!(scenarios_within(f, 0).await, ["well"]);
 }
 
-pub async fn what_a_backend_says_of_the_world_stands_in_order<S: Subject>(f: &Fixture<S>) {
+pub async fn backend_reports_of_a_world_are_in_order<S: LedgerSubject>(f: &Fixture<S>) {
     let state = &f.ledger().state;
     let mut written = Vec::new();
     for to in [3, 1] {
-        f.tick();
-        let edit = f.edit("progress.put");
+        f.advance_clock();
+        let edit = f.audit_edit("progress.put");
         let change = NewStateChange {
             id: f.id(),
             world: f.world.clone(),
@@ -302,10 +364,10 @@ pub async fn what_a_backend_says_of_the_world_stands_in_order<S: Subject>(f: &Fi
             cause: Cause::Edit(edit.id),
             at: f.now(),
         };
-        state.record(&f.scope, &change, &edit).await.unwrap();
+        state.record_change(&f.scope, &change, &edit).await.unwrap();
         written.push(change);
     }
-    let read = state.since(&f.scope, &f.world, 0).await.unwrap();
+    let read = state.load_changes_since(&f.scope, &f.world, 0).await.unwrap();
     assert_eq!(read.generation, 0, "nothing was taken back");
     for (stored, written) in read.changes.iter().zip(&written) {
         assert_eq!(
@@ -314,7 +376,19 @@ pub async fn what_a_backend_says_of_the_world_stands_in_order<S: Subject>(f: &Fi
         );
     }
     assert_eq!(read.changes.len(), 2);
-    let audit = f.ledger().audit.list(&f.scope, &page(9, None)).await.unwrap();
+    let audit = f
+        .ledger()
+        .audit
+        .list_audit_rows(&f.scope, &page(9, None))
+        .await
+        .unwrap();
     assert_eq!(audit.items.len(), 2);
-    assert!(state.since(&f.other, &f.world, 0).await.unwrap().changes.is_empty());
+    assert!(
+        state
+            .load_changes_since(&f.other, &f.world, 0)
+            .await
+            .unwrap()
+            .changes
+            .is_empty()
+    );
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use colloquy::{
-    adapters::sqlite::{SqliteLedger, SqliteOptions, migrate, open},
+    adapters::sqlite::{SqliteLedger, SqliteOptions, migrate_schema, open_ledger},
     ports::{
         clock::{ManualClock, SystemClock},
         ledger::Ledger,
@@ -13,7 +13,7 @@ use colloquy::{
 };
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use super::{REWORDED, Subject};
+use super::{LedgerSubject, OTHER_BUILD_CHECKSUM};
 
 /// The embedder of a fresh subject.
 const FIRST_MODEL: &str = "first";
@@ -24,20 +24,20 @@ pub struct SqliteSubject {
     ledger: Ledger,
 }
 
-async fn open_in(folder: &tempfile::TempDir, clock: Arc<ManualClock>, model: &str) -> SqliteLedger {
+async fn open_folder(folder: &tempfile::TempDir, clock: Arc<ManualClock>, model: &str) -> SqliteLedger {
     let url = format!("sqlite://{}", folder.path().join("deep/er/ledger.db").display());
     let options = SqliteOptions {
         embedding_model: model.to_owned(),
         ..SqliteOptions::default()
     };
-    open(&url, options, clock).await.unwrap()
+    open_ledger(&url, options, clock).await.unwrap()
 }
 
 #[async_trait]
-impl Subject for SqliteSubject {
-    async fn fresh(clock: Arc<ManualClock>) -> Self {
+impl LedgerSubject for SqliteSubject {
+    async fn open_empty(clock: Arc<ManualClock>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let sqlite = open_in(&folder, clock, FIRST_MODEL).await;
+        let sqlite = open_folder(&folder, clock, FIRST_MODEL).await;
         Self {
             ledger: sqlite.ledger(),
             sqlite,
@@ -54,11 +54,11 @@ impl Subject for SqliteSubject {
         self.change_embedder(clock, FIRST_MODEL).await;
     }
     async fn change_embedder(&mut self, clock: Arc<ManualClock>, model: &str) {
-        self.ledger.maintenance.close().await;
-        self.sqlite = open_in(&self.folder, clock, model).await;
+        self.ledger.maintenance.close_connections().await;
+        self.sqlite = open_folder(&self.folder, clock, model).await;
         self.ledger = self.sqlite.ledger();
     }
-    async fn audit_resists(&self) -> bool {
+    async fn is_audit_immutable(&self) -> bool {
         let mut connection = connect(&self.folder.path().join("deep/er/ledger.db")).await;
         let mut refused = true;
         for statement in ["UPDATE audit SET subject = 'somebody else'", "DELETE FROM audit"] {
@@ -73,11 +73,11 @@ async fn connect(file: &std::path::Path) -> SqliteConnection {
 }
 
 #[tokio::test]
-async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
+async fn database_of_a_newer_version_is_rejected_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ledger.db");
     let path = file.to_str().unwrap();
-    let newest = migrate(path).await.unwrap();
+    let newest = migrate_schema(path).await.unwrap();
     let migrations = async || -> i64 {
         sqlx::query_scalar("SELECT COUNT(*) FROM _sqlx_migrations")
             .fetch_one(&mut connect(&file).await)
@@ -93,7 +93,7 @@ async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
     .execute(&mut connect(&file).await)
     .await
     .unwrap();
-    let Err(error) = open(path, SqliteOptions::default(), Arc::new(SystemClock)).await else {
+    let Err(error) = open_ledger(path, SqliteOptions::default(), Arc::new(SystemClock)).await else {
         panic!("it was opened");
     };
     assert!(error.to_string().contains("newer version"), "{error}");
@@ -101,11 +101,11 @@ async fn a_database_from_a_newer_version_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_migration_in_the_other_known_words_is_taken_and_one_in_unknown_words_is_refused() {
+async fn migration_with_known_checksum_is_accepted_and_an_unknown_one_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ledger.db");
     let path = file.to_str().unwrap();
-    migrate(path).await.unwrap();
+    migrate_schema(path).await.unwrap();
     let checksum = async || -> String {
         sqlx::query_scalar("SELECT hex(checksum) FROM _sqlx_migrations WHERE version = 11")
             .fetch_one(&mut connect(&file).await)
@@ -118,11 +118,11 @@ async fn a_migration_in_the_other_known_words_is_taken_and_one_in_unknown_words_
         sqlx::raw_sql(sql).execute(&mut connect(&file).await).await.unwrap();
     };
     let here = checksum().await;
-    reword(REWORDED).await;
-    migrate(path).await.unwrap();
+    reword(OTHER_BUILD_CHECKSUM).await;
+    migrate_schema(path).await.unwrap();
     assert_eq!(checksum().await, here);
     reword("00ff").await;
-    let refused = migrate(path).await.unwrap_err().to_string();
+    let refused = migrate_schema(path).await.unwrap_err().to_string();
     assert!(
         refused.contains("migration 11 ") && refused.contains("another build"),
         "{refused}"
@@ -131,21 +131,21 @@ async fn a_migration_in_the_other_known_words_is_taken_and_one_in_unknown_words_
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused_and_left_alone() {
+async fn file_that_is_no_database_is_rejected_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ledger.db");
     let text = "these are somebody's notes, not a database\n".repeat(200);
     std::fs::write(&file, &text).unwrap();
-    let opened = open(file.to_str().unwrap(), SqliteOptions::default(), Arc::new(SystemClock)).await;
+    let opened = open_ledger(file.to_str().unwrap(), SqliteOptions::default(), Arc::new(SystemClock)).await;
     assert!(opened.is_err());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 
 #[tokio::test]
-async fn a_url_that_names_no_file_is_refused() {
+async fn url_without_a_file_is_rejected() {
     for url in ["", "sqlite://", "sqlite::memory:", "sqlite://x.db?mode=memory"] {
         assert!(
-            open(url, SqliteOptions::default(), Arc::new(SystemClock))
+            open_ledger(url, SqliteOptions::default(), Arc::new(SystemClock))
                 .await
                 .is_err(),
             "{url}"

@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use colloquy::{
-    adapters::postgres::{PostgresOptions, open},
+    adapters::postgres::{PostgresOptions, open_ledger},
     ports::clock::SystemClock,
 };
 use futures_util::future::join_all;
@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use super::{
     fixture::Fixture,
-    postgres::{PostgresSubject, from_two_nodes, set_tenant},
+    postgres::{PostgresSubject, open_two_nodes, set_tenant},
 };
 use crate::support::PostgresDatabase;
 
@@ -29,13 +29,14 @@ async fn without_autovacuum(database: &PostgresDatabase) -> PgConnection {
     connection
 }
 
-const A_VERDICT: &str =
+const VERDICT_ROW: &str =
     "INSERT INTO verdicts (tenant, pair, verdict, model, at) SELECT 'studio', n::text, 'same', 'judge', n";
-const A_MEMORY: &str = "INSERT INTO npc_memories (tenant, world, npc, memory_seq) SELECT 'studio', 'world', n::text, n";
+const MEMORY_ROW: &str =
+    "INSERT INTO npc_memories (tenant, world, npc, memory_seq) SELECT 'studio', 'world', n::text, n";
 
 /// Adds verdicts.
-async fn fill(connection: &mut PgConnection, rows: Range<i32>) {
-    fill_with(connection, A_VERDICT, rows).await;
+async fn fill_rows(connection: &mut PgConnection, rows: Range<i32>) {
+    fill_with(connection, VERDICT_ROW, rows).await;
 }
 
 /// Adds rows, and has the other connections know how many at once instead of within seconds.
@@ -50,11 +51,11 @@ async fn fill_with(connection: &mut PgConnection, row: &str, rows: Range<i32>) {
 }
 
 /// How many rows of verdicts plans are made for.
-async fn known(connection: &mut PgConnection) -> f32 {
-    known_of(connection, "verdicts").await
+async fn known_row_count(connection: &mut PgConnection) -> f32 {
+    known_row_count_of(connection, "verdicts").await
 }
 
-async fn known_of(connection: &mut PgConnection, table: &str) -> f32 {
+async fn known_row_count_of(connection: &mut PgConnection, table: &str) -> f32 {
     sqlx::query_scalar("SELECT reltuples FROM pg_class WHERE oid = $1::regclass")
         .bind(table)
         .fetch_one(connection)
@@ -63,7 +64,7 @@ async fn known_of(connection: &mut PgConnection, table: &str) -> f32 {
 }
 
 /// The plan that is kept of a question about verdicts, with how many rows it is made for.
-async fn plan(connection: &mut PgConnection) -> String {
+async fn query_plan(connection: &mut PgConnection) -> String {
     let rows: Vec<String> = sqlx::query_scalar("EXPLAIN EXECUTE old('studio', 5)")
         .persistent(false)
         .fetch_all(connection)
@@ -73,7 +74,7 @@ async fn plan(connection: &mut PgConnection) -> String {
 }
 
 #[tokio::test]
-async fn a_table_that_has_grown_is_analysed() {
+async fn grown_table_is_analysed() {
     let f = Fixture::<PostgresSubject>::new().await;
     let maintenance = &f.ledger().maintenance;
     let mut connection = without_autovacuum(&f.subject.database).await;
@@ -86,72 +87,72 @@ async fn a_table_that_has_grown_is_analysed() {
     ] {
         sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
     }
-    let kept = plan(&mut connection).await;
+    let kept = query_plan(&mut connection).await;
 
-    fill(&mut connection, 0..20).await;
+    fill_rows(&mut connection, 0..20).await;
     assert_eq!(count().await, 0, "so few are read as fast in any way");
-    assert!(known(&mut connection).await < 1.0);
-    assert_eq!(plan(&mut connection).await, kept);
+    assert!(known_row_count(&mut connection).await < 1.0);
+    assert_eq!(query_plan(&mut connection).await, kept);
 
-    fill(&mut connection, 20..5_000).await;
-    assert_eq!(plan(&mut connection).await, kept, "nobody has told it");
+    fill_rows(&mut connection, 20..5_000).await;
+    assert_eq!(query_plan(&mut connection).await, kept, "nobody has told it");
     assert_eq!(count().await, 1);
-    assert!((known(&mut connection).await - 5_000.0).abs() < 1.0);
-    assert_ne!(plan(&mut connection).await, kept);
+    assert!((known_row_count(&mut connection).await - 5_000.0).abs() < 1.0);
+    assert_ne!(query_plan(&mut connection).await, kept);
     assert_eq!(count().await, 0, "it has not grown since");
 
-    fill(&mut connection, 5_000..19_000).await;
+    fill_rows(&mut connection, 5_000..19_000).await;
     assert_eq!(count().await, 0, "it is not several times as large");
-    fill(&mut connection, 19_000..21_000).await;
+    fill_rows(&mut connection, 19_000..21_000).await;
     assert_eq!(count().await, 1);
-    assert!((known(&mut connection).await - 21_000.0).abs() < 1.0);
-    fill(&mut connection, 21_000..90_000).await;
+    assert!((known_row_count(&mut connection).await - 21_000.0).abs() < 1.0);
+    fill_rows(&mut connection, 21_000..90_000).await;
     assert_eq!(count().await, 0, "so many are left to autovacuum");
 }
 
 #[tokio::test]
-async fn what_is_nearly_due_is_analysed_with_what_is() {
+async fn table_nearly_due_is_analysed_with_a_due_one() {
     let f = Fixture::<PostgresSubject>::new().await;
     let maintenance = &f.ledger().maintenance;
     let mut connection = without_autovacuum(&f.subject.database).await;
     let count = async || maintenance.count_grown_tables().await.unwrap();
 
-    fill(&mut connection, 0..100).await;
-    fill_with(&mut connection, A_MEMORY, 0..100).await;
+    fill_rows(&mut connection, 0..100).await;
+    fill_with(&mut connection, MEMORY_ROW, 0..100).await;
     assert_eq!(count().await, 2);
-    fill_with(&mut connection, A_MEMORY, 100..350).await;
+    fill_with(&mut connection, MEMORY_ROW, 100..350).await;
     assert_eq!(count().await, 0, "it is not due yet");
-    fill(&mut connection, 100..250).await;
+    fill_rows(&mut connection, 100..250).await;
     assert_eq!(count().await, 0);
-    fill(&mut connection, 250..400).await;
+    fill_rows(&mut connection, 250..400).await;
     assert_eq!(count().await, 2, "one is due, and the other nearly");
     assert_eq!(
         (
-            known(&mut connection).await,
-            known_of(&mut connection, "npc_memories").await
+            known_row_count(&mut connection).await,
+            known_row_count_of(&mut connection, "npc_memories").await
         ),
         (400.0, 350.0)
     );
-    fill(&mut connection, 400..1_600).await;
-    fill_with(&mut connection, A_MEMORY, 350..700).await;
+    fill_rows(&mut connection, 400..1_600).await;
+    fill_with(&mut connection, MEMORY_ROW, 350..700).await;
     assert_eq!(count().await, 1, "the other has only doubled");
 }
 
 #[tokio::test]
-async fn one_node_of_many_has_it_analysed() {
+async fn grown_table_is_analysed_by_one_node_of_many() {
     let f = Fixture::<PostgresSubject>::new().await;
-    let nodes = from_two_nodes(&f).await;
+    let nodes = open_two_nodes(&f).await;
     let mut connection = without_autovacuum(&f.subject.database).await;
     for round in 0..4 {
         let rows = 100 * 5_i32.pow(round);
-        fill(&mut connection, rows / 5..rows).await;
+        fill_rows(&mut connection, rows / 5..rows).await;
         let counted = join_all((0..8).map(|n| nodes[n % 2].maintenance.count_grown_tables())).await;
         assert_eq!(counted.into_iter().map(Result::unwrap).sum::<usize>(), 1, "{rows} rows");
     }
 }
 
 #[tokio::test]
-async fn tables_of_another_role_are_left_to_it() {
+async fn tables_of_another_role_are_left_alone() {
     let database = PostgresDatabase::migrated().await;
     let mut connection = without_autovacuum(&database).await;
     let guest = format!("guest_of_{}", database.name());
@@ -173,14 +174,14 @@ async fn tables_of_another_role_are_left_to_it() {
         connections: 2,
         ..PostgresOptions::default()
     };
-    let opened = open(&database.url_as(&guest, &guest), options, Arc::new(SystemClock)).await;
+    let opened = open_ledger(&database.url_as(&guest, &guest), options, Arc::new(SystemClock)).await;
     let ledger = opened.unwrap().ledger();
-    fill(&mut connection, 0..5_000).await;
+    fill_rows(&mut connection, 0..5_000).await;
     let counted = ledger.maintenance.count_grown_tables().await;
-    let after = known(&mut connection).await;
+    let after = known_row_count(&mut connection).await;
     // Nothing else is the worse for it.
     let ping = ledger.maintenance.ping().await;
-    ledger.maintenance.close().await;
+    ledger.maintenance.close_connections().await;
     execute(
         &mut connection,
         "REVOKE ALL ON ALL TABLES IN SCHEMA public FROM guest;

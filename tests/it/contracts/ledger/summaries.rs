@@ -8,11 +8,11 @@ use colloquy::{
 };
 
 use super::{
-    Subject,
+    LedgerSubject,
     fixture::{Fixture, importance},
 };
 
-pub(super) fn landing<S: Subject>(
+pub(super) fn landing_summary<S: LedgerSubject>(
     f: &Fixture<S>,
     fence: JobFence,
     dialogue: DialogueId,
@@ -35,22 +35,22 @@ pub(super) fn landing<S: Subject>(
     }
 }
 
-pub async fn summaries_land_fade_and_are_evicted<S: Subject>(f: &Fixture<S>) {
+pub async fn summaries_are_stored_faded_and_evicted<S: LedgerSubject>(f: &Fixture<S>) {
     let summaries = &f.ledger().summaries;
-    let (dialogue, first_fence) = f.a_fence(JobKind::Summarise).await;
-    let later = landing(f, first_fence, dialogue, (11, 20));
-    assert!(summaries.commit(&f.scope, &later).await.unwrap());
+    let (dialogue, first_fence) = f.sample_job_fence(JobKind::Summarise).await;
+    let later = landing_summary(f, first_fence, dialogue, (11, 20));
+    assert!(summaries.commit_summary(&f.scope, &later).await.unwrap());
     assert_eq!(
-        summaries.kept(&f.scope, dialogue).await.unwrap(),
+        summaries.load_summaries(&f.scope, dialogue).await.unwrap(),
         std::slice::from_ref(&later.summary)
     );
 
     // In time order, whatever the order they landed in.
-    let (_, fence) = f.a_fence(JobKind::Summarise).await;
-    let earlier = landing(f, fence, dialogue, (1, 10));
-    assert!(summaries.commit(&f.scope, &earlier).await.unwrap());
+    let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
+    let earlier = landing_summary(f, fence, dialogue, (1, 10));
+    assert!(summaries.commit_summary(&f.scope, &earlier).await.unwrap());
     let kept: Vec<SummaryId> = summaries
-        .kept(&f.scope, dialogue)
+        .load_summaries(&f.scope, dialogue)
         .await
         .unwrap()
         .iter()
@@ -58,82 +58,88 @@ pub async fn summaries_land_fade_and_are_evicted<S: Subject>(f: &Fixture<S>) {
         .collect();
     assert_eq!(kept, [earlier.summary.id, later.summary.id]);
 
-    let (_, fence) = f.a_fence(JobKind::Summarise).await;
+    let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let newest = SummaryCommit {
         evict: Some(earlier.summary.id),
         fade: Some(later.summary.id),
-        ..landing(f, fence, dialogue, (21, 30))
+        ..landing_summary(f, fence, dialogue, (21, 30))
     };
-    assert!(summaries.commit(&f.scope, &newest).await.unwrap());
-    let kept = summaries.kept(&f.scope, dialogue).await.unwrap();
+    assert!(summaries.commit_summary(&f.scope, &newest).await.unwrap());
+    let kept = summaries.load_summaries(&f.scope, dialogue).await.unwrap();
     let mut faded = later.summary.clone();
     faded.importance = importance(5);
     assert_eq!(kept, [faded, newest.summary]);
 }
 
-pub async fn a_summary_of_a_finished_job_is_fenced<S: Subject>(f: &Fixture<S>) {
+pub async fn summary_of_a_finished_job_is_fenced<S: LedgerSubject>(f: &Fixture<S>) {
     let summaries = &f.ledger().summaries;
-    let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
+    let (dialogue, fence) = f.sample_job_fence(JobKind::Summarise).await;
     assert!(
         summaries
-            .commit(&f.scope, &landing(f, fence, dialogue, (1, 10)))
+            .commit_summary(&f.scope, &landing_summary(f, fence, dialogue, (1, 10)))
             .await
             .unwrap()
     );
-    let again = landing(f, fence, dialogue, (1, 10));
-    assert!(!summaries.commit(&f.scope, &again).await.unwrap());
-    assert_eq!(summaries.kept(&f.scope, dialogue).await.unwrap().len(), 1);
+    let again = landing_summary(f, fence, dialogue, (1, 10));
+    assert!(!summaries.commit_summary(&f.scope, &again).await.unwrap());
+    assert_eq!(summaries.load_summaries(&f.scope, dialogue).await.unwrap().len(), 1);
 }
 
-pub async fn a_turn_is_summed_up_once<S: Subject>(f: &Fixture<S>) {
+pub async fn turn_is_summarised_once<S: LedgerSubject>(f: &Fixture<S>) {
     let summaries = &f.ledger().summaries;
-    let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
-    let first = landing(f, fence, dialogue, (1, 10));
-    assert!(summaries.commit(&f.scope, &first).await.unwrap());
+    let (dialogue, fence) = f.sample_job_fence(JobKind::Summarise).await;
+    let first = landing_summary(f, fence, dialogue, (1, 10));
+    assert!(summaries.commit_summary(&f.scope, &first).await.unwrap());
 
     // A second job that had read the dialogue before the first one landed.
-    let (_, fence) = f.a_fence(JobKind::Summarise).await;
+    let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let overlapping = SummaryCommit {
         evict: Some(first.summary.id),
-        ..landing(f, fence, dialogue, (1, 12))
+        ..landing_summary(f, fence, dialogue, (1, 12))
     };
-    assert!(!summaries.commit(&f.scope, &overlapping).await.unwrap());
+    assert!(!summaries.commit_summary(&f.scope, &overlapping).await.unwrap());
     assert_eq!(
-        summaries.kept(&f.scope, dialogue).await.unwrap(),
+        summaries.load_summaries(&f.scope, dialogue).await.unwrap(),
         std::slice::from_ref(&first.summary)
     );
     // Its job has ended with that.
-    let retried = landing(f, fence, dialogue, (11, 12));
-    assert!(!summaries.commit(&f.scope, &retried).await.unwrap());
+    let retried = landing_summary(f, fence, dialogue, (11, 12));
+    assert!(!summaries.commit_summary(&f.scope, &retried).await.unwrap());
 
     // An evicted summary covers its turns as well.
-    let (_, fence) = f.a_fence(JobKind::Summarise).await;
+    let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let next = SummaryCommit {
         evict: Some(first.summary.id),
-        ..landing(f, fence, dialogue, (11, 20))
+        ..landing_summary(f, fence, dialogue, (11, 20))
     };
-    assert!(summaries.commit(&f.scope, &next).await.unwrap());
-    let (_, fence) = f.a_fence(JobKind::Summarise).await;
-    let again = landing(f, fence, dialogue, (1, 10));
-    assert!(!summaries.commit(&f.scope, &again).await.unwrap());
-    assert_eq!(summaries.kept(&f.scope, dialogue).await.unwrap(), [next.summary]);
+    assert!(summaries.commit_summary(&f.scope, &next).await.unwrap());
+    let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
+    let again = landing_summary(f, fence, dialogue, (1, 10));
+    assert!(!summaries.commit_summary(&f.scope, &again).await.unwrap());
+    assert_eq!(
+        summaries.load_summaries(&f.scope, dialogue).await.unwrap(),
+        [next.summary]
+    );
 }
 
-pub async fn summaries_of_another_tenant_are_untouched<S: Subject>(f: &Fixture<S>) {
+pub async fn summaries_of_another_tenant_are_unchanged<S: LedgerSubject>(f: &Fixture<S>) {
     let summaries = &f.ledger().summaries;
-    let (dialogue, fence) = f.a_fence(JobKind::Summarise).await;
-    let landed = landing(f, fence, dialogue, (1, 10));
-    assert!(!summaries.commit(&f.other, &landed).await.unwrap());
-    assert!(summaries.commit(&f.scope, &landed).await.unwrap());
-    assert!(summaries.kept(&f.other, dialogue).await.unwrap().is_empty());
+    let (dialogue, fence) = f.sample_job_fence(JobKind::Summarise).await;
+    let landed = landing_summary(f, fence, dialogue, (1, 10));
+    assert!(!summaries.commit_summary(&f.other, &landed).await.unwrap());
+    assert!(summaries.commit_summary(&f.scope, &landed).await.unwrap());
+    assert!(summaries.load_summaries(&f.other, dialogue).await.unwrap().is_empty());
 
     // Naming a summary of another dialogue changes nothing there.
-    let (elsewhere, fence) = f.a_fence(JobKind::Summarise).await;
+    let (elsewhere, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let meddling = SummaryCommit {
         evict: Some(landed.summary.id),
         fade: Some(landed.summary.id),
-        ..landing(f, fence, elsewhere, (1, 10))
+        ..landing_summary(f, fence, elsewhere, (1, 10))
     };
-    assert!(summaries.commit(&f.scope, &meddling).await.unwrap());
-    assert_eq!(summaries.kept(&f.scope, dialogue).await.unwrap(), [landed.summary]);
+    assert!(summaries.commit_summary(&f.scope, &meddling).await.unwrap());
+    assert_eq!(
+        summaries.load_summaries(&f.scope, dialogue).await.unwrap(),
+        [landed.summary]
+    );
 }

@@ -2,43 +2,43 @@ use colloquy::{
     ids::FactId,
     memory::{
         fact::{Cause, InvalidReason, NewFact, NewInvalidation},
-        timeline::{Ending, Share},
+        timeline::{JudgeBudgetShare, PromiseEnd},
     },
-    ports::ledger::facts::{Extraction, FactPatch, TimelineRows, Writing},
+    ports::ledger::facts::{Extraction, FactPatch, ReconcileTrigger, TimelineRows},
 };
 
-use super::{Subject, fixture::Fixture};
+use super::{LedgerSubject, fixture::Fixture};
 
-async fn remove<S: Subject>(f: &Fixture<S>, fact: FactId) {
-    let edit = f.edit("fact.remove");
-    f.ledger().facts.remove(&f.scope, fact, None, &edit).await.unwrap();
+async fn remove_fact<S: LedgerSubject>(f: &Fixture<S>, fact: FactId) {
+    let edit = f.audit_edit("fact.remove");
+    f.ledger().facts.remove_fact(&f.scope, fact, None, &edit).await.unwrap();
 }
 
-pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture<S>) {
-    let before = f.learn(f.a_fact("one"), &[]).await;
-    let ended = f.learn(f.a_fact("two"), &[]).await;
-    let removed = f.learn(f.a_fact("three"), &[]).await;
-    f.tick();
+pub async fn timeline_has_statements_made_or_ended_since_its_start<S: LedgerSubject>(f: &Fixture<S>) {
+    let before = f.learn_fact(f.sample_fact("one"), &[]).await;
+    let ended = f.learn_fact(f.sample_fact("two"), &[]).await;
+    let removed = f.learn_fact(f.sample_fact("three"), &[]).await;
+    f.advance_clock();
     let since = f.now();
-    let mut other = f.a_fact("four");
+    let mut other = f.sample_fact("four");
     other.audience.private_to = Some(f.player.clone());
-    let elsewhere = f.learn(other, &[]).await;
+    let elsewhere = f.learn_fact(other, &[]).await;
     // As an extraction is kept: under the turn that it is of.
-    let mut plan = f.a_plan().await;
-    let Writing::Job(fence) = plan.writing.clone() else {
+    let mut plan = f.sample_plan().await;
+    let ReconcileTrigger::Job(fence) = plan.trigger.clone() else {
         unreachable!()
     };
     let new = NewFact {
         cause: Cause::Turn(fence.turn),
-        ..f.a_fact("five")
+        ..f.sample_fact("five")
     };
     let said = new.id;
     plan.invalidations = vec![NewInvalidation {
         cause: Cause::Turn(fence.turn),
-        ..f.an_invalidation(ended, InvalidReason::Superseded, Some(said))
+        ..f.sample_invalidation(ended, InvalidReason::Superseded, Some(said))
     }];
     plan.facts = vec![new];
-    let found = f.ledger().dialogues.turn(&f.scope, fence.turn).await.unwrap();
+    let found = f.ledger().dialogues.load_turn(&f.scope, fence.turn).await.unwrap();
     let dialogue = found.unwrap().turn.dialogue;
     let extraction = Extraction {
         turn: fence.turn,
@@ -50,28 +50,28 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
         player: Some(f.player.clone()),
         forget: vec!["the third".to_owned()],
         injected: vec![before],
-        ends: vec![Ending {
+        ends: vec![PromiseEnd {
             fact: before,
             how: InvalidReason::Fulfilled,
         }],
         quoted: vec![before],
-        room: Share::GREATER,
+        room: JudgeBudgetShare::GREATER,
     };
     // What it taught another memory beside.
     let mut beside = Extraction {
         forget: Vec::new(),
-        room: Share::LESSER,
+        room: JudgeBudgetShare::LESSER,
         ..extraction.clone()
     };
     beside.audience.private_to = Some(f.player.clone());
     plan.extractions = vec![extraction.clone(), beside.clone()];
-    f.reconcile(&plan).await;
-    remove(f, removed).await;
+    f.reconcile_plan(&plan).await;
+    remove_fact(f, removed).await;
 
     let facts = &f.ledger().facts;
     let timeline = async |scope, ids: &[FactId]| {
         facts
-            .timeline(scope, &f.world, &f.audience(), since, ids)
+            .load_timeline(scope, &f.world, &f.audience(), since, ids)
             .await
             .unwrap()
     };
@@ -83,9 +83,11 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
     let found = timeline(&f.scope, &[]).await;
     assert_eq!(names(&found), [ended, removed, said]);
     assert_eq!(found.extractions, [extraction]);
-    let there = facts.timeline(&f.scope, &f.world, &beside.audience, since, &[]).await;
+    let there = facts
+        .load_timeline(&f.scope, &f.world, &beside.audience, since, &[])
+        .await;
     assert_eq!(there.unwrap().extractions, [beside]);
-    assert!(found.elsewhere.is_empty());
+    assert!(found.foreign_facts.is_empty());
     let ends = |fact| {
         let known = found.known.iter().find(|known| known.fact.id == fact).unwrap();
         known
@@ -100,30 +102,30 @@ pub async fn a_timeline_has_what_was_said_or_ended_since<S: Subject>(f: &Fixture
 
     let more = timeline(&f.scope, &[before, elsewhere, f.id()]).await;
     assert_eq!(names(&more), [before, ended, removed, said]);
-    assert_eq!(more.elsewhere.keys().copied().collect::<Vec<_>>(), [elsewhere]);
+    assert_eq!(more.foreign_facts.keys().copied().collect::<Vec<_>>(), [elsewhere]);
     assert_eq!(timeline(&f.other, &[before]).await, TimelineRows::default());
 }
 
-pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &mut Fixture<S>) {
-    let fact = f.learn(f.a_fact("one"), &[]).await;
+pub async fn timeline_includes_manual_changes<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let fact = f.learn_fact(f.sample_fact("one"), &[]).await;
     let facts = &f.ledger().facts;
     let now = async || {
         let rows = facts
-            .timeline(&f.scope, &f.world, &f.audience(), f.now(), &[fact])
+            .load_timeline(&f.scope, &f.world, &f.audience(), f.now(), &[fact])
             .await
             .unwrap();
         rows.known.into_iter().next().unwrap()
     };
     let vector = now().await.vector;
-    f.tick();
-    remove(f, fact).await;
-    f.tick();
+    f.advance_clock();
+    remove_fact(f, fact).await;
+    f.advance_clock();
     facts
-        .restore(&f.scope, fact, None, &f.edit("fact.restore"))
+        .restore_fact(&f.scope, fact, None, &f.audit_edit("fact.restore"))
         .await
         .unwrap();
     let restored_at = f.now();
-    f.tick();
+    f.advance_clock();
     let patch = FactPatch {
         content: Some("other words".to_owned()),
         pinned: Some(true),
@@ -131,7 +133,7 @@ pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &mut Fixture<S>
         ..FactPatch::default()
     };
     facts
-        .edit(&f.scope, fact, &patch, None, &f.edit("fact.edit"))
+        .edit_fact(&f.scope, fact, &patch, None, &f.audit_edit("fact.edit"))
         .await
         .unwrap();
     let known = now().await;
@@ -147,14 +149,14 @@ pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &mut Fixture<S>
     assert_eq!(known.written_at, known.fact.valid_at);
 
     // What is written by hand may have been true before. Vectors of another embedder cannot be compared.
-    f.tick();
-    let mut long = f.a_fact("two");
+    f.advance_clock();
+    let mut long = f.sample_fact("two");
     long.valid_at = f.now() - chrono::Duration::days(365);
-    let (long, written) = (f.create(long).await, f.now());
+    let (long, written) = (f.create_fact(long).await, f.now());
     f.subject.change_embedder(f.clock.clone(), "second").await;
     let (facts, audience) = (&f.ledger().facts, f.audience());
     let rows = facts
-        .timeline(&f.scope, &f.world, &audience, f.now(), &[fact, long])
+        .load_timeline(&f.scope, &f.world, &audience, f.now(), &[fact, long])
         .await;
     let mut known = rows.unwrap().known;
     known.sort_by_key(|known| known.fact.id);
@@ -162,40 +164,49 @@ pub async fn a_timeline_knows_what_people_changed<S: Subject>(f: &mut Fixture<S>
     assert!(known[0].edits.iter().all(|edit| edit.vector_before.is_none()));
 }
 
-pub async fn a_timeline_has_what_was_pinned_and_what_it_was_folded_into<S: Subject>(f: &Fixture<S>) {
+pub async fn timeline_includes_pins_and_fold_targets<S: LedgerSubject>(f: &Fixture<S>) {
     let facts = &f.ledger().facts;
-    let mut vital = f.a_fact("one");
+    let mut vital = f.sample_fact("one");
     vital.statement.pinned = true;
-    let vital = f.learn(vital, &[]).await;
-    let over = f.learn(f.a_fact("two"), &[(vital, InvalidReason::Duplicate)]).await;
-    let last = f.learn(f.a_fact("three"), &[(over, InvalidReason::Duplicate)]).await;
-    let by_hand = f.learn(f.a_fact("four"), &[]).await;
-    let into = f.learn(f.a_fact("five"), &[(by_hand, InvalidReason::Duplicate)]).await;
+    let vital = f.learn_fact(vital, &[]).await;
+    let over = f
+        .learn_fact(f.sample_fact("two"), &[(vital, InvalidReason::Duplicate)])
+        .await;
+    let last = f
+        .learn_fact(f.sample_fact("three"), &[(over, InvalidReason::Duplicate)])
+        .await;
+    let by_hand = f.learn_fact(f.sample_fact("four"), &[]).await;
+    let into = f
+        .learn_fact(f.sample_fact("five"), &[(by_hand, InvalidReason::Duplicate)])
+        .await;
     // Nobody pinned this one, and that one was not folded into anything.
-    let plain = f.learn(f.a_fact("six"), &[]).await;
-    f.learn(f.a_fact("seven"), &[(plain, InvalidReason::Duplicate)]).await;
+    let plain = f.learn_fact(f.sample_fact("six"), &[]).await;
+    f.learn_fact(f.sample_fact("seven"), &[(plain, InvalidReason::Duplicate)])
+        .await;
     // Whatever it is about: one subject has several spellings.
-    let mut other = f.a_fact("nine");
+    let mut other = f.sample_fact("nine");
     (other.statement.subject, other.statement.pinned) = ("Hanna".to_owned(), true);
-    let other = f.learn(other, &[]).await;
-    let mut others = f.a_fact("ten");
+    let other = f.learn_fact(other, &[]).await;
+    let mut others = f.sample_fact("ten");
     "Hanna".clone_into(&mut others.statement.subject);
-    let others = f.learn(others, &[(other, InvalidReason::Duplicate)]).await;
-    let mut alone = f.a_fact("eight");
+    let others = f.learn_fact(others, &[(other, InvalidReason::Duplicate)]).await;
+    let mut alone = f.sample_fact("eight");
     alone.statement.pinned = true;
-    f.learn(alone, &[]).await;
-    f.tick();
+    f.learn_fact(alone, &[]).await;
+    f.advance_clock();
     for pinned in [true, false] {
         let patch = FactPatch {
             pinned: Some(pinned),
             ..FactPatch::default()
         };
-        let edit = f.edit("fact.edit");
-        facts.edit(&f.scope, by_hand, &patch, None, &edit).await.unwrap();
+        let edit = f.audit_edit("fact.edit");
+        facts.edit_fact(&f.scope, by_hand, &patch, None, &edit).await.unwrap();
     }
-    f.tick();
+    f.advance_clock();
     let since = f.now();
-    let rows = facts.timeline(&f.scope, &f.world, &f.audience(), since, &[plain]).await;
+    let rows = facts
+        .load_timeline(&f.scope, &f.world, &f.audience(), since, &[plain])
+        .await;
     let mut known: Vec<FactId> = rows.unwrap().known.iter().map(|known| known.fact.id).collect();
     known.sort_unstable();
     assert_eq!(known, [vital, over, last, by_hand, into, plain, other, others]);

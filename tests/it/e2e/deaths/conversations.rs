@@ -3,13 +3,16 @@
 
 use serde_json::{Value, json};
 
-use super::{After, Before, Begun, Deed, Prepared, data, dies_everywhere, does, over_a_socket, quiet};
-use crate::support::{Server, run};
+use super::{
+    After, Before, Begun, CrashAction, PreparedDialogue, act_over_socket, assert_deaths_at_all_points, data,
+    perform_action, wait_until_idle,
+};
+use crate::support::{TestServer, run};
 
-pub(super) const DEEDS: &[&Deed] = &[&LINE, &CUT, &PAUSE, &RESUME, &CUT_IN];
+pub(super) const DEEDS: &[&CrashAction] = &[&LINE, &CUT, &PAUSE, &RESUME, &INTERRUPTING_LINE];
 
 /// The next line: one that others learn from, and that makes a summary due.
-const LINE: Deed = Deed {
+const LINE: CrashAction = CrashAction {
     path: "/v1/npc-conversations/$d:step",
     body: || json!({}),
     points: &[
@@ -29,7 +32,7 @@ const LINE: Deed = Deed {
 
 /// A line cut where it was heard, lines after it taken back with the session that was joined there, and all of
 /// it paused.
-const CUT: Deed = Deed {
+const CUT: CrashAction = CrashAction {
     path: "/v1/npc-conversations/$d:interrupt",
     body: || json!({"turn": 2, "heard_chars": 12, "key": "deed"}),
     points: &[
@@ -47,7 +50,7 @@ const CUT: Deed = Deed {
 };
 
 /// A pause where they are. The key is kept once it is paused.
-const PAUSE: Deed = Deed {
+const PAUSE: CrashAction = CrashAction {
     path: "/v1/npc-conversations/$d:interrupt",
     body: || json!({"turn": 5, "key": "deed"}),
     points: &[("conversation.paused", Begun), ("rewind.noted", After)],
@@ -55,7 +58,7 @@ const PAUSE: Deed = Deed {
 };
 
 /// What was cut taken up again, and gone on with.
-const RESUME: Deed = Deed {
+const RESUME: CrashAction = CrashAction {
     path: "/v1/npc-conversations/$d:resume",
     body: || json!({}),
     points: &[
@@ -69,7 +72,7 @@ const RESUME: Deed = Deed {
 };
 
 /// A player cuts in with a line: three things that are done one after the other, and never again.
-const CUT_IN: Deed = Deed {
+const INTERRUPTING_LINE: CrashAction = CrashAction {
     path: "ws:npc_conversation.interrupt",
     body: || json!({"turn": 1, "key": "deed", "text": "Wait, what were you two just talking about?"}),
     points: &[
@@ -86,15 +89,15 @@ const CUT_IN: Deed = Deed {
     inside: false,
 };
 
-/// Cuts in over a socket; see [`over_a_socket`].
-pub(super) async fn cuts_in(server: &Server, dialogue: &str, mut message: Value) -> Option<u16> {
+/// Cuts in over a socket; see [`act_over_socket`].
+pub(super) async fn interrupt_with_line(server: &TestServer, dialogue: &str, mut message: Value) -> Option<u16> {
     message["type"] = "npc_conversation.interrupt".into();
     message["conversation_id"] = dialogue.into();
-    over_a_socket(server, &message, |_| None).await
+    act_over_socket(server, &message, |_| None).await
 }
 
 /// Five lines about somebody of whom one of the two knows much, after the third of which a player joined them.
-async fn prepared() -> Prepared {
+async fn prepare_conversation() -> PreparedDialogue {
     let data = data();
     let server = data.spawn();
     let rest = server.backend();
@@ -115,20 +118,20 @@ async fn prepared() -> Prepared {
     let of_it = |what: &str| format!("/v1/npc-conversations/{dialogue}:{what}");
     for line in 1..=5 {
         rest.post(&of_it("step"), &json!({})).await;
-        quiet(&data).await;
+        wait_until_idle(&data).await;
         if line == 3 {
             let joined = rest.post(&of_it("join"), &json!({"player_id": "p2"})).await;
             let turns = format!("/v1/sessions/{}/turns", joined["id"].as_str().unwrap());
             rest.post(&turns, &json!({"text": "I like figs."})).await;
             rest.post(&of_it("resume"), &json!({})).await;
-            quiet(&data).await;
+            wait_until_idle(&data).await;
         }
     }
     let view = rest.get(&format!("/v1/npc-conversations/{dialogue}")).await;
     assert_eq!(view["status"], "open", "they have said all they know: {view}");
     server.stop();
     let steps = (of_it("step"), json!({}));
-    Prepared {
+    PreparedDialogue {
         data,
         dialogue,
         goes_on: vec![steps],
@@ -136,9 +139,9 @@ async fn prepared() -> Prepared {
 }
 
 #[test]
-fn a_death_in_a_line_leaves_the_state_before_or_after_it() {
+fn death_during_a_line_leaves_the_state_before_or_after_it() {
     run(async {
-        let [before, after] = dies_everywhere(&prepared().await, &LINE).await;
+        let [before, after] = assert_deaths_at_all_points(&prepare_conversation().await, &LINE).await;
         let learned = |seen: &Value| seen["facts"].as_array().unwrap().len();
         assert!(
             learned(&before) < learned(&after),
@@ -150,9 +153,9 @@ fn a_death_in_a_line_leaves_the_state_before_or_after_it() {
 }
 
 #[test]
-fn a_death_while_somebody_cuts_in_leaves_the_state_before_or_after_it() {
+fn death_during_an_interrupt_leaves_the_state_before_or_after_it() {
     run(async {
-        let [before, after] = dies_everywhere(&prepared().await, &CUT).await;
+        let [before, after] = assert_deaths_at_all_points(&prepare_conversation().await, &CUT).await;
         let stands = |seen: &Value| {
             let talk = &seen["npc-conversations"][0];
             (talk["view"]["status"].clone(), talk["view"]["head_turn"].clone())
@@ -165,30 +168,30 @@ fn a_death_while_somebody_cuts_in_leaves_the_state_before_or_after_it() {
 }
 
 #[test]
-fn a_death_in_a_pause_leaves_them_paused_or_not() {
+fn death_during_a_pause_leaves_the_conversation_paused_or_not() {
     run(async {
-        dies_everywhere(&prepared().await, &PAUSE).await;
+        assert_deaths_at_all_points(&prepare_conversation().await, &PAUSE).await;
     });
 }
 
 #[test]
-fn a_death_in_taking_a_line_up_again_leaves_the_state_before_or_after_it() {
+fn death_during_a_line_resume_leaves_the_state_before_or_after_it() {
     run(async {
-        let prepared = prepared().await;
+        let prepared = prepare_conversation().await;
         let server = prepared.data.spawn();
-        does(&server, &prepared.dialogue, &CUT).await.unwrap();
-        quiet(&prepared.data).await;
+        perform_action(&server, &prepared.dialogue, &CUT).await.unwrap();
+        wait_until_idle(&prepared.data).await;
         server.stop();
-        let [before, after] = dies_everywhere(&prepared, &RESUME).await;
+        let [before, after] = assert_deaths_at_all_points(&prepared, &RESUME).await;
         let status = |seen: &Value| seen["npc-conversations"][0]["view"]["status"].clone();
         assert_eq!((status(&before), status(&after)), (json!("paused"), json!("open")));
     });
 }
 
 #[test]
-fn a_death_while_a_player_cuts_in_with_a_line_loses_nothing_that_was_done_and_repeats_nothing() {
+fn death_during_an_interrupting_line_loses_nothing_done_and_repeats_nothing() {
     run(async {
-        let [before, after] = dies_everywhere(&prepared().await, &CUT_IN).await;
+        let [before, after] = assert_deaths_at_all_points(&prepare_conversation().await, &INTERRUPTING_LINE).await;
         let sessions = |seen: &Value| seen["sessions"].as_array().unwrap().len();
         assert_eq!(sessions(&before) + 1, sessions(&after));
     });

@@ -12,7 +12,7 @@ mod sessions;
 use std::{collections::BTreeSet, time::Duration};
 
 use colloquy::{
-    failpoint::{DIE_AT, POINTS},
+    failpoint::{DIE_AT_ENV, POINTS},
     tenancy::Role,
 };
 use parking_lot::Mutex;
@@ -20,17 +20,17 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{Data, Rest, Server, Socket, eventually, run};
+use crate::support::{RestClient, ServerData, TestServer, TestSocket, eventually, run};
 
 /// Points that are died at side by side.
-const AT_ONCE: usize = 3;
+const CONCURRENT_DEATHS: usize = 3;
 
 /// Set to `all`: on Postgres, too, every deed dies at all of its points. For every night (`scripts/replays.sh`).
 const DEATHS: &str = "COLLOQUY_DEATHS";
 
 /// Steps of one transaction that are not its last. They are the same code on both columns, and Postgres shows at the
 /// last ones that it takes all of them back; so there, only some deeds die at them in every run.
-const INSIDE: [&str; 17] = [
+const POINTS_INSIDE_TRANSACTION: [&str; 17] = [
     "turn.head",
     "facts.passed",
     "facts.inserted",
@@ -51,7 +51,7 @@ const INSIDE: [&str; 17] = [
 ];
 
 /// Those of them that no deed dies at on Postgres, but at night.
-const AT_NIGHT: [&str; 7] = [
+const NIGHTLY_POINTS: [&str; 7] = [
     "turn.head",
     "facts.lifted",
     "rewind.said_again",
@@ -63,7 +63,7 @@ const AT_NIGHT: [&str; 7] = [
 
 /// What a death at a point leaves: the state before, or the state after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Leaves {
+enum StateAfterDeath {
     Before,
     /// The state before, put back by the next process: what the facts' histories tell of.
     PutBack,
@@ -72,21 +72,21 @@ enum Leaves {
     Begun,
     After,
 }
-use Leaves::{After, Before, Begun, PutBack};
+use StateAfterDeath::{After, Before, Begun, PutBack};
 
 /// Something that is done to prepared dialogues.
-struct Deed {
+struct CrashAction {
     /// `$d` is the dialogue it is done to.
     path: &'static str,
     /// With a key, unless to ask twice is to have it done twice.
     body: fn() -> Value,
     /// Points that it passes, in the order in which it does.
-    points: &'static [(&'static str, Leaves)],
-    /// It dies at those [`INSIDE`] a transaction on Postgres, too.
+    points: &'static [(&'static str, StateAfterDeath)],
+    /// It dies at those [`POINTS_INSIDE_TRANSACTION`] a transaction on Postgres, too.
     inside: bool,
 }
 
-impl Deed {
+impl CrashAction {
     fn is_keyed(&self) -> bool {
         !(self.body)()["key"].is_null()
     }
@@ -96,11 +96,11 @@ impl Deed {
         &self,
         postgres: bool,
         at_night: bool,
-    ) -> impl Iterator<Item = &'static (&'static str, Leaves)> + use<> {
+    ) -> impl Iterator<Item = &'static (&'static str, StateAfterDeath)> + use<> {
         let all = !postgres || at_night || self.inside;
         self.points
             .iter()
-            .filter(move |(point, _)| all || !INSIDE.contains(point))
+            .filter(move |(point, _)| all || !POINTS_INSIDE_TRANSACTION.contains(point))
     }
 
     fn all() -> impl Iterator<Item = &'static Self> {
@@ -113,14 +113,14 @@ impl Deed {
 }
 
 /// Prepared dialogues, and which of them something is done to.
-struct Prepared {
-    data: Data,
+struct PreparedDialogue {
+    data: ServerData,
     dialogue: String,
     /// Lines that go on afterwards: each a path and a body.
     goes_on: Vec<(String, Value)>,
 }
 
-fn data() -> Data {
+fn data() -> ServerData {
     let data = fresh(&[
         ("COLLOQUY__ACTORS__SWEEP_S", "1"),
         ("COLLOQUY__JOBS__POLL_S", "1"),
@@ -143,7 +143,7 @@ fn data() -> Data {
 }
 
 /// Waits until nothing is left to be done, as the ledger tells it.
-async fn quiet(data: &Data) {
+async fn wait_until_idle(data: &ServerData) {
     eventually("the end of all jobs", || async {
         let left = data.count(
             "SELECT (SELECT COUNT(*) FROM jobs WHERE status = 'pending') + (SELECT COUNT(*) FROM outbox)
@@ -155,7 +155,7 @@ async fn quiet(data: &Data) {
 }
 
 /// Everything that can be observed, without ids and clock times. The state of the world is in the context.
-async fn observed(server: &Server) -> Value {
+async fn observe_state(server: &TestServer) -> Value {
     let rest = server.rest(Role::Admin);
     let mut facts = Vec::new();
     for npc in ["mira", "ergen"] {
@@ -164,14 +164,14 @@ async fn observed(server: &Server) -> Value {
                 .get(&format!("/v1/facts/{}/history", fact["id"].as_str().unwrap()))
                 .await;
             let valid = fact["invalid_at"].is_null();
-            facts.push(scrubbed(
+            facts.push(without_volatile_fields(
                 &json!({"npc": npc, "valid": valid, "fact": fact, "history": history}),
             ));
         }
     }
     facts.sort_by_key(Value::to_string);
     let audit = rest.get("/v1/audit?limit=200").await;
-    let mut seen = json!({"facts": facts, "audit": scrubbed(&audit["items"])});
+    let mut seen = json!({"facts": facts, "audit": without_volatile_fields(&audit["items"])});
     for kind in ["sessions", "npc-conversations"] {
         let mut dialogues = Vec::new();
         for view in rest.get(&format!("/v1/{kind}?limit=200")).await["items"]
@@ -180,15 +180,15 @@ async fn observed(server: &Server) -> Value {
         {
             let at = |what: &str| format!("/v1/{kind}/{}{what}", view["id"].as_str().unwrap());
             let mut dialogue = json!({
-                "view": scrubbed(view),
-                "turns": scrubbed(&rest.get(&at("/turns")).await),
-                "summaries": scrubbed(&rest.get(&at("/summaries")).await),
+                "view": without_volatile_fields(view),
+                "turns": without_volatile_fields(&rest.get(&at("/turns")).await),
+                "summaries": without_volatile_fields(&rest.get(&at("/summaries")).await),
             });
             if kind == "sessions" && view["status"] == "open" {
                 let probe = json!({"text": "What fruit do I like?"});
-                let (status, context) = insists(&rest, &at("/context"), &probe).await.unwrap();
+                let (status, context) = request_until_answered(&rest, &at("/context"), &probe).await.unwrap();
                 assert_eq!(status, StatusCode::OK, "{context}");
-                dialogue["context"] = scrubbed(&context);
+                dialogue["context"] = without_volatile_fields(&context);
             }
             dialogues.push(dialogue);
         }
@@ -198,7 +198,7 @@ async fn observed(server: &Server) -> Value {
 }
 
 /// How it is now, however it came to be so.
-fn now(observed: &Value) -> Value {
+fn current_state(observed: &Value) -> Value {
     let facts = observed["facts"].as_array().unwrap().iter();
     let mut facts: Vec<Value> = facts
         .filter(|fact| fact["valid"] == true)
@@ -211,12 +211,12 @@ fn now(observed: &Value) -> Value {
     now
 }
 
-impl Leaves {
+impl StateAfterDeath {
     /// What of a state is compared.
     fn of(self, observed: &Value) -> Value {
         match self {
             Before | After => observed.clone(),
-            PutBack => now(observed),
+            PutBack => current_state(observed),
             Begun => {
                 let mut begun = observed.clone();
                 begun["sessions"].take();
@@ -228,7 +228,7 @@ impl Leaves {
 }
 
 /// Without what differs from run to run.
-fn scrubbed(value: &Value) -> Value {
+fn without_volatile_fields(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .iter()
@@ -249,15 +249,15 @@ fn scrubbed(value: &Value) -> Value {
                 ];
                 !clock.contains(&name) && !["_at", "_id", "_ms", "_hash"].iter().any(|end| name.ends_with(end))
             })
-            .map(|(name, value)| (name.clone(), scrubbed(value)))
+            .map(|(name, value)| (name.clone(), without_volatile_fields(value)))
             .collect(),
-        Value::Array(values) => values.iter().map(scrubbed).collect(),
+        Value::Array(values) => values.iter().map(without_volatile_fields).collect(),
         other => other.clone(),
     }
 }
 
 /// Asks as a client does who is told to come again: what a dead node owned is its own for a moment.
-async fn insists(rest: &Rest, path: &str, body: &Value) -> reqwest::Result<(StatusCode, Value)> {
+async fn request_until_answered(rest: &RestClient, path: &str, body: &Value) -> reqwest::Result<(StatusCode, Value)> {
     let asking = async {
         loop {
             let (status, answer) = rest.attempt(Method::POST, path, Some(body)).await?;
@@ -274,11 +274,11 @@ async fn insists(rest: &Rest, path: &str, body: &Value) -> reqwest::Result<(Stat
 
 /// Sends a message as the player `p1`, and what `replies` to an event, until a turn is committed; `None`: the server
 /// has gone away. Comes again as a client does that was refused, or lost its connection.
-async fn over_a_socket(server: &Server, first: &Value, replies: impl Fn(&Value) -> Option<Value>) -> Option<u16> {
+async fn act_over_socket(server: &TestServer, first: &Value, replies: impl Fn(&Value) -> Option<Value>) -> Option<u16> {
     let token = server.token("demo", Role::Player, Some("p1"));
     let asking = async {
         'connecting: loop {
-            let mut socket = Socket::open_if_there(server.address, &token).await?;
+            let mut socket = TestSocket::open_if_reachable(server.address, &token).await?;
             let mut next = Some(first.clone());
             loop {
                 if let Some(message) = next
@@ -309,15 +309,15 @@ async fn over_a_socket(server: &Server, first: &Value, replies: impl Fn(&Value) 
 }
 
 /// The status it was answered with; `None`: the server has gone away.
-async fn does(server: &Server, dialogue: &str, deed: &Deed) -> Option<u16> {
+async fn perform_action(server: &TestServer, dialogue: &str, deed: &CrashAction) -> Option<u16> {
     let path = deed.path.replace("$d", dialogue);
     let body = (deed.body)();
     match deed.path {
-        "ws:npc_conversation.interrupt" => return conversations::cuts_in(server, dialogue, body).await,
-        "ws:player.interrupt" => return sessions::barges_in(server, dialogue, body).await,
+        "ws:npc_conversation.interrupt" => return conversations::interrupt_with_line(server, dialogue, body).await,
+        "ws:player.interrupt" => return sessions::interrupt_running_reply(server, dialogue, body).await,
         _ => {}
     }
-    let (status, answer) = insists(&server.backend(), &path, &body).await.ok()?;
+    let (status, answer) = request_until_answered(&server.backend(), &path, &body).await.ok()?;
     assert!(
         status.is_success() || answer["code"] == "nothing_to_resume",
         "{path}: {status} {answer}"
@@ -326,13 +326,13 @@ async fn does(server: &Server, dialogue: &str, deed: &Deed) -> Option<u16> {
 }
 
 /// The dialogues go on: further turns, what they teach, and what is known then.
-async fn goes_on(server: &Server, lines: &[(String, Value)]) -> Value {
+async fn continue_dialogues(server: &TestServer, lines: &[(String, Value)]) -> Value {
     for (path, body) in lines {
-        let (status, answer) = insists(&server.backend(), path, body).await.unwrap();
+        let (status, answer) = request_until_answered(&server.backend(), path, body).await.unwrap();
         assert!(status.is_success(), "{path}: {status} {answer}");
-        quiet(&server.data).await;
+        wait_until_idle(&server.data).await;
     }
-    observed(server).await
+    observe_state(server).await
 }
 
 fn assert_same(left: &Value, right: &Value, what: &str) {
@@ -349,35 +349,41 @@ fn assert_same(left: &Value, right: &Value, what: &str) {
 
 /// Dies at `point`, comes back, is asked again and goes on; compared with the unharmed run's states
 /// before the deed, after it and later.
-async fn dies_at(point: &str, leaves: Leaves, prepared: &Prepared, deed: &Deed, [before, after, later]: [&Value; 3]) {
+async fn assert_death_at(
+    point: &str,
+    leaves: StateAfterDeath,
+    prepared: &PreparedDialogue,
+    deed: &CrashAction,
+    [before, after, later]: [&Value; 3],
+) {
     let data = prepared.data.copy();
-    let armed = data.with(&[(DIE_AT, point)]).spawn();
-    let acknowledged = does(&armed, &prepared.dialogue, deed).await.is_some();
-    armed.died(point).await;
+    let armed = data.with(&[(DIE_AT_ENV, point)]).spawn();
+    let acknowledged = perform_action(&armed, &prepared.dialogue, deed).await.is_some();
+    armed.wait_for_death(point).await;
 
     let server = data.spawn();
-    quiet(&data).await;
+    wait_until_idle(&data).await;
     let expected = if matches!(leaves, After | Begun) { after } else { before };
-    assert_same(&leaves.of(&observed(&server).await), &leaves.of(expected), point);
+    assert_same(&leaves.of(&observe_state(&server).await), &leaves.of(expected), point);
     assert!(
         !acknowledged || leaves == After,
         "{point}: what was acknowledged is lost"
     );
     // Whoever got no answer asks again.
     if leaves != After || deed.is_keyed() {
-        does(&server, &prepared.dialogue, deed).await.unwrap();
-        quiet(&data).await;
+        perform_action(&server, &prepared.dialogue, deed).await.unwrap();
+        wait_until_idle(&data).await;
     }
     let of = |observed: &Value| {
         if leaves == PutBack {
-            now(observed)
+            current_state(observed)
         } else {
             observed.clone()
         }
     };
-    let again = observed(&server).await;
+    let again = observe_state(&server).await;
     assert_same(&of(&again), &of(after), &format!("{point}, asked again"));
-    let then = goes_on(&server, &prepared.goes_on).await;
+    let then = continue_dialogues(&server, &prepared.goes_on).await;
     assert_same(&of(&then), &of(later), &format!("{point}, some turns later"));
     server.kill();
     if !data.is_on_postgres() && deed.points.last().is_some_and(|(last, _)| *last == point) {
@@ -388,16 +394,16 @@ async fn dies_at(point: &str, leaves: Leaves, prepared: &Prepared, deed: &Deed, 
 
 /// Does `deed` to what is `prepared` once without harm, then with a death at each of its points. The states
 /// before and after.
-async fn dies_everywhere(prepared: &Prepared, deed: &Deed) -> [Value; 2] {
+async fn assert_deaths_at_all_points(prepared: &PreparedDialogue, deed: &CrashAction) -> [Value; 2] {
     let control = prepared.data.copy();
     let server = control.spawn();
-    let before = observed(&server).await;
-    let status = does(&server, &prepared.dialogue, deed).await.unwrap();
+    let before = observe_state(&server).await;
+    let status = perform_action(&server, &prepared.dialogue, deed).await.unwrap();
     assert_eq!(status, 200, "{}", deed.path);
-    quiet(&control).await;
-    let after = observed(&server).await;
+    wait_until_idle(&control).await;
+    let after = observe_state(&server).await;
     assert_ne!(before, after, "a deed that does nothing shows nothing");
-    let later = goes_on(&server, &prepared.goes_on).await;
+    let later = continue_dialogues(&server, &prepared.goes_on).await;
     server.stop();
 
     let at_night = std::env::var(DEATHS).is_ok_and(|which| which == "all");
@@ -405,10 +411,16 @@ async fn dies_everywhere(prepared: &Prepared, deed: &Deed) -> [Value; 2] {
     let next = || points.lock().next();
     // Most of the time is spent waiting for servers to start.
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..CONCURRENT_DEATHS {
             scope.spawn(|| {
                 while let Some((point, leaves)) = next() {
-                    run(dies_at(point, *leaves, prepared, deed, [&before, &after, &later]));
+                    run(assert_death_at(
+                        point,
+                        *leaves,
+                        prepared,
+                        deed,
+                        [&before, &after, &later],
+                    ));
                 }
             });
         }
@@ -418,14 +430,18 @@ async fn dies_everywhere(prepared: &Prepared, deed: &Deed) -> [Value; 2] {
 
 /// On this column, as it is run here and as it is at night.
 #[test]
-fn every_point_is_died_at() {
+fn failpoints_are_all_covered_by_a_death() {
     let postgres = data().is_on_postgres();
     let died_at = |at_night| -> BTreeSet<&str> {
-        let points = Deed::all().flat_map(|deed| deed.points_on(postgres, at_night));
+        let points = CrashAction::all().flat_map(|deed| deed.points_on(postgres, at_night));
         points.map(|(point, _)| *point).collect()
     };
     let known: BTreeSet<&str> = POINTS.iter().copied().collect();
     assert_eq!(died_at(true), known);
-    let left: BTreeSet<&str> = if postgres { AT_NIGHT.into() } else { BTreeSet::new() };
+    let left: BTreeSet<&str> = if postgres {
+        NIGHTLY_POINTS.into()
+    } else {
+        BTreeSet::new()
+    };
     assert_eq!(died_at(false), &known - &left);
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{After, Before, Deed, Prepared, data, dies_everywhere, quiet};
+use super::{After, Before, CrashAction, PreparedDialogue, assert_deaths_at_all_points, data, wait_until_idle};
 use crate::support::run;
 
-pub(super) const DEEDS: &[&Deed] = &[&RESTORE];
+pub(super) const DEEDS: &[&CrashAction] = &[&RESTORE];
 
 /// A session and a conversation go back, another session ends.
-const RESTORE: Deed = Deed {
+const RESTORE: CrashAction = CrashAction {
     path: "/v1/worlds/vale/saves/$d:restore",
     body: || json!({"key": "deed"}),
     points: &[
@@ -28,7 +28,7 @@ const RESTORE: Deed = Deed {
 };
 
 /// A world that was saved, and went on.
-async fn prepared() -> Prepared {
+async fn prepare_save() -> PreparedDialogue {
     let data = data();
     let server = data.spawn();
     let rest = server.backend();
@@ -44,7 +44,7 @@ async fn prepared() -> Prepared {
             json!({"text": text})
         };
         rest.post(path, &body).await;
-        quiet(&data).await;
+        wait_until_idle(&data).await;
     };
     let first = opened("p1").await;
     said(&first, "I like grapes.").await;
@@ -59,7 +59,7 @@ async fn prepared() -> Prepared {
     let second = opened("p2").await;
     said(&second, "I like plums.").await;
     server.stop();
-    Prepared {
+    PreparedDialogue {
         data,
         dialogue: save["id"].as_str().unwrap().to_owned(),
         goes_on: vec![(first, json!({"text": "I like pears."})), (step, json!({}))],
@@ -67,9 +67,9 @@ async fn prepared() -> Prepared {
 }
 
 #[test]
-fn a_death_while_a_save_is_loaded_leaves_every_dialogue_before_or_after_it() {
+fn death_during_a_restore_leaves_every_dialogue_before_or_after_it() {
     run(async {
-        let [before, after] = dies_everywhere(&prepared().await, &RESTORE).await;
+        let [before, after] = assert_deaths_at_all_points(&prepare_save().await, &RESTORE).await;
         let heads = |seen: &Value| {
             let head = |dialogue: &Value| {
                 (

@@ -3,13 +3,16 @@
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::{Value, json};
 
-use super::{After, Before, Deed, Prepared, PutBack, data, dies_everywhere, does, over_a_socket, quiet};
-use crate::support::{Data, Server, run};
+use super::{
+    After, Before, CrashAction, PreparedDialogue, PutBack, act_over_socket, assert_deaths_at_all_points, data,
+    perform_action, wait_until_idle,
+};
+use crate::support::{ServerData, TestServer, run};
 
-pub(super) const DEEDS: &[&Deed] = &[&TURN, &TWO_MEMORIES, &CUT, &BARGE_IN, &RESUME, &ANEW];
+pub(super) const DEEDS: &[&CrashAction] = &[&TURN, &TWO_MEMORIES, &CUT, &BARGE_IN, &RESUME, &REGENERATE];
 
 /// A further turn: one that ends a fact, changes state, and makes a summary due.
-const TURN: Deed = Deed {
+const TURN: CrashAction = CrashAction {
     path: "/v1/sessions/$d/turns",
     body: || json!({"text": "I don't like plums anymore. Let's go to the lake.", "key": "deed"}),
     points: &[
@@ -35,7 +38,7 @@ const TURN: Deed = Deed {
 };
 
 /// A turn that teaches what is private to the player, and what the NPC tells everybody of itself.
-const TWO_MEMORIES: Deed = Deed {
+const TWO_MEMORIES: CrashAction = CrashAction {
     path: "/v1/sessions/$d/turns",
     body: || json!({"text": "I hate plums.", "key": "deed"}),
     points: &[
@@ -51,7 +54,7 @@ const TWO_MEMORIES: Deed = Deed {
 };
 
 /// A reply cut where it was heard, and turns after it taken back.
-const CUT: Deed = Deed {
+const CUT: CrashAction = CrashAction {
     path: "/v1/sessions/$d:interrupt",
     body: || json!({"turn": 3, "heard_chars": 9, "key": "deed"}),
     points: &[
@@ -81,7 +84,7 @@ const CUT: Deed = Deed {
 };
 
 /// A reply cut while it is being said: its turn is committed as far as it was heard.
-const BARGE_IN: Deed = Deed {
+const BARGE_IN: CrashAction = CrashAction {
     path: "ws:player.interrupt",
     body: || json!({"text": "I hate plums.", "key": "deed", "heard_chars": 3}),
     points: &[
@@ -98,7 +101,7 @@ const BARGE_IN: Deed = Deed {
 };
 
 /// What was cut, taken up again.
-const RESUME: Deed = Deed {
+const RESUME: CrashAction = CrashAction {
     path: "/v1/sessions/$d:resume",
     body: || json!({"key": "up"}),
     points: &[
@@ -117,7 +120,7 @@ const RESUME: Deed = Deed {
 };
 
 /// The last reply said anew.
-const ANEW: Deed = Deed {
+const REGENERATE: CrashAction = CrashAction {
     path: "/v1/sessions/$d:regenerate",
     body: || json!({"key": "deed"}),
     points: &[
@@ -137,12 +140,12 @@ const ANEW: Deed = Deed {
 };
 
 /// Says a line over a socket, and cuts the reply as soon as some of it has come.
-pub(super) async fn barges_in(server: &Server, session: &str, body: Value) -> Option<u16> {
+pub(super) async fn interrupt_running_reply(server: &TestServer, session: &str, body: Value) -> Option<u16> {
     let resume = json!({"type": "session.resume", "session_id": session});
     let say = json!({"type": "player.say", "session_id": session, "text": body["text"], "key": body["key"]});
     let cut =
         json!({"type": "player.interrupt", "session_id": session, "heard_chars": body["heard_chars"], "key": "cut"});
-    over_a_socket(server, &resume, |event| match event["type"].as_str() {
+    act_over_socket(server, &resume, |event| match event["type"].as_str() {
         Some("session.resumed") => Some(say.clone()),
         Some("reply.delta") if event["offset"] == 0 => Some(cut.clone()),
         _ => None,
@@ -159,12 +162,12 @@ const LINES: [&str; 5] = [
 ];
 
 /// Lines that end what earlier ones taught, with a summary and changes of state.
-async fn prepared() -> Prepared {
-    spoken(data(), &LINES, &["I like pears.", "What fruit do I like?"]).await
+async fn prepare_session() -> PreparedDialogue {
+    prepare_spoken_session(data(), &LINES, &["I like pears.", "What fruit do I like?"]).await
 }
 
 /// A session in which these lines were said, and those that go on afterwards.
-async fn spoken(data: Data, lines: &[&str], goes_on: &[&str]) -> Prepared {
+async fn prepare_spoken_session(data: ServerData, lines: &[&str], goes_on: &[&str]) -> PreparedDialogue {
     let server = data.spawn();
     let rest = server.backend();
     let opened = rest
@@ -177,10 +180,10 @@ async fn spoken(data: Data, lines: &[&str], goes_on: &[&str]) -> Prepared {
     let turns = format!("/v1/sessions/{dialogue}/turns");
     for line in lines {
         rest.post(&turns, &json!({"text": line})).await;
-        quiet(&data).await;
+        wait_until_idle(&data).await;
     }
     server.stop();
-    Prepared {
+    PreparedDialogue {
         data,
         dialogue,
         goes_on: goes_on
@@ -190,8 +193,8 @@ async fn spoken(data: Data, lines: &[&str], goes_on: &[&str]) -> Prepared {
     }
 }
 
-async fn dies_in(prepared: &Prepared, deed: &Deed) {
-    let [before, _] = dies_everywhere(prepared, deed).await;
+async fn assert_deaths_in(prepared: &PreparedDialogue, deed: &CrashAction) {
+    let [before, _] = assert_deaths_at_all_points(prepared, deed).await;
     assert!(
         before["facts"].to_string().contains(r#""valid":false"#),
         "no fact was ended: {before}"
@@ -205,18 +208,19 @@ async fn dies_in(prepared: &Prepared, deed: &Deed) {
 }
 
 #[test]
-fn a_death_in_a_turn_leaves_the_state_before_or_after_it() {
-    run(async { dies_in(&prepared().await, &TURN).await });
+fn death_during_a_turn_leaves_the_state_before_or_after_it() {
+    run(async { assert_deaths_in(&prepare_session().await, &TURN).await });
 }
 
 #[test]
-fn a_death_between_two_memories_of_a_turn_loses_nothing_and_doubles_nothing() {
+fn death_between_two_memories_of_a_turn_loses_nothing_and_doubles_nothing() {
     run(async {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let data = data().with_mock(&mock.base_url());
-        let prepared = spoken(data, &["Hello."], &["I like pears."]).await;
-        mock.control(&json!({"reply": "Mira likes elderberry wine."})).unwrap();
-        let [_, after] = dies_everywhere(&prepared, &TWO_MEMORIES).await;
+        let prepared = prepare_spoken_session(data, &["Hello."], &["I like pears."]).await;
+        mock.apply_settings(&json!({"reply": "Mira likes elderberry wine."}))
+            .unwrap();
+        let [_, after] = assert_deaths_at_all_points(&prepared, &TWO_MEMORIES).await;
         let facts = after["facts"].to_string();
         for told in ["hates plums", "elderberry"] {
             assert!(facts.contains(told), "{facts}");
@@ -225,22 +229,22 @@ fn a_death_between_two_memories_of_a_turn_loses_nothing_and_doubles_nothing() {
 }
 
 #[test]
-fn a_death_in_a_rewind_leaves_the_state_before_or_after_it() {
-    run(async { dies_in(&prepared().await, &CUT).await });
+fn death_during_a_rewind_leaves_the_state_before_or_after_it() {
+    run(async { assert_deaths_in(&prepare_session().await, &CUT).await });
 }
 
 #[test]
-fn a_death_while_a_reply_is_cut_leaves_the_state_before_or_after_it() {
+fn death_during_a_cut_leaves_the_state_before_or_after_it() {
     run(async {
         // Some three seconds for a reply.
         let slowly = MockOptions {
             tokens_per_s: 3,
             ..MockOptions::default()
         };
-        let mock = mock_llm::start(slowly).unwrap();
+        let mock = mock_llm::start_on_thread(slowly).unwrap();
         let data = data().with_mock(&mock.base_url());
-        let prepared = spoken(data, &["I like grapes."], &["I like pears."]).await;
-        let [_, after] = dies_everywhere(&prepared, &BARGE_IN).await;
+        let prepared = prepare_spoken_session(data, &["I like grapes."], &["I like pears."]).await;
+        let [_, after] = assert_deaths_at_all_points(&prepared, &BARGE_IN).await;
         let cut = &after["sessions"][0]["turns"]["items"][1];
         assert_eq!(cut["status"], "interrupted", "{after}");
         // The first word, whatever else had been said by then.
@@ -250,18 +254,18 @@ fn a_death_while_a_reply_is_cut_leaves_the_state_before_or_after_it() {
 }
 
 #[test]
-fn a_death_while_a_reply_is_said_anew_leaves_the_state_before_or_after_it() {
-    run(async { dies_in(&prepared().await, &ANEW).await });
+fn death_during_a_regeneration_leaves_the_state_before_or_after_it() {
+    run(async { assert_deaths_in(&prepare_session().await, &REGENERATE).await });
 }
 
 #[test]
-fn a_death_in_taking_a_reply_up_again_leaves_the_state_before_or_after_it() {
+fn death_during_a_reply_resume_leaves_the_state_before_or_after_it() {
     run(async {
-        let prepared = prepared().await;
+        let prepared = prepare_session().await;
         let server = prepared.data.spawn();
-        does(&server, &prepared.dialogue, &CUT).await.unwrap();
-        quiet(&prepared.data).await;
+        perform_action(&server, &prepared.dialogue, &CUT).await.unwrap();
+        wait_until_idle(&prepared.data).await;
         server.stop();
-        dies_in(&prepared, &RESUME).await;
+        assert_deaths_in(&prepared, &RESUME).await;
     });
 }

@@ -15,10 +15,10 @@ mod nodes;
 #[path = "../npc_conversation.rs"]
 mod npc_conversation;
 mod outage;
-#[path = "../overheard.rs"]
-mod overheard;
-#[path = "../quoted.rs"]
-mod quoted;
+#[path = "../overheard_talk.rs"]
+mod overheard_talk;
+#[path = "../quoted_unsaid_text.rs"]
+mod quoted_unsaid_text;
 mod reindex;
 #[path = "../rewinds.rs"]
 mod rewinds;
@@ -29,14 +29,14 @@ mod scenarios;
 #[path = "../three_facts.rs"]
 mod three_facts;
 
-use crate::support::Data;
+use crate::support::ServerData;
 
 /// What the core's tests start from.
-fn fresh(env: &[(&str, &str)]) -> Data {
-    Data::on_qdrant(env)
+fn fresh(env: &[(&str, &str)]) -> ServerData {
+    ServerData::on_qdrant(env)
 }
 
 /// What several nodes have in common: the index, too.
-fn in_common(data: Data) -> Data {
+fn in_common(data: ServerData) -> ServerData {
     data.with_qdrant()
 }

@@ -6,16 +6,17 @@ use std::collections::BTreeSet;
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::{Value, json};
 
-use super::nodes::counted;
+use super::nodes::counter_value;
 use crate::{
     e2e::on_postgres::outages::{
-        LINES, Load, PLAYERS, Talked, in_time, learned_once, post, readiness, said, say, session, turns_of,
+        FinishedTalk, LINES, Load, PLAYERS, assert_learned_once, eventually_after_outage, post, readiness, say,
+        session, standing_lines, turns_of,
     },
-    support::{Data, QdrantDouble, QdrantProcess, Rest, Server, run},
+    support::{QdrantDouble, QdrantProcess, RestClient, ServerData, TestServer, run},
 };
 
 /// One that can be taken away.
-trait Qdrant {
+trait StoppableQdrant {
     fn url(&self) -> String;
     fn kill(&mut self);
     /// At the same address.
@@ -23,7 +24,7 @@ trait Qdrant {
 }
 
 /// Its disk is lost with it.
-impl Qdrant for QdrantProcess {
+impl StoppableQdrant for QdrantProcess {
     fn url(&self) -> String {
         Self::url(self)
     }
@@ -36,35 +37,35 @@ impl Qdrant for QdrantProcess {
 }
 
 /// It has what it had.
-impl Qdrant for QdrantDouble {
+impl StoppableQdrant for QdrantDouble {
     fn url(&self) -> String {
         Self::url(self)
     }
     fn kill(&mut self) {
-        self.go_away();
+        self.stop_serving();
     }
     fn start_again(&mut self) {
-        self.come_back();
+        self.serve_again();
     }
 }
 
-async fn index_is(rest: &Rest, wanted: &str) {
-    in_time(&format!("the index to be {wanted}"), async || {
+async fn wait_for_index_status(rest: &RestClient, wanted: &str) {
+    eventually_after_outage(&format!("the index to be {wanted}"), async || {
         (readiness(rest, "index").await == wanted).then_some(())
     })
     .await;
 }
 
 /// Waits until everything that was said is learned, and the index has it.
-async fn indexed(rest: &Rest, data: &Data) {
+async fn wait_until_indexed(rest: &RestClient, data: &ServerData) {
     rest.idle().await;
-    in_time("the outbox to be empty", async || {
+    eventually_after_outage("the outbox to be empty", async || {
         (data.count("SELECT COUNT(*) FROM outbox").await == 0).then_some(())
     })
     .await;
 }
 
-async fn likes(rest: &Rest, session: &str, fruits: &[&str]) {
+async fn teach_likes(rest: &RestClient, session: &str, fruits: &[&str]) {
     for fruit in fruits {
         let line = format!("I like {fruit}.");
         say(rest, session, &line, &line).await.unwrap();
@@ -72,7 +73,7 @@ async fn likes(rest: &Rest, session: &str, fruits: &[&str]) {
 }
 
 /// Asks. Whether it was looked for in the ledger, by words, and which facts were considered.
-async fn asks(rest: &Rest, session: &str, key: &str) -> (bool, Vec<Value>) {
+async fn ask_for_fruit(rest: &RestClient, session: &str, key: &str) -> (bool, Vec<Value>) {
     let line = json!({"text": "What fruit do I like?", "key": key});
     let answer = post(rest, &turns_of(session), &line).await;
     let turn = &answer.body["turn"];
@@ -82,7 +83,7 @@ async fn asks(rest: &Rest, session: &str, key: &str) -> (bool, Vec<Value>) {
 }
 
 /// Ids of what a player likes, of all that was ever learned or of what is valid; and the words of it.
-async fn facts_of(rest: &Rest, player: &str, valid: bool) -> (BTreeSet<String>, Vec<String>) {
+async fn facts_of(rest: &RestClient, player: &str, valid: bool) -> (BTreeSet<String>, Vec<String>) {
     let facts = rest.facts("mira").await;
     let own = facts.iter().filter(|fact| {
         fact.to_string().contains(&format!("player:{player}")) && (fact["invalid_at"].is_null() || !valid)
@@ -98,19 +99,19 @@ fn mentions(candidates: &[Value], word: &str) -> bool {
 }
 
 /// Whether the index is there shows in the metrics.
-async fn ready(server: &Server) -> bool {
-    counted(server, "colloquy_index_ready").await > 0.5
+async fn is_index_ready(server: &TestServer) -> bool {
+    counter_value(server, "colloquy_index_ready").await > 0.5
 }
 
 /// That the index is away does.
-async fn operators_see_it(server: &Server) {
-    assert!(!ready(server).await);
+async fn assert_outage_is_visible(server: &TestServer) {
+    assert!(!is_index_ready(server).await);
     let failed = r#"colloquy_index_calls_total{call="propose",outcome="failed"}"#;
-    assert!(counted(server, failed).await > 0.0);
+    assert!(counter_value(server, failed).await > 0.0);
 }
 
-async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdrant) {
-    let mock = mock_llm::start(MockOptions {
+async fn assert_outage_loses_nothing(data: fn(&[(&str, &str)]) -> ServerData, mut qdrant: impl StoppableQdrant) {
+    let mock = mock_llm::start_on_thread(MockOptions {
         latency_ms: 40,
         // So that every line asks the index.
         intent: "memory".into(),
@@ -129,34 +130,34 @@ async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdran
     ]);
     let server = data.spawn();
     let rest = server.backend();
-    index_is(&rest, "ready").await;
+    wait_for_index_status(&rest, "ready").await;
     // Of one is taken back what the index had, of the other what was being learned when it went away.
     let [had, learning] = [session(&rest, "p5").await, session(&rest, "p6").await];
-    likes(&rest, &had, &["grapes", "peaches", "apples"]).await;
-    likes(&rest, &learning, &["grapes"]).await;
-    indexed(&rest, &data).await;
-    let (by_words, candidates) = asks(&rest, &had, "before").await;
+    teach_likes(&rest, &had, &["grapes", "peaches", "apples"]).await;
+    teach_likes(&rest, &learning, &["grapes"]).await;
+    wait_until_indexed(&rest, &data).await;
+    let (by_words, candidates) = ask_for_fruit(&rest, &had, "before").await;
     assert!(!by_words && mentions(&candidates, "peaches"), "{candidates:?}");
 
     // Nobody is refused anything.
     let load = Load::start(&server, &[]).await;
-    load.goes_on(1).await;
-    let calls = mock.calls("extraction");
-    mock.control(&json!({"faults": ["extraction=hold"]})).unwrap();
-    likes(&rest, &learning, &["peaches"]).await;
-    load.goes_on(LINES).await;
-    in_time("the extractions to be asked for", async || {
-        (mock.calls("extraction") > calls + PLAYERS.len() as u64).then_some(())
+    load.wait_for_lines(1).await;
+    let calls = mock.calls_of("extraction");
+    mock.apply_settings(&json!({"faults": ["extraction=hold"]})).unwrap();
+    teach_likes(&rest, &learning, &["peaches"]).await;
+    load.wait_for_lines(LINES).await;
+    eventually_after_outage("the extractions to be asked for", async || {
+        (mock.calls_of("extraction") > calls + PLAYERS.len() as u64).then_some(())
     })
     .await;
-    assert!(ready(&server).await);
+    assert!(is_index_ready(&server).await);
     qdrant.kill();
 
-    load.goes_on(LINES).await;
-    index_is(&rest, "away").await;
-    let (by_words, candidates) = asks(&rest, &had, "meanwhile").await;
+    load.wait_for_lines(LINES).await;
+    wait_for_index_status(&rest, "away").await;
+    let (by_words, candidates) = ask_for_fruit(&rest, &had, "meanwhile").await;
     assert!(by_words, "it is not said that the index did not answer");
-    operators_see_it(&server).await;
+    assert_outage_is_visible(&server).await;
     for fruit in ["grapes", "peaches", "apples"] {
         assert!(mentions(&candidates, fruit), "{fruit}: {candidates:?}");
     }
@@ -165,15 +166,15 @@ async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdran
         let done = rest.post(&format!("/v1/sessions/{session}:rewind"), &back).await;
         assert_eq!(done["rewound"]["removed_turns"], removed, "{done}");
     }
-    load.goes_on(1).await;
+    load.wait_for_lines(1).await;
 
     qdrant.start_again();
-    mock.control(&json!({"faults": []})).unwrap();
-    index_is(&rest, "ready").await;
+    mock.apply_settings(&json!({"faults": []})).unwrap();
+    wait_for_index_status(&rest, "ready").await;
     let mut talks = load.end().await;
     assert!(talks.iter().all(|talked| talked.refused == 0));
     for (player, session) in [("p5", &had), ("p6", &learning)] {
-        talks.push(Talked {
+        talks.push(FinishedTalk {
             player,
             session: session.clone(),
             acknowledged: vec!["I like grapes.".to_owned()],
@@ -181,15 +182,15 @@ async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdran
         });
     }
     for talked in &talks {
-        talked.stands(&rest).await;
+        talked.assert_lines_stand(&rest).await;
     }
-    learned_once(&rest, &talks).await;
-    indexed(&rest, &data).await;
+    assert_learned_once(&rest, &talks).await;
+    wait_until_indexed(&rest, &data).await;
     for (player, session) in [("p5", &had), ("p6", &learning)] {
         let (stands, words) = facts_of(&rest, player, true).await;
         assert_eq!(words, ["The player likes grapes."]);
         let (all, _) = facts_of(&rest, player, false).await;
-        let (by_words, candidates) = asks(&rest, session, "afterwards").await;
+        let (by_words, candidates) = ask_for_fruit(&rest, session, "afterwards").await;
         assert!(!by_words, "the index is not asked again");
         let considered: BTreeSet<String> = candidates
             .iter()
@@ -206,9 +207,9 @@ async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdran
                 .any(|fact| fact["score"]["cosine"].as_f64() > Some(0.0)),
             "{candidates:?}"
         );
-        assert_eq!(said(&rest, session).await.len(), 2);
+        assert_eq!(standing_lines(&rest, session).await.len(), 2);
     }
-    indexed(&rest, &data).await;
+    wait_until_indexed(&rest, &data).await;
     server.stop();
 
     // Each fact is a point, and each point a fact.
@@ -219,16 +220,22 @@ async fn loses_nothing(data: fn(&[(&str, &str)]) -> Data, mut qdrant: impl Qdran
 }
 
 #[test]
-fn nothing_is_lost_or_back_where_it_comes_back_empty() {
-    run(loses_nothing(Data::on_services, QdrantProcess::start()));
+fn qdrant_outage_loses_and_resurrects_nothing_when_it_returns_empty() {
+    run(assert_outage_loses_nothing(
+        ServerData::on_services,
+        QdrantProcess::start(),
+    ));
 }
 
 #[test]
-fn nothing_is_lost_or_back_where_it_comes_back_with_what_it_had() {
-    run(loses_nothing(Data::on_services, QdrantDouble::start()));
+fn qdrant_outage_loses_and_resurrects_nothing_when_it_returns_with_data() {
+    run(assert_outage_loses_nothing(
+        ServerData::on_services,
+        QdrantDouble::start(),
+    ));
 }
 
 #[test]
-fn nothing_is_lost_or_back_on_sqlite() {
-    run(loses_nothing(Data::new, QdrantProcess::start()));
+fn qdrant_outage_loses_and_resurrects_nothing_on_sqlite() {
+    run(assert_outage_loses_nothing(ServerData::new, QdrantProcess::start()));
 }

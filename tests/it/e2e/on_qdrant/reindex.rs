@@ -4,19 +4,19 @@ use std::process::Output;
 
 use crate::{
     e2e::on_postgres::outages::{say, session},
-    support::{Data, run},
+    support::{ServerData, run},
 };
 
-fn reindex(data: &Data, args: &[&str]) -> (bool, String) {
+fn reindex(data: &ServerData, args: &[&str]) -> (bool, String) {
     let Output { status, stdout, stderr } = data.command().arg("reindex").args(args).output().unwrap();
     let told = [stdout, stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     (status.success(), told.concat())
 }
 
 #[test]
-fn an_index_that_differs_is_told_of_and_put_right() {
+fn index_drift_is_reported_and_repaired_by_reindex() {
     run(async {
-        let data = Data::on_qdrant(&[]);
+        let data = ServerData::on_qdrant(&[]);
         let server = data.spawn();
         let rest = server.backend();
         let talk = session(&rest, "p1").await;

@@ -1,11 +1,11 @@
 //! A world without actors: its stores and who is in it. What a history does to it is in `living`, what
-//! people change in `correcting`, how it is said again in `replaying`, what can be seen of it in `seen`.
+//! people change in `manual_corrections`, how it is said again in `replayer`, what can be seen of it in `seen`.
 
-mod correcting;
-mod living;
+mod manual_corrections;
+mod observation;
+mod operations;
 mod past;
-mod replaying;
-mod seen;
+mod replayer;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +18,10 @@ use colloquy::{
     config::Config,
     dialogue::{
         Services, jobs,
-        models::{ModelLimits, Models, RouteTable},
-        npc_conversation::Member,
+        models::{ModelLimits, ModelRouter, RouteTable},
+        npc_conversation::SceneMember,
         prompt::Templates,
-        recall::BodyCache,
+        recall::MemoryCache,
         settings::DialogueSettings,
     },
     ids::{DialogueId, DialogueKind, FactId, NodeId, NpcId, PlayerId, SaveId, TurnId},
@@ -33,7 +33,7 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
-        disabled::DisabledTenants,
+        disabled_tenants::DisabledTenants,
         embedder::Embedder as _,
         ledger::{
             audit::Edit as AuditEdit,
@@ -47,12 +47,12 @@ use colloquy::{
 };
 use parking_lot::Mutex;
 
-pub use self::seen::Seen;
+pub use self::observation::Observation;
 use super::{
-    history::{AMONG_NPCS, Adjective, BY_ACK, Edit, Fruit, JOINED, Say, TALKS},
-    model::{Angles, Player},
-    prompted::{Prompted, Recorded},
-    store::{Place, Store},
+    history::{AMONG_NPCS, Adjective, BY_ACK, Fruit, JOINED, ManualEdit, SayOp, TALKS},
+    model::{FruitEmbedder, ReplayModel},
+    prompt_recorder::{NextPrompt, PromptRecordingStore},
+    store::{ReplayStore, StorePlace},
 };
 
 /// To whom Ergen belongs.
@@ -65,7 +65,7 @@ const STEP: Duration = Duration::from_secs(1);
 // What is the same in every world is made once: there are thousands of them.
 static TEMPLATES: LazyLock<Arc<Templates>> = LazyLock::new(|| Arc::new(Templates::load(None).unwrap()));
 static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
-    let mut settings = Config::defaults().dialogue();
+    let mut settings = Config::embedded_defaults().dialogue_settings();
     // Few enough that some histories have one fade, or go.
     settings.summaries.first_after_turns = 2;
     settings.summaries.then_every_turns = 1;
@@ -76,20 +76,20 @@ static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
 
 /// A fact by what is the same of it in every world in which it was learned: its words, when they were
 /// said, and who heard them.
-type Name = (String, DateTime<Utc>, String);
+type FactName = (String, DateTime<Utc>, String);
 
-fn name_of(fact: &Fact) -> Name {
-    let knowers = fact.audience.fingerprint();
+fn name_of(fact: &Fact) -> FactName {
+    let knowers = fact.audience.audience_key();
     (fact.statement.content.clone(), fact.valid_at, knowers)
 }
 
 /// A correction as it was made, to be made again.
 #[derive(Debug, Clone)]
-enum Corrected {
+enum RecordedCorrection {
     Fact {
         fact: FactId,
-        name: Name,
-        how: Edit,
+        name: FactName,
+        how: ManualEdit,
         /// What new keywords came to: they depend on those that it showed.
         keywords: Option<Vec<String>>,
     },
@@ -104,7 +104,7 @@ enum Corrected {
 
 /// A session in which a player joined the NPCs.
 #[derive(Debug, Clone, Copy)]
-struct Joined {
+struct JoinedSession {
     at: DateTime<Utc>,
     /// Number of the NPCs' line that it goes on from.
     line: u32,
@@ -112,56 +112,56 @@ struct Joined {
     open: bool,
 }
 
-pub struct World {
+pub struct ReplayWorld {
     services: Services,
-    player: Arc<Player>,
+    player: Arc<ReplayModel>,
     clock: Arc<ManualClock>,
     /// What the prompt of the next turn had, when it was said before.
-    recorded: Recorded,
+    recorded: NextPrompt,
     scope: TenantScope,
     authored: AuthoredWorld,
     npcs: BTreeMap<NpcId, Npc>,
     node: NodeId,
     /// Those that every history begins with, and behind them those that `joined` tells of.
     talks: Vec<DialogueId>,
-    joined: Vec<Joined>,
+    joined: Vec<JoinedSession>,
     /// With which of the joined sessions there were, and were open.
     saves: Vec<(SaveId, Vec<bool>)>,
-    corrections: Vec<(DateTime<Utc>, Corrected)>,
-    lines: Vec<(usize, Say)>,
+    corrections: Vec<(DateTime<Utc>, RecordedCorrection)>,
+    lines: Vec<(usize, SayOp)>,
     /// Facts that were looked for by name.
-    learned: Mutex<BTreeMap<Name, FactId>>,
-    place: Place,
+    learned: Mutex<BTreeMap<FactName, FactId>>,
+    place: StorePlace,
 }
 
-impl World {
+impl ReplayWorld {
     /// A world in which nothing has happened. `shares`: what players tell its NPCs in private is told to others.
     pub async fn new(shares: bool) -> Self {
-        let embedder = Arc::new(Angles::new());
-        let store = Store::empty(BEGINNING.parse().unwrap(), embedder.info()).await;
+        let embedder = Arc::new(FruitEmbedder::new());
+        let store = ReplayStore::open_empty(BEGINNING.parse().unwrap(), embedder.info()).await;
         let (clock, mut ledger) = (store.clock, store.ledger);
-        let recorded = Recorded::default();
-        ledger.dialogues = Arc::new(Prompted {
+        let recorded = NextPrompt::default();
+        ledger.dialogues = Arc::new(PromptRecordingStore {
             inner: ledger.dialogues,
             next: recorded.clone(),
         });
-        let player = Arc::new(Player::default());
+        let player = Arc::new(ReplayModel::default());
         let llm: Arc<dyn Llm> = player.clone();
-        let ids = Arc::new(IdSource::random(clock.clone()));
+        let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
         let services = Services {
             settings: SETTINGS.clone(),
             ledger,
             buffers: store.buffers,
             index: store.index,
             embedder,
-            models: Arc::new(Models::with_limits(
-                RouteTable::uniform(&llm),
+            models: Arc::new(ModelRouter::with_limits(
+                RouteTable::with_single_model(&llm),
                 ModelLimits::default(),
                 clock.clone(),
             )),
             prompts: TEMPLATES.clone(),
-            bodies: Arc::new(BodyCache::new(1_000)),
-            resting: Arc::default(),
+            memory_cache: Arc::new(MemoryCache::new(1_000)),
+            reconcile_backoff: Arc::default(),
             disabled: DisabledTenants::default(),
             clock: clock.clone(),
             ids: ids.clone(),
@@ -172,7 +172,7 @@ impl World {
         let mut world = Self {
             authored: authored(now, shares),
             npcs: npcs.into_iter().map(|npc| (npc.id.clone(), npc)).collect(),
-            node: ids.next(),
+            node: ids.next_id(),
             scope: TenantScope::new(store.tenant),
             talks: Vec::new(),
             joined: Vec::new(),
@@ -186,11 +186,11 @@ impl World {
             clock,
             place: store.place,
         };
-        world.author().await;
+        world.author_world().await;
         world
     }
 
-    async fn author(&mut self) {
+    async fn author_world(&mut self) {
         let ledger = &self.services.ledger;
         let tenant = Tenant {
             id: self.scope.tenant().clone(),
@@ -200,8 +200,8 @@ impl World {
             created_at: self.clock.now(),
             version: 1,
         };
-        ledger.tenants.ensure(&tenant).await.unwrap();
-        jobs::ready_index(&self.services).await.unwrap();
+        ledger.tenants.ensure_tenant(&tenant).await.unwrap();
+        jobs::activate_index(&self.services).await.unwrap();
         let edit = self.edit("world.put");
         ledger
             .authored
@@ -215,7 +215,7 @@ impl World {
         self.author_past().await;
         for talk in 0..TALKS {
             let dialogue = self.dialogue(talk);
-            ledger.dialogues.create(&self.scope, &dialogue).await.unwrap();
+            ledger.dialogues.create_dialogue(&self.scope, &dialogue).await.unwrap();
             self.talks.push(dialogue.id);
         }
     }
@@ -242,7 +242,7 @@ impl World {
             Playback::Immediate
         };
         Dialogue {
-            id: self.services.ids.dialogue(kind),
+            id: self.services.ids.next_dialogue_id(kind),
             world: self.authored.id.clone(),
             npcs: named(npcs),
             player: (talk != AMONG_NPCS).then(|| -> PlayerId { player.parse().unwrap() }),
@@ -262,8 +262,8 @@ impl World {
     }
 
     /// Who talks in a dialogue of NPCs.
-    fn cast(&self, dialogue: &Dialogue) -> Vec<Member> {
-        let member = |npc: &NpcId| Member {
+    fn cast(&self, dialogue: &Dialogue) -> Vec<SceneMember> {
+        let member = |npc: &NpcId| SceneMember {
             id: npc.clone(),
             name: self.npcs[npc].name.clone(),
         };
@@ -272,8 +272,8 @@ impl World {
 
     fn edit(&self, action: &'static str) -> AuditEdit {
         AuditEdit {
-            id: self.services.ids.next(),
-            audit_id: self.services.ids.next(),
+            id: self.services.ids.next_id(),
+            audit_id: self.services.ids.next_id(),
             subject: "designer".to_owned(),
             role: Role::Backend,
             player: None,
@@ -309,13 +309,13 @@ impl World {
     }
 
     /// Opens the session of a player who joins the NPCs at this line of theirs.
-    async fn open_joined(&mut self, joined: Joined, cause: Option<TurnId>) {
+    async fn open_joined(&mut self, joined: JoinedSession, cause: Option<TurnId>) {
         let dialogue = Dialogue {
             cause: cause.map(Cause::Turn),
             ..self.dialogue(JOINED)
         };
         let dialogues = &self.services.ledger.dialogues;
-        dialogues.create(&self.scope, &dialogue).await.unwrap();
+        dialogues.create_dialogue(&self.scope, &dialogue).await.unwrap();
         self.talks.push(dialogue.id);
         self.joined.push(joined);
     }
@@ -323,12 +323,12 @@ impl World {
     /// The turns of a dialogue that stand.
     async fn turns(&self, talk: usize) -> Vec<Turn> {
         let dialogues = &self.services.ledger.dialogues;
-        let turns = dialogues.turns(&self.scope, self.talks[talk], 1, u32::MAX >> 1);
+        let turns = dialogues.load_turns(&self.scope, self.talks[talk], 1, u32::MAX >> 1);
         turns.await.unwrap()
     }
 
     /// Every fact that somebody wrote or said in words that stand, valid or not.
-    async fn facts(&self) -> BTreeMap<Name, Fact> {
+    async fn facts(&self) -> BTreeMap<FactName, Fact> {
         let all = self.stored_facts().await.into_iter();
         all.filter(|(stands, _)| *stands)
             .map(|(_, fact)| (name_of(&fact), fact))
@@ -358,7 +358,7 @@ impl World {
                 after: None,
             };
             let facts = &self.services.ledger.facts;
-            let page = facts.list(&self.scope, &filter, &page).await.unwrap();
+            let page = facts.list_facts(&self.scope, &filter, &page).await.unwrap();
             assert!(page.next.is_none(), "a page is too short for all facts");
             all.extend(page.items.into_iter().map(|fact| {
                 let stands = match fact.cause {
@@ -372,7 +372,7 @@ impl World {
     }
 
     pub async fn close(self) {
-        self.place.leave(&self.services.ledger).await;
+        self.place.reset_for_next_world(&self.services.ledger).await;
     }
 }
 

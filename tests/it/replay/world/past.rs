@@ -10,7 +10,7 @@ use colloquy::{
     ports::{clock::Clock as _, ledger::authored::PutOutcome},
 };
 
-use super::{Seen, World};
+use super::{Observation, ReplayWorld};
 use crate::replay::history::Fruit;
 
 /// How far a player can come by what happens.
@@ -46,7 +46,7 @@ pub(super) fn rules() -> Vec<UnlockRule> {
     of.map(rule).into()
 }
 
-impl World {
+impl ReplayWorld {
     /// Writes for each NPC one memory of each fruit, and one more, each needing more than the one before.
     pub(super) async fn author_past(&self) {
         for npc in self.npcs.keys() {
@@ -66,7 +66,7 @@ impl World {
                     updated_at: self.clock.now(),
                 };
                 let edit = self.edit("scenario.put");
-                let written = scenarios::write(&self.services, &self.scope, &scenario, None, &edit).await;
+                let written = scenarios::write_scenario(&self.services, &self.scope, &scenario, None, &edit).await;
                 assert_eq!(written.unwrap(), PutOutcome::Created);
             }
         }
@@ -82,19 +82,19 @@ impl World {
             .unwrap();
     }
 
-    pub(super) async fn see_progress(&self, seen: &mut Seen) {
+    pub(super) async fn observe_progress(&self, seen: &mut Observation) {
         for npc in self.npcs.values() {
             for player in ["p1", "p2"] {
                 let of: PlayerId = player.parse().unwrap();
-                let standing = scenarios::standing(&self.services, &self.scope, &self.authored, npc, &of).await;
+                let standing = scenarios::player_standing(&self.services, &self.scope, &self.authored, npc, &of).await;
                 let standing = standing.unwrap();
                 let store = &self.services.ledger.scenarios;
                 let unlocked = store
-                    .within(&self.scope, &npc.world, &npc.id, standing.progress())
+                    .list_unlocked_scenarios(&self.scope, &npc.world, &npc.id, standing.progress())
                     .await;
                 let unlocked = unlocked.unwrap();
                 let ids: Vec<&str> = unlocked.iter().map(|row| row.scenario.id.as_str()).collect();
-                let since = [1, 2, 3].map(|required| standing.since(Progress::new(required).unwrap()));
+                let since = [1, 2, 3].map(|required| standing.enough_since(Progress::new(required).unwrap()));
                 seen.past
                     .push(format!("{player} and {}: {standing:?} {ids:?} since {since:?}", npc.id));
             }

@@ -12,17 +12,21 @@ use qdrant_client::qdrant::{
 use tonic::Status;
 
 /// What a double does not do.
-pub fn refuse<T>(what: impl std::fmt::Debug) -> Result<T, Status> {
+pub fn reject_unsupported<T>(what: impl std::fmt::Debug) -> Result<T, Status> {
     Err(Status::invalid_argument(format!("the double does not model {what:?}")))
 }
 
 /// Refuses what has more in it than `modelled`.
-pub fn nothing_else<T: PartialEq + std::fmt::Debug>(given: &T, modelled: &T) -> Result<(), Status> {
-    if given == modelled { Ok(()) } else { refuse(given) }
+pub fn reject_unless_modelled<T: PartialEq + std::fmt::Debug>(given: &T, modelled: &T) -> Result<(), Status> {
+    if given == modelled {
+        Ok(())
+    } else {
+        reject_unsupported(given)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub enum Index {
+pub enum FieldIndex {
     Keyword {
         is_tenant: bool,
     },
@@ -31,14 +35,14 @@ pub enum Index {
     Bool,
 }
 
-impl Index {
+impl FieldIndex {
     pub fn is_tenant(self) -> bool {
         self == Self::Keyword { is_tenant: true }
     }
 }
 
 #[derive(Default)]
-pub struct Point {
+pub struct CollectionPoint {
     pub payload: HashMap<String, Value>,
     pub dense: HashMap<String, Vec<f32>>,
     pub sparse: HashMap<String, BTreeMap<u32, f32>>,
@@ -50,13 +54,13 @@ pub struct Collection {
     pub dense: BTreeMap<String, usize>,
     /// Weighed by inverse document frequency.
     pub sparse: BTreeSet<String>,
-    pub indexes: BTreeMap<String, Index>,
-    pub points: BTreeMap<String, Point>,
+    pub indexes: BTreeMap<String, FieldIndex>,
+    pub points: BTreeMap<String, CollectionPoint>,
 }
 
 impl Collection {
     pub fn new(request: &CreateCollection) -> Result<Self, Status> {
-        nothing_else(
+        reject_unless_modelled(
             request,
             &CreateCollection {
                 collection_name: request.collection_name.clone(),
@@ -71,7 +75,7 @@ impl Collection {
             Some(VectorsConfig {
                 config: Some(vectors_config::Config::ParamsMap(named)),
             }) => named.map,
-            other => return refuse(other),
+            other => return reject_unsupported(other),
         };
         for (name, params) in dense {
             let modelled = VectorParams {
@@ -79,11 +83,11 @@ impl Collection {
                 distance: Distance::Dot.into(),
                 ..VectorParams::default()
             };
-            nothing_else(&params, &modelled)?;
+            reject_unless_modelled(&params, &modelled)?;
             collection.dense.insert(name, usize::try_from(params.size).unwrap());
         }
         for (name, params) in request.sparse_vectors_config.clone().unwrap_or_default().map {
-            nothing_else(&params, &SparseVectorParams::default())?;
+            reject_unless_modelled(&params, &SparseVectorParams::default())?;
             collection.sparse.insert(name);
         }
         Ok(collection)
@@ -94,24 +98,24 @@ impl Collection {
             Some(PayloadIndexParams {
                 index_params: Some(ref params),
             }) => params.clone(),
-            ref other => return refuse(other),
+            ref other => return reject_unsupported(other),
         };
         let index = match (request.field_type(), params) {
             (FieldType::Keyword, IndexParams::KeywordIndexParams(params)) => {
                 let is_tenant = params.is_tenant;
-                nothing_else(
+                reject_unless_modelled(
                     &params,
                     &qdrant_client::qdrant::KeywordIndexParams {
                         is_tenant,
                         ..Default::default()
                     },
                 )?;
-                Index::Keyword {
+                FieldIndex::Keyword {
                     is_tenant: is_tenant == Some(true),
                 }
             }
             (FieldType::Integer, IndexParams::IntegerIndexParams(params)) => {
-                nothing_else(
+                reject_unless_modelled(
                     &params,
                     &qdrant_client::qdrant::IntegerIndexParams {
                         lookup: Some(false),
@@ -119,13 +123,13 @@ impl Collection {
                         ..Default::default()
                     },
                 )?;
-                Index::Integer
+                FieldIndex::Integer
             }
             (FieldType::Bool, IndexParams::BoolIndexParams(params)) => {
-                nothing_else(&params, &BoolIndexParams::default())?;
-                Index::Bool
+                reject_unless_modelled(&params, &BoolIndexParams::default())?;
+                FieldIndex::Bool
             }
-            other => return refuse(other),
+            other => return reject_unsupported(other),
         };
         self.indexes.insert(request.field_name.clone(), index);
         Ok(())
@@ -133,19 +137,19 @@ impl Collection {
 
     pub fn upsert(&mut self, given: PointStruct) -> Result<(), Status> {
         let id = uuid_of(given.id.as_ref())?;
-        let mut point = Point {
+        let mut point = CollectionPoint {
             payload: given.payload,
-            ..Point::default()
+            ..CollectionPoint::default()
         };
         let named = match given.vectors {
             None => HashMap::new(),
             Some(Vectors {
                 vectors_options: Some(VectorsOptions::Vectors(named)),
             }) => named.vectors,
-            other => return refuse(other),
+            other => return reject_unsupported(other),
         };
         for (name, vector) in named {
-            nothing_else(
+            reject_unless_modelled(
                 &vector,
                 &Vector {
                     vector: vector.vector.clone(),
@@ -183,11 +187,11 @@ impl Collection {
     }
 
     /// Ids of the points that a filter lets through.
-    pub fn filtered(&self, filter: Option<&Filter>) -> Result<Vec<&String>, Status> {
+    pub fn filter_points(&self, filter: Option<&Filter>) -> Result<Vec<&String>, Status> {
         let Some(filter) = filter else {
-            return refuse("a search over everything");
+            return reject_unsupported("a search over everything");
         };
-        nothing_else(
+        reject_unless_modelled(
             filter,
             &Filter {
                 must: filter.must.clone(),
@@ -199,28 +203,28 @@ impl Collection {
         for (id, point) in &self.points {
             let mut all = true;
             for condition in &filter.must {
-                all &= self.holds(condition, point)?;
+                all &= self.matches_condition(condition, point)?;
             }
             for condition in &filter.must_not {
-                all &= !self.holds(condition, point)?;
+                all &= !self.matches_condition(condition, point)?;
             }
             if all {
                 through.push(id);
             }
         }
         // The conditions are checked, too, where there is nothing.
-        let nobody = Point::default();
+        let nobody = CollectionPoint::default();
         for condition in filter.must.iter().chain(&filter.must_not) {
-            self.holds(condition, &nobody)?;
+            self.matches_condition(condition, &nobody)?;
         }
         Ok(through)
     }
 
-    fn holds(&self, condition: &Condition, point: &Point) -> Result<bool, Status> {
+    fn matches_condition(&self, condition: &Condition, point: &CollectionPoint) -> Result<bool, Status> {
         let Some(ConditionOneOf::Field(field)) = &condition.condition_one_of else {
-            return refuse(condition);
+            return reject_unsupported(condition);
         };
-        nothing_else(
+        reject_unless_modelled(
             field,
             &FieldCondition {
                 key: field.key.clone(),
@@ -247,21 +251,21 @@ impl Collection {
                     gt: None,
                     gte: None,
                 }),
-            ) if index == Some(&Index::Integer) => {
+            ) if index == Some(&FieldIndex::Integer) => {
                 #[expect(clippy::cast_precision_loss, reason = "as Qdrant compares them")]
                 let below = |kind: &Kind| matches!(kind, Kind::IntegerValue(number) if (*number as f64) < *limit);
                 return Ok(any(&below));
             }
-            _ => return refuse(field),
+            _ => return reject_unsupported(field),
         };
         match (index, wanted) {
-            (Some(Index::Keyword { .. }), MatchValue::Keyword(word)) => {
+            (Some(FieldIndex::Keyword { .. }), MatchValue::Keyword(word)) => {
                 Ok(any(&|kind| matches!(kind, Kind::StringValue(text) if text == word)))
             }
-            (Some(Index::Keyword { .. }), MatchValue::Keywords(words)) => Ok(any(
+            (Some(FieldIndex::Keyword { .. }), MatchValue::Keywords(words)) => Ok(any(
                 &|kind| matches!(kind, Kind::StringValue(text) if words.strings.contains(text)),
             )),
-            (Some(Index::Bool), MatchValue::Boolean(flag)) => {
+            (Some(FieldIndex::Bool), MatchValue::Boolean(flag)) => {
                 Ok(any(&|kind| matches!(kind, Kind::BoolValue(value) if value == flag)))
             }
             _ => Err(Status::invalid_argument(format!(
@@ -297,7 +301,7 @@ pub fn uuid_of(id: Option<&PointId>) -> Result<String, Status> {
         point_id_options: Some(PointIdOptions::Uuid(uuid)),
     }) = id
     else {
-        return refuse(id);
+        return reject_unsupported(id);
     };
     let parts: Vec<usize> = uuid.split('-').map(str::len).collect();
     let is_hex = uuid

@@ -28,7 +28,7 @@ const KEY_HEADER: &str = "api-key";
 
 /// What is kept.
 #[derive(Default)]
-struct Store {
+struct QdrantStore {
     collections: BTreeMap<String, Collection>,
     /// By alias.
     aliases: BTreeMap<String, String>,
@@ -38,7 +38,7 @@ struct Store {
     broken: bool,
 }
 
-impl Store {
+impl QdrantStore {
     /// By its name or an alias.
     fn collection(&mut self, name: &str) -> Result<&mut Collection, tonic::Status> {
         let name = self.aliases.get(name).map_or(name, String::as_str);
@@ -50,7 +50,7 @@ impl Store {
 
 /// A running double. Ends with the value.
 pub struct QdrantDouble {
-    store: Arc<Mutex<Store>>,
+    store: Arc<Mutex<QdrantStore>>,
     address: SocketAddr,
     key: Option<String>,
     runtime: Option<Runtime>,
@@ -73,19 +73,19 @@ impl QdrantDouble {
             key,
             runtime: None,
         };
-        double.come_back();
+        double.serve_again();
         double
     }
 
     /// Goes away as a crash would: connections are cut. What it kept stays.
-    pub fn go_away(&mut self) {
+    pub fn stop_serving(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 
     /// Listens again at the same address.
-    pub fn come_back(&mut self) {
+    pub fn serve_again(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -110,8 +110,8 @@ impl QdrantDouble {
     }
 
     /// Forgets everything, as if its disk had been lost.
-    pub fn forget(&self) {
-        *self.store.lock() = Store::default();
+    pub fn lose_all_data(&self) {
+        *self.store.lock() = QdrantStore::default();
     }
 
     pub fn url(&self) -> String {
@@ -171,7 +171,7 @@ impl QdrantDouble {
     }
 
     /// Makes every point something else than what was written.
-    pub fn spoil_points(&self, collection: &str) {
+    pub fn corrupt_points(&self, collection: &str) {
         let mut store = self.store.lock();
         for point in store.collection(collection).unwrap().points.values_mut() {
             point.payload.remove("digest");
@@ -181,6 +181,6 @@ impl QdrantDouble {
 
 impl Drop for QdrantDouble {
     fn drop(&mut self) {
-        self.go_away();
+        self.stop_serving();
     }
 }

@@ -31,7 +31,7 @@ impl QdrantProcess {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "support::qdrant::process::runs_as_a_process",
+                "support::qdrant::process::qdrant_double_runs_as_a_process",
                 "--ignored",
                 "--nocapture",
             ])
@@ -74,7 +74,7 @@ impl Drop for QdrantProcess {
 
 #[test]
 #[ignore = "it is a process of other tests"]
-fn runs_as_a_process() {
+fn qdrant_double_runs_as_a_process() {
     let port = std::env::var(PORT).expect("started by another test").parse().unwrap();
     let _double = QdrantDouble::start_at(port, None);
     println!("{LISTENS}");

@@ -8,16 +8,16 @@ use qdrant_client::qdrant::{
 };
 use tonic::Status;
 
-use super::collection::{Collection, Index, nothing_else, refuse, sparse_of};
+use super::collection::{Collection, FieldIndex, reject_unless_modelled, reject_unsupported, sparse_of};
 
 /// Ids with their scores, best first.
-type Found = Vec<(String, f32)>;
+type ScoredIds = Vec<(String, f32)>;
 /// Of reciprocal rank fusion.
 const K: f32 = 2.0;
 
 impl Collection {
     pub fn query(&self, request: &QueryPoints) -> Result<Vec<ScoredPoint>, Status> {
-        nothing_else(
+        reject_unless_modelled(
             request,
             &QueryPoints {
                 collection_name: request.collection_name.clone(),
@@ -42,7 +42,7 @@ impl Collection {
             limit: request.limit,
             lookup_from: None,
         };
-        let found = self.find(&leaf)?;
+        let found = self.run_prefetch(&leaf)?;
         let scored = found.into_iter().map(|(id, score)| {
             let payload = selected(&self.points[&id].payload, request.with_payload.as_ref())?;
             Ok(ScoredPoint {
@@ -55,15 +55,15 @@ impl Collection {
         scored.collect()
     }
 
-    fn find(&self, query: &PrefetchQuery) -> Result<Found, Status> {
+    fn run_prefetch(&self, query: &PrefetchQuery) -> Result<ScoredIds, Status> {
         let Some(Query { variant: Some(wanted) }) = &query.query else {
-            return refuse(query);
+            return reject_unsupported(query);
         };
         if query.lookup_from.is_some() {
-            return refuse(query);
+            return reject_unsupported(query);
         }
         let params = query.params.clone().unwrap_or_default();
-        nothing_else(
+        reject_unless_modelled(
             &params,
             &SearchParams {
                 hnsw_ef: params.hnsw_ef,
@@ -75,24 +75,24 @@ impl Collection {
             return Err(Status::invalid_argument("Validation error: limit must be 1 or larger"));
         }
         let mut found = if query.prefetch.is_empty() {
-            let among = self.filtered(query.filter.as_ref())?;
+            let among = self.filter_points(query.filter.as_ref())?;
             self.leaf(wanted, query.using.as_deref(), among)?
         } else {
             if query.filter.is_some() || query.params.is_some() {
-                return refuse(query);
+                return reject_unsupported(query);
             }
-            let parts: Vec<Found> = query
+            let parts: Vec<ScoredIds> = query
                 .prefetch
                 .iter()
-                .map(|part| self.find(part))
+                .map(|part| self.run_prefetch(part))
                 .collect::<Result<_, _>>()?;
             match wanted {
-                query::Variant::Fusion(fusion) if *fusion == i32::from(Fusion::Rrf) => fused(&parts),
+                query::Variant::Fusion(fusion) if *fusion == i32::from(Fusion::Rrf) => fuse_rankings(&parts),
                 query::Variant::Nearest(_) => {
                     let union: HashSet<&String> = parts.iter().flatten().map(|(id, _)| id).collect();
                     self.leaf(wanted, query.using.as_deref(), union.into_iter().collect())?
                 }
-                other => return refuse(other),
+                other => return reject_unsupported(other),
             }
         };
         if let Some(threshold) = query.score_threshold {
@@ -102,38 +102,43 @@ impl Collection {
         Ok(found)
     }
 
-    fn leaf(&self, wanted: &query::Variant, using: Option<&str>, among: Vec<&String>) -> Result<Found, Status> {
+    fn leaf(&self, wanted: &query::Variant, using: Option<&str>, among: Vec<&String>) -> Result<ScoredIds, Status> {
         match (wanted, using) {
             (query::Variant::Nearest(VectorInput { variant: Some(input) }), Some(using)) => match input {
                 vector_input::Variant::Dense(dense) => self.nearest(using, &dense.data, &among),
                 vector_input::Variant::Sparse(sparse) => {
                     let query = sparse_of(&sparse.indices, &sparse.values)?;
-                    self.sharing(using, &query, &among)
+                    self.score_by_shared_terms(using, &query, &among)
                 }
-                other => refuse(other),
+                other => reject_unsupported(other),
             },
             (query::Variant::OrderBy(order), None) => self.ordered(order, among),
-            other => refuse(other),
+            other => reject_unsupported(other),
         }
     }
 
     /// What has no such vector is left out.
-    fn nearest(&self, using: &str, query: &[f32], among: &[&String]) -> Result<Found, Status> {
+    fn nearest(&self, using: &str, query: &[f32], among: &[&String]) -> Result<ScoredIds, Status> {
         self.check_length(using, query.len())?;
-        Ok(best(among.iter().filter_map(|id| {
+        Ok(best_first(among.iter().filter_map(|id| {
             let vector = self.points[*id].dense.get(using)?;
             Some(((*id).clone(), vector.iter().zip(query).map(|(a, b)| a * b).sum()))
         })))
     }
 
     /// Those that share a dimension.
-    fn sharing(&self, using: &str, query: &BTreeMap<u32, f32>, among: &[&String]) -> Result<Found, Status> {
+    fn score_by_shared_terms(
+        &self,
+        using: &str,
+        query: &BTreeMap<u32, f32>,
+        among: &[&String],
+    ) -> Result<ScoredIds, Status> {
         if !self.sparse.contains(using) {
             return Err(Status::invalid_argument(format!(
                 "Wrong input: Not existing vector name error: {using}"
             )));
         }
-        Ok(best(among.iter().filter_map(|id| {
+        Ok(best_first(among.iter().filter_map(|id| {
             let vector = self.points[*id].sparse.get(using)?;
             let shared: Vec<f32> = query
                 .iter()
@@ -144,8 +149,8 @@ impl Collection {
     }
 
     /// What lacks the field is left out.
-    fn ordered(&self, order: &OrderBy, among: Vec<&String>) -> Result<Found, Status> {
-        nothing_else(
+    fn ordered(&self, order: &OrderBy, among: Vec<&String>) -> Result<ScoredIds, Status> {
+        reject_unless_modelled(
             order,
             &OrderBy {
                 key: order.key.clone(),
@@ -153,7 +158,7 @@ impl Collection {
                 start_from: None,
             },
         )?;
-        if self.indexes.get(&order.key) != Some(&Index::Integer) {
+        if self.indexes.get(&order.key) != Some(&FieldIndex::Integer) {
             return Err(Status::invalid_argument(format!(
                 "Bad request: No range index for `order_by` key: `{}`. Please create one to use `order_by`.",
                 order.key
@@ -171,21 +176,21 @@ impl Collection {
     }
 }
 
-fn best(scored: impl Iterator<Item = (String, f32)>) -> Found {
-    let mut all: Found = scored.collect();
+fn best_first(scored: impl Iterator<Item = (String, f32)>) -> ScoredIds {
+    let mut all: ScoredIds = scored.collect();
     all.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     all
 }
 
 #[allow(clippy::cast_precision_loss)]
-fn fused(parts: &[Found]) -> Found {
+fn fuse_rankings(parts: &[ScoredIds]) -> ScoredIds {
     let mut scores: HashMap<&String, f32> = HashMap::new();
     for part in parts {
         for (rank, (id, _)) in part.iter().enumerate() {
             *scores.entry(id).or_default() += 1.0 / (rank as f32 + K);
         }
     }
-    best(scores.into_iter().map(|(id, score)| (id.clone(), score)))
+    best_first(scores.into_iter().map(|(id, score)| (id.clone(), score)))
 }
 
 /// Only what was asked for; by default, nothing.
@@ -202,6 +207,6 @@ pub fn selected(
             .filter(|(key, _)| include.fields.contains(key))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect()),
-        other => refuse(other),
+        other => reject_unsupported(other),
     }
 }

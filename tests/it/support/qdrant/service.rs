@@ -20,15 +20,15 @@ use tonic::{
 };
 
 use super::{
-    KEY_HEADER, Store,
-    collection::{Collection, nothing_else, refuse, uuid_of},
+    KEY_HEADER, QdrantStore,
+    collection::{Collection, reject_unless_modelled, reject_unsupported, uuid_of},
     query::selected,
 };
 
-type Answer<T> = Result<Response<T>, Status>;
+type QdrantAnswer<T> = Result<Response<T>, Status>;
 
 /// Serves until the runtime ends.
-pub async fn serve(listener: TcpListener, store: Arc<Mutex<Store>>, key: Option<String>) {
+pub async fn serve(listener: TcpListener, store: Arc<Mutex<QdrantStore>>, key: Option<String>) {
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
     let authorized = move |request: Request<()>| {
         let given = request.metadata().get(KEY_HEADER).and_then(|key| key.to_str().ok());
@@ -38,8 +38,8 @@ pub async fn serve(listener: TcpListener, store: Arc<Mutex<Store>>, key: Option<
             Err(Status::unauthenticated("Must provide an API key"))
         }
     };
-    let points = PointsServer::new(Wire(store.clone())).max_decoding_message_size(usize::MAX);
-    let collections = CollectionsServer::new(Wire(store));
+    let points = PointsServer::new(QdrantService(store.clone())).max_decoding_message_size(usize::MAX);
+    let collections = CollectionsServer::new(QdrantService(store));
     Server::builder()
         .add_service(tonic::service::interceptor::InterceptedService::new(
             points,
@@ -54,17 +54,17 @@ pub async fn serve(listener: TcpListener, store: Arc<Mutex<Store>>, key: Option<
         .unwrap();
 }
 
-struct Wire(Arc<Mutex<Store>>);
+struct QdrantService(Arc<Mutex<QdrantStore>>);
 
-impl Wire {
-    fn asked(&self, method: &'static str) -> parking_lot::MutexGuard<'_, Store> {
+impl QdrantService {
+    fn record_request(&self, method: &'static str) -> parking_lot::MutexGuard<'_, QdrantStore> {
         let mut store = self.0.lock();
         store.requests.push(method);
         store
     }
 
-    fn searched(&self, method: &'static str) -> Result<parking_lot::MutexGuard<'_, Store>, Status> {
-        let store = self.asked(method);
+    fn record_search(&self, method: &'static str) -> Result<parking_lot::MutexGuard<'_, QdrantStore>, Status> {
+        let store = self.record_request(method);
         if store.broken {
             return Err(Status::internal("Service internal error: out of order"));
         }
@@ -78,17 +78,17 @@ macro_rules! refused {
         $(fn $method<'life0, 'async_trait>(
             &'life0 self,
             _: Request<$request>,
-        ) -> Pin<Box<dyn Future<Output = Answer<$answer>> + Send + 'async_trait>>
+        ) -> Pin<Box<dyn Future<Output = QdrantAnswer<$answer>> + Send + 'async_trait>>
         where
             'life0: 'async_trait,
             Self: 'async_trait,
         {
-            Box::pin(async { refuse(stringify!($method)) })
+            Box::pin(async { reject_unsupported(stringify!($method)) })
         })*
     };
 }
 
-fn written() -> Response<PointsOperationResponse> {
+fn write_response() -> Response<PointsOperationResponse> {
     Response::new(PointsOperationResponse {
         result: Some(UpdateResult {
             operation_id: Some(1),
@@ -98,15 +98,15 @@ fn written() -> Response<PointsOperationResponse> {
     })
 }
 
-fn changed(result: bool) -> Response<CollectionOperationResponse> {
+fn change_response(result: bool) -> Response<CollectionOperationResponse> {
     Response::new(CollectionOperationResponse { result, time: 0.0 })
 }
 
 #[tonic::async_trait]
-impl Points for Wire {
-    async fn upsert(&self, request: Request<UpsertPoints>) -> Answer<PointsOperationResponse> {
+impl Points for QdrantService {
+    async fn upsert(&self, request: Request<UpsertPoints>) -> QdrantAnswer<PointsOperationResponse> {
         let request = request.into_inner();
-        nothing_else(
+        reject_unless_modelled(
             &request,
             &UpsertPoints {
                 collection_name: request.collection_name.clone(),
@@ -116,17 +116,17 @@ impl Points for Wire {
                 ..UpsertPoints::default()
             },
         )?;
-        let mut store = self.asked("upsert");
+        let mut store = self.record_request("upsert");
         let collection = store.collection(&request.collection_name)?;
         for point in request.points {
             collection.upsert(point)?;
         }
-        Ok(written())
+        Ok(write_response())
     }
 
-    async fn delete(&self, request: Request<DeletePoints>) -> Answer<PointsOperationResponse> {
+    async fn delete(&self, request: Request<DeletePoints>) -> QdrantAnswer<PointsOperationResponse> {
         let request = request.into_inner();
-        nothing_else(
+        reject_unless_modelled(
             &request,
             &DeletePoints {
                 collection_name: request.collection_name.clone(),
@@ -136,29 +136,29 @@ impl Points for Wire {
                 ..DeletePoints::default()
             },
         )?;
-        let mut store = self.asked("delete");
+        let mut store = self.record_request("delete");
         let collection = store.collection(&request.collection_name)?;
         let gone: Vec<String> = match request.points.and_then(|points| points.points_selector_one_of) {
             Some(PointsSelectorOneOf::Points(list)) => {
                 list.ids.iter().map(|id| uuid_of(Some(id))).collect::<Result<_, _>>()?
             }
             Some(PointsSelectorOneOf::Filter(filter)) => {
-                collection.filtered(Some(&filter))?.into_iter().cloned().collect()
+                collection.filter_points(Some(&filter))?.into_iter().cloned().collect()
             }
-            None => return refuse("a delete of nothing"),
+            None => return reject_unsupported("a delete of nothing"),
         };
         for id in gone {
             collection.points.remove(&id);
         }
-        Ok(written())
+        Ok(write_response())
     }
 
     async fn create_field_index(
         &self,
         request: Request<CreateFieldIndexCollection>,
-    ) -> Answer<PointsOperationResponse> {
+    ) -> QdrantAnswer<PointsOperationResponse> {
         let request = request.into_inner();
-        nothing_else(
+        reject_unless_modelled(
             &request,
             &CreateFieldIndexCollection {
                 collection_name: request.collection_name.clone(),
@@ -169,14 +169,14 @@ impl Points for Wire {
                 ..CreateFieldIndexCollection::default()
             },
         )?;
-        let mut store = self.asked("create_field_index");
+        let mut store = self.record_request("create_field_index");
         store.collection(&request.collection_name)?.index(&request)?;
-        Ok(written())
+        Ok(write_response())
     }
 
-    async fn scroll(&self, request: Request<ScrollPoints>) -> Answer<ScrollResponse> {
+    async fn scroll(&self, request: Request<ScrollPoints>) -> QdrantAnswer<ScrollResponse> {
         let request = request.into_inner();
-        nothing_else(
+        reject_unless_modelled(
             &request,
             &ScrollPoints {
                 collection_name: request.collection_name.clone(),
@@ -187,10 +187,10 @@ impl Points for Wire {
                 ..ScrollPoints::default()
             },
         )?;
-        let mut store = self.searched("scroll")?;
+        let mut store = self.record_search("scroll")?;
         let collection = store.collection(&request.collection_name)?;
         let from = request.offset.as_ref().map(|id| uuid_of(Some(id))).transpose()?;
-        let ids = collection.filtered(request.filter.as_ref())?;
+        let ids = collection.filter_points(request.filter.as_ref())?;
         let mut rest = ids
             .into_iter()
             .filter(|id| from.as_ref().is_none_or(|from| *id >= from));
@@ -210,9 +210,9 @@ impl Points for Wire {
         }))
     }
 
-    async fn count(&self, request: Request<CountPoints>) -> Answer<CountResponse> {
+    async fn count(&self, request: Request<CountPoints>) -> QdrantAnswer<CountResponse> {
         let request = request.into_inner();
-        nothing_else(
+        reject_unless_modelled(
             &request,
             &CountPoints {
                 collection_name: request.collection_name.clone(),
@@ -221,18 +221,18 @@ impl Points for Wire {
                 ..CountPoints::default()
             },
         )?;
-        let mut store = self.searched("count")?;
+        let mut store = self.record_search("count")?;
         let collection = store.collection(&request.collection_name)?;
-        let count = collection.filtered(request.filter.as_ref())?.len() as u64;
+        let count = collection.filter_points(request.filter.as_ref())?.len() as u64;
         Ok(Response::new(CountResponse {
             result: Some(CountResult { count }),
             ..CountResponse::default()
         }))
     }
 
-    async fn query(&self, request: Request<QueryPoints>) -> Answer<QueryResponse> {
+    async fn query(&self, request: Request<QueryPoints>) -> QdrantAnswer<QueryResponse> {
         let request = request.into_inner();
-        let mut store = self.searched("query")?;
+        let mut store = self.record_search("query")?;
         let result = store.collection(&request.collection_name)?.query(&request)?;
         Ok(Response::new(QueryResponse {
             result,
@@ -240,9 +240,9 @@ impl Points for Wire {
         }))
     }
 
-    async fn query_batch(&self, request: Request<QueryBatchPoints>) -> Answer<QueryBatchResponse> {
+    async fn query_batch(&self, request: Request<QueryBatchPoints>) -> QdrantAnswer<QueryBatchResponse> {
         let request = request.into_inner();
-        nothing_else(
+        reject_unless_modelled(
             &request,
             &QueryBatchPoints {
                 collection_name: request.collection_name.clone(),
@@ -250,7 +250,7 @@ impl Points for Wire {
                 ..QueryBatchPoints::default()
             },
         )?;
-        let mut store = self.searched("query_batch")?;
+        let mut store = self.record_search("query_batch")?;
         let collection = store.collection(&request.collection_name)?;
         let result = request.query_points.iter().map(|query| {
             let result = collection.query(query)?;
@@ -290,9 +290,14 @@ impl Points for Wire {
 }
 
 #[tonic::async_trait]
-impl Collections for Wire {
-    async fn list(&self, _: Request<ListCollectionsRequest>) -> Answer<ListCollectionsResponse> {
-        let names = self.asked("list").collections.keys().cloned().collect::<Vec<_>>();
+impl Collections for QdrantService {
+    async fn list(&self, _: Request<ListCollectionsRequest>) -> QdrantAnswer<ListCollectionsResponse> {
+        let names = self
+            .record_request("list")
+            .collections
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>();
         let collections = names.into_iter().map(|name| CollectionDescription { name });
         Ok(Response::new(ListCollectionsResponse {
             collections: collections.collect(),
@@ -300,10 +305,10 @@ impl Collections for Wire {
         }))
     }
 
-    async fn create(&self, request: Request<CreateCollection>) -> Answer<CollectionOperationResponse> {
+    async fn create(&self, request: Request<CreateCollection>) -> QdrantAnswer<CollectionOperationResponse> {
         let request = request.into_inner();
         let collection = Collection::new(&request)?;
-        let mut store = self.asked("create");
+        let mut store = self.record_request("create");
         let name = request.collection_name;
         if store.collections.contains_key(&name) {
             let what = format!("Wrong input: Collection `{name}` already exists!");
@@ -313,23 +318,23 @@ impl Collections for Wire {
             return Err(Status::invalid_argument(format!("Wrong input: `{name}` is an alias")));
         }
         store.collections.insert(name, collection);
-        Ok(changed(true))
+        Ok(change_response(true))
     }
 
-    async fn delete(&self, request: Request<DeleteCollection>) -> Answer<CollectionOperationResponse> {
+    async fn delete(&self, request: Request<DeleteCollection>) -> QdrantAnswer<CollectionOperationResponse> {
         let request = request.into_inner();
-        let mut store = self.asked("delete_collection");
+        let mut store = self.record_request("delete_collection");
         let name = request.collection_name;
         store.aliases.retain(|_, target| *target != name);
-        Ok(changed(store.collections.remove(&name).is_some()))
+        Ok(change_response(store.collections.remove(&name).is_some()))
     }
 
-    async fn update_aliases(&self, request: Request<ChangeAliases>) -> Answer<CollectionOperationResponse> {
+    async fn update_aliases(&self, request: Request<ChangeAliases>) -> QdrantAnswer<CollectionOperationResponse> {
         let request = request.into_inner();
-        let mut store = self.asked("update_aliases");
+        let mut store = self.record_request("update_aliases");
         for change in request.actions {
             let Some(Action::CreateAlias(alias)) = change.action else {
-                return refuse(change);
+                return reject_unsupported(change);
             };
             if !store.collections.contains_key(&alias.collection_name) {
                 let what = format!("Not found: Collection `{}` doesn't exist!", alias.collection_name);
@@ -341,11 +346,11 @@ impl Collections for Wire {
             }
             store.aliases.insert(alias.alias_name, alias.collection_name);
         }
-        Ok(changed(true))
+        Ok(change_response(true))
     }
 
-    async fn list_aliases(&self, _: Request<ListAliasesRequest>) -> Answer<ListAliasesResponse> {
-        let store = self.asked("list_aliases");
+    async fn list_aliases(&self, _: Request<ListAliasesRequest>) -> QdrantAnswer<ListAliasesResponse> {
+        let store = self.record_request("list_aliases");
         let aliases = store.aliases.iter().map(|(alias, collection)| AliasDescription {
             alias_name: alias.clone(),
             collection_name: collection.clone(),
@@ -356,9 +361,9 @@ impl Collections for Wire {
         }))
     }
 
-    async fn get(&self, request: Request<GetCollectionInfoRequest>) -> Answer<GetCollectionInfoResponse> {
+    async fn get(&self, request: Request<GetCollectionInfoRequest>) -> QdrantAnswer<GetCollectionInfoResponse> {
         let name = request.into_inner().collection_name;
-        if !self.asked("get_collection").collections.contains_key(&name) {
+        if !self.record_request("get_collection").collections.contains_key(&name) {
             return Err(Status::not_found(format!(
                 "Not found: Collection `{name}` doesn't exist!"
             )));

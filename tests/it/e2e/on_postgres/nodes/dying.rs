@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use sqlx::Row as _;
 
 use super::{
-    Nodes,
-    aloud::Aloud,
-    in_time, said, say, say_somewhere,
-    sockets::{conversation, watch},
-    take_back, turns_of,
+    NodeCluster, eventually_after_outage,
+    resilient_client::ResilientClient,
+    rewind_at_frozen_node, say, say_at_any_node,
+    sockets::{conversation, watch_conversation},
+    standing_lines, turns_of,
 };
-use crate::support::{Rest, Server, Socket, run};
+use crate::support::{RestClient, TestServer, TestSocket, run};
 
 /// The nodes that the ledger knows, in the order of their ids.
-pub(super) async fn node_ids(nodes: &Nodes) -> Vec<String> {
+pub(super) async fn node_ids(nodes: &NodeCluster) -> Vec<String> {
     let mut ledger = nodes.data.database().connect().await;
     let rows = sqlx::query("SELECT id FROM nodes ORDER BY id")
         .fetch_all(&mut ledger)
@@ -27,7 +27,7 @@ pub(super) async fn node_ids(nodes: &Nodes) -> Vec<String> {
     rows.unwrap().iter().map(|row| row.get("id")).collect()
 }
 
-pub(super) async fn lines(rest: &Rest, conversation: &str) -> Vec<u64> {
+pub(super) async fn line_numbers(rest: &RestClient, conversation: &str) -> Vec<u64> {
     let path = format!("/v1/npc-conversations/{conversation}/turns?limit=200");
     let page = rest.get(&path).await;
     let turns = page["items"].as_array().unwrap();
@@ -35,10 +35,10 @@ pub(super) async fn lines(rest: &Rest, conversation: &str) -> Vec<u64> {
 }
 
 /// Waits until a conversation has gone on by a few lines.
-async fn goes_on(rest: &Rest, conversation: &str) {
-    let before = lines(rest, conversation).await.len();
-    in_time("the conversation to go on", || async {
-        (lines(rest, conversation).await.len() >= before + 2).then_some(())
+async fn wait_for_more_lines(rest: &RestClient, conversation: &str) {
+    let before = line_numbers(rest, conversation).await.len();
+    eventually_after_outage("the conversation to go on", || async {
+        (line_numbers(rest, conversation).await.len() >= before + 2).then_some(())
     })
     .await;
 }
@@ -48,14 +48,14 @@ const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where a player's sockets are opened, and what the player is let in with.
 #[derive(Clone)]
-struct Door {
+struct NodeEntry {
     address: SocketAddr,
     player: String,
-    rest: Rest,
+    rest: RestClient,
 }
 
-impl Door {
-    fn of(server: &Server) -> Self {
+impl NodeEntry {
+    fn of(server: &TestServer) -> Self {
         Self {
             address: server.address,
             player: server.token("demo", colloquy::tenancy::Role::Player, Some("p1")),
@@ -65,10 +65,14 @@ impl Door {
 }
 
 /// Speaks at one door after the other until there was enough.
-async fn speak_at(doors: &[Door], client: &mut Aloud, mut enough: impl FnMut(&Aloud) -> bool) {
+async fn speak_at_entries(
+    doors: &[NodeEntry],
+    client: &mut ResilientClient,
+    mut enough: impl FnMut(&ResilientClient) -> bool,
+) {
     let speaking = async {
         for door in doors.iter().cycle() {
-            if let Some(mut socket) = Socket::open_if_there(door.address, &door.player).await
+            if let Some(mut socket) = TestSocket::open_if_reachable(door.address, &door.player).await
                 && client.resume(&mut socket, &door.rest).await
                 && client.speak(&mut socket, &mut enough).await
             {
@@ -83,27 +87,27 @@ async fn speak_at(doors: &[Door], client: &mut Aloud, mut enough: impl FnMut(&Al
 }
 
 #[test]
-fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
+fn killed_node_is_taken_over_without_loss_of_acknowledged_turns() {
     const SESSIONS: usize = 6;
     const AFTER: usize = 5;
     run(async {
-        let mut nodes = Nodes::start(3, &[]).await;
+        let mut nodes = NodeCluster::start(3, &[]).await;
         let mut sessions = Vec::new();
         for _ in 0..SESSIONS {
             sessions.push(nodes.session(0).await.0);
         }
-        let all: Vec<Rest> = nodes.servers.iter().map(Server::backend).collect();
+        let all: Vec<RestClient> = nodes.servers.iter().map(TestServer::backend).collect();
         let (killed, is_killed) = tokio::sync::watch::channel(None::<Instant>);
         let mut clients = Vec::new();
         for (at, session) in sessions.iter().cloned().enumerate() {
             // Each begins with another node; all of them come by the dead one.
-            let rests: Vec<Rest> = (0..3).map(|i| all[(at + i) % 3].clone()).collect();
+            let rests: Vec<RestClient> = (0..3).map(|i| all[(at + i) % 3].clone()).collect();
             let is_killed = is_killed.clone();
             clients.push(tokio::spawn(async move {
                 let (mut acknowledged, mut after, mut taken_over) = (vec!["Hello.".to_owned()], 0, Duration::ZERO);
                 while after < AFTER {
                     let text = format!("Line {}.", acknowledged.len());
-                    let (turn, _) = say_somewhere(&rests, &session, &text, &text).await;
+                    let (turn, _) = say_at_any_node(&rests, &session, &text, &text).await;
                     assert_eq!(turn["player_text"], text.as_str());
                     acknowledged.push(text);
                     if let Some(died) = *is_killed.borrow() {
@@ -118,11 +122,11 @@ fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
         }
         // One more speaks over a socket, to the node that dies.
         let (session, token) = nodes.session(0).await;
-        let mut aloud = Aloud::new(&session, &token).among_the_dying();
-        let doors: Vec<Door> = nodes.servers.iter().map(Door::of).collect();
+        let mut aloud = ResilientClient::new(&session, &token).allowing_lost_turns();
+        let doors: Vec<NodeEntry> = nodes.servers.iter().map(NodeEntry::of).collect();
         let loud = tokio::spawn(async move {
             let mut at_kill = None;
-            speak_at(&doors, &mut aloud, |aloud| {
+            speak_at_entries(&doors, &mut aloud, |aloud| {
                 let so_far = aloud.acknowledged.len();
                 let died = is_killed.borrow().is_some();
                 died && so_far >= *at_kill.get_or_insert(so_far) + AFTER
@@ -131,9 +135,9 @@ fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
             aloud
         });
         // In the middle of it.
-        in_time("some lines", || async {
+        eventually_after_outage("some lines", || async {
             for speaker in [&sessions[SESSIONS - 1], &session] {
-                if said(&all[1], speaker).await.len() <= 3 {
+                if standing_lines(&all[1], speaker).await.len() <= 3 {
                     return None;
                 }
             }
@@ -149,10 +153,10 @@ fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
             let (acknowledged, taken_over) = client.await.unwrap();
             longest = longest.max(taken_over);
             // Each line once, in the order in which they were acknowledged, and nothing else.
-            assert_eq!(said(&all[2], session).await, acknowledged, "{session}");
+            assert_eq!(standing_lines(&all[2], session).await, acknowledged, "{session}");
         }
         let aloud = loud.await.unwrap();
-        aloud.stands(&all[2], false).await;
+        aloud.assert_acknowledged_lines_stand(&all[2], false).await;
         assert!(aloud.resumed > 1, "it was not cut off");
         println!("taken over {longest:?} after the kill");
         assert!(longest <= TAKEN_OVER_WITHIN, "{longest:?}");
@@ -160,20 +164,20 @@ fn a_killed_node_is_taken_over_and_nothing_acknowledged_is_lost() {
 }
 
 #[test]
-fn what_a_client_missed_when_its_node_was_killed_it_hears_at_another() {
+fn events_missed_at_a_killed_node_are_replayed_by_another() {
     run(async {
-        let mut nodes = Nodes::start(2, &[]).await;
+        let mut nodes = NodeCluster::start(2, &[]).await;
         let (session, token) = nodes.session(0).await;
-        let doors: Vec<Door> = nodes.servers.iter().map(Door::of).collect();
-        let mut aloud = Aloud::new(&session, &token).among_the_dying();
+        let doors: Vec<NodeEntry> = nodes.servers.iter().map(NodeEntry::of).collect();
+        let mut aloud = ResilientClient::new(&session, &token).allowing_lost_turns();
         // Its socket is gone when this returns.
-        speak_at(&doors[..1], &mut aloud, |aloud| aloud.acknowledged.len() == 1).await;
+        speak_at_entries(&doors[..1], &mut aloud, |aloud| aloud.acknowledged.len() == 1).await;
         say(&doors[1].rest, &session, "unheard", "Nobody hears this one.").await;
         nodes.servers.remove(0).kill();
 
         let seen = aloud.seen;
         let mut heard = Vec::new();
-        speak_at(&doors[1..], &mut aloud, |aloud| {
+        speak_at_entries(&doors[1..], &mut aloud, |aloud| {
             if heard.is_empty() {
                 heard.clone_from(&aloud.missed);
             }
@@ -192,33 +196,36 @@ fn what_a_client_missed_when_its_node_was_killed_it_hears_at_another() {
         let seqs = heard.iter().map(|event| event["seq"].as_u64().unwrap());
         assert!(seqs.is_sorted_by(|one, next| seen < *one && one < next), "{heard:?}");
         assert_eq!(
-            said(&doors[1].rest, &session).await,
+            standing_lines(&doors[1].rest, &session).await,
             ["Hello.", "Aloud 0.", "Nobody hears this one.", "Aloud 1.", "Aloud 2."]
         );
     });
 }
 
 #[test]
-fn what_a_killed_node_left_behind_is_taken_up() {
+fn jobs_left_by_a_killed_node_are_resumed() {
     run(async {
-        let mut nodes = Nodes::start(2, &[]).await;
+        let mut nodes = NodeCluster::start(2, &[]).await;
         let other = nodes.servers[1].backend();
         let talk = conversation(&nodes.servers[0], true).await;
-        goes_on(&other, &talk).await;
-        nodes.mock.control(&json!({"faults": ["extraction=hold"]})).unwrap();
+        wait_for_more_lines(&other, &talk).await;
+        nodes
+            .mock
+            .apply_settings(&json!({"faults": ["extraction=hold"]}))
+            .unwrap();
         let (session, _) = nodes.session(0).await;
-        let calls = nodes.mock.calls("extraction");
+        let calls = nodes.mock.calls_of("extraction");
         say(&nodes.servers[0].backend(), &session, "grapes", "I like grapes.").await;
-        in_time("the extraction to begin", || async {
-            (nodes.mock.calls("extraction") > calls).then_some(())
+        eventually_after_outage("the extraction to begin", || async {
+            (nodes.mock.calls_of("extraction") > calls).then_some(())
         })
         .await;
         nodes.servers.remove(0).kill();
-        nodes.mock.control(&json!({"faults": []})).unwrap();
-        goes_on(&other, &talk).await;
-        let numbers = lines(&other, &talk).await;
+        nodes.mock.apply_settings(&json!({"faults": []})).unwrap();
+        wait_for_more_lines(&other, &talk).await;
+        let numbers = line_numbers(&other, &talk).await;
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
-        let grapes = in_time("the extraction to happen elsewhere", || async {
+        let grapes = eventually_after_outage("the extraction to happen elsewhere", || async {
             let facts = other.facts("mira").await;
             let grapes = facts
                 .iter()
@@ -232,15 +239,15 @@ fn what_a_killed_node_left_behind_is_taken_up() {
 }
 
 #[test]
-fn a_step_whose_node_died_is_not_made_twice() {
+fn step_of_a_dead_node_is_not_repeated() {
     run(async {
-        let mut nodes = Nodes::start(2, &[]).await;
+        let mut nodes = NodeCluster::start(2, &[]).await;
         let other = nodes.servers[1].backend();
         let talk = conversation(&nodes.servers[0], false).await;
         let step = format!("/v1/npc-conversations/{talk}:step");
         nodes.servers[0].backend().post(&step, &json!({})).await;
-        nodes.mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
-        let calls = nodes.mock.calls("reply");
+        nodes.mock.apply_settings(&json!({"faults": ["reply=hold"]})).unwrap();
+        let calls = nodes.mock.calls_of("reply");
         let asking = tokio::spawn({
             let (other, step) = (other.clone(), step.clone());
             // A key that the route knows nothing of promises nothing.
@@ -250,37 +257,37 @@ fn a_step_whose_node_died_is_not_made_twice() {
                     .await
             }
         });
-        in_time("the line to be asked for", || async {
-            (nodes.mock.calls("reply") > calls).then_some(())
+        eventually_after_outage("the line to be asked for", || async {
+            (nodes.mock.calls_of("reply") > calls).then_some(())
         })
         .await;
         nodes.servers.remove(0).kill();
-        nodes.mock.control(&json!({"faults": []})).unwrap();
+        nodes.mock.apply_settings(&json!({"faults": []})).unwrap();
         let answer = asking.await.unwrap().unwrap();
         assert_eq!(
             (answer.status, &answer.body["code"]),
             (StatusCode::SERVICE_UNAVAILABLE, &json!("wrong_node"))
         );
         assert_eq!(answer.retry_after, Some(1));
-        in_time("the client's own second try to be answered", || async {
+        eventually_after_outage("the client's own second try to be answered", || async {
             let (status, _) = other.call(Method::POST, &step, None).await;
             (status == StatusCode::OK).then_some(())
         })
         .await;
-        assert_eq!(lines(&other, &talk).await, [1, 2]);
+        assert_eq!(line_numbers(&other, &talk).await, [1, 2]);
     });
 }
 
 #[test]
-fn what_a_frozen_node_writes_after_its_lease_is_refused() {
+fn writes_of_a_frozen_node_after_its_lease_are_rejected() {
     run(async {
-        let nodes = Nodes::start(3, &[]).await;
+        let nodes = NodeCluster::start(3, &[]).await;
         let (session, token) = nodes.session(0).await;
         let [frozen, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
         let talk = conversation(&nodes.servers[0], true).await;
-        goes_on(&second, &talk).await;
+        wait_for_more_lines(&second, &talk).await;
         let mut watcher = nodes.servers[0].player("p3").await;
-        watch(&mut watcher, &talk).await;
+        watch_conversation(&mut watcher, &talk).await;
         let mut socket = nodes.servers[0].player("p1").await;
         socket
             .send(&json!({"type": "session.resume", "session_id": session, "resume_token": token, "last_seq": 1}))
@@ -294,10 +301,10 @@ fn what_a_frozen_node_writes_after_its_lease_is_refused() {
         ear.until("session.resumed").await;
 
         // A reply is on its way when it freezes, and comes to its end meanwhile.
-        nodes.mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
-        socket.tell(&session, "late", "I come too late.").await;
-        in_time("the reply to be asked for", || async {
-            let asked = nodes.mock.requests("reply");
+        nodes.mock.apply_settings(&json!({"faults": ["reply=hold"]})).unwrap();
+        socket.send_line(&session, "late", "I come too late.").await;
+        eventually_after_outage("the reply to be asked for", || async {
+            let asked = nodes.mock.requests_of("reply");
             let late = asked
                 .iter()
                 .any(|request| request.to_string().contains("I come too late."));
@@ -305,13 +312,13 @@ fn what_a_frozen_node_writes_after_its_lease_is_refused() {
         })
         .await;
         nodes.servers[0].freeze().await;
-        nodes.mock.control(&json!({"faults": []})).unwrap();
+        nodes.mock.apply_settings(&json!({"faults": []})).unwrap();
         let others = [second.clone(), third.clone()];
-        let (turn, _) = say_somewhere(&others, &session, "meanwhile", "Is anybody there?").await;
+        let (turn, _) = say_at_any_node(&others, &session, "meanwhile", "Is anybody there?").await;
         assert_eq!(turn["turn"], 2, "{turn}");
-        goes_on(&second, &talk).await;
+        wait_for_more_lines(&second, &talk).await;
         // Asked of the frozen one, which believes that the last turn is 1.
-        let back = take_back(&frozen, &session);
+        let back = rewind_at_frozen_node(&frozen, &session);
         nodes.servers[0].thaw();
 
         let mut committed = false;
@@ -329,17 +336,17 @@ fn what_a_frozen_node_writes_after_its_lease_is_refused() {
         };
         assert_eq!(code, 4503);
         back.await.unwrap();
-        assert_eq!(said(&third, &session).await, ["Hello.", "Is anybody there?"]);
-        let numbers = lines(&third, &talk).await;
+        assert_eq!(standing_lines(&third, &session).await, ["Hello.", "Is anybody there?"]);
+        let numbers = line_numbers(&third, &talk).await;
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
 
         // What was not acknowledged is said again, once, at the node that was frozen, too.
-        let (turn, _) = say_somewhere(std::slice::from_ref(&frozen), &session, "late", "I come too late.").await;
+        let (turn, _) = say_at_any_node(std::slice::from_ref(&frozen), &session, "late", "I come too late.").await;
         assert_eq!(turn["turn"], 3, "{turn}");
         let again: Value = say(&third, &session, "late", "I come too late.").await;
         assert_eq!(again["id"], turn["id"]);
         // What nobody asked for meanwhile has gone nowhere, and neither have those who listen.
-        in_time("the frozen node to say that it lives", || async {
+        eventually_after_outage("the frozen node to say that it lives", || async {
             let mut ledger = nodes.data.database().connect().await;
             let live = "SELECT count(*) FROM nodes WHERE until > 1000000 * extract(epoch FROM now())";
             let live: i64 = sqlx::query_scalar(live).fetch_one(&mut ledger).await.unwrap();

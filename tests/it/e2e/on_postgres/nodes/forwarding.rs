@@ -9,13 +9,13 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{Nodes, counted, forwarded, said, say, turns_of};
-use crate::support::{Rest, run};
+use super::{NodeCluster, counter_value, forwarded_count, say, standing_lines, turns_of};
+use crate::support::{RestClient, run};
 
 #[test]
-fn a_request_at_the_wrong_node_is_answered_by_the_owner() {
+fn request_at_the_wrong_node_is_answered_by_the_owner() {
     run(async {
-        let nodes = Nodes::start(3, &[]).await;
+        let nodes = NodeCluster::start(3, &[]).await;
         let (session, _) = nodes.session(0).await;
         let [owner, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
 
@@ -25,10 +25,10 @@ fn a_request_at_the_wrong_node_is_answered_by_the_owner() {
         for rest in [&owner, &second, &third] {
             assert_eq!(say(rest, &session, "k2", "And you?").await["id"], turn["id"]);
         }
-        assert!(forwarded(&nodes.servers[1], "request").await >= 2.0);
-        assert!(forwarded(&nodes.servers[2], "request").await >= 1.0);
+        assert!(forwarded_count(&nodes.servers[1], "request").await >= 2.0);
+        assert!(forwarded_count(&nodes.servers[2], "request").await >= 1.0);
         for (at, actors) in [(0, 1.0), (1, 0.0), (2, 0.0)] {
-            let live = counted(&nodes.servers[at], "colloquy_actors{kind=\"session\"}").await;
+            let live = counter_value(&nodes.servers[at], "colloquy_actors{kind=\"session\"}").await;
             assert!((live - actors).abs() < 0.1, "node {at} has {live} sessions");
         }
 
@@ -51,14 +51,14 @@ fn a_request_at_the_wrong_node_is_answered_by_the_owner() {
             .post(&format!("/v1/sessions/{session}/context"), &json!({"text": "Well?"}))
             .await;
         assert!(preview["messages"].to_string().contains("Hello."), "{preview}");
-        assert_eq!(said(&third, &session).await, ["Hello."]);
+        assert_eq!(standing_lines(&third, &session).await, ["Hello."]);
     });
 }
 
 #[test]
-fn events_of_a_turn_stream_through() {
+fn turn_events_stream_through_a_forwarding_node() {
     run(async {
-        let nodes = Nodes::start(2, &[]).await;
+        let nodes = NodeCluster::start(2, &[]).await;
         let (session, _) = nodes.session(0).await;
         let other = &nodes.servers[1];
         let response = reqwest::Client::new()
@@ -76,18 +76,21 @@ fn events_of_a_turn_stream_through() {
         assert_eq!(names.first(), Some(&"turn.started"), "{body}");
         assert!(names.contains(&"reply.delta"), "{body}");
         assert_eq!(names.last(), Some(&"turn.committed"), "{body}");
-        assert!(forwarded(other, "request").await >= 1.0);
+        assert!(forwarded_count(other, "request").await >= 1.0);
     });
 }
 
 #[test]
-fn an_interrupt_at_the_wrong_node_cuts_the_reply() {
+fn interrupt_at_the_wrong_node_cuts_the_reply() {
     run(async {
-        let nodes = Nodes::start(2, &[]).await;
-        nodes.mock.control(&json!({"tokens_per_s": 5, "deltas": 400})).unwrap();
+        let nodes = NodeCluster::start(2, &[]).await;
+        nodes
+            .mock
+            .apply_settings(&json!({"tokens_per_s": 5, "deltas": 400}))
+            .unwrap();
         let mut socket = nodes.servers[0].player("p1").await;
         let session = socket.session("mira", "p1").await;
-        socket.tell(&session, "k1", "A long story.").await;
+        socket.send_line(&session, "k1", "A long story.").await;
         socket.until("reply.delta").await;
         let other = nodes.servers[1].backend();
         let cut = other
@@ -95,14 +98,14 @@ fn an_interrupt_at_the_wrong_node_cuts_the_reply() {
             .await;
         assert_eq!((&cut["interrupted"], &cut["turn"]), (&json!(true), &json!(1)), "{cut}");
         assert_eq!(socket.reply().await.status, "interrupted");
-        assert!(forwarded(&nodes.servers[1], "request").await >= 1.0);
+        assert!(forwarded_count(&nodes.servers[1], "request").await >= 1.0);
     });
 }
 
 #[test]
-fn a_foreign_tenant_is_not_forwarded() {
+fn foreign_tenant_is_not_forwarded() {
     run(async {
-        let nodes = Nodes::start(2, &[("COLLOQUY__TENANTS", r#"["rival"]"#)]).await;
+        let nodes = NodeCluster::start(2, &[("COLLOQUY__TENANTS", r#"["rival"]"#)]).await;
         let (session, _) = nodes.session(0).await;
         let other = &nodes.servers[1];
         let strangers = [
@@ -110,34 +113,34 @@ fn a_foreign_tenant_is_not_forwarded() {
             other.token("demo", Role::Player, Some("p2")),
         ];
         for token in strangers {
-            let rest = Rest::new(other.address, token);
+            let rest = RestClient::new(other.address, token);
             let line = json!({"text": "Hello?"});
             let (status, problem) = rest.call(Method::POST, &turns_of(&session), Some(&line)).await;
             assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
             let path = format!("/v1/sessions/{session}:interrupt");
             assert_eq!(rest.call(Method::POST, &path, None).await.0, StatusCode::NOT_FOUND);
         }
-        assert!(forwarded(other, "request").await < 0.1);
+        assert!(forwarded_count(other, "request").await < 0.1);
     });
 }
 
 /// A hop as somebody would write it who has read the source.
-fn hop(node: &str, secret: &str, request: &str) -> String {
-    signed_hop(node, secret, request, b"", 10)
+fn forward_token(node: &str, secret: &str, request: &str) -> String {
+    signed_forward_token(node, secret, request, b"", 10)
 }
 
-fn signed_hop(node: &str, secret: &str, request: &str, body: &[u8], lives_s: i64) -> String {
+fn signed_forward_token(node: &str, secret: &str, request: &str, body: &[u8], lives_s: i64) -> String {
     let who = json!({"subject": "nobody", "tenant": "demo", "role": "admin", "player": null, "world": null,
         "expires_at": "2100-01-01T00:00:00Z"});
-    hop_of(&who, &another(node), node, secret, request, body, lives_s)
+    forward_token_for(&who, &other_node_id(node), node, secret, request, body, lives_s)
 }
 
 /// The id of a node that there is not.
-pub(super) fn another(node: &str) -> String {
+pub(super) fn other_node_id(node: &str) -> String {
     node.replace(&node[node.len() - 4..], "0000")
 }
 
-pub(super) fn hop_of(
+pub(super) fn forward_token_for(
     who: &Value,
     from: &str,
     node: &str,
@@ -161,10 +164,10 @@ pub(super) fn hop_of(
 }
 
 #[test]
-fn a_hop_that_no_node_signed_opens_nothing() {
+fn forward_token_not_signed_by_a_node_is_rejected() {
     run(async {
         colloquy::adapters::openai::install_crypto();
-        let nodes = Nodes::start(1, &[]).await;
+        let nodes = NodeCluster::start(1, &[]).await;
         let server = &nodes.servers[0];
         let node = super::dying::node_ids(&nodes).await.remove(0);
         let known = "what only the nodes of these tests know";
@@ -173,7 +176,7 @@ fn a_hop_that_no_node_signed_opens_nothing() {
             request.header("x-colloquy-hop", hop).send().await.unwrap()
         };
         // So that what is refused below is refused for the one thing that is wrong with it.
-        let once = hop(&node, known, "GET /v1/worlds");
+        let once = forward_token(&node, known, "GET /v1/worlds");
         assert_eq!(get("/v1/worlds", once.clone()).await.status(), StatusCode::OK);
         for (what, path, hop) in [
             ("garbage", "/v1/worlds", "x.y.z".to_owned()),
@@ -181,18 +184,22 @@ fn a_hop_that_no_node_signed_opens_nothing() {
             (
                 "good for longer than hops are",
                 "/v1/worlds",
-                signed_hop(&node, known, "GET /v1/worlds", b"", 60),
+                signed_forward_token(&node, known, "GET /v1/worlds", b"", 60),
             ),
             (
                 "another secret",
                 "/v1/worlds",
-                hop(&node, "a secret of somebody else's, 32 bytes", "GET /v1/worlds"),
+                forward_token(&node, "a secret of somebody else's, 32 bytes", "GET /v1/worlds"),
             ),
-            ("another request", "/v1/sessions", hop(&node, known, "GET /v1/worlds")),
+            (
+                "another request",
+                "/v1/sessions",
+                forward_token(&node, known, "GET /v1/worlds"),
+            ),
             (
                 "another node",
                 "/v1/worlds",
-                hop(&another(&node), known, "GET /v1/worlds"),
+                forward_token(&other_node_id(&node), known, "GET /v1/worlds"),
             ),
         ] {
             let refused = get(path, hop).await;
@@ -205,7 +212,7 @@ fn a_hop_that_no_node_signed_opens_nothing() {
             (session.to_string(), StatusCode::CREATED),
             (session.to_string().replace("p1", "p2"), StatusCode::UNAUTHORIZED),
         ] {
-            let hop = signed_hop(&node, known, "POST /v1/sessions", signed.as_bytes(), 10);
+            let hop = signed_forward_token(&node, known, "POST /v1/sessions", signed.as_bytes(), 10);
             let request = reqwest::Client::new().post(format!("http://{}/v1/sessions", server.address));
             let request = request
                 .header("x-colloquy-hop", hop)
@@ -219,11 +226,11 @@ fn a_hop_that_no_node_signed_opens_nothing() {
         let told = admin.call(Method::POST, "/internal/v1/notices", Some(&notice)).await;
         assert_eq!(told.0, StatusCode::NOT_FOUND);
         // A server that is alone believes no hop at all.
-        let alone = crate::support::Data::new(&[]).start();
+        let alone = crate::support::ServerData::new(&[]).start();
         let request = reqwest::Client::new().get(format!("http://{}/v1/worlds", alone.address));
         let request = request
             .bearer_auth(alone.token("demo", Role::Admin, None))
-            .header("x-colloquy-hop", hop(&node, known, "GET /v1/worlds"));
+            .header("x-colloquy-hop", forward_token(&node, known, "GET /v1/worlds"));
         assert_eq!(request.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     });
 }

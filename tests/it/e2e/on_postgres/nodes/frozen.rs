@@ -7,16 +7,16 @@ use serde_json::json;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
 use super::{
-    Nodes, counted,
-    dying::{lines, node_ids},
-    in_time, said, say, say_somewhere,
-    sockets::{conversation, resume},
-    take_back,
+    NodeCluster, counter_value,
+    dying::{line_numbers, node_ids},
+    eventually_after_outage, rewind_at_frozen_node, say, say_at_any_node,
+    sockets::{conversation, resume_session},
+    standing_lines,
 };
 use crate::support::run;
 
 /// Whether a node was found dead, and until when it is thought alive.
-async fn entry(ledger: &mut PgConnection, node: &str) -> (bool, i64) {
+async fn node_entry(ledger: &mut PgConnection, node: &str) -> (bool, i64) {
     let row = sqlx::query("SELECT buried, until FROM nodes WHERE id = $1")
         .bind(node)
         .fetch_one(ledger)
@@ -26,25 +26,25 @@ async fn entry(ledger: &mut PgConnection, node: &str) -> (bool, i64) {
 }
 
 /// Waits until a node's entry is as it is to be.
-async fn becomes(ledger: &mut PgConnection, node: &str, what: &str, is_so: impl Fn((bool, i64)) -> bool) {
-    let looking = async { while !is_so(entry(ledger, node).await) {} };
+async fn wait_for_node_entry(ledger: &mut PgConnection, node: &str, what: &str, is_so: impl Fn((bool, i64)) -> bool) {
+    let looking = async { while !is_so(node_entry(ledger, node).await) {} };
     tokio::time::timeout(Duration::from_mins(2), looking)
         .await
         .unwrap_or_else(|_| panic!("{what} did not happen"));
 }
 
 /// How many writes of a node the ledger has refused.
-async fn fenced(nodes: &Nodes, at: usize, write: &str) -> f64 {
+async fn fenced_writes(nodes: &NodeCluster, at: usize, write: &str) -> f64 {
     let metric = format!("colloquy_fenced_writes_total{{write=\"{write}\"}}");
-    counted(&nodes.servers[at], &metric).await
+    counter_value(&nodes.servers[at], &metric).await
 }
 
 #[test]
-fn the_ledger_refuses_what_a_frozen_node_writes_before_it_has_noticed() {
+fn frozen_node_is_fenced_by_the_ledger_before_it_notices() {
     const WRITES: [&str; 3] = ["turn", "line", "move"];
     run(async {
         // Nobody prolongs anything meanwhile.
-        let nodes = Nodes::start(3, &[("COLLOQUY__ACTORS__OWNERSHIP_S", "3600")]).await;
+        let nodes = NodeCluster::start(3, &[("COLLOQUY__ACTORS__OWNERSHIP_S", "3600")]).await;
         let [frozen, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
         let node = node_ids(&nodes).await.remove(0);
         let (spoken, token) = nodes.session(0).await;
@@ -54,42 +54,42 @@ fn the_ledger_refuses_what_a_frozen_node_writes_before_it_has_noticed() {
         frozen.post(&step, &json!({})).await;
         frozen.idle().await;
         let mut socket = nodes.servers[0].player("p1").await;
-        resume(&mut socket, &spoken, &token, 1).await;
+        resume_session(&mut socket, &spoken, &token, 1).await;
 
         // A reply and a line between NPCs are on their way when it freezes, and come to their ends meanwhile.
-        nodes.mock.control(&json!({"faults": ["reply=hold"]})).unwrap();
-        let calls = nodes.mock.calls("reply");
-        socket.tell(&spoken, "late", "I come too late.").await;
+        nodes.mock.apply_settings(&json!({"faults": ["reply=hold"]})).unwrap();
+        let calls = nodes.mock.calls_of("reply");
+        socket.send_line(&spoken, "late", "I come too late.").await;
         let stepping = tokio::spawn({
             let (rest, step) = (frozen.clone(), step.clone());
             async move { rest.attempt(Method::POST, &step, Some(&json!({}))).await }
         });
-        in_time("both to be asked for", || async {
-            (nodes.mock.calls("reply") >= calls + 2).then_some(())
+        eventually_after_outage("both to be asked for", || async {
+            (nodes.mock.calls_of("reply") >= calls + 2).then_some(())
         })
         .await;
         let mut ledger = nodes.data.database().connect().await;
-        let (_, until) = entry(&mut ledger, &node).await;
+        let (_, until) = node_entry(&mut ledger, &node).await;
         // Not in the middle of a heartbeat.
-        becomes(&mut ledger, &node, "a heartbeat", |(_, now)| now > until).await;
+        wait_for_node_entry(&mut ledger, &node, "a heartbeat", |(_, now)| now > until).await;
         nodes.servers[0].freeze().await;
-        nodes.mock.control(&json!({"faults": []})).unwrap();
+        nodes.mock.apply_settings(&json!({"faults": []})).unwrap();
         let others = [second.clone(), third.clone()];
         for session in [&spoken, &taken_back] {
-            let (turn, _) = say_somewhere(&others, session, "meanwhile", "Is anybody there?").await;
+            let (turn, _) = say_at_any_node(&others, session, "meanwhile", "Is anybody there?").await;
             assert_eq!(turn["turn"], 2, "{turn}");
         }
-        in_time("the conversation to go on", || async {
+        eventually_after_outage("the conversation to go on", || async {
             let (status, _) = second.call(Method::POST, &step, Some(&json!({}))).await;
             (status == StatusCode::OK).then_some(())
         })
         .await;
         let mut taken_over = 0.0;
         for server in &nodes.servers[1..] {
-            taken_over += counted(server, "colloquy_takeovers_total").await;
+            taken_over += counter_value(server, "colloquy_takeovers_total").await;
         }
         assert!((taken_over - 3.0).abs() < 0.1, "{taken_over} dialogues were taken over");
-        becomes(&mut ledger, &node, "its burial", |(buried, _)| buried).await;
+        wait_for_node_entry(&mut ledger, &node, "its burial", |(buried, _)| buried).await;
 
         // Its heartbeat waits here for its row. Nothing else tells it that it was dead.
         let mut holding = ledger.begin().await.unwrap();
@@ -98,18 +98,18 @@ fn the_ledger_refuses_what_a_frozen_node_writes_before_it_has_noticed() {
             .execute(&mut *holding)
             .await
             .unwrap();
-        let before = entry(&mut holding, &node).await;
+        let before = node_entry(&mut holding, &node).await;
         // It believes that the last turn is 1.
-        let back = take_back(&frozen, &taken_back);
+        let back = rewind_at_frozen_node(&frozen, &taken_back);
         nodes.servers[0].thaw();
         for write in WRITES {
-            in_time(&format!("a {write} to be refused"), || async {
-                (fenced(&nodes, 0, write).await > 0.5).then_some(())
+            eventually_after_outage(&format!("a {write} to be refused"), || async {
+                (fenced_writes(&nodes, 0, write).await > 0.5).then_some(())
             })
             .await;
         }
         assert_eq!(
-            entry(&mut holding, &node).await,
+            node_entry(&mut holding, &node).await,
             before,
             "it has noticed before it wrote"
         );
@@ -127,17 +127,17 @@ fn the_ledger_refuses_what_a_frozen_node_writes_before_it_has_noticed() {
         // It may have been sent on, and is another line then.
         let _ = stepping.await.unwrap();
         for session in [&spoken, &taken_back] {
-            assert_eq!(said(&third, session).await, ["Hello.", "Is anybody there?"]);
+            assert_eq!(standing_lines(&third, session).await, ["Hello.", "Is anybody there?"]);
         }
-        let numbers = lines(&third, &talk).await;
+        let numbers = line_numbers(&third, &talk).await;
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
         for (at, server) in nodes.servers.iter().enumerate() {
-            let refused = fenced(&nodes, at, "turn").await;
+            let refused = fenced_writes(&nodes, at, "turn").await;
             let ought = if at == 0 { 1.0 } else { 0.0 };
             assert!((refused - ought).abs() < 0.1, "{refused} turns of {}", server.address);
         }
         // What was not acknowledged is said again, once.
-        let (turn, _) = say_somewhere(std::slice::from_ref(&frozen), &spoken, "late", "I come too late.").await;
+        let (turn, _) = say_at_any_node(std::slice::from_ref(&frozen), &spoken, "late", "I come too late.").await;
         assert_eq!(turn["turn"], 3, "{turn}");
         let again = say(&third, &spoken, "late", "I come too late.").await;
         assert_eq!(again["id"], turn["id"]);

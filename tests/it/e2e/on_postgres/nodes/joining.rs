@@ -4,13 +4,13 @@ use std::{net::SocketAddr, process::Stdio};
 
 use tokio::{io::copy_bidirectional, net::TcpListener, net::TcpStream};
 
-use super::{Nodes, say};
-use crate::support::{Data, run};
+use super::{NodeCluster, say};
+use crate::support::{ServerData, run};
 
 const URL: &str = "COLLOQUY__NODE__URL";
 
 /// What a server says that ends by itself.
-async fn refused(data: &Data) -> String {
+async fn startup_error(data: &ServerData) -> String {
     let mut command = data.command();
     command.arg("serve").stdout(Stdio::null()).stderr(Stdio::piped());
     let ended = tokio::task::spawn_blocking(move || command.output().unwrap());
@@ -21,7 +21,7 @@ async fn refused(data: &Data) -> String {
 }
 
 /// Sends one connection after the other to each of these in turn.
-async fn balancer(nodes: [SocketAddr; 2]) -> SocketAddr {
+async fn start_balancer(nodes: [SocketAddr; 2]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -37,16 +37,16 @@ async fn balancer(nodes: [SocketAddr; 2]) -> SocketAddr {
 }
 
 #[test]
-fn a_node_that_is_not_reached_at_its_url_does_not_join() {
+fn node_unreachable_at_its_own_url_does_not_join() {
     run(async {
-        let nodes = Nodes::start(1, &[]).await;
+        let nodes = NodeCluster::start(1, &[]).await;
         let there = &nodes.servers[0];
         let (session, _) = nodes.session(0).await;
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let own = free.local_addr().unwrap();
         drop(free);
         let listen = own.to_string();
-        let balancer = balancer([own, there.address]).await;
+        let balancer = start_balancer([own, there.address]).await;
         for (url, why) in [
             ("http://127.0.0.1:1".to_owned(), "no connection can be opened"),
             (
@@ -57,9 +57,9 @@ fn a_node_that_is_not_reached_at_its_url_does_not_join() {
         ] {
             let wrong = nodes
                 .data
-                .beside()
+                .with_own_folder()
                 .with(&[(URL, &url), ("COLLOQUY__SERVER__LISTEN", &listen)]);
-            let said = refused(&wrong).await;
+            let said = startup_error(&wrong).await;
             let named = format!("not reached at its node.url ({url})");
             assert!(said.contains(&named) && said.contains(why), "{said}");
         }
@@ -69,7 +69,7 @@ fn a_node_that_is_not_reached_at_its_url_does_not_join() {
         let url = format!("http://{own}");
         let right = nodes
             .data
-            .beside()
+            .with_own_folder()
             .with(&[(URL, &url), ("COLLOQUY__SERVER__LISTEN", &listen)]);
         let joined = right.spawn();
         say(&joined.backend(), &session, "k3", "And you?").await;

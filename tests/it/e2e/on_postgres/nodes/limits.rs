@@ -6,22 +6,22 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{
-    Nodes, counted,
-    forwarding::{another, hop_of},
+    NodeCluster, counter_value,
+    forwarding::{forward_token_for, other_node_id},
     say,
-    sockets::resume,
+    sockets::resume_session,
     turns_of,
 };
-use crate::support::{Answer, Rest, eventually, run};
+use crate::support::{RestAnswer, RestClient, eventually, run};
 
-async fn answer(rest: &Rest, path: &str, body: &Value) -> Answer {
+async fn answer(rest: &RestClient, path: &str, body: &Value) -> RestAnswer {
     rest.answer(Method::POST, path, Some(body), &[]).await.unwrap()
 }
 
 #[test]
-fn a_player_says_no_more_lines_through_other_nodes() {
+fn player_line_limit_holds_across_nodes() {
     run(async {
-        let nodes = Nodes::start(3, &[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "4")]).await;
+        let nodes = NodeCluster::start(3, &[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "4")]).await;
         let (session, _) = nodes.session(0).await;
         let [owner, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
         // Each is counted once at the node that owns the session, whichever it comes to.
@@ -39,18 +39,21 @@ fn a_player_says_no_more_lines_through_other_nodes() {
 }
 
 #[test]
-fn a_player_has_no_more_requests_under_way_through_other_nodes() {
+fn player_request_limit_holds_across_nodes() {
     run(async {
-        let nodes = Nodes::start(3, &[("COLLOQUY__LIMITS__PLAYER_IN_FLIGHT", "1")]).await;
+        let nodes = NodeCluster::start(3, &[("COLLOQUY__LIMITS__PLAYER_IN_FLIGHT", "1")]).await;
         let (session, _) = nodes.session(0).await;
         let [second, third] = [1, 2].map(|at| nodes.servers[at].rest(Role::Player));
-        nodes.mock.control(&json!({"tokens_per_s": 5, "deltas": 400})).unwrap();
+        nodes
+            .mock
+            .apply_settings(&json!({"tokens_per_s": 5, "deltas": 400}))
+            .unwrap();
         let first = {
             let (second, session) = (second.clone(), session.clone());
             tokio::spawn(async move { answer(&second, &turns_of(&session), &json!({"text": "A long story."})).await })
         };
         eventually("a reply to run", || async {
-            let running = counted(&nodes.servers[0], "colloquy_turns_running").await;
+            let running = counter_value(&nodes.servers[0], "colloquy_turns_running").await;
             (running > 0.5).then_some(())
         })
         .await;
@@ -63,7 +66,10 @@ fn a_player_has_no_more_requests_under_way_through_other_nodes() {
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{refused:?}");
         let detail = &refused.body["detail"];
         assert_eq!(detail, "a player may have 1 requests under way at once");
-        nodes.mock.control(&json!({"tokens_per_s": 0, "deltas": 3})).unwrap();
+        nodes
+            .mock
+            .apply_settings(&json!({"tokens_per_s": 0, "deltas": 3}))
+            .unwrap();
         let path = format!("/v1/sessions/{session}:interrupt");
         nodes.servers[0].backend().post(&path, &json!({})).await;
         // It was cut, or came to nothing.
@@ -73,22 +79,22 @@ fn a_player_has_no_more_requests_under_way_through_other_nodes() {
 }
 
 #[test]
-fn a_node_that_sends_too_much_for_a_player_is_refused() {
+fn node_that_forwards_too_much_for_a_player_is_rejected() {
     run(async {
         colloquy::adapters::openai::install_crypto();
-        let nodes = Nodes::start(1, &[("COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S", "2")]).await;
+        let nodes = NodeCluster::start(1, &[("COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S", "2")]).await;
         let node = super::dying::node_ids(&nodes).await.remove(0);
         let who = json!({"subject": "p1", "tenant": "demo", "role": "player", "player": "p1", "world": null,
             "expires_at": "2100-01-01T00:00:00Z"});
         let client = reqwest::Client::new();
         let get = |from: &str| {
             let secret = "what only the nodes of these tests know";
-            let hop = hop_of(&who, from, &node, secret, "GET /v1/sessions", b"", 10);
+            let hop = forward_token_for(&who, from, &node, secret, "GET /v1/sessions", b"", 10);
             let url = format!("http://{}/v1/sessions", nodes.servers[0].address);
             let request = client.get(url).header("x-colloquy-hop", hop);
             async { request.send().await.unwrap().status() }
         };
-        let statuses = join_all((0..50).map(|_| get(&another(&node)))).await;
+        let statuses = join_all((0..50).map(|_| get(&other_node_id(&node)))).await;
         let refused = statuses
             .iter()
             .filter(|status| **status == StatusCode::TOO_MANY_REQUESTS);
@@ -99,19 +105,19 @@ fn a_node_that_sends_too_much_for_a_player_is_refused() {
 }
 
 #[test]
-fn a_player_sends_no_more_messages_through_the_sockets_of_other_nodes() {
+fn player_message_limit_holds_across_sockets_of_all_nodes() {
     run(async {
         let limits = [
             ("COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S", "10"),
             ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "0"),
             ("COLLOQUY__LIMITS__PLAYER_SOCKETS", "2"),
         ];
-        let nodes = Nodes::start(3, &limits).await;
+        let nodes = NodeCluster::start(3, &limits).await;
         let mut sockets = Vec::new();
         for at in 1..3 {
             let (session, token) = nodes.session(0).await;
             let mut socket = nodes.servers[at].player("p1").await;
-            resume(&mut socket, &session, &token, 1).await;
+            resume_session(&mut socket, &session, &token, 1).await;
             sockets.push((socket, session));
         }
         // It has no more sockets at the owner.
@@ -138,7 +144,7 @@ fn a_player_sends_no_more_messages_through_the_sockets_of_other_nodes() {
                 assert!(["rate_limited", "turn_not_running"].contains(&code), "{event}");
             }
         }
-        let refused = counted(&nodes.servers[0], r#"colloquy_errors_total{code="rate_limited"}"#).await;
+        let refused = counter_value(&nodes.servers[0], r#"colloquy_errors_total{code="rate_limited"}"#).await;
         assert!(refused >= 5.0, "the owner refused {refused}");
     });
 }

@@ -1,18 +1,18 @@
 //! Several server processes on one Postgres and one Redis, with an index each or one in Qdrant: requests that come to the wrong one, a node
 //! that is killed, one that is frozen, and all of them restarted one after the other.
 
-mod aloud;
+mod cluster_wide;
 mod dying;
 mod forwarding;
 mod frozen;
 mod joining;
 mod limits;
 mod outage;
+mod resilient_client;
+mod revocations;
 mod rolling;
 mod sockets;
-mod standing;
-mod state;
-mod together;
+mod world_state;
 
 use std::time::Duration;
 
@@ -21,30 +21,30 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::support::{Data, PostgresServer, RedisServer, Rest, Server, in_time};
+use crate::support::{PostgresServer, RedisServer, RestClient, ServerData, TestServer, eventually_after_outage};
 
 /// Servers that are one, with the mock model behind them.
-struct Nodes {
+struct NodeCluster {
     mock: MockHandle,
-    servers: Vec<Server>,
-    data: Data,
+    servers: Vec<TestServer>,
+    data: ServerData,
     redis: RedisServer,
 }
 
-impl Nodes {
+impl NodeCluster {
     async fn start(count: usize, env: &[(&str, &str)]) -> Self {
-        Self::start_with(count, env, Data::on_postgres).await
+        Self::start_with(count, env, ServerData::on_postgres).await
     }
 
     /// On a Postgres of their own.
-    async fn on(postgres: &PostgresServer, count: usize, env: &[(&str, &str)]) -> Self {
+    async fn start_on(postgres: &PostgresServer, count: usize, env: &[(&str, &str)]) -> Self {
         let url = postgres.url();
         let with = [&[("COLLOQUY__LEDGER__URL", url.as_str())], env].concat();
-        Self::start_with(count, &with, Data::new).await
+        Self::start_with(count, &with, ServerData::new).await
     }
 
-    async fn start_with(count: usize, env: &[(&str, &str)], data: fn(&[(&str, &str)]) -> Data) -> Self {
-        let mock = mock_llm::start(MockOptions::default()).unwrap();
+    async fn start_with(count: usize, env: &[(&str, &str)], data: fn(&[(&str, &str)]) -> ServerData) -> Self {
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let redis = RedisServer::start().await;
         let (llm, buffers) = (mock.base_url(), redis.url());
         let mut all = vec![
@@ -62,7 +62,7 @@ impl Nodes {
         ];
         all.extend_from_slice(env);
         let data = super::in_common(data(&all));
-        let servers = (0..count).map(|_| data.beside().spawn()).collect();
+        let servers = (0..count).map(|_| data.with_own_folder().spawn()).collect();
         Self {
             mock,
             servers,
@@ -72,8 +72,8 @@ impl Nodes {
     }
 
     /// One more.
-    fn another(&self) -> Server {
-        self.data.beside().spawn()
+    fn start_another(&self) -> TestServer {
+        self.data.with_own_folder().spawn()
     }
 
     /// A session of the demo's player `p1` with `mira`, in which the node `owner` said a turn. Its token.
@@ -89,7 +89,7 @@ impl Nodes {
 }
 
 /// Says a line and returns the finished turn.
-async fn say(rest: &Rest, session: &str, key: &str, text: &str) -> Value {
+async fn say(rest: &RestClient, session: &str, key: &str, text: &str) -> Value {
     rest.post(&turns_of(session), &json!({"text": text, "key": key})).await
 }
 
@@ -99,7 +99,7 @@ fn turns_of(session: &str) -> String {
 
 /// Says a line at one of the nodes after the other, as a client behind a balancer does that tries again
 /// when it is told to, or is not answered. How often it had to.
-async fn say_somewhere(rests: &[Rest], session: &str, key: &str, text: &str) -> (Value, usize) {
+async fn say_at_any_node(rests: &[RestClient], session: &str, key: &str, text: &str) -> (Value, usize) {
     let body = json!({"text": text, "key": key});
     let trying = async {
         let mut tries = 0;
@@ -124,11 +124,11 @@ async fn say_somewhere(rests: &[Rest], session: &str, key: &str, text: &str) -> 
 
 /// Takes a session of one turn back at a node that is frozen and no longer owns it: it refuses once it is back, or nobody
 /// is told what came of it.
-fn take_back(frozen: &Rest, session: &str) -> JoinHandle<()> {
+fn rewind_at_frozen_node(frozen: &RestClient, session: &str) -> JoinHandle<()> {
     let (rest, path) = (frozen.clone(), format!("/v1/sessions/{session}:rewind"));
     let body = json!({"turn": 0, "if_head": 1});
     tokio::spawn(async move {
-        in_time("a node that was frozen to answer", || async {
+        eventually_after_outage("a node that was frozen to answer", || async {
             let Ok((status, problem)) = rest.attempt(Method::POST, &path, Some(&body)).await else {
                 return Some(());
             };
@@ -145,7 +145,7 @@ fn take_back(frozen: &Rest, session: &str) -> JoinHandle<()> {
 }
 
 /// The lines of a session that stand, as the ledger has them.
-pub(super) async fn said(rest: &Rest, session: &str) -> Vec<String> {
+pub(super) async fn standing_lines(rest: &RestClient, session: &str) -> Vec<String> {
     let page = rest.get(&format!("{}?limit=200", turns_of(session))).await;
     let turns = page["items"].as_array().unwrap();
     turns
@@ -155,13 +155,13 @@ pub(super) async fn said(rest: &Rest, session: &str) -> Vec<String> {
 }
 
 /// A counter of a node's own.
-pub(super) async fn counted(server: &Server, metric: &str) -> f64 {
-    let [count] = counted_at_once(server, [metric]).await;
+pub(super) async fn counter_value(server: &TestServer, metric: &str) -> f64 {
+    let [count] = counter_values(server, [metric]).await;
     count
 }
 
 /// As [`counted`], all at the same moment.
-pub(super) async fn counted_at_once<const N: usize>(server: &Server, metrics: [&str; N]) -> [f64; N] {
+pub(super) async fn counter_values<const N: usize>(server: &TestServer, metrics: [&str; N]) -> [f64; N] {
     let text = server.backend().text("/metrics").await;
     metrics.map(|metric| {
         let line = text.lines().find(|line| line.starts_with(metric));
@@ -170,8 +170,8 @@ pub(super) async fn counted_at_once<const N: usize>(server: &Server, metrics: [&
 }
 
 /// How many requests and sockets a node has sent on to an owner that answered.
-async fn forwarded(server: &Server, kind: &str) -> f64 {
-    counted(
+async fn forwarded_count(server: &TestServer, kind: &str) -> f64 {
+    counter_value(
         server,
         &format!(r#"colloquy_forwarded_total{{kind="{kind}",outcome="answered"}}"#),
     )

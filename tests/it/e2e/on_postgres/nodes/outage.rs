@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Nodes, counted, forwarded, say_somewhere};
-use crate::support::{PostgresServer, Server, run};
+use super::{NodeCluster, counter_value, forwarded_count, say_at_any_node};
+use crate::support::{PostgresServer, TestServer, run};
 
 #[test]
-fn nodes_that_could_not_say_that_they_live_are_not_taken_over() {
+fn nodes_without_heartbeat_during_an_outage_are_not_taken_over() {
     run(async {
         let mut postgres = PostgresServer::start().await;
         let short = [
@@ -14,7 +14,7 @@ fn nodes_that_could_not_say_that_they_live_are_not_taken_over() {
             ("COLLOQUY__NODE__LEASE_MS", "3000"),
             ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
         ];
-        let nodes = Nodes::on(&postgres, 3, &short).await;
+        let nodes = NodeCluster::start_on(&postgres, 3, &short).await;
         let mut sessions = Vec::new();
         for owner in 0..3 {
             for _ in 0..2 {
@@ -25,12 +25,12 @@ fn nodes_that_could_not_say_that_they_live_are_not_taken_over() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         postgres.start_again().await;
         // Each at a node that does not own it, at once: whoever speaks first after the outage knows of nobody else.
-        let rests: Vec<_> = nodes.servers.iter().map(Server::backend).collect();
+        let rests: Vec<_> = nodes.servers.iter().map(TestServer::backend).collect();
         for line in 0..6 {
             let key = format!("line {line}");
             let asked = sessions.iter().map(|(owner, session)| {
                 let elsewhere = std::slice::from_ref(&rests[(owner + 1) % 3]);
-                say_somewhere(elsewhere, session, &key, &key)
+                say_at_any_node(elsewhere, session, &key, &key)
             });
             for (turn, _) in futures_util::future::join_all(asked).await {
                 assert_eq!(turn["player_text"], key.as_str());
@@ -38,9 +38,9 @@ fn nodes_that_could_not_say_that_they_live_are_not_taken_over() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         for server in &nodes.servers {
-            let taken_over = counted(server, "colloquy_takeovers_total").await;
+            let taken_over = counter_value(server, "colloquy_takeovers_total").await;
             assert!(taken_over < 0.5, "{taken_over} dialogues were taken over");
-            let sent_on = forwarded(server, "request").await;
+            let sent_on = forwarded_count(server, "request").await;
             assert!(sent_on >= 12.0, "still the other's: {sent_on} of 12 lines were sent on");
         }
     });

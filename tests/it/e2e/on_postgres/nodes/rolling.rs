@@ -8,21 +8,20 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
-    Nodes,
-    aloud::{Aloud, COME_BACK},
-    in_time, said,
+    NodeCluster, eventually_after_outage,
+    resilient_client::{RETRY_CODES, ResilientClient},
     sockets::conversation,
-    turns_of,
+    standing_lines, turns_of,
 };
-use crate::support::{Rest, Server, Socket, run};
+use crate::support::{RestClient, TestServer, TestSocket, run};
 
 /// Longer than the balancer takes to notice, however busy the machine is.
 const NOTICE: (&str, &str) = ("COLLOQUY__SERVER__DRAIN_NOTICE_MS", "4000");
 
 /// A node as a balancer knows it.
-struct Backend {
+struct BalancedNode {
     address: SocketAddr,
-    rest: Rest,
+    rest: RestClient,
     player: String,
     /// Checks that failed in a row; a new one has to pass first.
     failed: u32,
@@ -30,17 +29,17 @@ struct Backend {
 
 /// Where a balancer sends clients: it asks every node whether it is ready, and knows nothing else of them.
 #[derive(Clone, Default)]
-struct Balancer {
-    backends: Arc<Mutex<Vec<Backend>>>,
+struct TestBalancer {
+    backends: Arc<Mutex<Vec<BalancedNode>>>,
     /// What a player got to see that is no answer.
     failures: Arc<Mutex<Vec<String>>>,
 }
 
-impl Balancer {
+impl TestBalancer {
     const FALL: u32 = 2;
 
-    fn add(&self, server: &Server) {
-        self.backends.lock().push(Backend {
+    fn add(&self, server: &TestServer) {
+        self.backends.lock().push(BalancedNode {
             address: server.address,
             rest: server.backend(),
             player: server.token("demo", colloquy::tenancy::Role::Player, Some("p1")),
@@ -49,7 +48,7 @@ impl Balancer {
     }
 
     /// As `docker/haproxy/haproxy.cfg` does, somewhat faster.
-    fn check(&self, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
+    fn run_health_checks(&self, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
         let balancer = self.clone();
         let client = reqwest::Client::new();
         tokio::spawn(async move {
@@ -70,41 +69,41 @@ impl Balancer {
     }
 
     /// One of those that are up.
-    fn pick(&self, at: usize) -> Option<(SocketAddr, Rest, String)> {
+    fn pick_node(&self, at: usize) -> Option<(SocketAddr, RestClient, String)> {
         let backends = self.backends.lock();
         let up: Vec<_> = backends.iter().filter(|backend| backend.failed < Self::FALL).collect();
         let backend = up.get(at % up.len().max(1))?;
         Some((backend.address, backend.rest.clone(), backend.player.clone()))
     }
 
-    async fn picked(&self, at: usize) -> (SocketAddr, Rest, String) {
-        in_time("some node to be ready", || async { self.pick(at) }).await
+    async fn wait_for_node(&self, at: usize) -> (SocketAddr, RestClient, String) {
+        eventually_after_outage("some node to be ready", || async { self.pick_node(at) }).await
     }
 
-    fn failed(&self, what: String) {
+    fn record_failure(&self, what: String) {
         self.failures.lock().push(what);
     }
 }
 
 /// Says lines over REST until told to stop; what was acknowledged, with the status of each turn.
-async fn speak(balancer: Balancer, session: String, stop: watch::Receiver<bool>) -> Vec<(String, String)> {
+async fn speak_by_rest(balancer: TestBalancer, session: String, stop: watch::Receiver<bool>) -> Vec<(String, String)> {
     let (mut acknowledged, mut at) = (Vec::new(), 0);
     while !*stop.borrow() {
         let text = format!("Line {}.", acknowledged.len());
         let body = json!({"text": text, "key": text});
         loop {
             at += 1;
-            let (address, rest, _) = balancer.picked(at).await;
+            let (address, rest, _) = balancer.wait_for_node(at).await;
             match rest.attempt(Method::POST, &turns_of(&session), Some(&body)).await {
                 Ok((StatusCode::OK, turn)) => {
                     acknowledged.push((text, turn["status"].as_str().unwrap().to_owned()));
                     break;
                 }
                 Ok((status, problem)) => {
-                    balancer.failed(format!("{address}: {status} {problem}"));
+                    balancer.record_failure(format!("{address}: {status} {problem}"));
                     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
                 }
-                Err(error) => balancer.failed(format!("{address}: {error:?}")),
+                Err(error) => balancer.record_failure(format!("{address}: {error:?}")),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -113,14 +112,18 @@ async fn speak(balancer: Balancer, session: String, stop: watch::Receiver<bool>)
 }
 
 /// The same over a socket that is opened again whenever it is closed.
-async fn speak_by_socket(balancer: Balancer, mut client: Aloud, stop: watch::Receiver<bool>) -> Aloud {
+async fn speak_by_socket(
+    balancer: TestBalancer,
+    mut client: ResilientClient,
+    stop: watch::Receiver<bool>,
+) -> ResilientClient {
     let mut at = 0;
     while !*stop.borrow() {
         at += 1;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let (address, rest, player) = balancer.picked(at).await;
-        let Some(mut socket) = Socket::open_if_there(address, &player).await else {
-            balancer.failed(format!("{address}: no socket could be opened"));
+        let (address, rest, player) = balancer.wait_for_node(at).await;
+        let Some(mut socket) = TestSocket::open_if_reachable(address, &player).await else {
+            balancer.record_failure(format!("{address}: no socket could be opened"));
             continue;
         };
         if client.resume(&mut socket, &rest).await {
@@ -131,14 +134,14 @@ async fn speak_by_socket(balancer: Balancer, mut client: Aloud, stop: watch::Rec
 }
 
 /// Listens to a conversation until told to stop, or until it has ended. How many lines were heard to their end.
-async fn listen_by_socket(balancer: Balancer, talk: String, mut stop: watch::Receiver<bool>) -> usize {
+async fn listen_by_socket(balancer: TestBalancer, talk: String, mut stop: watch::Receiver<bool>) -> usize {
     let (mut at, mut seen, mut heard) = (1, Some(1), 0);
     'connections: while !*stop.borrow() {
         at += 1;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let (address, _, player) = balancer.picked(at).await;
-        let Some(mut socket) = Socket::open_if_there(address, &player).await else {
-            balancer.failed(format!("{address}: no socket could be opened"));
+        let (address, _, player) = balancer.wait_for_node(at).await;
+        let Some(mut socket) = TestSocket::open_if_reachable(address, &player).await else {
+            balancer.record_failure(format!("{address}: no socket could be opened"));
             continue;
         };
         let mut watch = json!({"type": "npc_conversation.watch", "conversation_id": talk});
@@ -156,7 +159,7 @@ async fn listen_by_socket(balancer: Balancer, talk: String, mut stop: watch::Rec
             let Ok(event) = event else { continue 'connections };
             seen = seen.max(event["seq"].as_u64());
             match event["type"].as_str().unwrap() {
-                "npc_turn.done" if event["status"] == "failed" => balancer.failed(event.to_string()),
+                "npc_turn.done" if event["status"] == "failed" => balancer.record_failure(event.to_string()),
                 "npc_turn.done" => heard += 1,
                 "npc_conversation.ended" if event["reason"] == "moved" => continue 'connections,
                 "npc_conversation.ended" => return heard,
@@ -164,8 +167,8 @@ async fn listen_by_socket(balancer: Balancer, talk: String, mut stop: watch::Rec
                     let code = event["error"]["code"].as_str().unwrap();
                     if code == "resume_expired" {
                         seen = None;
-                    } else if !COME_BACK.contains(&code) {
-                        balancer.failed(event.to_string());
+                    } else if !RETRY_CODES.contains(&code) {
+                        balancer.record_failure(event.to_string());
                     }
                     continue 'connections;
                 }
@@ -177,24 +180,31 @@ async fn listen_by_socket(balancer: Balancer, talk: String, mut stop: watch::Rec
 }
 
 #[test]
-fn a_rolling_restart_fails_no_turn() {
+fn rolling_restart_fails_no_turn() {
     run(async {
-        let mut nodes = Nodes::start(3, &[NOTICE]).await;
+        let mut nodes = NodeCluster::start(3, &[NOTICE]).await;
         let (stop, stopped) = watch::channel(false);
-        let balancer = Balancer::default();
+        let balancer = TestBalancer::default();
         nodes.servers.iter().for_each(|server| balancer.add(server));
-        let checking = balancer.check(stopped.clone());
+        let checking = balancer.run_health_checks(stopped.clone());
         // Replies take a while, so that every restart meets some.
-        nodes.mock.control(&json!({"tokens_per_s": 100, "deltas": 20})).unwrap();
+        nodes
+            .mock
+            .apply_settings(&json!({"tokens_per_s": 100, "deltas": 20}))
+            .unwrap();
         let talk = conversation(&nodes.servers[0], true).await;
         let (mut sessions, mut clients) = (Vec::new(), Vec::new());
         for at in 0..4 {
             let (session, _) = nodes.session(at % 3).await;
-            clients.push(tokio::spawn(speak(balancer.clone(), session.clone(), stopped.clone())));
+            clients.push(tokio::spawn(speak_by_rest(
+                balancer.clone(),
+                session.clone(),
+                stopped.clone(),
+            )));
             sessions.push(session);
         }
         let (aloud, token) = nodes.session(1).await;
-        let client = Aloud::new(&aloud, &token);
+        let client = ResilientClient::new(&aloud, &token);
         let loud = tokio::spawn(speak_by_socket(balancer.clone(), client, stopped.clone()));
         let listening = tokio::spawn(listen_by_socket(balancer.clone(), talk.clone(), stopped));
 
@@ -202,11 +212,11 @@ fn a_rolling_restart_fails_no_turn() {
             let rest = nodes.servers[2].backend();
             let mut before = Vec::new();
             for session in sessions.iter().chain([&aloud]) {
-                before.push(said(&rest, session).await.len());
+                before.push(standing_lines(&rest, session).await.len());
             }
-            in_time("everybody to have said something", || async {
+            eventually_after_outage("everybody to have said something", || async {
                 for (session, before) in sessions.iter().chain([&aloud]).zip(&before) {
-                    if said(&rest, session).await.len() <= *before {
+                    if standing_lines(&rest, session).await.len() <= *before {
                         return None;
                     }
                 }
@@ -214,7 +224,7 @@ fn a_rolling_restart_fails_no_turn() {
             })
             .await;
             let leaving = nodes.servers.remove(0);
-            let joining = nodes.another();
+            let joining = nodes.start_another();
             // Nobody tells the balancer.
             balancer.add(&joining);
             tokio::task::spawn_blocking(move || leaving.stop()).await.unwrap();
@@ -224,7 +234,7 @@ fn a_rolling_restart_fails_no_turn() {
         let path = format!("/v1/npc-conversations/{talk}/turns?limit=200");
         let lines = async || rest.get(&path).await["items"].as_array().unwrap().len();
         let before = lines().await;
-        in_time("the conversation to go on at a node that began later", || async {
+        eventually_after_outage("the conversation to go on at a node that began later", || async {
             (lines().await > before).then_some(())
         })
         .await;
@@ -238,10 +248,10 @@ fn a_rolling_restart_fails_no_turn() {
             assert!(failed.is_empty(), "{failed:?}");
             let mut lines = vec!["Hello.".to_owned()];
             lines.extend(acknowledged.into_iter().map(|(text, _)| text));
-            assert_eq!(said(&rest, session).await, lines);
+            assert_eq!(standing_lines(&rest, session).await, lines);
         }
         let loud = loud.await.unwrap();
-        loud.stands(&rest, true).await;
+        loud.assert_acknowledged_lines_stand(&rest, true).await;
         assert!(loud.acknowledged.len() > 2, "{:?}", loud.acknowledged);
         let page = rest.get(&path).await;
         for (at, line) in page["items"].as_array().unwrap().iter().enumerate() {

@@ -4,10 +4,15 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{Nodes, forwarded, said};
-use crate::support::{Server, Socket, eventually, run};
+use super::{NodeCluster, forwarded_count, standing_lines};
+use crate::support::{TestServer, TestSocket, eventually, run};
 
-pub(super) async fn resume(socket: &mut Socket, session: &str, token: &str, last_seq: u64) -> (Value, Vec<Value>) {
+pub(super) async fn resume_session(
+    socket: &mut TestSocket,
+    session: &str,
+    token: &str,
+    last_seq: u64,
+) -> (Value, Vec<Value>) {
     socket
         .send(
             &json!({"type": "session.resume", "event_id": "r", "session_id": session, "resume_token": token,
@@ -25,7 +30,7 @@ pub(super) async fn resume(socket: &mut Socket, session: &str, token: &str, last
     }
 }
 
-async fn code_of(socket: &mut Socket) -> u16 {
+async fn close_code(socket: &mut TestSocket) -> u16 {
     loop {
         if let Err(code) = socket.next_or_close().await {
             return code;
@@ -34,20 +39,20 @@ async fn code_of(socket: &mut Socket) -> u16 {
 }
 
 #[test]
-fn a_session_is_resumed_and_spoken_in_at_another_node() {
+fn session_is_resumed_and_spoken_in_at_another_node() {
     run(async {
-        let nodes = Nodes::start(2, &[]).await;
+        let nodes = NodeCluster::start(2, &[]).await;
         let (session, token) = nodes.session(0).await;
         let mut socket = nodes.servers[1].player("p1").await;
-        let (resumed, missed) = resume(&mut socket, &session, &token, 1).await;
+        let (resumed, missed) = resume_session(&mut socket, &session, &token, 1).await;
         assert_eq!(resumed["head_turn"], 1, "{resumed}");
         let kinds: Vec<&str> = missed.iter().map(|event| event["type"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["turn.started", "reply.done", "turn.committed"]);
 
-        let reply = socket.say(&session, "And you?").await;
+        let reply = socket.say_line(&session, "And you?").await;
         assert_eq!((reply.turn, reply.status.as_str()), (2, "completed"));
         assert_eq!(reply.streamed, reply.text);
-        assert!(forwarded(&nodes.servers[1], "socket").await >= 1.0);
+        assert!(forwarded_count(&nodes.servers[1], "socket").await >= 1.0);
         // Errors of the owner come back with the message they are about.
         socket
             .send(&json!({"type": "player.interrupt", "event_id": "i", "session_id": session, "turn": 9}))
@@ -62,17 +67,17 @@ fn a_session_is_resumed_and_spoken_in_at_another_node() {
             (&refused["re"], &refused["dialogue_id"]),
             (&json!("i"), &json!(session))
         );
-        assert_eq!(said(&nodes.servers[0].backend(), &session).await.len(), 2);
+        assert_eq!(standing_lines(&nodes.servers[0].backend(), &session).await.len(), 2);
 
         // A newer connection, at the owner, takes the session over: the older one has nothing left.
         let mut newer = nodes.servers[0].player("p1").await;
-        resume(&mut newer, &session, &token, 1).await;
-        assert_eq!(code_of(&mut socket).await, 4409);
-        assert_eq!(newer.say(&session, "Still there?").await.turn, 3);
+        resume_session(&mut newer, &session, &token, 1).await;
+        assert_eq!(close_code(&mut socket).await, 4409);
+        assert_eq!(newer.say_line(&session, "Still there?").await.turn, 3);
     });
 }
 
-async fn hears(socket: &mut Socket, kind: &str, turn: u64) -> Value {
+async fn wait_for_event(socket: &mut TestSocket, kind: &str, turn: u64) -> Value {
     loop {
         let event = socket.until(kind).await;
         if event["turn"].as_u64() >= Some(turn) {
@@ -81,14 +86,14 @@ async fn hears(socket: &mut Socket, kind: &str, turn: u64) -> Value {
     }
 }
 
-pub(super) async fn conversation(server: &Server, auto: bool) -> String {
+pub(super) async fn conversation(server: &TestServer, auto: bool) -> String {
     let body = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "the mill", "auto": auto,
         "max_turns": 100, "open": true, "interrupters": "all"});
     let made = server.backend().post("/v1/npc-conversations", &body).await;
     made["id"].as_str().unwrap().to_owned()
 }
 
-pub(super) async fn watch(socket: &mut Socket, id: &str) {
+pub(super) async fn watch_conversation(socket: &mut TestSocket, id: &str) {
     socket
         .send(&json!({"type": "npc_conversation.watch", "conversation_id": id}))
         .await;
@@ -96,9 +101,9 @@ pub(super) async fn watch(socket: &mut Socket, id: &str) {
 }
 
 #[test]
-fn a_conversation_is_watched_and_cut_into_from_several_nodes() {
+fn conversation_is_watched_and_interrupted_across_nodes() {
     run(async {
-        let nodes = Nodes::start(3, &[]).await;
+        let nodes = NodeCluster::start(3, &[]).await;
         let id = conversation(&nodes.servers[0], false).await;
         let path = format!("/v1/npc-conversations/{id}");
         nodes.servers[0]
@@ -108,7 +113,7 @@ fn a_conversation_is_watched_and_cut_into_from_several_nodes() {
         let mut ears = Vec::new();
         for server in &nodes.servers {
             let mut socket = server.player("p1").await;
-            watch(&mut socket, &id).await;
+            watch_conversation(&mut socket, &id).await;
             ears.push(socket);
         }
         // Whoever steps it, wherever.
@@ -117,7 +122,7 @@ fn a_conversation_is_watched_and_cut_into_from_several_nodes() {
             .post(&format!("{path}:step"), &json!({}))
             .await;
         for ear in &mut ears {
-            hears(ear, "npc_turn.committed", 2).await;
+            wait_for_event(ear, "npc_turn.committed", 2).await;
         }
         // Cutting in with a line opens a session at the owner; it is spoken in from here.
         let socket = &mut ears[2];
@@ -131,20 +136,20 @@ fn a_conversation_is_watched_and_cut_into_from_several_nodes() {
         assert_eq!(created["re"], "c");
         let session = created["session_id"].as_str().unwrap().to_owned();
         assert_eq!(socket.reply().await.turn, 1);
-        assert_eq!(socket.say(&session, "Go on.").await.turn, 2);
+        assert_eq!(socket.say_line(&session, "Go on.").await.turn, 2);
         let rewound = ears[1].until("dialogue.rewound").await;
         assert_eq!(rewound["removed_turns"], json!([2]), "{rewound}");
         assert_eq!(
-            said(&nodes.servers[1].backend(), &session).await,
+            standing_lines(&nodes.servers[1].backend(), &session).await,
             ["Wait, who stole it?", "Go on."]
         );
     });
 }
 
 #[test]
-fn a_session_elsewhere_hears_that_what_it_was_joined_from_is_gone() {
+fn remote_session_is_notified_when_its_source_line_is_unsaid() {
     run(async {
-        let nodes = Nodes::start(2, &[]).await;
+        let nodes = NodeCluster::start(2, &[]).await;
         let id = conversation(&nodes.servers[0], false).await;
         let path = format!("/v1/npc-conversations/{id}");
         let rest = nodes.servers[0].backend();
@@ -159,8 +164,8 @@ fn a_session_elsewhere_hears_that_what_it_was_joined_from_is_gone() {
             nodes.servers[1].player("p1").await,
             joined["resume_token"].as_str().unwrap(),
         );
-        resume(&mut socket, &session, token, 1).await;
-        assert_eq!(socket.say(&session, "Hello.").await.turn, 1);
+        resume_session(&mut socket, &session, token, 1).await;
+        assert_eq!(socket.say_line(&session, "Hello.").await.turn, 1);
         rest.post(&format!("{path}:interrupt"), &json!({"turn": 1})).await;
         let closed = socket.until("session.closed").await;
         assert_eq!(
@@ -171,9 +176,9 @@ fn a_session_elsewhere_hears_that_what_it_was_joined_from_is_gone() {
 }
 
 #[test]
-fn a_ticket_of_one_node_opens_a_socket_at_another_once() {
+fn socket_ticket_of_one_node_works_once_at_another() {
     run(async {
-        let nodes = Nodes::start(2, &[]).await;
+        let nodes = NodeCluster::start(2, &[]).await;
         let player = nodes.servers[0].rest(colloquy::tenancy::Role::Player);
         let ticket = player.post("/v1/tickets", &json!({})).await;
         let ticket = ticket["ticket"].as_str().unwrap();
@@ -190,11 +195,11 @@ fn a_ticket_of_one_node_opens_a_socket_at_another_once() {
 }
 
 #[test]
-fn what_one_node_learned_another_remembers() {
+fn fact_learned_at_one_node_is_remembered_at_another() {
     run(async {
-        let nodes = Nodes::start(2, &[]).await;
+        let nodes = NodeCluster::start(2, &[]).await;
         let [first, second] = [0, 1].map(|at| nodes.servers[at].backend());
-        let open = async |rest: &crate::support::Rest| {
+        let open = async |rest: &crate::support::RestClient| {
             let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
             let made = rest.post("/v1/sessions", &body).await;
             made["id"].as_str().unwrap().to_owned()

@@ -10,8 +10,8 @@ use std::{
 
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{Refused, in_time, said, say, say_over_socket, session};
-use crate::support::{Rest, Server, Socket};
+use super::{LineRejection, eventually_after_outage, say, say_over_socket, session, standing_lines};
+use crate::support::{RestClient, TestServer, TestSocket};
 
 /// Every other one speaks over a socket, the rest over REST.
 pub const PLAYERS: [&str; 4] = ["p1", "p2", "p3", "p4"];
@@ -26,25 +26,25 @@ pub const LINES: usize = 3;
 pub struct Load {
     /// Everything is there again, and whoever has said a few lines more is done.
     over: watch::Sender<bool>,
-    talks: Vec<Talk>,
+    talks: Vec<RunningTalk>,
 }
 
-struct Talk {
+struct RunningTalk {
     player: &'static str,
     session: String,
-    counts: Arc<Counts>,
+    counts: Arc<LineCounts>,
     /// What was acknowledged.
     lines: JoinHandle<Vec<String>>,
 }
 
 #[derive(Default)]
-struct Counts {
+struct LineCounts {
     acknowledged: AtomicUsize,
     refused: AtomicUsize,
 }
 
 /// What came of it for one of them.
-pub struct Talked {
+pub struct FinishedTalk {
     pub player: &'static str,
     pub session: String,
     /// In that order.
@@ -55,27 +55,27 @@ pub struct Talked {
 
 impl Load {
     /// `codes`: what a line may be refused with.
-    pub async fn start(server: &Server, codes: &'static [&'static str]) -> Self {
+    pub async fn start(server: &TestServer, codes: &'static [&'static str]) -> Self {
         let (over, is_over) = watch::channel(false);
         let mut talks = Vec::new();
         for (at, player) in PLAYERS.into_iter().enumerate() {
             let (session, mouth) = if at % 2 == 0 {
                 let mut socket = server.player(player).await;
                 let session = socket.session("mira", player).await;
-                (session, Mouth::Socket(Box::new(socket)))
+                (session, SpeakingChannel::Socket(Box::new(socket)))
             } else {
                 let rest = server.backend();
-                (session(&rest, player).await, Mouth::Rest(rest))
+                (session(&rest, player).await, SpeakingChannel::Rest(rest))
             };
-            let counts = Arc::new(Counts::default());
-            let speaker = Speaker {
+            let counts = Arc::new(LineCounts::default());
+            let speaker = LoadSpeaker {
                 player,
                 session: session.clone(),
                 mouth,
                 codes,
                 counts: counts.clone(),
             };
-            talks.push(Talk {
+            talks.push(RunningTalk {
                 player,
                 session,
                 counts,
@@ -86,19 +86,19 @@ impl Load {
     }
 
     /// Waits until each has had so many lines more acknowledged.
-    pub async fn goes_on(&self, lines: usize) {
-        self.each(lines, |counts| &counts.acknowledged).await;
+    pub async fn wait_for_lines(&self, lines: usize) {
+        self.wait_for_each(lines, |counts| &counts.acknowledged).await;
     }
 
     /// Waits until each has been refused so many times more.
-    pub async fn is_refused(&self, times: usize) {
-        self.each(times, |counts| &counts.refused).await;
+    pub async fn wait_for_rejections(&self, times: usize) {
+        self.wait_for_each(times, |counts| &counts.refused).await;
     }
 
-    async fn each(&self, more: usize, count: impl Fn(&Counts) -> &AtomicUsize) {
-        let count = |talk: &Talk| count(&talk.counts).load(Relaxed);
+    async fn wait_for_each(&self, more: usize, count: impl Fn(&LineCounts) -> &AtomicUsize) {
+        let count = |talk: &RunningTalk| count(&talk.counts).load(Relaxed);
         let before: Vec<usize> = self.talks.iter().map(count).collect();
-        in_time("the load to go on", async || {
+        eventually_after_outage("the load to go on", async || {
             let reached = self.talks.iter().zip(&before);
             let reached = reached.into_iter().all(|(talk, before)| count(talk) >= before + more);
             // Whoever has ended has failed, and says why in the end.
@@ -109,11 +109,11 @@ impl Load {
     }
 
     /// Has each say a few lines more.
-    pub async fn end(self) -> Vec<Talked> {
+    pub async fn end(self) -> Vec<FinishedTalk> {
         self.over.send_replace(true);
         let mut all = Vec::new();
         for talk in self.talks {
-            all.push(Talked {
+            all.push(FinishedTalk {
                 player: talk.player,
                 session: talk.session,
                 acknowledged: talk.lines.await.unwrap(),
@@ -124,10 +124,15 @@ impl Load {
     }
 }
 
-impl Talked {
+impl FinishedTalk {
     /// Each line that was acknowledged is there once, in order, and nothing else.
-    pub async fn stands(&self, rest: &Rest) {
-        assert_eq!(said(rest, &self.session).await, self.acknowledged, "{}", self.player);
+    pub async fn assert_lines_stand(&self, rest: &RestClient) {
+        assert_eq!(
+            standing_lines(rest, &self.session).await,
+            self.acknowledged,
+            "{}",
+            self.player
+        );
     }
 
     /// What can be learned from it.
@@ -136,20 +141,20 @@ impl Talked {
     }
 }
 
-enum Mouth {
-    Socket(Box<Socket>),
-    Rest(Rest),
+enum SpeakingChannel {
+    Socket(Box<TestSocket>),
+    Rest(RestClient),
 }
 
-struct Speaker {
+struct LoadSpeaker {
     player: &'static str,
     session: String,
-    mouth: Mouth,
+    mouth: SpeakingChannel,
     codes: &'static [&'static str],
-    counts: Arc<Counts>,
+    counts: Arc<LineCounts>,
 }
 
-impl Speaker {
+impl LoadSpeaker {
     async fn talk(mut self, is_over: watch::Receiver<bool>) -> Vec<String> {
         let (mut acknowledged, mut after) = (Vec::new(), 0);
         while after < LINES {
@@ -159,7 +164,8 @@ impl Speaker {
                 None => format!("This is line {number}."),
             };
             let over = *is_over.borrow();
-            self.insist(&format!("{}-{number}", self.player), &line).await;
+            self.say_until_accepted(&format!("{}-{number}", self.player), &line)
+                .await;
             acknowledged.push(line);
             after += usize::from(over);
         }
@@ -167,9 +173,9 @@ impl Speaker {
     }
 
     /// As a client does that was told to try again: the same line with the same key.
-    async fn insist(&mut self, key: &str, line: &str) {
+    async fn say_until_accepted(&mut self, key: &str, line: &str) {
         let trying = async {
-            while let Err(Refused { code, retry_after }) = self.say(key, line).await {
+            while let Err(LineRejection { code, retry_after }) = self.say(key, line).await {
                 assert!(self.codes.contains(&code.as_str()), "{key} was refused with {code}");
                 let longest = Duration::from_secs(10);
                 let told = retry_after.is_some_and(|wait| !wait.is_zero() && wait <= longest);
@@ -185,10 +191,10 @@ impl Speaker {
         self.counts.acknowledged.fetch_add(1, Relaxed);
     }
 
-    async fn say(&mut self, key: &str, line: &str) -> Result<(), Refused> {
+    async fn say(&mut self, key: &str, line: &str) -> Result<(), LineRejection> {
         match &mut self.mouth {
-            Mouth::Socket(socket) => say_over_socket(socket, &self.session, key, line).await,
-            Mouth::Rest(rest) => say(rest, &self.session, key, line).await,
+            SpeakingChannel::Socket(socket) => say_over_socket(socket, &self.session, key, line).await,
+            SpeakingChannel::Rest(rest) => say(rest, &self.session, key, line).await,
         }
     }
 }

@@ -11,31 +11,31 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::nodes::{counted, counted_at_once};
-use crate::support::{Answer, Rest, Socket};
+use super::nodes::{counter_value, counter_values};
+use crate::support::{RestAnswer, RestClient, TestSocket};
 pub(in crate::e2e) use {
-    self::load::{LINES, Load, PLAYERS, Talked},
-    crate::support::in_time,
+    self::load::{FinishedTalk, LINES, Load, PLAYERS},
+    crate::support::eventually_after_outage,
 };
 
 /// Why something was not done.
 #[derive(Debug)]
-pub(in crate::e2e) struct Refused {
+pub(in crate::e2e) struct LineRejection {
     pub code: String,
     pub retry_after: Option<Duration>,
 }
 
 /// What a request was refused with, in a way that tells a client to try again.
-pub(in crate::e2e) fn refusal(answer: &Answer) -> Refused {
+pub(in crate::e2e) fn rejection_of(answer: &RestAnswer) -> LineRejection {
     let statuses = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_GATEWAY];
     assert!(statuses.contains(&answer.status), "{answer:?}");
-    Refused {
+    LineRejection {
         code: answer.body["code"].as_str().unwrap().to_owned(),
         retry_after: answer.retry_after.map(Duration::from_secs),
     }
 }
 
-pub(in crate::e2e) async fn session(rest: &Rest, player: &str) -> String {
+pub(in crate::e2e) async fn session(rest: &RestClient, player: &str) -> String {
     let made = rest.post("/v1/sessions", &new_session(player)).await;
     made["id"].as_str().unwrap().to_owned()
 }
@@ -48,21 +48,21 @@ pub(in crate::e2e) fn turns_of(session: &str) -> String {
     format!("/v1/sessions/{session}/turns")
 }
 
-pub(in crate::e2e) async fn post(rest: &Rest, path: &str, body: &Value) -> Answer {
+pub(in crate::e2e) async fn post(rest: &RestClient, path: &str, body: &Value) -> RestAnswer {
     rest.answer(Method::POST, path, Some(body), &[]).await.unwrap()
 }
 
-pub(in crate::e2e) async fn say(rest: &Rest, session: &str, key: &str, line: &str) -> Result<(), Refused> {
+pub(in crate::e2e) async fn say(rest: &RestClient, session: &str, key: &str, line: &str) -> Result<(), LineRejection> {
     let answer = post(rest, &turns_of(session), &json!({"text": line, "key": key})).await;
     if answer.status == StatusCode::OK {
         assert_eq!(answer.body["player_text"], line);
         return Ok(());
     }
-    Err(refusal(&answer))
+    Err(rejection_of(&answer))
 }
 
-async fn say_over_socket(socket: &mut Socket, session: &str, key: &str, line: &str) -> Result<(), Refused> {
-    assert!(socket.try_tell(session, key, line).await, "the socket is closed");
+async fn say_over_socket(socket: &mut TestSocket, session: &str, key: &str, line: &str) -> Result<(), LineRejection> {
+    assert!(socket.try_send_line(session, key, line).await, "the socket is closed");
     loop {
         let event = socket.next().await;
         if event["re"] != key {
@@ -76,7 +76,7 @@ async fn say_over_socket(socket: &mut Socket, session: &str, key: &str, line: &s
         };
         if failed {
             let error = &event["error"];
-            return Err(Refused {
+            return Err(LineRejection {
                 code: error["code"].as_str().unwrap().to_owned(),
                 retry_after: error["retry_after_ms"].as_u64().map(Duration::from_millis),
             });
@@ -85,7 +85,7 @@ async fn say_over_socket(socket: &mut Socket, session: &str, key: &str, line: &s
 }
 
 /// The lines of a session that stand, as the ledger has them; their numbers have no gap.
-pub(in crate::e2e) async fn said(rest: &Rest, session: &str) -> Vec<String> {
+pub(in crate::e2e) async fn standing_lines(rest: &RestClient, session: &str) -> Vec<String> {
     let (mut lines, mut after) = (Vec::new(), String::new());
     loop {
         let page = rest.get(&format!("{}?limit=200{after}", turns_of(session))).await;
@@ -102,14 +102,14 @@ pub(in crate::e2e) async fn said(rest: &Rest, session: &str) -> Vec<String> {
 }
 
 /// What `/readyz` says of something; `null`: the server is not ready.
-pub(in crate::e2e) async fn readiness(rest: &Rest, of: &str) -> Value {
+pub(in crate::e2e) async fn readiness(rest: &RestClient, of: &str) -> Value {
     let (_, body) = rest.call(Method::GET, "/readyz", None).await;
     body[of].clone()
 }
 
 /// Waits until nothing is left to be learned. Then each fruit that was spoken of is known, as one fact of whoever
 /// spoke of it, and no job was given up.
-pub(in crate::e2e) async fn learned_once(rest: &Rest, talks: &[Talked]) {
+pub(in crate::e2e) async fn assert_learned_once(rest: &RestClient, talks: &[FinishedTalk]) {
     rest.idle().await;
     let dead = rest.get("/v1/jobs?status=dead").await;
     assert_eq!(dead["items"], json!([]));

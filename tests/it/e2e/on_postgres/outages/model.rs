@@ -2,19 +2,22 @@
 
 use serde_json::json;
 
-use super::{Load, PLAYERS, Talked, counted, in_time, learned_once, said, say, say_over_socket};
-use crate::support::{Data, ModelProcess, run};
+use super::{
+    FinishedTalk, Load, PLAYERS, assert_learned_once, counter_value, eventually_after_outage, say, say_over_socket,
+    standing_lines,
+};
+use crate::support::{ModelProcess, ServerData, run};
 
 /// What is said while there is no model: it broke off, or cannot be reached.
 const CODES: &[&str] = &["model_failed", "model_unavailable"];
 const RESTING: &str = r#"colloquy_model_breaker_open{model="mock",task="reply"}"#;
 
 #[test]
-fn what_a_killed_model_was_saying_leaves_nothing_and_what_waits_for_it_is_done_when_it_is_back() {
+fn killed_model_leaves_no_partial_reply_and_pending_work_resumes_after_it() {
     run(async {
         // Replies take their time, so that some are always being said.
         let mut model = ModelProcess::start(&["--tokens-per-s", "20"]).await;
-        let data = Data::on_postgres(&[
+        let data = ServerData::on_postgres(&[
             ("COLLOQUY__LLM__BASE_URL", &model.base_url()),
             ("COLLOQUY__LLM__MODEL", "mock"),
             ("COLLOQUY__LLM__RETRY__BACKOFF_MIN_MS", "10"),
@@ -32,17 +35,17 @@ fn what_a_killed_model_was_saying_leaves_nothing_and_what_waits_for_it_is_done_w
             .unwrap();
 
         let load = Load::start(&server, CODES).await;
-        load.goes_on(1).await;
+        load.wait_for_lines(1).await;
         // When it happens, lines that were acknowledged are being learned from, and a reply is being said.
         // Counted before: one that is held keeps those back that come after it.
         let calls = model.calls("extraction").await;
         model.control(&json!({"faults": ["extraction=hold"]})).await;
-        load.goes_on(1).await;
-        in_time("the extractions to be asked for", async || {
+        load.wait_for_lines(1).await;
+        eventually_after_outage("the extractions to be asked for", async || {
             (model.calls("extraction").await >= calls + PLAYERS.len() as u64).then_some(())
         })
         .await;
-        socket.tell(&session, "cut off", "I like peaches.").await;
+        socket.send_line(&session, "cut off", "I like peaches.").await;
         socket.until("reply.delta").await;
         model.kill();
 
@@ -53,10 +56,10 @@ fn what_a_killed_model_was_saying_leaves_nothing_and_what_waits_for_it_is_done_w
             "{done}"
         );
         assert!(CODES.contains(&done["error"]["code"].as_str().unwrap()), "{done}");
-        assert_eq!(said(&rest, &session).await, ["I like grapes."]);
-        load.is_refused(2).await;
-        in_time("the model to be left alone", async || {
-            (counted(&server, RESTING).await > 0.0).then_some(())
+        assert_eq!(standing_lines(&rest, &session).await, ["I like grapes."]);
+        load.wait_for_rejections(2).await;
+        eventually_after_outage("the model to be left alone", async || {
+            (counter_value(&server, RESTING).await > 0.0).then_some(())
         })
         .await;
         for key in ["a", "b"] {
@@ -69,10 +72,10 @@ fn what_a_killed_model_was_saying_leaves_nothing_and_what_waits_for_it_is_done_w
                 assert!(refused.retry_after.is_some());
             }
         }
-        assert_eq!(said(&rest, &session).await, ["I like grapes."]);
+        assert_eq!(standing_lines(&rest, &session).await, ["I like grapes."]);
 
         model.restart().await;
-        in_time("the model to be asked again", async || {
+        eventually_after_outage("the model to be asked again", async || {
             let again = say(&rest, &session, "cut off", "I like peaches.").await;
             again.ok()
         })
@@ -84,15 +87,15 @@ fn what_a_killed_model_was_saying_leaves_nothing_and_what_waits_for_it_is_done_w
         );
         let mut talks = load.end().await;
         assert!(talks.iter().all(|talked| talked.refused >= 2));
-        talks.push(Talked {
+        talks.push(FinishedTalk {
             player: "p5",
             session,
             acknowledged: vec!["I like grapes.".to_owned(), "I like peaches.".to_owned()],
             refused: 0,
         });
         for talked in &talks {
-            talked.stands(&rest).await;
+            talked.assert_lines_stand(&rest).await;
         }
-        learned_once(&rest, &talks).await;
+        assert_learned_once(&rest, &talks).await;
     });
 }

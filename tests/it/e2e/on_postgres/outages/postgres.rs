@@ -4,22 +4,25 @@ use colloquy::mock_llm::{self, MockOptions};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use super::{LINES, Load, PLAYERS, in_time, learned_once, new_session, post, readiness, refusal, said, say, session};
-use crate::support::{Data, PostgresServer, run};
+use super::{
+    LINES, Load, PLAYERS, assert_learned_once, eventually_after_outage, new_session, post, readiness, rejection_of,
+    say, session, standing_lines,
+};
+use crate::support::{PostgresServer, ServerData, run};
 
 /// What is said while there is no ledger.
 const UNAVAILABLE: &str = "store_unavailable";
 
 #[test]
-fn nothing_acknowledged_is_lost_without_postgres_and_the_server_goes_on_by_itself() {
+fn postgres_outage_loses_nothing_acknowledged_and_the_server_recovers() {
     run(async {
         let mut postgres = PostgresServer::start().await;
-        let mock = mock_llm::start(MockOptions {
+        let mock = mock_llm::start_on_thread(MockOptions {
             latency_ms: 40,
             ..MockOptions::default()
         })
         .unwrap();
-        let data = Data::new(&[
+        let data = ServerData::new(&[
             ("COLLOQUY__LEDGER__URL", &postgres.url()),
             ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
             ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
@@ -38,23 +41,23 @@ fn nothing_acknowledged_is_lost_without_postgres_and_the_server_goes_on_by_itsel
         }
 
         let load = Load::start(&server, &[UNAVAILABLE]).await;
-        load.goes_on(1).await;
+        load.wait_for_lines(1).await;
         // When it happens, lines that were acknowledged are being learned from.
-        mock.control(&json!({"faults": ["extraction=hold"]})).unwrap();
-        let calls = mock.calls("extraction");
-        load.goes_on(LINES).await;
-        in_time("the extractions to be asked for", async || {
-            (mock.calls("extraction") >= calls + PLAYERS.len() as u64).then_some(())
+        mock.apply_settings(&json!({"faults": ["extraction=hold"]})).unwrap();
+        let calls = mock.calls_of("extraction");
+        load.wait_for_lines(LINES).await;
+        eventually_after_outage("the extractions to be asked for", async || {
+            (mock.calls_of("extraction") >= calls + PLAYERS.len() as u64).then_some(())
         })
         .await;
         postgres.kill();
-        mock.control(&json!({"faults": []})).unwrap();
+        mock.apply_settings(&json!({"faults": []})).unwrap();
 
-        load.is_refused(6).await;
+        load.wait_for_rejections(6).await;
         let is_refused = async |method, path: &str, body| {
             let once = [("Idempotency-Key", "once")];
             let answer = rest.answer(method, path, body, &once).await.unwrap();
-            let refused = refusal(&answer);
+            let refused = rejection_of(&answer);
             assert_eq!(refused.code, UNAVAILABLE, "{path}");
             assert!(refused.retry_after.is_some(), "{path}");
         };
@@ -66,23 +69,23 @@ fn nothing_acknowledged_is_lost_without_postgres_and_the_server_goes_on_by_itsel
         assert_eq!(rest.status("/healthz").await, StatusCode::OK);
 
         postgres.start_again().await;
-        in_time("the server to be ready", async || {
+        eventually_after_outage("the server to be ready", async || {
             (readiness(&rest, "status").await == "ok").then_some(())
         })
         .await;
         let talks = load.end().await;
         for talked in &talks {
             assert!(talked.refused >= 6);
-            talked.stands(&rest).await;
+            talked.assert_lines_stand(&rest).await;
         }
-        learned_once(&rest, &talks).await;
+        assert_learned_once(&rest, &talks).await;
         // It had not happened; now it does, once.
-        assert_eq!(said(&rest, &quiet).await, ["One.", "Two.", "Three."]);
+        assert_eq!(standing_lines(&rest, &quiet).await, ["One.", "Two.", "Three."]);
         let back = json!({"turn": 1, "key": "once"});
         for _ in 0..2 {
             let done = post(&rest, &rewind, &back).await;
             assert_eq!(done.body["rewound"]["removed_turns"], json!([2, 3]), "{done:?}");
         }
-        assert_eq!(said(&rest, &quiet).await, ["One."]);
+        assert_eq!(standing_lines(&rest, &quiet).await, ["One."]);
     });
 }

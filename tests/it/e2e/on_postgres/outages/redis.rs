@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::json;
 
-use super::{LINES, Load, PLAYERS, counted, counted_at_once, in_time, readiness, said, say, session};
-use crate::support::{Data, RedisServer, Rest, Server, run};
+use super::{
+    LINES, Load, PLAYERS, counter_value, counter_values, eventually_after_outage, readiness, say, session,
+    standing_lines,
+};
+use crate::support::{RedisServer, RestClient, ServerData, TestServer, run};
 
 const APPENDED: &str = r#"colloquy_buffer_calls_total{call="append",outcome="done"}"#;
 const APPENDS: &str = r#"colloquy_buffer_seconds_count{call="append"}"#;
@@ -22,23 +25,23 @@ const UNSAID: &str = "I buried it under the old mill.";
 /// Said in it instead.
 const ANEW: &str = "It is a secret.";
 
-struct Stack {
+struct RedisStack {
     mock: MockHandle,
     redis: RedisServer,
-    server: Server,
-    rest: Rest,
+    server: TestServer,
+    rest: RestClient,
 }
 
-impl Stack {
+impl RedisStack {
     /// With how long Redis may take.
     async fn start(timeout: Duration) -> Self {
-        let redis = RedisServer::start_keeping().await;
-        let mock = mock_llm::start(MockOptions {
+        let redis = RedisServer::start_persistent().await;
+        let mock = mock_llm::start_on_thread(MockOptions {
             latency_ms: 40,
             ..MockOptions::default()
         })
         .unwrap();
-        let data = Data::on_postgres(&[
+        let data = ServerData::on_postgres(&[
             ("COLLOQUY__BUFFER__URL", &redis.url()),
             ("COLLOQUY__BUFFER__TIMEOUT_MS", &timeout.as_millis().to_string()),
             ("COLLOQUY__LLM__BASE_URL", &mock.base_url()),
@@ -63,18 +66,18 @@ impl Stack {
     }
 
     /// Waits until `/readyz` says this of the buffers.
-    async fn buffers_are(&self, wanted: &str) {
-        in_time("the buffers to change", async || {
+    async fn wait_for_buffer_status(&self, wanted: &str) {
+        eventually_after_outage("the buffers to change", async || {
             (readiness(&self.rest, "buffers").await == wanted).then_some(())
         })
         .await;
     }
 
     /// Waits until buffers are added to that are in Redis.
-    async fn buffers_are_used(&self) {
-        let before = counted(&self.server, APPENDED).await;
-        in_time("buffers to be used", async || {
-            (counted(&self.server, APPENDED).await > before).then_some(())
+    async fn assert_buffers_are_used(&self) {
+        let before = counter_value(&self.server, APPENDED).await;
+        eventually_after_outage("buffers to be used", async || {
+            (counter_value(&self.server, APPENDED).await > before).then_some(())
         })
         .await;
     }
@@ -83,7 +86,7 @@ impl Stack {
         say(&self.rest, session, line, line).await.unwrap();
     }
 
-    async fn go_back(&self, session: &str, verb: &str, turn: u32) {
+    async fn rewind_to(&self, session: &str, verb: &str, turn: u32) {
         let body = json!({"turn": turn, "key": format!("{verb}-{turn}")});
         self.rest.post(&format!("/v1/sessions/{session}:{verb}"), &body).await;
     }
@@ -93,7 +96,7 @@ impl Stack {
         let preview = format!("/v1/sessions/{session}/context");
         let preview = self.rest.post(&preview, &json!({ "text": line })).await;
         self.say(session, line).await;
-        let asked = self.mock.requests("reply").pop().expect("the model was asked");
+        let asked = self.mock.requests_of("reply").pop().expect("the model was asked");
         let prompts = [preview.to_string(), asked.to_string()];
         for prompt in &prompts {
             assert!(prompt.contains(line), "{prompt}");
@@ -103,9 +106,9 @@ impl Stack {
 }
 
 #[test]
-fn turns_go_on_without_redis_and_what_it_comes_back_with_is_not_believed() {
+fn redis_outage_does_not_stop_turns_and_its_stale_data_is_ignored() {
     run(async {
-        let mut stack = Stack::start(Duration::from_secs(10)).await;
+        let mut stack = RedisStack::start(Duration::from_secs(10)).await;
         let [rewound, cut] = [session(&stack.rest, "p5").await, session(&stack.rest, "p6").await];
         for quiet in [&rewound, &cut] {
             for line in ["One.", "Two.", UNSAID, "Four."] {
@@ -113,29 +116,29 @@ fn turns_go_on_without_redis_and_what_it_comes_back_with_is_not_believed() {
             }
         }
         let load = Load::start(&stack.server, &[]).await;
-        load.goes_on(LINES).await;
-        stack.buffers_are("ready").await;
+        load.wait_for_lines(LINES).await;
+        stack.wait_for_buffer_status("ready").await;
         stack.redis.save().await;
-        load.goes_on(1).await;
+        load.wait_for_lines(1).await;
         stack.redis.kill();
 
-        load.goes_on(LINES).await;
-        stack.buffers_are("away").await;
-        stack.go_back(&rewound, "rewind", 2).await;
+        load.wait_for_lines(LINES).await;
+        stack.wait_for_buffer_status("away").await;
+        stack.rewind_to(&rewound, "rewind", 2).await;
         stack.say(&rewound, ANEW).await;
         stack.say(&rewound, "Four, anew.").await;
-        stack.go_back(&cut, "interrupt", 2).await;
+        stack.rewind_to(&cut, "interrupt", 2).await;
 
         stack.redis.restart().await;
-        stack.buffers_are("ready").await;
-        stack.buffers_are_used().await;
+        stack.wait_for_buffer_status("ready").await;
+        stack.assert_buffers_are_used().await;
         let talks = load.end().await;
         for talked in &talks {
             assert_eq!(talked.refused, 0);
-            talked.stands(&stack.rest).await;
+            talked.assert_lines_stand(&stack.rest).await;
         }
         // Redis still has the turn of the same number that was taken back.
-        stack.go_back(&rewound, "rewind", 3).await;
+        stack.rewind_to(&rewound, "rewind", 3).await;
         let mut expected = [vec!["One.", "Two.", ANEW], vec!["One.", "Two."]];
         for line in ["What did I tell you?", "And what else?"] {
             for (quiet, expected) in [&rewound, &cut].into_iter().zip(&mut expected) {
@@ -147,13 +150,13 @@ fn turns_go_on_without_redis_and_what_it_comes_back_with_is_not_believed() {
                     }
                 }
                 expected.push(line);
-                assert_eq!(&said(&stack.rest, quiet).await, expected);
+                assert_eq!(&standing_lines(&stack.rest, quiet).await, expected);
             }
             // The next one has only the stores to go by.
             stack = stack.restarted();
         }
         for talked in &talks {
-            talked.stands(&stack.rest).await;
+            talked.assert_lines_stand(&stack.rest).await;
         }
     });
 }
@@ -163,20 +166,20 @@ fn turns_go_on_without_redis_and_what_it_comes_back_with_is_not_believed() {
     clippy::disallowed_methods,
     reason = "how often it is tried depends on how long it takes"
 )]
-fn a_frozen_redis_is_waited_for_by_one_turn_at_a_time() {
+fn frozen_redis_delays_one_turn_at_a_time() {
     run(async {
-        let stack = Stack::start(TIMEOUT).await;
+        let stack = RedisStack::start(TIMEOUT).await;
         let load = Load::start(&stack.server, &[]).await;
-        load.goes_on(LINES).await;
-        stack.buffers_are("ready").await;
+        load.wait_for_lines(LINES).await;
+        stack.wait_for_buffer_status("ready").await;
         let waited = async || {
-            let [all, quick] = counted_at_once(&stack.server, [APPENDS, QUICK_APPENDS]).await;
+            let [all, quick] = counter_values(&stack.server, [APPENDS, QUICK_APPENDS]).await;
             all - quick
         };
         let (before, frozen) = (waited().await, Instant::now());
         stack.redis.freeze().await;
-        load.goes_on(30).await;
-        stack.buffers_are("away").await;
+        load.wait_for_lines(30).await;
+        stack.wait_for_buffer_status("away").await;
         let (waits, took) = (waited().await - before, frozen.elapsed());
         stack.redis.thaw();
         // Each when it begins, and then two in a while, one after the other, to see whether it is back.
@@ -184,11 +187,11 @@ fn a_frozen_redis_is_waited_for_by_one_turn_at_a_time() {
         let most = players + 1.0 + 2.0 * took.as_secs_f64() / (2 * TIMEOUT + REST).as_secs_f64();
         assert!(waits >= 1.0 && waits <= most, "{waits} turns waited in {took:?}");
 
-        stack.buffers_are("ready").await;
-        stack.buffers_are_used().await;
+        stack.wait_for_buffer_status("ready").await;
+        stack.assert_buffers_are_used().await;
         for talked in load.end().await {
             assert_eq!(talked.refused, 0);
-            talked.stands(&stack.rest).await;
+            talked.assert_lines_stand(&stack.rest).await;
         }
     });
 }

@@ -1,0 +1,326 @@
+//! What the actors measure, for `/metrics`: lines that wait, turns that run or fail, jobs and how far memory lags.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+use super::mailbox::ActorKind;
+use crate::{
+    dialogue::turn::{TurnError, event_error},
+    ids::{DialogueId, DialogueKind},
+    ports::ledger::{jobs::Job, metrics::GaugeGuard},
+};
+
+/// Seconds of what runs after a turn: models are slow, and what failed is tried again much later.
+const JOB_SECONDS_BUCKETS: [f64; 14] = [
+    0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0,
+];
+
+/// What those who listen are told of turns that failed: the codes that [`event_error`] has for [`is_failure`].
+const FAILURE_CODES: [&str; 6] = [
+    "model_timeout",
+    "model_unavailable",
+    "model_failed",
+    "store_unavailable",
+    "internal",
+    "prompt_too_large",
+];
+
+/// Whether a turn came to nothing by nobody's wish. One that was fenced is counted as a [`FencedWrite`]: a save that
+/// is restored ends many so, and they are no reason to wake anybody. Budgets have a count of their own.
+fn is_failure(error: &TurnError) -> bool {
+    !matches!(
+        error,
+        TurnError::CutBeforeReply | TurnError::Unsaid | TurnError::Closed | TurnError::KeyTaken | TurnError::Fenced
+    ) && error.over_budget().is_none()
+}
+
+/// Turns that failed, all of them shown from the start: a rate knows nothing of the first one otherwise.
+fn failed_turns_counter() -> prometheus::Result<IntCounterVec> {
+    let failed = IntCounterVec::new(
+        Opts::new(
+            "colloquy_turns_failed_total",
+            "Turns that came to nothing by nobody's wish",
+        ),
+        &["kind", "code"],
+    )?;
+    for kind in [ActorKind::Session, ActorKind::NpcConversation] {
+        for code in FAILURE_CODES {
+            failed.with_label_values(&[kind.as_str(), code]);
+        }
+    }
+    Ok(failed)
+}
+
+/// Writes that are the owner's alone, of which the ledger refuses those of another epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FencedWrite {
+    /// The commit of a session's turn.
+    Turn,
+    /// The commit of a line between NPCs.
+    Line,
+    /// A move of the head.
+    Rewind,
+    Pause,
+    Close,
+    /// Prolonging the ownership itself.
+    Renew,
+}
+
+impl FencedWrite {
+    const ALL: [Self; 6] = [
+        Self::Turn,
+        Self::Line,
+        Self::Rewind,
+        Self::Pause,
+        Self::Close,
+        Self::Renew,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Line => "line",
+            Self::Rewind => "move",
+            Self::Pause => "pause",
+            Self::Close => "close",
+            Self::Renew => "renew",
+        }
+    }
+}
+
+/// Meters of this node's actors. Cheap to clone: clones count together.
+#[derive(Debug, Clone)]
+pub struct ActorMetrics {
+    lines: IntGauge,
+    turns: IntGauge,
+    failed: IntCounterVec,
+    /// Jobs leased to this node that run or wait here.
+    pub(super) jobs_held: IntGauge,
+    jobs: IntCounterVec,
+    job_seconds: HistogramVec,
+    lags: HistogramVec,
+    /// Per [`ActorKind`], in its order.
+    mailboxes: [IntGauge; ActorKind::ALL.len()],
+    waiting: IntGaugeVec,
+    fenced: IntCounterVec,
+    takeovers: IntCounter,
+}
+
+impl Default for ActorMetrics {
+    fn default() -> Self {
+        Self::new().expect("the names are constants, and a test makes them")
+    }
+}
+
+impl ActorMetrics {
+    fn new() -> prometheus::Result<Self> {
+        let waiting = IntGaugeVec::new(
+            Opts::new(
+                "colloquy_mailbox_messages",
+                "Messages that wait for an actor to come to them",
+            ),
+            &["kind"],
+        )?;
+        let fenced = IntCounterVec::new(
+            Opts::new(
+                "colloquy_fenced_writes_total",
+                "Writes that the ledger refused: another owner had the dialogue by then",
+            ),
+            &["write"],
+        )?;
+        for write in FencedWrite::ALL {
+            fenced.with_label_values(&[write.as_str()]);
+        }
+        Ok(Self {
+            mailboxes: ActorKind::ALL.map(|kind| waiting.with_label_values(&[kind.as_str()])),
+            waiting,
+            fenced,
+            takeovers: IntCounter::new(
+                "colloquy_takeovers_total",
+                "Dialogues taken over from a node that had not given them up",
+            )?,
+            lines: IntGauge::new("colloquy_lines_waiting", "Lines that wait behind a running turn")?,
+            turns: IntGauge::new("colloquy_turns_running", "Turns that run now")?,
+            failed: failed_turns_counter()?,
+            jobs_held: IntGauge::new("colloquy_jobs_held", "Jobs leased to this node that run or wait in it")?,
+            jobs: IntCounterVec::new(
+                Opts::new("colloquy_job_attempts_total", "Attempts at after-turn jobs"),
+                &["kind", "outcome"],
+            )?,
+            job_seconds: HistogramVec::new(
+                HistogramOpts::new(
+                    "colloquy_job_seconds",
+                    "Seconds per attempt at a job, its wait for a place included",
+                )
+                .buckets(JOB_SECONDS_BUCKETS.to_vec()),
+                &["kind"],
+            )?,
+            lags: HistogramVec::new(
+                HistogramOpts::new(
+                    "colloquy_job_lag_seconds",
+                    "Seconds from a turn's commit to the end of a job of it",
+                )
+                .buckets(JOB_SECONDS_BUCKETS.to_vec()),
+                &["kind"],
+            )?,
+        })
+    }
+    /// Shows them.
+    ///
+    /// # Errors
+    /// If the registry has them already.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.lines.clone()))?;
+        registry.register(Box::new(self.turns.clone()))?;
+        registry.register(Box::new(self.failed.clone()))?;
+        registry.register(Box::new(self.jobs_held.clone()))?;
+        registry.register(Box::new(self.jobs.clone()))?;
+        registry.register(Box::new(self.job_seconds.clone()))?;
+        registry.register(Box::new(self.lags.clone()))?;
+        registry.register(Box::new(self.waiting.clone()))?;
+        registry.register(Box::new(self.fenced.clone()))?;
+        registry.register(Box::new(self.takeovers.clone()))
+    }
+    /// A line waits from now on.
+    pub(super) fn count_waiting_line(&self) -> GaugeGuard {
+        GaugeGuard::increment_gauge(&self.lines)
+    }
+    /// A message waits for an actor of this kind from now on.
+    pub(super) fn count_waiting_message(&self, kind: ActorKind) -> GaugeGuard {
+        GaugeGuard::increment_gauge(&self.mailboxes[kind as usize])
+    }
+    /// How many messages wait.
+    #[cfg(test)]
+    pub(super) fn waiting_messages(&self, kind: ActorKind) -> i64 {
+        self.mailboxes[kind as usize].get()
+    }
+    /// The ledger refused a write since the dialogue was another's by then.
+    pub(super) fn count_fenced_write(&self, write: FencedWrite) {
+        self.fenced.with_label_values(&[write.as_str()]).inc();
+    }
+    /// How many writes of this sort were refused so.
+    #[cfg(test)]
+    pub(super) fn fenced_writes(&self, write: FencedWrite) -> u64 {
+        self.fenced.with_label_values(&[write.as_str()]).get()
+    }
+    /// A dialogue was taken over from a node that had not given it up.
+    pub(super) fn count_takeover(&self) {
+        self.takeovers.inc();
+    }
+    /// A turn runs from now on.
+    pub(super) fn count_running_turn(&self) -> GaugeGuard {
+        GaugeGuard::increment_gauge(&self.turns)
+    }
+    /// A turn of this dialogue will not be committed. Counts it if nobody had wished so.
+    pub(super) fn count_failed_turn(&self, dialogue: DialogueId, error: &TurnError) {
+        let kind = match dialogue.kind() {
+            DialogueKind::Session => ActorKind::Session,
+            DialogueKind::NpcConversation => ActorKind::NpcConversation,
+        };
+        if is_failure(error) {
+            let code = event_error(error).code;
+            self.failed.with_label_values(&[kind.as_str(), code]).inc();
+        }
+    }
+    /// How many turns failed so.
+    #[cfg(test)]
+    pub(super) fn failed_turns_so_far(&self, kind: ActorKind, code: &str) -> u64 {
+        self.failed.with_label_values(&[kind.as_str(), code]).get()
+    }
+    /// An attempt at a job has ended after so long; `now` is when.
+    pub(super) fn observe_job_attempt(&self, job: &Job, took: Duration, done: bool, now: DateTime<Utc>) {
+        let kind = job.kind.as_str();
+        self.jobs
+            .with_label_values(&[kind, if done { "done" } else { "failed" }])
+            .inc();
+        self.job_seconds.with_label_values(&[kind]).observe(took.as_secs_f64());
+        if done {
+            let lag = (now - job.created_at).to_std().unwrap_or_default();
+            self.lags.with_label_values(&[kind]).observe(lag.as_secs_f64());
+        }
+    }
+}
+
+/// What one actor adds to a gauge; taken off when the actor ends.
+#[derive(Debug)]
+pub(super) struct GaugeShare {
+    gauge: IntGauge,
+    mine: i64,
+}
+
+impl GaugeShare {
+    pub(super) fn for_gauge(gauge: &IntGauge) -> Self {
+        Self {
+            gauge: gauge.clone(),
+            mine: 0,
+        }
+    }
+    pub(super) fn set_count(&mut self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.gauge.add(count - self.mine);
+        self.mine = count;
+    }
+}
+
+impl Drop for GaugeShare {
+    fn drop(&mut self) {
+        self.gauge.sub(self.mine);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::{StoreError, llm::LlmError};
+
+    #[test]
+    fn actor_gauge_share_is_removed_with_the_actor() {
+        let meters = ActorMetrics::default();
+        let (mut one, mut other) = (
+            GaugeShare::for_gauge(&meters.jobs_held),
+            GaugeShare::for_gauge(&meters.jobs_held),
+        );
+        one.set_count(3);
+        other.set_count(2);
+        one.set_count(1);
+        assert_eq!(meters.jobs_held.get(), 3);
+        drop(one);
+        assert_eq!(meters.jobs_held.get(), 2);
+    }
+
+    #[test]
+    fn failed_turns_are_counted_by_public_code_and_cancelled_turns_are_not() {
+        let meters = ActorMetrics::default();
+        let session = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
+        let counted = || FAILURE_CODES.map(|code| meters.failed_turns_so_far(ActorKind::Session, code));
+        for wished in [
+            TurnError::CutBeforeReply,
+            TurnError::Unsaid,
+            TurnError::Closed,
+            TurnError::KeyTaken,
+            TurnError::Fenced,
+        ] {
+            meters.count_failed_turn(session, &wished);
+        }
+        assert_eq!(counted(), [0; FAILURE_CODES.len()]);
+        for failure in [
+            TurnError::Model(LlmError::Timeout),
+            TurnError::TimedOut,
+            TurnError::Model(LlmError::Unavailable(String::new())),
+            TurnError::Model(LlmError::RateLimited { retry_after: None }),
+            TurnError::Model(LlmError::Refused(String::new())),
+            TurnError::Model(LlmError::Broken(String::new())),
+            TurnError::Store(StoreError::Unavailable(String::new())),
+            TurnError::Store(StoreError::Corrupt(String::new())),
+            TurnError::Store(StoreError::Rejected(String::new())),
+            TurnError::PromptTooLarge { over: 1 },
+        ] {
+            meters.count_failed_turn(session, &failure);
+        }
+        assert_eq!(counted(), [2, 2, 2, 1, 2, 1]);
+        let of_npcs = FAILURE_CODES.map(|code| meters.failed_turns_so_far(ActorKind::NpcConversation, code));
+        assert_eq!(of_npcs, [0; FAILURE_CODES.len()]);
+    }
+}

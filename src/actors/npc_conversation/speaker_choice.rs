@@ -1,0 +1,71 @@
+//! Who says the next line, where a model is asked for it before the line begins.
+
+use std::sync::Arc;
+
+use actix::{ActorFutureExt, AsyncContext, Context, SpawnHandle, WrapFuture};
+
+use super::{ConversationPhase, NpcConversation};
+use crate::{
+    actors::participants::ParticipantRecords,
+    dialogue::npc_conversation::next_speaker,
+    ids::{NpcId, TurnId},
+    ports::ledger::dialogues::NextSpeaker,
+};
+
+/// What a model was asked, and what it said.
+#[derive(Default)]
+pub(super) struct SpeakerQuery {
+    /// After which line a model is being asked.
+    asked: Option<(Option<TurnId>, SpawnHandle)>,
+    /// After which line, and who.
+    chosen: Option<(Option<TurnId>, Option<NpcId>)>,
+}
+
+/// Whose line it is.
+pub(super) enum SpeakerChoice {
+    /// `None`: nobody is there.
+    Known(Option<NpcId>),
+    /// A model is being asked; the conversation goes on once it has answered.
+    Pending,
+}
+
+impl NpcConversation {
+    pub(super) fn choose_speaker(&mut self, rows: &ParticipantRecords, ctx: &mut Context<Self>) -> SpeakerChoice {
+        let ConversationPhase::Ready(loaded) = &self.phase else {
+            return SpeakerChoice::Known(None);
+        };
+        let members = rows.members();
+        if loaded.dialogue.options.next_speaker == NextSpeaker::Rule {
+            return SpeakerChoice::Known(next_speaker(&members, &loaded.history));
+        }
+        let head = loaded.head;
+        // Who speaks after a line that is gone is not asked any more.
+        if let Some((after, asking)) = self.speaker_query.asked {
+            if after == head {
+                return SpeakerChoice::Pending;
+            }
+            ctx.cancel_future(asking);
+            self.speaker_query.asked = None;
+        }
+        if let Some((_, npc)) = self.speaker_query.chosen.take().filter(|(after, _)| *after == head) {
+            return SpeakerChoice::Known(npc);
+        }
+        let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
+        let (dialogue, history) = (Arc::clone(&loaded.dialogue), Arc::clone(&loaded.history));
+        let language = rows.world.language;
+        let ask = async move {
+            use_cases
+                .next_speaker(&scope, &dialogue, language, &members, &history)
+                .await
+        };
+        let asking = ctx.spawn(ask.into_actor(self).map(move |npc, talk, ctx| {
+            talk.speaker_query = SpeakerQuery {
+                asked: None,
+                chosen: Some((head, npc)),
+            };
+            talk.start_next_if_idle(ctx);
+        }));
+        self.speaker_query.asked = Some((head, asking));
+        SpeakerChoice::Pending
+    }
+}

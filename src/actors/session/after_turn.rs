@@ -1,0 +1,192 @@
+//! What follows a turn: its jobs report what they did.
+
+use std::{sync::Arc, time::Duration};
+
+use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
+
+use super::{JobEnded, Session, SessionPhase, load};
+use crate::{
+    actors::{
+        DialogueError,
+        curator::JobsDue,
+        mailbox::send_message,
+        messages::ReplyHandle,
+        registry::{DialogueKey, Node},
+        running_turn::RunningTurn,
+    },
+    dialogue::{events::EventBody, jobs::JobReport, scenarios::UnlockTrigger},
+    ids::TurnId,
+    memory::turn::Turn,
+    ports::ledger::dialogues::Playback,
+};
+
+impl Session {
+    /// A turn was played to its end: what waited for that is done now.
+    pub(super) fn on_played(&mut self, turn: u32, ask: ReplyHandle<()>, ctx: &mut Context<Self>) {
+        let SessionPhase::Ready(loaded) = &self.phase else {
+            return;
+        };
+        let head_turn = loaded.dialogue.head_turn;
+        let replying = self.log.replying_turn() == Some(turn);
+        let said = |running: &&mut RunningTurn| running.number == turn && !replying;
+        if let Some(running) = self.running.as_mut().filter(said) {
+            // All of it was said, and it is about to be committed.
+            running.played = true;
+            return ask.answer(Ok(()));
+        }
+        if turn == 0 || turn > head_turn {
+            return ask.answer(Err(DialogueError::NoSuchTurn { turn, head_turn }));
+        }
+        let earlier = loaded.history.iter().find(|said| said.number == turn);
+        match earlier.map(|said| said.id).filter(|_| turn < head_turn) {
+            // The line that followed it has ended its wait, unless the ledger did not answer.
+            Some(id) if loaded.dialogue.options.playback == Playback::Ack => {
+                let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), id);
+                ctx.spawn(due.into_actor(self).map(|_, _, _| ()));
+            }
+            _ if turn == head_turn => self.on_head_heard(ctx),
+            _ => {}
+        }
+        ask.answer(Ok(()));
+    }
+
+    /// Another turn is the last one, or the same one again. What a client hears of its own accord is learned
+    /// when it has been heard; once it would have been played it counts as heard, whatever the client says.
+    /// Of a reply that was cut, it is known how much was.
+    pub(super) fn track_head_playback(&mut self, was_cut: bool, ctx: &mut Context<Self>) {
+        if let Some(earlier) = self.playback_timer.take() {
+            ctx.cancel_future(earlier);
+        }
+        let SessionPhase::Ready(loaded) = &self.phase else {
+            return;
+        };
+        let by_ack = loaded.dialogue.options.playback == Playback::Ack;
+        let Some(turn) = loaded.head.filter(|_| by_ack && !was_cut) else {
+            self.awaits_playback = false;
+            return;
+        };
+        self.awaits_playback = true;
+        let longest = Duration::from_secs(self.node.ports.settings.turn.playback_timeout_s.into());
+        self.playback_timer = Some(ctx.run_later(longest, move |session, ctx| {
+            session.playback_timer = None;
+            let is_last = matches!(&session.phase, SessionPhase::Ready(loaded) if loaded.head == Some(turn));
+            // After a restart, the jobs are found when they are due.
+            if is_last && !session.rewinds.is_busy() {
+                session.on_head_heard(ctx);
+            }
+        }));
+    }
+
+    /// The last turn counts as heard: what waited for that is learned now, and the next turn waits for it
+    /// as for any other.
+    pub(super) fn on_head_heard(&mut self, ctx: &mut Context<Self>) {
+        let SessionPhase::Ready(loaded) = &self.phase else {
+            return;
+        };
+        let head = loaded.head;
+        let Some(turn) = head.filter(|_| std::mem::take(&mut self.awaits_playback)) else {
+            return;
+        };
+        // What is being learned from it already is waited for in any case.
+        let was_awaited = self.memory.awaited_turn == head;
+        self.memory.awaited_turn = head;
+        let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), turn);
+        ctx.spawn(due.into_actor(self).map(move |due, session, ctx| {
+            if due == Some(0) && !was_awaited && session.memory.awaited_turn == head {
+                session.memory.awaited_turn = None;
+                session.start_next_if_idle(ctx);
+            }
+        }));
+    }
+
+    pub(super) fn on_job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
+        if let Some(kind) = ended.kind {
+            self.memory.on_job_ended(ended.turn_id, kind);
+        }
+        if let Some(report) = ended.report {
+            self.on_job_report(ended.turn_id, report, ctx);
+        }
+        self.start_next_if_idle(ctx);
+    }
+
+    /// Tells what a turn unlocked, once that is read: nobody waits for it.
+    pub(super) fn publish_unlocked(&self, turn: &Turn, unlocking: UnlockTrigger, ctx: &mut Context<Self>) {
+        let (node, turn_id, number) = (Arc::clone(&self.node), turn.id, turn.number);
+        let reading = async move { node.use_cases.find_newly_unlocked(&unlocking).await };
+        ctx.spawn(reading.into_actor(self).map(move |unlocked, session, ctx| {
+            let report = JobReport {
+                turn: number,
+                unlocked,
+                ..JobReport::default()
+            };
+            let read = JobEnded {
+                turn_id,
+                kind: None,
+                report: Some(report),
+            };
+            session.handle(read, ctx);
+        }));
+    }
+
+    fn on_job_report(&mut self, turn_id: TurnId, report: JobReport, ctx: &mut Context<Self>) {
+        let turn = report.turn;
+        match &self.phase {
+            SessionPhase::Ready(loaded) if loaded.is_standing(turn_id, turn) => {}
+            _ => return,
+        }
+        if !report.memory.is_empty() {
+            let facts = report.memory;
+            self.log.publish_event(EventBody::MemoryUpdated { turn, facts }, None);
+        }
+        if !report.state.is_empty() {
+            let changes = report.state;
+            self.log.publish_event(EventBody::StateChanged { turn, changes }, None);
+        }
+        for body in EventBody::scenarios_unlocked(turn, report.unlocked) {
+            self.log.publish_event(body, None);
+        }
+        if report.summaries_changed {
+            let SessionPhase::Ready(loaded) = &self.phase else {
+                return;
+            };
+            let epoch = loaded.epoch;
+            let buffer_min = self.node.ports.settings.summaries.buffer_min_turns;
+            let read = load::reload_summaries(Arc::clone(&self.node), self.key.clone());
+            ctx.spawn(read.into_actor(self).map(move |read, session, _| {
+                let loaded = match &mut session.phase {
+                    // What was read before a move of the head may be gone, and is read anew after it.
+                    SessionPhase::Ready(loaded) if loaded.epoch == epoch => loaded,
+                    _ => return,
+                };
+                match read {
+                    Ok(summaries) => loaded.set_summaries(summaries, buffer_min),
+                    Err(error) => {
+                        // The next one, or the next load, brings them.
+                        tracing::warn!(dialogue = %session.key.1, %error, "summaries could not be read");
+                    }
+                }
+            }));
+        }
+    }
+}
+
+/// What waited until a turn was heard is done now. Returns how much that was; `None`: the ledger did not answer,
+/// and it becomes due by itself.
+async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) -> Option<u64> {
+    let jobs = &node.ports.ledger.jobs;
+    match jobs.make_due(&scope, id, turn, node.ports.clock.now()).await {
+        Ok(due) => {
+            if due > 0
+                && let Some(curator) = node.get_or_spawn_curator(&scope)
+            {
+                // A curator that stops just now leaves the jobs to the next one.
+                let _ = send_message(&node, &curator, JobsDue).await;
+            }
+            Some(due)
+        }
+        Err(error) => {
+            tracing::warn!(dialogue = %id, %error, "jobs could not be made due");
+            None
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How long a session is in memory: ownership is renewed, and it leaves when it was idle for a while, or when another
+//! dialogue needs its place.
+
+use std::{sync::Arc, time::Duration};
+
+use actix::{ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
+
+use super::{Session, SessionPhase, load};
+use crate::actors::{eviction::LeaveIfIdle, registry::ResidencyPermit};
+
+impl Session {
+    pub(super) fn mark_used(&mut self) {
+        self.used = self.now();
+        self.residency.iter().for_each(ResidencyPermit::mark_used);
+    }
+
+    /// Whether there is nothing to do, and nobody listens.
+    fn is_idle(&self) -> bool {
+        let busy = self.running.is_some()
+            || !self.queue.is_empty()
+            || !self.early.is_empty()
+            || self.closing.is_some()
+            || self.rewinds.is_busy()
+            || matches!(self.phase, SessionPhase::Loading);
+        !busy && !self.log.has_listeners()
+    }
+
+    /// Renews ownership when it is due, and stops when nothing was asked for a while.
+    pub(super) fn on_tick(&mut self, ctx: &mut Context<Self>) {
+        let now = self.now();
+        let idle = Duration::from_secs(self.node.settings.idle_s);
+        let half = Duration::from_secs(self.node.settings.ownership_s) / 2;
+        if now.saturating_duration_since(self.used) >= idle && self.is_idle() {
+            return self.release_and_stop(ctx);
+        }
+        if let SessionPhase::Ready(loaded) = &mut self.phase
+            && now.saturating_duration_since(loaded.renewed) >= half
+            && !loaded.closed
+        {
+            loaded.renewed = now;
+            let epoch = loaded.epoch;
+            let renew = load::renew_ownership(Arc::clone(&self.node), self.key.clone(), epoch);
+            ctx.spawn(renew.into_actor(self).map(move |renewed, session, ctx| match renewed {
+                Ok(true) => {}
+                Ok(false) => session.on_ownership_lost(epoch, ctx),
+                Err(error) => tracing::warn!(dialogue = %session.key.1, %error, "ownership could not be renewed"),
+            }));
+        }
+        ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::on_tick);
+    }
+
+    /// Stops, and leaves the dialogue to whoever wants it next.
+    pub(super) fn release_and_stop(&mut self, ctx: &mut Context<Self>) {
+        if let SessionPhase::Ready(loaded) = &self.phase {
+            // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
+            let next_seq = self.log.next_seq_if_quiet();
+            actix::spawn(load::release_ownership(
+                Arc::clone(&self.node),
+                self.key.clone(),
+                loaded.epoch,
+                next_seq,
+            ));
+        }
+        self.node.remove_session(&self.key, self.generation);
+        ctx.stop();
+    }
+
+    /// Another node owns the dialogue. A running turn learns it at its commit.
+    pub(super) fn on_ownership_lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
+        let ours = matches!(&self.phase, SessionPhase::Ready(loaded) if loaded.epoch == epoch);
+        if ours && self.running.is_none() && !self.rewinds.is_busy() {
+            self.start_loading(ctx);
+        }
+    }
+}
+
+impl Handler<LeaveIfIdle> for Session {
+    type Result = ();
+
+    fn handle(&mut self, LeaveIfIdle { reply }: LeaveIfIdle, ctx: &mut Self::Context) {
+        if self.is_idle()
+            && let Some(live) = self.residency.take()
+        {
+            self.release_and_stop(ctx);
+            // Whoever asked may have lost patience: then the place is free.
+            let _ = reply.send(live);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What the next turn of a dialogue starts from, and what a turn or a summary leaves of it.
+
+use std::sync::Arc;
+
+use super::load;
+use crate::{
+    actors::{DialogueError, HeardLength, participants::ParticipantRecords, registry::Node},
+    dialogue::{
+        npc_conversation::{self, Scene},
+        turn::TurnInput,
+    },
+    ids::{NpcId, TurnId},
+    memory::{
+        authored::Npc,
+        summary::Summary,
+        turn::{Checkpoint, Turn},
+    },
+    tenancy::TenantScope,
+};
+
+/// A turn that comes next, spoken by `npc`, with an empty line.
+pub(in crate::actors) fn next_turn_input(
+    node: &Node,
+    scope: &TenantScope,
+    loaded: &load::LoadedDialogue,
+    authored: &ParticipantRecords,
+    npc: Arc<Npc>,
+    scene: Option<Arc<Scene>>,
+) -> TurnInput {
+    let ports = &node.ports;
+    TurnInput {
+        scope: scope.clone(),
+        node: node.id,
+        world: Arc::clone(&authored.world),
+        npc,
+        dialogue: Arc::clone(&loaded.dialogue),
+        player: loaded.player.clone(),
+        scene,
+        epoch: loaded.epoch,
+        id: ports.ids.next_id(),
+        number: loaded.dialogue.head_turn + 1,
+        previous: loaded.head,
+        replacing: loaded.replacing,
+        line: String::new(),
+        key: None,
+        continuation: None,
+        history: Arc::clone(&loaded.history),
+        summaries: Arc::clone(&loaded.summaries),
+        checkpoint: loaded.checkpoint.clone(),
+        accepted_at: ports.clock.monotonic_now(),
+        started_at: ports.clock.now(),
+        queue_ms: 0.0,
+        memory_wait_ms: 0.0,
+        started_seq: 0,
+    }
+}
+
+/// Who answers a line: the one it is for, or whom it names, or else the one who spoke last.
+pub(super) fn answering_npc(
+    loaded: &load::LoadedDialogue,
+    authored: &ParticipantRecords,
+    line: &str,
+    to: Option<&NpcId>,
+) -> Option<Arc<Npc>> {
+    if let [only] = authored.npcs.as_slice() {
+        return Some(Arc::clone(only));
+    }
+    let named = || npc_conversation::find_addressed(authored.members().iter(), line).map(|member| member.id.clone());
+    let npc = to.cloned().or_else(named).unwrap_or_else(|| loaded.npc.clone());
+    authored.npc(&npc).or_else(|| authored.npcs.first().cloned())
+}
+
+impl load::LoadedDialogue {
+    /// A turn was committed, with this checkpoint.
+    pub(in crate::actors) fn append_turn(&mut self, turn: &Turn, checkpoint: Checkpoint) {
+        self.head = Some(turn.id);
+        self.npc = turn.npc.clone();
+        let dialogue = Arc::make_mut(&mut self.dialogue);
+        dialogue.head_turn = turn.number;
+        dialogue.updated_at = turn.committed_at;
+        let summarised = std::mem::replace(&mut self.checkpoint, checkpoint);
+        self.merge_summary_progress(&summarised);
+        Arc::make_mut(&mut self.history).push(load::to_buffered(turn));
+        self.trim_history();
+    }
+
+    /// Whether a turn that a job was for has not been unsaid meanwhile.
+    pub(in crate::actors) fn is_standing(&self, id: TurnId, number: u32) -> bool {
+        match self.history.iter().find(|turn| turn.number == number) {
+            Some(turn) => turn.id == id,
+            // It has left the buffer, or the dialogue.
+            None => number <= self.dialogue.head_turn,
+        }
+    }
+
+    /// The head was moved, and this was read since.
+    pub(in crate::actors) fn apply_reread(&mut self, read: load::RereadDialogue) {
+        if let Some(npc) = read.npc {
+            self.npc = npc;
+        }
+        self.dialogue = Arc::new(read.dialogue);
+        self.checkpoint = read.checkpoint;
+        self.history = Arc::new(read.history);
+        self.summaries = Arc::new(read.summaries);
+    }
+
+    /// What was heard of an earlier turn, in Unicode scalar values.
+    ///
+    /// # Errors
+    /// If it was counted in a text that is not at hand.
+    pub(in crate::actors) fn heard_chars_of(
+        &self,
+        turn: u32,
+        heard: Option<HeardLength>,
+    ) -> Result<Option<usize>, DialogueError> {
+        let units = match heard {
+            None => return Ok(None),
+            Some(HeardLength::Chars(chars)) => return Ok(Some(chars)),
+            Some(units @ HeardLength::Utf16(_)) => units,
+        };
+        let text = self.history.iter().find(|said| said.number == turn);
+        text.map(|said| Some(units.to_scalar_count(&said.reply_text)))
+            .ok_or(DialogueError::NotRunning { turn })
+    }
+
+    /// Summaries were read again.
+    pub(in crate::actors) fn set_summaries(&mut self, summaries: Vec<Summary>, buffer_min: u32) {
+        self.checkpoint.apply_summaries(&summaries, buffer_min);
+        self.summaries = Arc::new(summaries);
+        self.trim_history();
+    }
+}

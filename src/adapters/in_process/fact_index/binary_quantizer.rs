@@ -1,0 +1,244 @@
+//! One bit per dimension of each vector: what the scan of a large shelf looks at first.
+//!
+//! A scan is bound by the bytes it reads, and this is an eighth of what the 8-bit form takes. A bit says on
+//! which side of the shelf's mean a vector lies: with many embedders all vectors share most of their
+//! direction, so that only what they differ in tells them apart. The query keeps its precision, so that a
+//! bit counts for as much as the query leans to its side. What comes out is a shortlist: it is compared in 8
+//! bits, and the best of those in full precision.
+
+use super::segment::quantise;
+
+/// Shelves with this many vectors have a sketch. Below it the whole is read in 8 bits, in about a
+/// millisecond.
+pub(super) const MIN_QUANTIZED_VECTORS: usize = 16_000;
+/// Vectors of fewer dimensions have too few bits to tell them apart.
+const MIN_QUANTIZED_DIMENSIONS: usize = 128;
+/// The shortlist is this part of the whole. Questions against 30,000 vectors mixed from those that a small e5
+/// model made of 2,600 sentences: 99.7 % of the nearest 30 were within a fiftieth, all within a twentieth.
+const SHORTLIST_DIVISOR: usize = 25;
+
+#[derive(Debug)]
+pub(super) struct BinaryQuantizer {
+    mean: Vec<f32>,
+    /// Bytes of a vector.
+    width: usize,
+    bits: Vec<u8>,
+    lengths: Vec<BitScale>,
+}
+
+/// What the bits of a vector leave out.
+#[derive(Debug, Clone, Copy)]
+struct BitScale {
+    /// How far it is from the mean along a dimension, as its bits are to be read.
+    stride: f32,
+    /// Half the square of its distance from the mean.
+    half_square: f32,
+}
+
+/// A query as bits are compared with it.
+struct PreparedQuery {
+    /// For each byte of a sketch, what each value of it is worth.
+    worth: Vec<[i16; 256]>,
+    /// What no bit at all is worth.
+    none: i32,
+    /// What one unit of worth is in the terms of the vectors.
+    step: f32,
+}
+
+impl BinaryQuantizer {
+    /// Of the vectors that lie one after the other in `exact`; those that are `none` have no say in the mean.
+    /// `None`: they are too short for it.
+    pub(super) fn from_vectors(dimensions: usize, exact: &[f32], none: impl Fn(usize) -> bool) -> Option<Self> {
+        if dimensions < MIN_QUANTIZED_DIMENSIONS {
+            return None;
+        }
+        let mut mean = vec![0.0_f32; dimensions];
+        let mut count = 0.0_f32;
+        for (_, vector) in exact.chunks_exact(dimensions).enumerate().filter(|(at, _)| !none(*at)) {
+            mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
+            count += 1.0;
+        }
+        for sum in &mut mean {
+            *sum /= count.max(1.0);
+        }
+        let width = dimensions.div_ceil(8);
+        let mut sketch = Self {
+            mean,
+            width,
+            bits: Vec::with_capacity(exact.len() / dimensions * width),
+            lengths: Vec::with_capacity(exact.len() / dimensions),
+        };
+        for vector in exact.chunks_exact(dimensions) {
+            sketch.push(vector);
+        }
+        Some(sketch)
+    }
+
+    pub(super) fn push(&mut self, vector: &[f32]) {
+        let (mut sum, mut square) = (0.0_f32, 0.0_f32);
+        for (vector, mean) in vector.chunks(8).zip(self.mean.chunks(8)) {
+            let mut byte = 0_u8;
+            for (at, (x, mean)) in vector.iter().zip(mean).enumerate() {
+                let apart = x - mean;
+                byte |= u8::from(apart > 0.0) << at;
+                sum += apart.abs();
+                square += apart * apart;
+            }
+            self.bits.push(byte);
+        }
+        self.lengths.push(BitScale {
+            stride: if sum > 0.0 { square / sum } else { 0.0 },
+            half_square: square / 2.0,
+        });
+    }
+
+    pub(super) fn approximate_bytes(&self) -> usize {
+        self.bits.capacity() + self.lengths.capacity() * size_of::<BitScale>() + self.mean.len() * 4
+    }
+
+    /// The slots worth a closer look, in order: those that seem nearest among the `seen`, at least `least`.
+    pub(super) fn shortlist_slots(&self, query: &[f32], least: usize, seen: impl Fn(usize) -> bool) -> Vec<usize> {
+        let asked = self.prepare_query(query);
+        let most = (self.lengths.len() / SHORTLIST_DIVISOR).max(least).max(1);
+        // Twice as many before the worse half goes: each is looked at a few times, whatever the order.
+        let mut listed: Vec<(f32, usize)> = Vec::with_capacity(most * 2);
+        let better = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        let mut bar = f32::NEG_INFINITY;
+        let vectors = self.bits.chunks_exact(self.width).zip(&self.lengths);
+        for (slot, (bits, length)) in vectors.enumerate() {
+            let near = asked.estimate_nearness(bits, *length);
+            if near <= bar || !seen(slot) {
+                continue;
+            }
+            listed.push((near, slot));
+            if listed.len() == most * 2 {
+                listed.select_nth_unstable_by(most - 1, better);
+                listed.truncate(most);
+                bar = listed[most - 1].0;
+            }
+        }
+        if listed.len() > most {
+            listed.select_nth_unstable_by(most - 1, better);
+            listed.truncate(most);
+        }
+        let mut slots: Vec<usize> = listed.into_iter().map(|(_, slot)| slot).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    fn prepare_query(&self, query: &[f32]) -> PreparedQuery {
+        let apart: Vec<f32> = query.iter().zip(&self.mean).map(|(x, mean)| x - mean).collect();
+        let (apart, step) = quantise(&apart);
+        let worth = apart
+            .chunks(8)
+            .map(|of_byte| {
+                let mut worth = [0_i16; 256];
+                // Each value is a smaller one with one more bit.
+                for value in 1..256_usize {
+                    let bit = value.trailing_zeros() as usize;
+                    let of_bit = of_byte.get(bit).copied().unwrap_or(0);
+                    worth[value] = worth[value & (value - 1)] + 2 * i16::from(of_bit);
+                }
+                worth
+            })
+            .collect();
+        PreparedQuery {
+            worth,
+            none: -apart.iter().map(|x| i32::from(*x)).sum::<i32>(),
+            step,
+        }
+    }
+}
+
+impl PreparedQuery {
+    /// The nearer, the larger; by how much, the bits only suggest.
+    #[expect(clippy::cast_precision_loss, reason = "at most 127 × dimensions, far below 2^24")]
+    fn estimate_nearness(&self, bits: &[u8], length: BitScale) -> f32 {
+        let worth = bits
+            .iter()
+            .zip(&self.worth)
+            .map(|(byte, worth)| i32::from(worth[usize::from(*byte)]));
+        (self.none + worth.sum::<i32>()) as f32 * self.step * length.stride - length.half_square
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+
+    use super::*;
+
+    const DIMENSIONS: usize = 256;
+
+    /// Vectors as embedders make them: most of the direction is common to all, the rest lies in clusters and
+    /// is larger in some dimensions than in others.
+    #[allow(clippy::cast_precision_loss, reason = "small counts")]
+    fn vectors(count: usize, rng: &mut StdRng) -> Vec<f32> {
+        let mut any = |scale: f32| -> Vec<f32> {
+            (0..DIMENSIONS)
+                .map(|at| {
+                    let narrowing = 1.0 / (1.0 + at as f32 / 128.0);
+                    scale * narrowing * rng.random_range(-1.0..1.0_f32)
+                })
+                .collect()
+        };
+        let common = any(3.0);
+        let centres: Vec<Vec<f32>> = (0..64).map(|_| any(0.7)).collect();
+        let mut all = Vec::with_capacity(count * DIMENSIONS);
+        for n in 0..count {
+            let own = any(0.7);
+            let centre = &centres[n % centres.len()];
+            let vector: Vec<f32> = (0..DIMENSIONS).map(|at| common[at] + centre[at] + own[at]).collect();
+            let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+            all.extend(vector.into_iter().map(|x| x / norm));
+        }
+        all
+    }
+
+    #[test]
+    fn shortlist_contains_the_nearest() {
+        let mut rng = StdRng::seed_from_u64(7);
+        let all = vectors(8_000, &mut rng);
+        let sketch = BinaryQuantizer::from_vectors(DIMENSIONS, &all, |_| false).unwrap();
+        let (mut found, mut wanted) = (0, 0);
+        // Every third slot is not to be seen.
+        let seen = |slot: usize| !slot.is_multiple_of(3);
+        for n in 0..20 {
+            let query = &all[n * 377 * DIMENSIONS..][..DIMENSIONS];
+            let mut nearest: Vec<(f32, usize)> = all
+                .chunks_exact(DIMENSIONS)
+                .enumerate()
+                .filter(|(slot, _)| seen(*slot))
+                .map(|(slot, vector)| (vector.iter().zip(query).map(|(a, b)| a * b).sum(), slot))
+                .collect();
+            nearest.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+            let listed = sketch.shortlist_slots(query, 90, seen);
+            assert!(listed.len() == 8_000 / SHORTLIST_DIVISOR && listed.is_sorted());
+            assert!(listed.iter().all(|slot| seen(*slot)));
+            wanted += 30;
+            found += nearest[..30].iter().filter(|(_, slot)| listed.contains(slot)).count();
+        }
+        assert!(found * 100 >= wanted * 98, "{found} of {wanted}");
+    }
+
+    #[test]
+    fn shortlist_reaches_its_limit_even_among_equals() {
+        let mut rng = StdRng::seed_from_u64(3);
+        let one = vectors(1, &mut rng);
+        let all = one.repeat(1_000);
+        let mut sketch = BinaryQuantizer::from_vectors(DIMENSIONS, &all, |_| false).unwrap();
+        assert_eq!(
+            sketch.shortlist_slots(&one, 200, |_| true),
+            (0..200).collect::<Vec<_>>()
+        );
+        assert_eq!(sketch.shortlist_slots(&one, 5_000, |_| true).len(), 1_000);
+        assert_eq!(
+            sketch.shortlist_slots(&one, 200, |slot| slot < 7),
+            [0, 1, 2, 3, 4, 5, 6]
+        );
+        sketch.push(&one);
+        assert_eq!(sketch.shortlist_slots(&one, 5_000, |slot| slot > 998), [999, 1_000]);
+        assert!(BinaryQuantizer::from_vectors(2, &[1.0, 0.0], |_| false).is_none());
+    }
+}

@@ -1,0 +1,213 @@
+//! Korean subjects without a particle: "동생 땅콩 알레르기가 있어" is about the brother, and in
+//! "미라 포도 싫어해" somebody is named who is not the speaker.
+//!
+//! A pattern takes such words for the beginning of the object. Where it is clear whom they mean, that is
+//! the subject; where it may as well be an owner ("엄마 김치를 좋아해") or nobody knows who it is, there
+//! is no fact: one less is better than one about the wrong person.
+
+use super::{claim::ClaimReader, korean};
+
+/// What the words in front of an object turned out to be.
+#[derive(Debug, PartialEq)]
+pub(super) enum LeadRole<'t> {
+    /// Part of the object.
+    Object,
+    /// The subject, and the object without it.
+    Subject(&'t str, &'t str),
+    /// Somebody, but not whom, or not for sure.
+    Unclear,
+}
+
+/// Statements in which a person in front of a thing cannot own it.
+const PERSONAL_CLASSES: [&str; 7] = ["allergy", "condition", "cannot", "eat", "age", "job", "be"];
+/// Statements in which it may: "누나 포도 좋아해" against "누나 포도를 좋아해".
+const TASTE_CLASSES: [&str; 3] = ["like", "prefer", "fear"];
+/// Statements in which it mostly does: "엄마 반지를 잃어버렸어", "친구 집에 살아".
+const OWNER_CLASSES: [&str; 13] = [
+    "event",
+    "future",
+    "promise",
+    "seek",
+    "have",
+    "live",
+    "origin",
+    "born",
+    "raised",
+    "workplace",
+    "favourite",
+    "name",
+    "hobby",
+];
+
+impl ClaimReader<'_> {
+    /// Reads what stands in front of an object. `said` is the subject that the pattern found, empty if
+    /// none; `particle` is what followed the object.
+    pub(super) fn classify_lead<'t>(&self, class: &str, said: &str, object: &'t str, particle: &str) -> LeadRole<'t> {
+        let tokens: Vec<&str> = object.split(' ').collect();
+        let first = tokens[0];
+        let bare = without_topic(first).unwrap_or(first);
+        // "저 사람 좋아해": the one over there.
+        if said == "저" && self.is_anyone(bare) {
+            return LeadRole::Unclear;
+        }
+        if tokens.len() == 1 || tokens[1] == "같은" {
+            return LeadRole::Object;
+        }
+        let listed = particle == "도" && tokens[..tokens.len() - 1].iter().all(|token| token.ends_with('도'));
+        // "엄마가 만든 김치를 좋아해": somebody likes what another made.
+        if said.ends_with(['이', '가']) && self.lexicon.is_in_list("made_by", first) {
+            return LeadRole::Unclear;
+        }
+        // "우리 둘 다 포도를 좋아해"
+        if is_owner(first) && self.lexicon.is_in_list("pronoun_heads", tokens[1]) {
+            return LeadRole::Unclear;
+        }
+        // "여자들 포도를 좋아해", "다른 사람은 포도를 좋아해".
+        if said.is_empty() && self.is_anyone(bare) {
+            return LeadRole::Unclear;
+        }
+        if tokens[1..tokens.len() - 1].iter().any(|token| self.is_topic(token)) && !listed {
+            return LeadRole::Unclear;
+        }
+        // "나도 동생도 포도 좋아해"
+        let too = first.ends_with('도') && !self.lexicon.knows_word(first);
+        if too && !listed && (said.ends_with('도') || !said.is_empty() && (self.is_near(bare) || self.is_anyone(bare)))
+        {
+            return LeadRole::Unclear;
+        }
+        let owned = said.is_empty() && tokens.len() > 2 && is_owner(first) && self.is_near(tokens[1]);
+        let near = self.is_near(bare) || bare != first && self.is_near(first);
+        if owned || near {
+            let cut = if owned {
+                first.len() + 1 + tokens[1].len()
+            } else {
+                first.len()
+            };
+            let thing = &object[cut + 1..];
+            // "고양이 털 알레르기", "토끼 고기": a compound, and nobody's pet.
+            if !owned && self.is_pet(bare, first) && !self.is_fed(thing) && !TASTE_CLASSES.contains(&class) {
+                return LeadRole::Object;
+            }
+            return self.classify_near_person(class, said, (&object[..cut], thing), particle, listed);
+        }
+        if !said.is_empty() || listed || is_owner(first) {
+            return LeadRole::Object;
+        }
+        let of_one = PERSONAL_CLASSES.contains(&class) || TASTE_CLASSES.contains(&class);
+        if first == self.npc || of_one && self.is_unknown_name(first, &tokens[1..]) {
+            return LeadRole::Unclear;
+        }
+        LeadRole::Object
+    }
+
+    /// A relative, a friend or a pet in front of something.
+    fn classify_near_person<'t>(
+        &self,
+        class: &str,
+        said: &str,
+        (person, thing): (&'t str, &'t str),
+        particle: &str,
+        listed: bool,
+    ) -> LeadRole<'t> {
+        // Whom an allergy is of is never the owner of what it is to.
+        let may_be_of_one = said.is_empty() || matches!(class, "allergy" | "condition");
+        if !may_be_of_one || listed && !said.is_empty() {
+            return LeadRole::Object;
+        }
+        let one = !thing.contains(' ') || self.is_listed(thing);
+        let accusative = matches!(particle, "을" | "를");
+        match class {
+            _ if listed => LeadRole::Unclear,
+            class if PERSONAL_CLASSES.contains(&class) && one => LeadRole::Subject(person, thing),
+            class if TASTE_CLASSES.contains(&class) && one && self.is_listed(thing) && !accusative => {
+                LeadRole::Subject(person, thing)
+            }
+            class if OWNER_CLASSES.contains(&class) && (accusative || !matches!(class, "event" | "seek" | "have")) => {
+                LeadRole::Object
+            }
+            _ => LeadRole::Unclear,
+        }
+    }
+
+    /// Whether what a pattern took for a marked subject is a noun that ends so: "고양이", "제주도". An owner
+    /// needs no mark: "고양이 이름은 …".
+    pub(super) fn is_whole_noun(&self, class: &str, said: &str) -> bool {
+        let of_owner = matches!(class, "name" | "birthday" | "hometown" | "hobby" | "goal");
+        !of_owner && !said.contains(' ') && self.lexicon.knows_word(said) && self.korean_pronoun(said).is_none()
+    }
+
+    /// Whether such a noun is a part of the object ("제주도 귤") rather than somebody ("대장장이 딸").
+    pub(super) fn may_begin_object(&self, class: &str, object: &str) -> bool {
+        let first = object.split(' ').next().unwrap_or_default();
+        let somebody = self.lexicon.categories_of(first).iter().any(|c| c == "직업");
+        !somebody && (TASTE_CLASSES.contains(&class) || matches!(class, "allergy" | "cannot" | "eat"))
+    }
+
+    fn is_pet(&self, bare: &str, whole: &str) -> bool {
+        let of = |word| self.lexicon.categories_of(word).iter().any(|c| c == "반려동물");
+        of(bare) || of(whole)
+    }
+
+    /// Whether it is something that an animal may eat and not what is made of one.
+    fn is_fed(&self, thing: &str) -> bool {
+        let head = thing.rsplit(' ').next().unwrap_or(thing);
+        head != "고기" && self.lexicon.categories_of(head).iter().any(|c| c == "음식")
+    }
+
+    /// Whether a word means people in general or somebody who is only pointed at.
+    fn is_anyone(&self, word: &str) -> bool {
+        let many = word.chars().count() > 2 && word.ends_with('들') && !self.lexicon.knows_word(word);
+        let bare = word.trim_end_matches('의');
+        many || self.lexicon.is_in_list("persons", bare)
+    }
+
+    /// "사람은" in the middle of an object: another clause has begun. "맛있는" has not.
+    fn is_topic(&self, token: &str) -> bool {
+        ["은", "는"]
+            .iter()
+            .find_map(|end| token.strip_suffix(end))
+            .filter(|stem| stem.chars().count() > 1)
+            .is_some_and(|stem| self.is_anyone(stem) || self.is_near(stem) || self.lexicon.knows_word(stem))
+            && !self.lexicon.knows_word(token)
+    }
+
+    /// A word that nobody listed in front of things that are: it may be a name. "매운 음식" and "황금의
+    /// 검" describe, and "초코 우유" is lost with the names.
+    fn is_unknown_name(&self, word: &str, rest: &[&str]) -> bool {
+        let length = word.chars().count();
+        let describes = self
+            .lexicon
+            .word_list("describing_ends")
+            .iter()
+            .any(|end| word.ends_with(end.as_str()));
+        (2..=4).contains(&length)
+            && word.chars().all(korean::is_hangul)
+            && !describes
+            && !self.lexicon.knows_word(word)
+            && !self.lexicon.is_category(word)
+            && self.is_listed(&rest.join(" "))
+    }
+
+    /// Whether a thing is known, as a whole or word by word.
+    fn is_listed(&self, thing: &str) -> bool {
+        let known = |word: &str| self.lexicon.knows_word(word) || self.lexicon.is_category(word);
+        known(thing) || thing.split(' ').all(known)
+    }
+
+    /// "포도도 사과도 좋아해": the first of a list, not somebody who does so too.
+    pub(super) fn begins_list(&self, said: &str, particle: &str) -> bool {
+        said.ends_with('도') && particle == "도" && !said.contains(' ') && self.korean_pronoun(said).is_none()
+    }
+}
+
+fn is_owner(word: &str) -> bool {
+    ["내", "제", "우리", "저희", "나의", "네", "니", "너의", "당신의"].contains(&word)
+}
+
+/// "동생이" → "동생".
+fn without_topic(word: &str) -> Option<&str> {
+    ["은", "는", "이", "가", "도"]
+        .iter()
+        .find_map(|end| word.strip_suffix(end))
+        .filter(|stem| !stem.is_empty())
+}

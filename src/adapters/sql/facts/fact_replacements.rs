@@ -1,0 +1,70 @@
+//! What replaces what for whoever may know both.
+
+use std::collections::BTreeMap;
+
+use super::super::{
+    Connection,
+    rows::{store_error, to_json},
+};
+use crate::{
+    ids::{FactId, TenantId},
+    memory::timeline::FactReplacement,
+    ports::StoreResult,
+};
+
+macro_rules! append_replaced_by {
+    ($table:literal, $id:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            " SET replaced_by = replaced_by || (v.value ->> 1) FROM ",
+            json_arrays_table!("$2"),
+            " v WHERE ",
+            $table,
+            ".tenant = $1 AND ",
+            $table,
+            ".",
+            $id,
+            " = ",
+            row_key!("v", 0),
+            " AND ",
+            $table,
+            ".",
+            $id,
+            " IN (SELECT ",
+            row_key!("w", 0),
+            " FROM ",
+            json_arrays_table!("$2"),
+            " w)"
+        )
+    };
+}
+/// `+` leads each id. The `IN` says the same once more: without it SQLite's planner
+/// walks the tenant's facts.
+const APPEND_REPLACED_BY: &str = batch!(
+    append_replaced_by!("facts", "id"),
+    append_replaced_by!("fact_knowers", "fact")
+);
+
+pub(super) async fn append_replaced_by(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    replaced: &[FactReplacement],
+) -> StoreResult<()> {
+    if replaced.is_empty() {
+        return Ok(());
+    }
+    let mut by: BTreeMap<FactId, String> = BTreeMap::new();
+    for FactReplacement { fact, by: newer } in replaced {
+        let ids = by.entry(*fact).or_default();
+        ids.push('+');
+        ids.push_str(&newer.to_string());
+    }
+    sqlx::query(APPEND_REPLACED_BY)
+        .bind(tenant.as_str())
+        .bind(to_json(&by.into_iter().collect::<Vec<_>>())?)
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}

@@ -1,0 +1,558 @@
+//! Writing facts: one extraction's result in one transaction.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use sqlx::query::Query;
+
+use super::super::{
+    Arguments, Connection, Db, Engine, LedgerLock, acquire_lock, job_calls,
+    rows::{Columns, json_list, store_error, to_json, to_micros, vector_to_bytes, without_nul},
+    turns::to_signed,
+};
+use super::{fact_replacements, fold, polarity_name, tense_name, verdicts};
+use crate::{
+    ids::{FactId, InvalidationId, NpcId, TenantId},
+    memory::{
+        aliases,
+        fact::{InvalidReason, Knower, NewFact},
+    },
+    ports::{
+        StoreResult,
+        ledger::{
+            facts::{Extraction, ReconcileOutcome, ReconcileTrigger, Reconciliation},
+            jobs::JobFence,
+            rewinds::DirtyMemory,
+        },
+    },
+};
+
+/// The fence, the check that memory has not moved, and the job's end, at once.
+macro_rules! pass_memory_fence {
+    ($calls:literal) => {
+        concat!(
+            "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL, answer = NULL,
+                calls = COALESCE(calls, '') || ",
+            $calls,
+            " WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+              AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
+                          AND turns.stands = TRUE AND turns.text_version = $4)
+              AND (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories
+                   WHERE npc_memories.tenant = $1 AND npc_memories.world = $6 AND npc ",
+            in_json_list!("$7"),
+            ") = $8 RETURNING 1"
+        )
+    };
+}
+const PASS_MEMORY_FENCE: &str = pass_memory_fence!("$9");
+/// What was extracted, for when the memory is settled. `$values`: of the columns in their order, in a SELECT.
+macro_rules! store_extraction {
+    ($values:literal, $when:expr) => {
+        concat!(
+            "INSERT INTO extractions
+                (tenant, turn, world, dialogue, number, npc, audience, knowers, private_to, said_at, player, forget, injected,
+                 quoted, ends, room)
+             SELECT ",
+            $values,
+            " WHERE ",
+            $when,
+            " ON CONFLICT (tenant, turn, audience) DO UPDATE
+             SET forget = excluded.forget, injected = excluded.injected, quoted = excluded.quoted, ends = excluded.ends,
+                 room = excluded.room"
+        )
+    };
+}
+const PASS_FENCE_AND_STORE: &str = batch!(
+    pass_memory_fence!("$22"),
+    store_extraction!(
+        "$1, $3, $6, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21",
+        was_changed!()
+    )
+);
+/// What the turn brought to one more memory.
+const STORE_EXTRACTION: &str = store_extraction!(
+    "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16",
+    "TRUE"
+);
+const IS_FENCE_OPEN: &str = "SELECT EXISTS (
+    SELECT 1 FROM jobs j JOIN turns t ON t.tenant = j.tenant AND t.id = j.turn
+    WHERE j.tenant = $1 AND j.id = $2 AND j.turn = $3 AND j.text_version = $4 AND j.status = 'pending'
+      AND t.stands = TRUE AND t.text_version = $4)";
+
+/// One trip per fact.
+const INSERT_FACT: &str = batch!(
+    "INSERT INTO facts (tenant, id, world, audience, knowers, private_to, subject, predicate,
+        object, content, keywords, speaker, kind, importance, polarity, tense, pinned, pii, authored, derived_from,
+        valid_at, expires_at, cause_kind, cause_id, source_dialogue, source_turn,
+        view_content, view_keywords, view_importance, view_pinned, version, written_at,
+        pinned_once, locked_by)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+        $21, $22, $23, $24, $25, $26, $10, $11, $14, $17, 1, $30, $17, $31)",
+    concat!(
+        "INSERT INTO fact_knowers (tenant, fact, knower, world, private_to, valid_at, mutable, pinned, importance,
+            ends_at, version, locked_by, names_subject)
+         SELECT $1, $2, v.value, $3, COALESCE($6, ''), $21, $27, $17, $14, $22, 1, $31, $32 FROM ",
+        json_texts_table!("$5"),
+        " v"
+    ),
+    "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $28, $29)",
+    concat!(
+        "INSERT INTO fact_links (tenant, premise, fact) SELECT DISTINCT $1, v.value, $2 FROM ",
+        json_texts_table!("$20"),
+        " v"
+    ),
+    "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
+);
+
+/// The check that memory has not moved, for what is no job.
+const IS_MEMORY_UNMOVED: &str = concat!(
+    "SELECT (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories WHERE tenant = $1 AND world = $2 AND npc ",
+    in_json_list!("$3"),
+    ") = $4"
+);
+/// A mark that was renewed meanwhile stays.
+const CLEAR_DIRTY_MARK: &str = "DELETE FROM unsettled WHERE tenant = $1 AND world = $2 AND audience = $3 AND mark = $4";
+const LIFT_INVALIDATIONS: &str = concat!(
+    "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'settled' WHERE tenant = $1 AND id ",
+    in_json_list!("$2"),
+    " AND (lifted_at IS NULL OR lifted_by_kind = 'edit') RETURNING fact, by_fact"
+);
+
+/// A plan that is being made from the old state must notice. For the tenant `$1`, the world `$2` and the NPCs
+/// that `$3` lists.
+macro_rules! raise_memory {
+    () => {
+        raise_memory!("TRUE")
+    };
+    ($when:expr) => {
+        concat!(
+            "INSERT INTO npc_memories (tenant, world, npc, memory_seq) SELECT $1, $2, v.value, 1 FROM ",
+            json_texts_table!("$3"),
+            " v WHERE ",
+            $when,
+            " ORDER BY v.value
+             ON CONFLICT (tenant, world, npc) DO UPDATE SET memory_seq = npc_memories.memory_seq + 1"
+        )
+    };
+}
+pub(in super::super) use raise_memory;
+
+/// The rest of a reconciliation. Invalidations and flags are joined with the facts they name, so
+/// that only facts of this tenant can be touched; CROSS JOIN keeps the short list outside.
+const INSERT_REST: &str = batch!(
+    raise_memory!(),
+    concat!(
+        "INSERT INTO invalidations (tenant, id, fact, reason, by_fact, cause_kind, cause_id, at, lifted_at,
+            lifted_by_kind)
+         SELECT $1, v.value ->> 0, f.id, v.value ->> 2, v.value ->> 3, v.value ->> 4, v.value ->> 5,
+            CAST(v.value ->> 6 AS BIGINT), CAST(v.value ->> 7 AS BIGINT),
+            CASE WHEN v.value ->> 7 IS NOT NULL THEN 'edit' END
+         FROM ",
+        json_arrays_table!("$4"),
+        " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = ",
+        row_key!("v", 1)
+    ),
+    concat!(
+        "UPDATE fact_flags",
+        by_index!("fact_flags_by_cause"),
+        " SET lifted_at = $5 WHERE tenant = $1 AND cause_id ",
+        in_json_list!("$6"),
+        " AND lifted_at IS NULL AND NOT (fact || ' ' || by_fact ",
+        in_json_list!("$7"),
+        ") AND by_fact ",
+        in_json_list!("$8")
+    )
+);
+/// Apart, for it may raise again what the statement before has lifted.
+const INSERT_FLAGS: &str = concat!(
+    "INSERT INTO fact_flags (tenant, fact, by_fact, cause_kind, cause_id, at)
+     SELECT $1, f.id, v.value ->> 1, 'turn', v.value ->> 2, $3
+     FROM ",
+    json_arrays_table!("$2"),
+    " v CROSS JOIN facts f WHERE f.tenant = $1 AND f.id = ",
+    row_key!("v", 0),
+    "
+     ON CONFLICT (tenant, fact, by_fact) DO UPDATE
+     SET cause_kind = 'turn', cause_id = excluded.cause_id, lifted_at = NULL, lifted_by = NULL"
+);
+
+pub(in super::super) const RAISE_MEMORY: &str = raise_memory!();
+
+/// Nobody's name: its `memory_seq` rises with what was taken back, or stands again, of what factions or everybody know. Who
+/// of them had it in a prompt, and only repeated it, cannot be told by its knowers.
+pub(in super::super) const SHARED_MEMORY: &str = "";
+
+/// Whose `memory_seq` guards what is written about these NPCs, as a list. What is about nobody depends on no memory.
+pub(super) fn guarding_memories(npcs: &[NpcId]) -> String {
+    let everybody = (!npcs.is_empty()).then_some(SHARED_MEMORY);
+    json_list(npcs.iter().map(NpcId::as_str).chain(everybody))
+}
+
+/// The NPCs among knowers, for their `memory_seq`.
+pub(in super::super) fn npcs_of<'k>(knowers: impl IntoIterator<Item = &'k Knower>) -> BTreeSet<String> {
+    knowers
+        .into_iter()
+        .filter_map(|knower| match knower {
+            Knower::Npc(npc) => Some(npc.to_string()),
+            Knower::Faction(_) | Knower::World => None,
+        })
+        .collect()
+}
+
+pub(super) async fn reconcile_memory(
+    engine: &Engine,
+    tenant: &TenantId,
+    result: &Reconciliation,
+) -> StoreResult<ReconcileOutcome> {
+    let (of, world) = (tenant, &result.world);
+    let (tenant, result, now) = (tenant.clone(), result.clone(), engine.clock.now());
+    let (model, teaches_nothing) = (engine.embedding_model.clone(), result.teaches_nothing());
+    if teaches_nothing {
+        return engine
+            .write_statement(of, move |connection| {
+                Box::pin(async move { write_reconciliation(connection, &tenant, &model, &result, now).await })
+            })
+            .await;
+    }
+    engine
+        .write_memory(of, world, move |connection| {
+            Box::pin(async move { write_reconciliation(connection, &tenant, &model, &result, now).await })
+        })
+        .await
+}
+
+async fn write_reconciliation(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    model: &Arc<str>,
+    result: &Reconciliation,
+    now: DateTime<Utc>,
+) -> StoreResult<ReconcileOutcome> {
+    let teaches_nothing = result.teaches_nothing();
+    if !teaches_nothing {
+        acquire_lock(connection, tenant, LedgerLock::MemoryOf(&result.world, &result.npcs)).await?;
+    }
+    let refused = match &result.trigger {
+        ReconcileTrigger::Job(fence) => pass_memory_fence(connection, tenant, result, fence, now).await?,
+        ReconcileTrigger::DirtyMemory { mark, whole } => {
+            clear_dirty_mark(connection, tenant, result, mark, *whole).await?
+        }
+    };
+    if refused.is_some() || teaches_nothing {
+        return Ok(refused.unwrap_or(ReconcileOutcome::Committed));
+    }
+    failpoint!("facts.passed");
+    store_other_extractions(connection, tenant, result).await?;
+    for fact in &result.facts {
+        insert_fact(connection, tenant, model, fact, fact.valid_at).await?;
+        failpoint!("facts.inserted");
+    }
+    let mut touched = lift_invalidations(connection, tenant, &result.lifts, now).await?;
+    failpoint!("facts.lifted");
+    // What was asked to be forgotten, or was said to be over, may end what is learned later of earlier turns.
+    let asks = result.extractions.iter().any(Extraction::may_end_facts);
+    let memory_changed =
+        asks || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
+    // What is settled may also lose flags.
+    let settles = matches!(result.trigger, ReconcileTrigger::DirtyMemory { .. });
+    if memory_changed || settles || !result.flags.is_empty() {
+        insert_rest(connection, tenant, result, memory_changed, now).await?;
+        failpoint!("facts.ended");
+    }
+    for row in &result.invalidations {
+        touched.insert(row.fact);
+        // Only a duplicate changes the view of what it is folded into.
+        touched.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
+    }
+    fact_replacements::append_replaced_by(connection, tenant, &result.replaced).await?;
+    fold::refresh_views(connection, tenant, touched).await?;
+    failpoint!("facts.folded");
+    // Last: nobody who waits for the same pairs has what this one waits for.
+    verdicts::upsert_verdicts(connection, tenant, &result.verdicts, now).await?;
+    Ok(ReconcileOutcome::Committed)
+}
+
+/// Ends the job, and keeps what its turn brought beside facts. `Some`: nothing may be written.
+async fn pass_memory_fence(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+    fence: &JobFence,
+    now: DateTime<Utc>,
+) -> StoreResult<Option<ReconcileOutcome>> {
+    let (job, turn, calls) = (
+        fence.job.to_string(),
+        fence.turn.to_string(),
+        job_calls::usage_line(&result.calls)?,
+    );
+    let passing = |statement| {
+        sqlx::query(statement)
+            .bind(tenant.as_str())
+            .bind(&job)
+            .bind(&turn)
+            .bind(i64::from(fence.text_version))
+            .bind(to_micros(now))
+            .bind(result.world.as_str())
+            .bind(guarding_memories(&result.npcs))
+            .bind(to_signed(result.expected_memory_seq))
+    };
+    let passing = match result.extractions.first() {
+        None => passing(PASS_MEMORY_FENCE).bind(&calls),
+        Some(brought) => bind_extraction(passing(PASS_FENCE_AND_STORE), brought)?.bind(&calls),
+    };
+    let passed = passing.execute(&mut *connection).await.map_err(store_error)?;
+    if passed.rows_affected() > 0 {
+        return Ok(None);
+    }
+    if result.teaches_nothing() {
+        return Ok(Some(ReconcileOutcome::Fenced));
+    }
+    let open: bool = sqlx::query_scalar(IS_FENCE_OPEN)
+        .bind(tenant.as_str())
+        .bind(&job)
+        .bind(&turn)
+        .bind(i64::from(fence.text_version))
+        .fetch_one(connection)
+        .await
+        .map_err(store_error)?;
+    Ok(Some(if open {
+        ReconcileOutcome::MemoryMoved
+    } else {
+        ReconcileOutcome::Fenced
+    }))
+}
+
+/// What the turn brought to each of its memories but the first, which is kept with the end of the job.
+async fn store_other_extractions(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+) -> StoreResult<()> {
+    for brought in result.extractions.iter().skip(1) {
+        let keeping = sqlx::query(STORE_EXTRACTION)
+            .bind(tenant.as_str())
+            .bind(brought.turn.to_string())
+            .bind(result.world.as_str());
+        let keeping = bind_extraction(keeping, brought)?;
+        keeping.execute(&mut *connection).await.map_err(store_error)?;
+    }
+    Ok(())
+}
+
+/// Binds the columns of an extraction behind those of its turn and world.
+fn bind_extraction<'q>(query: Query<'q, Db, Arguments>, brought: &Extraction) -> StoreResult<Query<'q, Db, Arguments>> {
+    Ok(query
+        .bind(brought.dialogue.to_string())
+        .bind(i64::from(brought.number))
+        .bind(brought.npc.to_string())
+        .bind(brought.audience.audience_key())
+        .bind(to_json(&brought.audience.knowers)?)
+        .bind(brought.audience.private_to.as_ref().map(ToString::to_string))
+        .bind(to_micros(brought.said_at))
+        .bind(brought.player.as_ref().map(ToString::to_string))
+        .bind(to_json(&brought.forget)?)
+        .bind(json_list(&brought.injected))
+        .bind(json_list(&brought.quoted))
+        .bind(to_json(&brought.ends)?)
+        .bind(i64::from(brought.room.quarters())))
+}
+
+/// Takes the mark away, if this is the whole of it. `Some`: nothing may be written.
+async fn clear_dirty_mark(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+    mark: &DirtyMemory,
+    whole: bool,
+) -> StoreResult<Option<ReconcileOutcome>> {
+    let still: bool = sqlx::query_scalar(IS_MEMORY_UNMOVED)
+        .bind(tenant.as_str())
+        .bind(result.world.as_str())
+        .bind(guarding_memories(&result.npcs))
+        .bind(to_signed(result.expected_memory_seq))
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if !still {
+        return Ok(Some(ReconcileOutcome::MemoryMoved));
+    }
+    if !whole {
+        return Ok(None);
+    }
+    sqlx::query(CLEAR_DIRTY_MARK)
+        .bind(tenant.as_str())
+        .bind(mark.world.as_str())
+        .bind(mark.audience.audience_key())
+        .bind(to_signed(mark.mark))
+        .execute(connection)
+        .await
+        .map_err(store_error)?;
+    failpoint!("settle.unmarked");
+    Ok(None)
+}
+
+/// Returns the facts concerned.
+async fn lift_invalidations(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    lifts: &[InvalidationId],
+    now: DateTime<Utc>,
+) -> StoreResult<BTreeSet<FactId>> {
+    let mut touched = BTreeSet::new();
+    if lifts.is_empty() {
+        return Ok(touched);
+    }
+    let rows = sqlx::query(LIFT_INVALIDATIONS)
+        .bind(tenant.as_str())
+        .bind(json_list(lifts))
+        .bind(to_micros(now))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    for row in &rows {
+        let mut columns = Columns::new(row);
+        touched.insert(columns.id()?);
+        touched.extend(columns.maybe_id::<FactId>()?);
+    }
+    Ok(touched)
+}
+
+async fn insert_rest(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    result: &Reconciliation,
+    memory_changed: bool,
+    now: DateTime<Utc>,
+) -> StoreResult<()> {
+    let mut npcs = BTreeSet::new();
+    if memory_changed {
+        npcs.extend(result.npcs.iter().map(ToString::to_string));
+        npcs.extend(npcs_of(result.facts.iter().flat_map(|fact| &fact.audience.knowers)));
+    }
+    let invalidations: serde_json::Value = result
+        .invalidations
+        .iter()
+        .map(|row| {
+            let (cause_kind, cause_id) = row.cause.to_columns();
+            json!([
+                row.id,
+                row.fact,
+                row.reason.as_str(),
+                row.by,
+                cause_kind,
+                cause_id,
+                to_micros(row.at),
+                row.restored_at.map(to_micros),
+            ])
+        })
+        .collect();
+    // Of a flag that was raised twice, the last one counts.
+    let flags: BTreeMap<(FactId, FactId), serde_json::Value> = result
+        .flags
+        .iter()
+        .map(|flag| ((flag.fact, flag.by), json!([flag.fact, flag.by, flag.turn])))
+        .collect();
+    let flags: serde_json::Value = flags.into_values().collect();
+    let kept = result.flags_kept.iter().map(|(fact, by)| format!("{fact} {by}"));
+    sqlx::query(INSERT_REST)
+        .bind(tenant.as_str())
+        .bind(result.world.as_str())
+        .bind(json_list(npcs))
+        .bind(invalidations.to_string())
+        .bind(to_micros(now))
+        .bind(json_list(&result.flagging))
+        .bind(json_list(kept))
+        .bind(json_list(&result.flagging_by))
+        .execute(&mut *connection)
+        .await
+        .map_err(store_error)?;
+    if !result.flags.is_empty() {
+        sqlx::query(INSERT_FLAGS)
+            .bind(tenant.as_str())
+            .bind(flags.to_string())
+            .bind(to_micros(now))
+            .execute(connection)
+            .await
+            .map_err(store_error)?;
+    }
+    Ok(())
+}
+
+/// With `written_at`: from when on the memory has it.
+pub(super) async fn insert_fact(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    model: &Arc<str>,
+    fact: &NewFact,
+    written_at: DateTime<Utc>,
+) -> StoreResult<()> {
+    let statement = &fact.statement;
+    let (cause_kind, cause_id) = fact.cause.to_columns();
+    sqlx::query(INSERT_FACT)
+        .bind(tenant.as_str())
+        .bind(fact.id.to_string())
+        .bind(fact.world.as_str())
+        .bind(fact.audience.audience_key())
+        .bind(to_json(&fact.audience.knowers)?)
+        .bind(
+            fact.audience
+                .private_to
+                .as_ref()
+                .map(|player| player.as_str().to_owned()),
+        )
+        .bind(without_nul(&statement.subject))
+        .bind(without_nul(&statement.predicate))
+        .bind(without_nul(&statement.object))
+        .bind(without_nul(&statement.content))
+        .bind(to_json(&statement.keywords)?)
+        .bind(without_nul(&statement.speaker))
+        .bind(statement.kind.as_str())
+        .bind(i64::from(statement.importance.get()))
+        .bind(polarity_name(statement.polarity))
+        .bind(tense_name(statement.tense))
+        .bind(statement.pinned)
+        .bind(to_json(&fact.pii)?)
+        .bind(fact.authored)
+        .bind(to_json(&fact.derived_from)?)
+        .bind(to_micros(fact.valid_at))
+        .bind(fact.expires_at.map(to_micros))
+        .bind(cause_kind)
+        .bind(cause_id)
+        .bind(fact.source.map(|(dialogue, _)| dialogue.to_string()))
+        .bind(fact.source.map(|(_, turn)| i64::from(turn)))
+        .bind(fact.may_stand())
+        .bind(model.as_ref())
+        .bind(vector_to_bytes(&fact.embedding))
+        .bind(to_micros(written_at))
+        .bind(fact.locks.to_string())
+        .bind(aliases::states_name(statement))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::adapters::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn reconciliation_touches_only_the_rows_it_names() {
+            let pass = ["sqlite_autoindex_jobs_1 (tenant=? AND id=?)", "SEARCH turns USING INDEX"];
+            assert_searches(PASS_MEMORY_FENCE, &pass).await;
+            assert_searches(IS_FENCE_OPEN, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+            for statement in [IS_MEMORY_UNMOVED, CLEAR_DIRTY_MARK, LIFT_INVALIDATIONS, INSERT_FLAGS, STORE_EXTRACTION] {
+                assert_searches(statement, &[]).await;
+            }
+            for statement in INSERT_REST.split(';').chain(INSERT_FACT.split(';')) {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What turns caused, taken back with them and put back with them: in one trip each, whatever it was.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+
+use super::super::{
+    Connection, Row,
+    rows::{Columns, store_error, to_micros},
+};
+use crate::{
+    ids::{FactId, RewindId, TenantId, TurnId},
+    memory::fact::Knower,
+    ports::{StoreResult, ledger::rewinds::RolledBack},
+};
+
+/// What the rows that fell or came back name.
+#[derive(Default)]
+pub(super) struct RewindImpact {
+    /// Facts that unsaid turns caused.
+    pub unsaid: BTreeSet<FactId>,
+    /// Facts of turns that stand again.
+    pub again: BTreeSet<FactId>,
+    /// Every fact that a row which fell or came back names: its cached results may no longer be right.
+    pub all: BTreeSet<FactId>,
+    /// Turns that asked to forget something, or ended a promise: they may end facts that name them nowhere yet.
+    pub asked: BTreeSet<TurnId>,
+    /// Those who heard such turns.
+    pub hearers: BTreeSet<Knower>,
+}
+
+/// How rows that a turn caused are taken back, and put back.
+macro_rules! lift_rows_of_turns {
+    ($table:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            by_index!($table, "_by_cause"),
+            " SET lifted_at = $3, lifted_by = $4
+            WHERE tenant = $1 AND cause_id ",
+            in_json_list!("$2"),
+            " AND cause_kind = 'turn' AND lifted_at IS NULL"
+        )
+    };
+}
+macro_rules! reinstate_rows_of_turns {
+    ($table:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            by_index!($table, "_by_cause"),
+            " SET lifted_at = NULL, lifted_by = NULL
+            WHERE tenant = $1 AND cause_id ",
+            in_json_list!("$2"),
+            " AND cause_kind = 'turn'
+              AND lifted_by LIKE 'rew!_%' ESCAPE '!'"
+        )
+    };
+}
+/// What the facts of the turns are folded into, and which of the turns asked to forget something or ended a promise, with who heard it.
+macro_rules! affected_rows {
+    () => {
+        concat!(
+            "SELECT 'folded_into', i.by_fact, NULL FROM facts f CROSS JOIN invalidations i",
+            by_index!("invalidations_of_fact"),
+            " WHERE f.tenant = $1 AND f.cause_id ",
+            in_json_list!("$2"),
+            " AND f.cause_kind = 'turn' AND i.tenant = $1 AND i.fact = f.id AND i.by_fact IS NOT NULL
+             UNION ALL SELECT 'asked', e.turn, e.knowers FROM extractions e WHERE e.tenant = $1 AND e.turn ",
+            in_json_list!("$2"),
+            " AND (e.forget <> '[]' OR e.ends <> '[]')"
+        )
+    };
+}
+
+/// A fact of theirs was never valid, whatever moment is asked about: it ends when it began. The row that says so
+/// is named by the move and the fact ($5, and the random part of the fact's id): unlike any other, and the same again
+/// should the transaction be run again.
+const UNSAY_TURNS: &str = batch_with_rows!(
+    [
+        concat!(
+            "UPDATE turns SET stands = FALSE, unsaid_at = $3, unsaid_by = $4 WHERE tenant = $1 AND id ",
+            in_json_list!("$2")
+        ),
+        lift_rows_of_turns!("summary_changes"),
+        lift_rows_of_turns!("fact_flags"),
+        lift_rows_of_turns!("narrative_memory"),
+        lift_rows_of_turns!("curation_findings"),
+    ]
+    [
+        concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
+        concat!(lift_rows_of_turns!("state_events"), " RETURNING 'state', NULL, NULL"),
+        concat!(
+            "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+             WHERE tenant = $1 AND cause_id ",
+            in_json_list!("$2"),
+            " AND cause_kind = 'turn' AND lifted_at IS NULL RETURNING 'end', fact, by_fact"
+        ),
+        concat!(
+            "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
+             SELECT $1, $5 || substr(f.id, 16), f.id, 'unsaid', 'rewind', $4, f.valid_at
+             FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+            in_json_list!("$2"),
+            " AND f.cause_kind = 'turn' RETURNING 'fact', fact, NULL"
+        ),
+        affected_rows!(),
+    ]
+);
+const REINSTATE_TURNS: &str = batch_with_rows!(
+    [
+        concat!(
+            "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
+            in_json_list!("$2")
+        ),
+        reinstate_rows_of_turns!("summary_changes"),
+        reinstate_rows_of_turns!("fact_flags"),
+        reinstate_rows_of_turns!("narrative_memory"),
+        reinstate_rows_of_turns!("curation_findings"),
+        reinstate_rows_of_turns!("summaries"),
+        concat!(
+            "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+             WHERE tenant = $1 AND fact ",
+            in_subquery!(concat!(
+                "SELECT f.id FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+                in_json_list!("$2"),
+                " AND f.cause_kind = 'turn'"
+            )),
+            " AND reason = 'unsaid' AND lifted_at IS NULL"
+        ),
+    ]
+    [
+        concat!(reinstate_rows_of_turns!("state_events"), " RETURNING 'state', NULL, NULL"),
+        concat!(
+            "UPDATE invalidations SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
+             WHERE tenant = $1 AND cause_id ",
+            in_json_list!("$2"),
+            " AND cause_kind = 'turn' AND lifted_by_kind = 'rewind' RETURNING 'end', fact, by_fact"
+        ),
+        concat!(
+            "SELECT 'fact', f.id, NULL FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+            in_json_list!("$2"),
+            " AND f.cause_kind = 'turn'"
+        ),
+        affected_rows!(),
+    ]
+);
+
+/// Takes turns back, with what they caused.
+pub(super) async fn unsay_turns(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+    by: RewindId,
+    at: DateTime<Utc>,
+    touched: &mut RewindImpact,
+) -> StoreResult<RolledBack> {
+    let rows = sqlx::query(UNSAY_TURNS)
+        .bind(tenant.as_str())
+        .bind(turns)
+        .bind(to_micros(at))
+        .bind(by.to_string())
+        .bind(invalidation_id_prefix(by))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    let (facts, back) = touched.read_rows(&rows)?;
+    touched.unsaid.extend(facts);
+    Ok(back)
+}
+
+/// Puts turns back, with what they had caused; whether world state was among it.
+pub(super) async fn reinstate_turns(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+    by: RewindId,
+    at: DateTime<Utc>,
+    touched: &mut RewindImpact,
+) -> StoreResult<bool> {
+    let rows = sqlx::query(REINSTATE_TURNS)
+        .bind(tenant.as_str())
+        .bind(turns)
+        .bind(to_micros(at))
+        .bind(by.to_string())
+        .fetch_all(connection)
+        .await
+        .map_err(store_error)?;
+    let (facts, back) = touched.read_rows(&rows)?;
+    touched.again.extend(facts);
+    Ok(back.state > 0)
+}
+
+impl RewindImpact {
+    /// Whether any memory is concerned.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.asked.is_empty()
+    }
+
+    /// Takes in what was taken back or put back; the facts of the turns, and how much else there was.
+    fn read_rows(&mut self, rows: &[Row]) -> StoreResult<(BTreeSet<FactId>, RolledBack)> {
+        let (mut facts, mut back) = (BTreeSet::new(), RolledBack::default());
+        for row in rows {
+            let mut columns = Columns::new(row);
+            match columns.next::<&str>()? {
+                "summary" => back.summaries += 1,
+                "state" => back.state += 1,
+                "asked" => {
+                    self.asked.insert(columns.id()?);
+                    self.hearers.extend(columns.json::<BTreeSet<Knower>>()?);
+                }
+                what => {
+                    let fact = columns.id()?;
+                    facts.extend((what == "fact").then_some(fact));
+                    self.all.insert(fact);
+                    self.all.extend(columns.maybe_id::<FactId>()?);
+                }
+            }
+        }
+        Ok((facts, back))
+    }
+}
+
+/// How the rows begin that end facts with this move: as an id, up to the last 16 of its characters.
+fn invalidation_id_prefix(by: RewindId) -> String {
+    /// Characters of the move's own, which has 45 random bits then.
+    const OWN_CHARS: usize = 9;
+    let by = by.to_string();
+    let own = by.get(by.len() - OWN_CHARS..).expect("an id is ASCII and longer");
+    format!("inv_0{own}")
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::{
+            adapters::sqlite::plans::assert_searches,
+            ids::InvalidationId,
+        };
+
+        #[tokio::test]
+        async fn derived_rows_are_found_by_their_cause() {
+            for statement in UNSAY_TURNS.split(';').chain(REINSTATE_TURNS.split(';')) {
+                let by_cause: &[&str] = if statement.contains("cause_id ") && statement.contains("UPDATE") {
+                    &["_by_cause"]
+                } else if statement.contains("FROM facts f") {
+                    &["facts_by_cause"]
+                } else {
+                    &[]
+                };
+                assert_searches(statement, by_cause).await;
+            }
+            let concerned = affected_rows!();
+            assert_searches(concerned, &["facts_by_cause", "invalidations_of_fact"]).await;
+        }
+
+        #[test]
+        fn rows_that_end_facts_have_ids() {
+            let (by, fact) = (RewindId::from_u128(u128::MAX >> 1), FactId::from_u128(u128::MAX >> 2));
+            let row = format!("{}{}", invalidation_id_prefix(by), &fact.to_string()[15..]);
+            assert!(row.parse::<InvalidationId>().is_ok(), "{row}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! This server as one node of several, if it is configured to be one.
+
+use std::{net::TcpListener, sync::Arc, time::Duration};
+
+use actix_web::{App, HttpServer, web};
+use anyhow::Context as _;
+use secrecy::ExposeSecret as _;
+
+use super::stores::FactIndexes;
+use crate::{
+    actors::membership::{Membership, Neighbours},
+    adapters::{
+        in_process::shared_index::{LocalFactIndex, SharedFactIndex},
+        redis::{RedisOptions, owners::RedisOwners},
+    },
+    config::Config,
+    dialogue::Services,
+    http::nodes::{NodeClient, configure_own_url},
+    ids::NodeId,
+    ports::{ledger::nodes::LiveNode, owners::OwnerCache, peers::LocalIndex},
+};
+
+/// How long an owner is remembered. A stale one costs a hop, and is forgotten then.
+const OWNER_CACHE_TTL: Duration = Duration::from_mins(1);
+
+/// What the actors and the routes of one node of several need.
+pub(super) struct ClusterNode {
+    pub membership: Membership,
+    pub nodes: NodeClient,
+}
+
+/// Joins the others; `None`: this server is alone. What this node holds of the index tells the others from now on.
+///
+/// # Errors
+/// The ledger or the HTTP client cannot be used, or this node is not reached at `node.url`.
+pub(super) async fn join_cluster(
+    config: &Config,
+    services: &mut Services,
+    indexes: &FactIndexes,
+    listener: &TcpListener,
+) -> anyhow::Result<Option<ClusterNode>> {
+    let section = &config.node;
+    let (Some(url), Some(secret)) = (&section.url, &section.secret) else {
+        return Ok(None);
+    };
+    let url = match url.strip_suffix(":0") {
+        Some(host) => format!("{host}:{}", listener.local_addr()?.port()),
+        None => url.clone(),
+    };
+    // A process that is restarted is another node: what the last one left behind is taken over like anybody's.
+    let own: NodeId = services.ids.next_id();
+    let neighbours = Arc::new(Neighbours::new(
+        own,
+        services.ledger.nodes.clone(),
+        services.clock.clone(),
+    ));
+    let owners = open_owner_cache(config)?;
+    let held = indexes.held.clone();
+    let own_index = Arc::new(LocalFactIndex::new(held.clone(), services.ledger.facts.clone()));
+    let nodes = NodeClient::new(
+        neighbours.clone(),
+        owners.clone(),
+        Some(own_index.clone() as Arc<dyn LocalIndex>),
+        secret,
+        section.previous_secret.as_ref(),
+        services.clock.clone(),
+        url.clone(),
+    )
+    .context("cannot make the HTTP client for other nodes")?;
+    let peers = Arc::new(nodes.clone());
+    services.index = indexes.with_held_index(Arc::new(SharedFactIndex::new(own_index, peers.clone())));
+    let lease = Duration::from_millis(section.lease_ms);
+    neighbours.compare_clocks(lease).await?;
+    check_own_url(&nodes, listener, &url).await?;
+    let now = services.clock.now();
+    let row = LiveNode {
+        id: own,
+        url: url.clone(),
+        until: now + lease,
+    };
+    services.ledger.nodes.register_node(&row, now).await?;
+    tracing::info!(node = %own, %url, "joined the other nodes");
+    Ok(Some(ClusterNode {
+        membership: Membership {
+            neighbours,
+            url,
+            heartbeat: Duration::from_millis(section.heartbeat_ms),
+            lease,
+            peers,
+            owners,
+            index: Some(held),
+        },
+        nodes,
+    }))
+}
+
+/// Makes sure that this node is reached at its `url`. Until then the `listener` serves nothing else.
+async fn check_own_url(nodes: &NodeClient, listener: &TcpListener, url: &str) -> anyhow::Result<()> {
+    let answering = web::Data::new(nodes.clone());
+    let server = HttpServer::new(move || App::new().app_data(answering.clone()).configure(configure_own_url))
+        .workers(1)
+        .disable_signals()
+        .listen(listener.try_clone()?)?
+        .run();
+    let handle = server.handle();
+    let serving = actix_web::rt::spawn(server);
+    let reached = nodes.verify_own_url().await;
+    handle.stop(false).await;
+    serving.await??;
+    reached.with_context(|| {
+        format!(
+            "this node is not reached at its node.url ({url}): set it to where the others reach this very node, not a \
+             balancer or another node"
+        )
+    })
+}
+
+fn open_owner_cache(config: &Config) -> anyhow::Result<Option<Arc<dyn OwnerCache>>> {
+    let buffer = &config.buffer;
+    let url = buffer.url.expose_secret();
+    if url == "memory:" {
+        return Ok(None);
+    }
+    let options = RedisOptions {
+        url: url.to_owned(),
+        cluster: buffer.cluster,
+        timeout: Duration::from_millis(buffer.timeout_ms),
+    };
+    let owners = RedisOwners::new(&options, OWNER_CACHE_TTL).context("cannot use buffer.url")?;
+    Ok(Some(Arc::new(owners)))
+}

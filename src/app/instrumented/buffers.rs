@@ -1,0 +1,116 @@
+//! The buffer store with a stopwatch: how long it takes, and how often it helps.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+
+use crate::{
+    ids::DialogueId,
+    ports::{
+        StoreResult,
+        buffer::{BufferHead, BufferSnapshot, BufferStore, BufferedTurn},
+    },
+    tenancy::TenantScope,
+};
+
+const CALL_SECONDS_BUCKETS: [f64; 10] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0,
+];
+
+/// A buffer store that counts what passes through.
+pub(in crate::app) struct InstrumentedBuffers {
+    inner: Arc<dyn BufferStore>,
+    calls: IntCounterVec,
+    seconds: HistogramVec,
+}
+
+impl InstrumentedBuffers {
+    pub(in crate::app) fn new(inner: Arc<dyn BufferStore>, registry: &Registry) -> prometheus::Result<Self> {
+        let observed = Self {
+            inner,
+            calls: IntCounterVec::new(
+                Opts::new(
+                    "colloquy_buffer_calls_total",
+                    "Calls to the buffer of raw turns, by what came of them",
+                ),
+                &["call", "outcome"],
+            )?,
+            seconds: HistogramVec::new(
+                HistogramOpts::new("colloquy_buffer_seconds", "Seconds per call to the buffer")
+                    .buckets(CALL_SECONDS_BUCKETS.to_vec()),
+                &["call"],
+            )?,
+        };
+        registry.register(Box::new(observed.calls.clone()))?;
+        registry.register(Box::new(observed.seconds.clone()))?;
+        Ok(observed)
+    }
+
+    async fn observe_call<T>(
+        &self,
+        call: &str,
+        running: impl Future<Output = StoreResult<T>>,
+        outcome: impl FnOnce(&T) -> &'static str,
+    ) -> StoreResult<T> {
+        let timer = self.seconds.with_label_values(&[call]).start_timer();
+        let result = running.await;
+        timer.observe_duration();
+        let outcome = result.as_ref().map_or("failed", outcome);
+        self.calls.with_label_values(&[call, outcome]).inc();
+        result
+    }
+}
+
+#[async_trait]
+impl BufferStore for InstrumentedBuffers {
+    async fn load_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
+        let loading = self.inner.load_buffer(scope, dialogue);
+        self.observe_call(
+            "load",
+            loading,
+            |found| if found.is_some() { "found" } else { "missed" },
+        )
+        .await
+    }
+    async fn replace_buffer(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        snapshot: &BufferSnapshot,
+    ) -> StoreResult<()> {
+        let replacing = self.inner.replace_buffer(scope, dialogue, snapshot);
+        self.observe_call("replace", replacing, |()| "done").await
+    }
+    async fn append_turn(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        expected: BufferHead,
+        turn: &BufferedTurn,
+        keep_from: u32,
+    ) -> StoreResult<bool> {
+        let appending = self.inner.append_turn(scope, dialogue, expected, turn, keep_from);
+        self.observe_call("append", appending, |done| if *done { "done" } else { "missed" })
+            .await
+    }
+    async fn truncate_buffer(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        expected: BufferHead,
+        last: u32,
+        head: BufferHead,
+    ) -> StoreResult<bool> {
+        let truncating = self.inner.truncate_buffer(scope, dialogue, expected, last, head);
+        self.observe_call("truncate", truncating, |done| if *done { "done" } else { "missed" })
+            .await
+    }
+    async fn remove_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
+        self.observe_call("remove", self.inner.remove_buffer(scope, dialogue), |()| "done")
+            .await
+    }
+    async fn ping(&self) -> StoreResult<()> {
+        self.inner.ping().await
+    }
+}

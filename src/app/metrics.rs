@@ -1,0 +1,168 @@
+//! What `/metrics` shows besides requests and turns: each room's own meters, and what is read at a scrape.
+
+use std::sync::Arc;
+
+use prometheus::{IntGaugeVec, Opts, Registry};
+
+use crate::{
+    actors::{handle::Sessions, player_socket::SocketHub},
+    dialogue::Services,
+    telemetry::{self, MetricKind},
+    tenancy::limits::RateLimits,
+    transport::ConnectionRegistry,
+};
+
+/// Registers the meters of every room.
+///
+/// # Errors
+/// When a name is taken.
+pub(super) fn register_metrics(
+    registry: &Registry,
+    services: &Services,
+    sessions: &Sessions,
+    sockets: &SocketHub,
+    connections: &ConnectionRegistry,
+    limits: &Arc<RateLimits>,
+) -> prometheus::Result<()> {
+    services.ledger.maintenance.ledger_metrics().register(registry)?;
+    services.models.metrics().register(registry)?;
+    sessions.metrics().register(registry)?;
+    telemetry::register_process_metrics(registry)?;
+    let build = IntGaugeVec::new(
+        Opts::new("colloquy_build_info", "1; what runs is in the label"),
+        &["version"],
+    )?;
+    build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+    registry.register(Box::new(build))?;
+    register_actors(registry, sessions)?;
+    register_model_calls(registry, services)?;
+    register_connections(registry, connections)?;
+    register_closed_sockets(registry, sockets)?;
+    register_rejections(registry, services, sessions, sockets, limits)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of refusals stays far below 2^53")]
+fn register_rejections(
+    registry: &Registry,
+    services: &Services,
+    sessions: &Sessions,
+    sockets: &SocketHub,
+    limits: &Arc<RateLimits>,
+) -> prometheus::Result<()> {
+    let writes = services.ledger.maintenance.ledger_metrics().writes_refused.clone();
+    let (sessions, sockets, limits) = (sessions.clone(), sockets.clone(), Arc::clone(limits));
+    telemetry::register_labelled_metric(
+        registry,
+        MetricKind::Counter,
+        "colloquy_share_refusals_total",
+        "What was refused since its tenant has its share, or since all is in use",
+        "resource",
+        move || {
+            let (dialogue_requests, dialogues) = sessions.refusal_counts();
+            let all = [
+                ("requests", limits.refused_count()),
+                ("dialogue_requests", dialogue_requests),
+                ("dialogues", dialogues),
+                ("sockets", sockets.refused_count()),
+                ("writes", writes.get()),
+            ];
+            all.map(|(resource, count)| (resource.to_owned(), count as f64))
+                .to_vec()
+        },
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of connections stay far below 2^53")]
+fn register_connections(registry: &Registry, connections: &ConnectionRegistry) -> prometheus::Result<()> {
+    let of = connections.clone();
+    telemetry::register_metric(
+        registry,
+        MetricKind::Gauge,
+        "colloquy_connections_open",
+        "TCP connections, sockets included",
+        move || of.open_count() as f64,
+    )?;
+    let of = connections.clone();
+    telemetry::register_labelled_metric(
+        registry,
+        MetricKind::Counter,
+        "colloquy_connections_ended_total",
+        "TCP connections that found no place (refused), or were ended for taking too long or to make room (cut)",
+        "how",
+        move || {
+            vec![
+                ("refused".to_owned(), of.refused_count() as f64),
+                ("cut".to_owned(), of.cut_count() as f64),
+            ]
+        },
+    )
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a count of things in memory stays far below 2^53"
+)]
+fn register_actors(registry: &Registry, sessions: &Sessions) -> prometheus::Result<()> {
+    let of = sessions.clone();
+    telemetry::register_labelled_metric(
+        registry,
+        MetricKind::Gauge,
+        "colloquy_actors",
+        "Actors in memory on this node",
+        "kind",
+        move || {
+            let all = of.actor_counts();
+            all.map(|(kind, count)| (kind.to_owned(), count as f64)).to_vec()
+        },
+    )?;
+    let of = sessions.clone();
+    telemetry::register_metric(
+        registry,
+        MetricKind::Gauge,
+        "colloquy_requests_in_flight",
+        "Requests to dialogues that wait in a mailbox or are being answered",
+        move || of.in_flight_requests().0 as f64,
+    )?;
+    let of = sessions.clone();
+    telemetry::register_metric(
+        registry,
+        MetricKind::Gauge,
+        "colloquy_requests_in_flight_max",
+        "As many of them as there may be (actors.max_in_flight); more are refused",
+        move || of.in_flight_requests().1 as f64,
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of calls stays far below 2^53")]
+fn register_model_calls(registry: &Registry, services: &Services) -> prometheus::Result<()> {
+    let models = services.models.clone();
+    telemetry::register_labelled_metric(
+        registry,
+        MetricKind::Gauge,
+        "colloquy_model_calls",
+        "Model and embedder calls that run, or wait for a place of their tenant's",
+        "state",
+        move || {
+            let (running, waiting) = models.running_and_waiting();
+            vec![("running".into(), running as f64), ("waiting".into(), waiting as f64)]
+        },
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of sockets stays far below 2^53")]
+fn register_closed_sockets(registry: &Registry, sockets: &SocketHub) -> prometheus::Result<()> {
+    let hub = sockets.clone();
+    telemetry::register_labelled_metric(
+        registry,
+        MetricKind::Counter,
+        "colloquy_sockets_closed_total",
+        "Sockets closed by this server, by close code (4430: slow consumers)",
+        "code",
+        move || {
+            hub.closed_by_code()
+                .into_iter()
+                .map(|(code, count)| (code.to_string(), count as f64))
+                .collect()
+        },
+    )
+}

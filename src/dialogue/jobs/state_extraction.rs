@@ -1,0 +1,214 @@
+//! The fall-back for a state block that could not be read: the small model reads what the NPC said.
+//! Not what the player said: nothing that a player types may change the world.
+
+use minijinja::context;
+
+use super::{JobError, JobInput, JobReport, ask_json};
+use crate::{
+    dialogue::{
+        Services,
+        models::tallied_usage,
+        prompt::{Template, bind_player, escape_untrusted, state_bounds},
+        scenarios::{self, UnlockTrigger},
+        turn::{StateBlockContext, parse_state_block, state_rules_of},
+    },
+    memory::{
+        authored::Language,
+        fact::Cause,
+        state_block::{StateBlock, StateRules},
+    },
+    ports::{
+        ledger::{jobs::Job, state::NewStateChange},
+        llm::{JsonSchema, Task},
+    },
+    tenancy::TenantScope,
+};
+
+pub(super) async fn extract_state(
+    services: &Services,
+    scope: &TenantScope,
+    job: &Job,
+    said: &JobInput,
+) -> Result<JobReport, JobError> {
+    let (turn, npc) = (&said.turn, &said.npc);
+    let others: Vec<String> = if turn.player.is_some() {
+        Vec::new()
+    } else {
+        let cast = said.cast_members(services, scope).await?;
+        let others = cast.iter().filter(|member| member.id != npc.id);
+        others.map(|member| escape_untrusted(&member.name)).collect()
+    };
+    let values = context! {
+        npc_name => npc.name.as_str(),
+        others,
+        bounds => state_bounds(&said.world, npc.language),
+        reply => escape_untrusted(&turn.reply_text),
+    };
+    let prompt = services.prompts.render(npc.language, Template::State, values)?;
+    let rules = state_rules_of(&said.world.settings);
+    let (mut answer, _): (serde_json::Map<String, serde_json::Value>, _) = ask_json(
+        services,
+        scope,
+        Task::Extraction,
+        prompt,
+        state_schema(&rules, npc.language),
+    )
+    .await?;
+    // How the schema has a model say that a key did not change.
+    answer.retain(|_, value| !value.is_null());
+    let block = serde_json::Value::Object(answer).to_string();
+    let block = StateBlock {
+        text: block,
+        closed: true,
+    };
+    let by = StateBlockContext {
+        world: &said.world,
+        npc,
+        player: turn.player.as_ref(),
+        // Nothing of the memory is read for it.
+        named: None,
+    };
+    let parsed = parse_state_block(services, scope, &by, &block)
+        .await?
+        .map_err(|error| JobError::Unusable(error.to_string()))?;
+    let mut changes = parsed.changes;
+    if let Some(player) = &turn.player {
+        for change in &mut changes {
+            bind_player(change, player);
+        }
+    }
+    let rows: Vec<NewStateChange> = changes
+        .iter()
+        .map(|change| NewStateChange {
+            id: services.ids.next_id(),
+            world: said.world.id.clone(),
+            dialogue: Some(turn.dialogue),
+            change: change.clone(),
+            cause: Cause::Turn(turn.id),
+            at: turn.committed_at,
+        })
+        .collect();
+    let state = &services.ledger.state;
+    if !state
+        .commit_changes(scope, &job.fence(), &rows, &tallied_usage())
+        .await?
+    {
+        return Ok(JobReport::default());
+    }
+    let unlocking = UnlockTrigger::from_job(scope, said, &changes);
+    let unlocked = match unlocking {
+        Some(unlocking) => scenarios::find_newly_unlocked(services, &unlocking).await,
+        None => Vec::new(),
+    };
+    Ok(JobReport {
+        state: changes,
+        unlocked,
+        ..JobReport::default()
+    })
+}
+
+/// The keys of a state block. Endpoints that enforce a schema want every key named and required, so
+/// what did not change is null.
+fn state_schema(rules: &StateRules, language: Language) -> JsonSchema {
+    let maybe = |kind: &str| serde_json::json!({ "type": [kind, "null"] });
+    let name = || serde_json::json!({ "type": "string", "maxLength": rules.max_name_chars });
+    let maybe_name = || serde_json::json!({ "type": ["string", "null"], "maxLength": rules.max_name_chars });
+    let list = |of| serde_json::json!({ "type": ["array", "null"], "maxItems": rules.max_list, "items": of });
+    let words = |of: Vec<&str>| serde_json::json!({ "type": "string", "enum": of });
+    let mut moods: Vec<Option<&str>> = rules.vocabulary.moods_in(language).into_iter().map(Some).collect();
+    moods.push(None);
+    let kinds: Vec<&str> = rules
+        .vocabulary
+        .relationship_kinds()
+        .iter()
+        .map(String::as_str)
+        .collect();
+    let texts = || list(serde_json::json!({ "type": "string", "maxLength": rules.max_text_chars }));
+    let properties = serde_json::json!({
+        "location": maybe_name(),
+        "location_moved": maybe("boolean"),
+        "hp_change": maybe("integer"),
+        "items_gained": list(name()),
+        "items_lost": list(name()),
+        "npc_met": list(name()),
+        "npc_separated": list(name()),
+        "relationship_changes": {
+            "type": ["array", "null"],
+            "maxItems": rules.max_list,
+            "items": {
+                "type": "object",
+                "properties": { "from": name(), "to": name(), "type": words(kinds), "delta": { "type": "integer" } },
+                "required": ["from", "to", "type", "delta"],
+                "additionalProperties": false,
+            },
+        },
+        "mood": { "type": ["string", "null"], "enum": moods },
+        "events": texts(),
+        "notes": texts(),
+    });
+    let required: Vec<&String> = properties
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key)
+        .collect();
+    JsonSchema {
+        name: "state",
+        schema: serde_json::json!({
+            "type": "object",
+            "required": required,
+            "additionalProperties": false,
+            "properties": properties,
+        }),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::memory::state_block;
+    /// What an endpoint with strict schemas asks of every object in one.
+    fn assert_strict(schema: &Value) {
+        let object = schema["type"] == "object" || schema["type"][0] == "object";
+        if object {
+            assert_eq!(schema["additionalProperties"], false, "{schema}");
+            let mut required: Vec<&str> = schema["required"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|key| key.as_str().unwrap())
+                .collect();
+            required.sort_unstable();
+            let mut keys: Vec<&str> = schema["properties"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(String::as_str)
+                .collect();
+            keys.sort_unstable();
+            assert_eq!(required, keys);
+            for property in schema["properties"].as_object().unwrap().values() {
+                assert_strict(property);
+            }
+        }
+        if !schema["items"].is_null() {
+            assert_strict(&schema["items"]);
+        }
+    }
+
+    #[test]
+    fn schema_is_strict_and_lists_the_keys_of_a_block() {
+        let schema = state_schema(&StateRules::default(), Language::Ko).schema;
+        assert_strict(&schema);
+        for key in schema["properties"].as_object().unwrap().keys() {
+            let block = serde_json::json!({ key: [] }).to_string();
+            assert!(
+                state_block::parse_closed(&block, "Ergen", &StateRules::default()).is_ok(),
+                "{key}"
+            );
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Reading JSON out of what a model wrote.
+
+use serde::de::{DeserializeOwned, Error as _};
+use serde_json::Value;
+
+use crate::ports::redaction;
+
+/// Parses the first JSON object in `text` that fits `T`.
+///
+/// Models wrap JSON in code fences, put a sentence before it or go on after it: all of that is
+/// skipped. What is *in* the object is not mended.
+///
+/// # Errors
+/// In words fit for a trace: that there is no object, or why the first one does not fit.
+pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let mut first_error = None;
+    let mut at = 0;
+    while let Some(open) = text[at..].find('{').map(|offset| at + offset) {
+        let mut objects = serde_json::Deserializer::from_str(&text[open..]).into_iter::<Value>();
+        let (fits, consumed) = match objects.next() {
+            Some(Ok(object)) => (T::deserialize(object), objects.byte_offset()),
+            Some(Err(error)) => (Err(error), 1),
+            None => (Err(serde_json::Error::custom("no object")), 1),
+        };
+        match fits {
+            Ok(answer) => return Ok(answer),
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+        // A whole object that does not fit is passed over as a whole: its parts are not the answer.
+        at = open + consumed;
+    }
+    Err(first_error.map_or_else(
+        || "the answer holds no JSON object".to_owned(),
+        |error| {
+            format!(
+                "the answer's JSON does not fit: {}",
+                redaction::describe_json_error(&error)
+            )
+        },
+    ))
+}
+
+/// The whole objects and texts of the array under `key` in an answer that broke off or went wrong, in
+/// their order, up to the first that is not whole. Empty if there is no such array.
+pub fn salvage_list(text: &str, key: &str) -> Vec<Value> {
+    let name = format!("\"{key}\"");
+    let array = text.match_indices(&name).find_map(|(at, _)| {
+        let rest = text[at + name.len()..].trim_start().strip_prefix(':')?;
+        rest.trim_start().strip_prefix('[')
+    });
+    let mut items = Vec::new();
+    let mut rest = array.unwrap_or_default();
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+        if !rest.starts_with(['{', '"']) {
+            return items;
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let Some(Ok(item)) = values.next() else {
+            return items;
+        };
+        rest = &rest[values.byte_offset()..];
+        items.push(item);
+    }
+}
+
+/// The text under `key` in an answer that broke off: whole if it was closed, else its whole sentences. `None` if there is
+/// no such text, or not one whole sentence of it.
+pub fn salvage_sentences(text: &str, key: &str) -> Option<String> {
+    let name = format!("\"{key}\"");
+    let begun = text.match_indices(&name).find_map(|(at, _)| {
+        let rest = text[at + name.len()..].trim_start().strip_prefix(':')?;
+        rest.trim_start().strip_prefix('"')
+    })?;
+    let mut escaped = false;
+    let end = begun.find(|c: char| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    let whole = end.is_some();
+    let mut raw = begun[..end.unwrap_or(begun.len())].to_owned();
+    // An escape that broke off is given up, from its back.
+    let read = loop {
+        match serde_json::from_str::<String>(&format!("\"{raw}\"")) {
+            Ok(read) => break read,
+            Err(_) if raw.len() > 6 && !whole => drop(raw.pop()),
+            Err(_) => return None,
+        }
+    };
+    if whole {
+        return Some(read);
+    }
+    let last = read.rfind(['.', '!', '?', '\u{3002}', '\u{2026}'])?;
+    let end = read[last..].chars().next().map_or(0, char::len_utf8);
+    Some(read[..last + end].trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct VerdictAnswer {
+        verdict: String,
+    }
+
+    fn verdict(word: &str) -> VerdictAnswer {
+        VerdictAnswer { verdict: word.into() }
+    }
+
+    #[test]
+    fn truncated_summary_keeps_its_whole_sentences() {
+        for (text, kept) in [
+            (
+                r#"{"summary": "They met. They spoke.", "import"#,
+                Some("They met. They spoke."),
+            ),
+            (r#"{"summary": "They met. They spo"#, Some("They met.")),
+            (
+                r#"{"summary": "둘이 만났다. 서연은 꿀을 약속했다. 그리고 에르"#,
+                Some("둘이 만났다. 서연은 꿀을 약속했다."),
+            ),
+            (r#"{"summary": "She said \"no\". Then \u00"#, Some("She said \"no\".")),
+            (r#"{"summary": "They me"#, None),
+            (r#"{"importance": 3"#, None),
+            ("no JSON at all.", None),
+        ] {
+            assert_eq!(salvage_sentences(text, "summary").as_deref(), kept, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_object_is_found_in_surrounding_text() {
+        for text in [
+            r#"{"verdict":"same"}"#,
+            "```json\n{\"verdict\": \"same\"}\n```",
+            "Sure! Here you go:\n```\n{\"verdict\":\"same\"}\n```\nAnything else?",
+            r#"Comparing {A} with {B}: {"verdict":"same"}"#,
+            r#"{"thought":{"verdict":"contradicts"}} {"verdict":"same"}"#,
+            r#"판정: {"verdict":"same"} 입니다."#,
+        ] {
+            assert_eq!(parse_json_answer::<VerdictAnswer>(text), Ok(verdict("same")), "{text}");
+        }
+    }
+
+    #[test]
+    fn answer_mismatch_is_explained() {
+        let none = parse_json_answer::<VerdictAnswer>("I would rather not.").unwrap_err();
+        assert!(none.contains("no JSON object"), "{none}");
+        let cut = parse_json_answer::<VerdictAnswer>(r#"{"verdict":"sa"#).unwrap_err();
+        assert!(cut.contains("does not fit"), "{cut}");
+        let other = parse_json_answer::<VerdictAnswer>(r#"{"answer":1}"#).unwrap_err();
+        assert!(other.contains("verdict"), "{other}");
+    }
+
+    #[test]
+    fn truncated_answer_yields_its_whole_entries() {
+        let whole = r#"{ "facts": [{"a": "x, ]"}, {"b": {"c": []}}, {"d": 1}], "forget": []}"#;
+        for (end, left) in [
+            (whole.len(), 3),
+            (whole.len() - 18, 2),
+            (20, 0),
+            (30, 1),
+            (12, 0),
+            (3, 0),
+        ] {
+            assert_eq!(salvage_list(&whole[..end], "facts").len(), left, "{}", &whole[..end]);
+        }
+        assert_eq!(salvage_list(whole, "facts")[1], serde_json::json!({"b": {"c": []}}));
+        assert!(salvage_list("the \"facts\" are none", "facts").is_empty());
+        // What broke is one list; the other is whole.
+        let broken = r#"{"facts": [{"a": 1}, {"b": ], "forget": ["the \"forget\": [x]", "y"]"#;
+        assert_eq!(salvage_list(broken, "facts").len(), 1);
+        assert_eq!(salvage_list(broken, "forget").len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn answer_parser_finds_an_object_after_any_text_without_panic(before in "[^{]{0,40}", word in "[a-z\\\\\" 가-힣]{0,12}") {
+            let json = serde_json::json!({ "verdict": word }).to_string();
+            prop_assert_eq!(parse_json_answer::<VerdictAnswer>(&format!("{before}{json}")), Ok(verdict(&word)));
+        }
+
+        #[test]
+        fn answer_parser_survives_any_text(text in "\\PC{0,200}") {
+            let _ = parse_json_answer::<VerdictAnswer>(&text);
+            let _ = salvage_list(&format!("\"facts\":[{text}"), "facts");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Who speaks next, where a model is asked for it: one small call on the route of `intent`, before a line
+//! begins. It cannot fail a line: whoever does not answer in time, or names nobody who is there, leaves it
+//! to the rule.
+
+use minijinja::context;
+use serde::Deserialize;
+
+use super::{SceneMember, find_addressed, next_speaker};
+use crate::{
+    dialogue::{
+        Services,
+        models::{ModelRequest, parse_json_answer},
+        prompt::{Template, TemplateError, escape_untrusted},
+    },
+    ids::NpcId,
+    memory::authored::Language,
+    ports::{
+        buffer::BufferedTurn,
+        ledger::dialogues::Dialogue,
+        llm::{ChatMessage, ChatRole, JsonSchema, Task},
+    },
+    tenancy::TenantScope,
+};
+
+/// Lines that the model reads, the newest ones.
+const MAX_PROMPTED_LINES: usize = 6;
+
+#[derive(Deserialize)]
+struct SpeakerAnswer {
+    next: String,
+}
+
+/// As [`next_speaker`], but a model is asked wherever there is a choice: after the first line, among three
+/// or more.
+pub async fn choose_speaker(
+    services: &Services,
+    scope: &TenantScope,
+    dialogue: &Dialogue,
+    language: Language,
+    cast: &[SceneMember],
+    history: &[BufferedTurn],
+) -> Option<NpcId> {
+    let others: Vec<&SceneMember> = match history.last() {
+        Some(last) => cast.iter().filter(|member| member.id != last.npc).collect(),
+        None => Vec::new(),
+    };
+    if others.len() > 1
+        && let Some(named) = ask_next_speaker(services, scope, dialogue, language, cast, &others, history).await
+    {
+        return Some(named);
+    }
+    next_speaker(cast, history)
+}
+
+async fn ask_next_speaker(
+    services: &Services,
+    scope: &TenantScope,
+    dialogue: &Dialogue,
+    language: Language,
+    cast: &[SceneMember],
+    others: &[&SceneMember],
+    history: &[BufferedTurn],
+) -> Option<NpcId> {
+    let prompt = match render_prompt(services, dialogue, language, cast, others, history) {
+        Ok(prompt) => prompt,
+        Err(error) => {
+            tracing::warn!(dialogue = %dialogue.id, %error, "nobody was asked who speaks next");
+            return None;
+        }
+    };
+    let ask = ModelRequest {
+        task: Task::Intent,
+        messages: vec![ChatMessage::new(ChatRole::User, prompt)],
+        json_schema: Some(speaker_schema(others)),
+        model: None,
+        more_room: false,
+    };
+    match services.models.request_completion(scope, ask).await.0 {
+        Ok(answer) => parse_named_speaker(&answer.text, others),
+        Err(error) => {
+            tracing::info!(dialogue = %dialogue.id, %error, "no model said who speaks next");
+            None
+        }
+    }
+}
+
+fn render_prompt(
+    services: &Services,
+    dialogue: &Dialogue,
+    language: Language,
+    cast: &[SceneMember],
+    others: &[&SceneMember],
+    history: &[BufferedTurn],
+) -> Result<String, TemplateError> {
+    let name_of = |npc: &NpcId| {
+        let member = cast.iter().find(|member| member.id == *npc);
+        escape_untrusted(member.map_or(npc.as_str(), |member| &member.name))
+    };
+    let candidates: Vec<_> = others
+        .iter()
+        .map(|member| context! { id => member.id.as_str(), name => escape_untrusted(&member.name) })
+        .collect();
+    let said: Vec<_> = history[history.len().saturating_sub(MAX_PROMPTED_LINES)..]
+        .iter()
+        .map(|turn| context! { name => name_of(&turn.npc), text => escape_untrusted(&turn.reply_text) })
+        .collect();
+    let topic = dialogue
+        .options
+        .topic
+        .as_deref()
+        .map(escape_untrusted)
+        .unwrap_or_default();
+    let values = context! { candidates, said, topic };
+    services.prompts.render(language, Template::ConversationNext, values)
+}
+
+/// Whom an answer names: by id as it was asked for, or in whatever words.
+fn parse_named_speaker(answer: &str, others: &[&SceneMember]) -> Option<NpcId> {
+    let text = parse_json_answer::<SpeakerAnswer>(answer).map_or_else(|_| answer.to_owned(), |answer| answer.next);
+    let by_id = others.iter().find(|member| member.id.as_str() == text.trim());
+    let found = by_id.copied().or_else(|| find_addressed(others.iter().copied(), &text));
+    found.map(|member| member.id.clone())
+}
+
+/// One of those who may speak, and nothing else.
+fn speaker_schema(others: &[&SceneMember]) -> JsonSchema {
+    let ids: Vec<&str> = others.iter().map(|member| member.id.as_str()).collect();
+    JsonSchema {
+        name: "next_speaker",
+        schema: serde_json::json!({
+            "type": "object",
+            "properties": { "next": { "type": "string", "enum": ids } },
+            "required": ["next"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speaker_answer_names_an_allowed_speaker() {
+        let member = |id: &str, name: &str| SceneMember {
+            id: id.parse().unwrap(),
+            name: name.to_owned(),
+        };
+        let (mira, tomas) = (member("mira", "Mira"), member("tomas", "토마스"));
+        let others = [&mira, &tomas];
+        for (answer, npc) in [
+            (r#"{"next": "tomas"}"#, Some("tomas")),
+            (r#"{"next": " mira "}"#, Some("mira")),
+            (r#"{"next": "토마스"}"#, Some("tomas")),
+            ("Mira speaks next.", Some("mira")),
+            (r#"{"next": "ergen"}"#, None),
+            (r#"{"next": ""}"#, None),
+            ("", None),
+        ] {
+            assert_eq!(
+                parse_named_speaker(answer, &others),
+                npc.map(|npc| npc.parse().unwrap()),
+                "{answer}"
+            );
+        }
+        let allowed = speaker_schema(&others).schema["properties"]["next"]["enum"].clone();
+        assert_eq!(allowed, serde_json::json!(["mira", "tomas"]));
+    }
+}

@@ -1,0 +1,135 @@
+//! Who the player is to the NPC: its name, when they last met, and what that was about.
+
+use chrono::{DateTime, Utc};
+use minijinja::{Value, context};
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use super::{
+    ages::AgeFormatter,
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    attribution::{Attribution, PromptReader, attribute_to},
+    templates::Templates,
+    untrusted::escape_untrusted,
+};
+use crate::{dialogue::turn::TurnError, ids::FactId, memory::fact::Fact};
+
+/// As many whole sentences of a text, up to its end, as have at most so many tokens: what was agreed stands at the end. `None`: not
+/// even the last one fits.
+fn last_sentences<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> Option<&'t str> {
+    let starts: Vec<usize> = text.split_sentence_bound_indices().map(|(at, _)| at).collect();
+    let too_long = starts.partition_point(|start| count(&text[*start..]) > room);
+    starts.get(too_long).map(|start| &text[*start..])
+}
+
+/// What the player of this turn said last of its own name.
+pub(in crate::dialogue) fn player_own_name<'f>(reader: PromptReader<'_>, standing: &'f [Fact]) -> Option<&'f Fact> {
+    standing
+        .iter()
+        .filter(|fact| fact.statement.tells_own_name() && reader.attribution_of_fact(fact) == Attribution::Player)
+        .max_by_key(|fact| (fact.valid_at, fact.id))
+}
+
+/// What is shown of the player. Empty for a stranger.
+#[derive(Default)]
+pub(super) struct PlayerIdentity {
+    name: Option<(FactId, String, u32)>,
+    /// When they last met.
+    met: Option<(DateTime<Utc>, u32)>,
+    /// What the last summary of what they said says, with its tokens.
+    summary: Option<(String, u32)>,
+    /// When that was, if not then.
+    summed_up_before: Option<DateTime<Utc>>,
+    dropped: usize,
+}
+
+impl PlayerIdentity {
+    /// Takes what fits `budget` and `left`, both in tokens: the name first, the summary cut to what is left.
+    pub(super) fn select_fitting(
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+        budget: u32,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Result<Self, TurnError> {
+        let mut room = budget.min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut who = Self::default();
+        let reader = material.reader();
+        if let Some(fact) = player_own_name(reader, material.standing) {
+            let text = attribute_to(
+                templates,
+                reader,
+                Attribution::Player,
+                &fact.statement.subject,
+                &fact.view.content,
+            )?;
+            let tokens = count(&text) + ITEM_TOKENS;
+            if tokens <= room {
+                room -= tokens;
+                who.name = Some((fact.id, text, tokens));
+            } else {
+                who.dropped += 1;
+            }
+        }
+        let Some(meeting) = material.meeting else {
+            return Ok(who);
+        };
+        if 2 * ITEM_TOKENS <= room {
+            room -= 2 * ITEM_TOKENS;
+            who.met = Some((meeting.at, 2 * ITEM_TOKENS));
+        } else {
+            who.dropped += 1;
+        }
+        if let Some(summary) = &meeting.summary {
+            let text = escape_untrusted(&summary.text);
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let sentences = last_sentences(&text, room.saturating_sub(3 * ITEM_TOKENS), count);
+            who.dropped += usize::from(sentences.is_none());
+            who.summary = sentences.map(|text| (text.to_owned(), count(text) + 3 * ITEM_TOKENS));
+            who.summed_up_before = meeting.earlier_summary_at();
+        }
+        Ok(who)
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        self.name.as_ref().map_or(0, |name| name.2)
+            + self.met.map_or(0, |met| met.1)
+            + self.summary.as_ref().map_or(0, |summary| summary.1)
+    }
+    pub(super) const fn is_empty(&self) -> bool {
+        self.name.is_none() && self.met.is_none() && self.summary.is_none()
+    }
+    pub(super) const fn is_dated(&self) -> bool {
+        self.met.is_some()
+    }
+    pub(super) const fn dropped_count(&self) -> usize {
+        self.dropped
+    }
+    /// The fact that tells the name, if it is shown.
+    pub(super) fn name_fact(&self) -> Option<FactId> {
+        self.name.as_ref().map(|name| name.0)
+    }
+    /// Leaves out the summary, then when they met, then the name. `false`: there is nothing.
+    pub(super) fn drop_least_important(&mut self) -> bool {
+        let shrunk = self.summary.take().is_some() || self.met.take().is_some() || self.name.take().is_some();
+        self.dropped += usize::from(shrunk);
+        shrunk
+    }
+
+    /// As the template takes it.
+    pub(super) fn template_values(&self, templates: &Templates, ages: AgeFormatter) -> Result<Value, TurnError> {
+        if self.is_empty() {
+            return Ok(Value::from(()));
+        }
+        let ago = self.met.map(|(at, _)| ages.describe_age(templates, at)).transpose()?;
+        let before = self
+            .summed_up_before
+            .map(|at| ages.describe_age(templates, at))
+            .transpose()?;
+        let name = self.name.as_ref().map(|name| name.1.as_str());
+        let summary = self.summary.as_ref().map(|summary| summary.0.as_str());
+        Ok(context! {
+            name => name.unwrap_or_default(), ago => ago.unwrap_or_default(), summary => summary.unwrap_or_default(),
+            before => before.unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,295 @@
+//! Facts that are in a prompt without having been searched for: pinned ones, and how things stand.
+//!
+//! Only what somebody may vouch for stands here: what authors and the game say, and what the player and the
+//! NPC each say of themselves. Whatever else was said is hearsay, which is found by a search or not at all.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use minijinja::{Value, context};
+
+use super::{
+    ages::AgeFormatter,
+    assembly::{ITEM_TOKENS, PromptMaterial},
+    attribution::{Attribution, attribute_to, render_statement},
+    templates::Templates,
+};
+use crate::{
+    dialogue::{settings::PromptSettings, turn::TurnError},
+    ids::FactId,
+    memory::{
+        fact::{Cause, Fact},
+        party,
+    },
+};
+
+/// Characters of a list item beside its text: the bullet, its age, the line end.
+const FRAME_CHARS: usize = 16;
+/// Of the characters of the state block, one in so many is kept for promises and goals.
+const PROMISE_SHARE: usize = 3;
+
+/// Where a fact of the state block stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StateSection {
+    /// The authors' and the game's word.
+    Canon,
+    /// What is still to be done, by the player or the NPC.
+    Promises,
+    /// What the player says of itself.
+    AboutPlayer,
+    /// What the NPC has told of itself.
+    AboutNpc,
+}
+
+struct PinnedItem {
+    fact: FactId,
+    text: String,
+    tokens: u32,
+}
+
+struct StateEntry {
+    fact: FactId,
+    block: StateSection,
+    text: String,
+    /// When it was said. `None`: it is not dated.
+    said_at: Option<DateTime<Utc>>,
+    tokens: u32,
+}
+
+impl StateEntry {
+    /// What it takes of the block.
+    fn char_count(&self) -> usize {
+        self.text.chars().count() + FRAME_CHARS
+    }
+}
+
+/// Facts that are in every prompt.
+#[derive(Default)]
+pub(super) struct StandingFacts {
+    pinned: Vec<PinnedItem>,
+    /// Most important first.
+    state: Vec<StateEntry>,
+    pub(super) pinned_ids: HashSet<FactId>,
+    pub(super) state_ids: HashSet<FactId>,
+    pub(super) pinned_dropped: usize,
+    pub(super) state_dropped: usize,
+}
+
+/// What a statement may take.
+struct SectionRoom {
+    chars: usize,
+    tokens: u32,
+}
+
+impl SectionRoom {
+    fn try_take(&mut self, chars: usize, tokens: u32) -> bool {
+        let fits = chars <= self.chars && tokens <= self.tokens;
+        if fits {
+            self.chars -= chars;
+            self.tokens -= tokens;
+        }
+        fits
+    }
+}
+
+impl StandingFacts {
+    /// Takes what fits the budgets of the pinned slot and of the state block, most important first. `left`:
+    /// tokens that are left of the whole prompt, in and out.
+    pub(super) fn select_fitting(
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+        budgets: &PromptSettings,
+        left: &mut u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Result<Self, TurnError> {
+        let mut standing = Self::default();
+        standing.select_pinned(templates, material, budgets.pinned_tokens, left, count)?;
+        let chars = if budgets.state_block { budgets.state_chars } else { 0 };
+        let mut room = SectionRoom {
+            chars: chars / PROMISE_SHARE,
+            tokens: *left,
+        };
+        // Promises first, so that nothing else takes their room. What they leave is for the others, and the other way round.
+        let (promises, others): (Vec<_>, Vec<_>) = material
+            .standing
+            .iter()
+            .filter(|fact| !standing.pinned_ids.contains(&fact.id))
+            .filter_map(|fact| Some((fact, section_of(material, fact)?)))
+            .partition(|(_, block)| *block == StateSection::Promises);
+        let (mut kept, mut put_off) = (Vec::new(), Vec::new());
+        for (facts, more) in [(promises, chars - chars / PROMISE_SHARE), (others, 0)] {
+            for (fact, block) in facts {
+                let entry = render_entry(templates, material, fact, block, count)?;
+                if room.try_take(entry.char_count(), entry.tokens) {
+                    kept.push((fact.view.importance, fact.valid_at, entry));
+                } else {
+                    put_off.push((fact.view.importance, fact.valid_at, entry));
+                }
+            }
+            room.chars += more;
+        }
+        for (importance, valid_at, entry) in put_off {
+            if room.try_take(entry.char_count(), entry.tokens) {
+                kept.push((importance, valid_at, entry));
+            } else {
+                standing.state_dropped += 1;
+            }
+        }
+        kept.sort_by_key(|(importance, valid_at, _)| std::cmp::Reverse((*importance, *valid_at)));
+        standing.state = kept.into_iter().map(|(.., entry)| entry).collect();
+        standing.state_ids = standing.state.iter().map(|entry| entry.fact).collect();
+        *left = room.tokens;
+        Ok(standing)
+    }
+
+    fn select_pinned(
+        &mut self,
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+        slot: u32,
+        left: &mut u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Result<(), TurnError> {
+        let mut slot = slot.min(*left);
+        let reader = material.reader();
+        let may_be = |fact: &&Fact| fact.view.pinned && can_be_pinned(material, fact);
+        for fact in material.standing.iter().filter(may_be) {
+            let word = reader.attribution_of_fact(fact);
+            let text = attribute_to(templates, reader, word, &fact.statement.subject, &fact.view.content)?;
+            let tokens = count(&text) + ITEM_TOKENS;
+            if tokens > slot {
+                self.pinned_dropped += 1;
+                continue;
+            }
+            slot -= tokens;
+            *left -= tokens;
+            self.pinned_ids.insert(fact.id);
+            self.pinned.push(PinnedItem {
+                fact: fact.id,
+                text,
+                tokens,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn pinned_tokens(&self) -> u32 {
+        self.pinned.iter().map(|item| item.tokens).sum()
+    }
+    pub(super) fn state_tokens(&self) -> u32 {
+        self.state.iter().map(|item| item.tokens).sum()
+    }
+    /// How many headings it takes.
+    pub(super) fn heading_count(&self) -> u32 {
+        let blocks = [
+            StateSection::Canon,
+            StateSection::Promises,
+            StateSection::AboutPlayer,
+            StateSection::AboutNpc,
+        ];
+        let blocks = blocks.map(|block| self.state.iter().any(|entry| entry.block == block));
+        let blocks = blocks.into_iter().map(u32::from).sum::<u32>();
+        blocks + u32::from(!self.pinned.is_empty())
+    }
+    /// Whether anything of it says how long ago it was said.
+    pub(super) fn is_dated(&self) -> bool {
+        self.state.iter().any(|entry| entry.said_at.is_some())
+    }
+
+    /// Leaves out the least important fact, of the pinned ones last. `false`: there is none.
+    pub(super) fn drop_least_important(&mut self) -> bool {
+        if let Some(entry) = self.state.pop() {
+            self.state_ids.remove(&entry.fact);
+            self.state_dropped += 1;
+        } else if let Some(entry) = self.pinned.pop() {
+            self.pinned_ids.remove(&entry.fact);
+            self.pinned_dropped += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn pinned_values(&self) -> Vec<Value> {
+        let texts = self.pinned.iter().map(|item| item.text.as_str());
+        texts.map(|text| context! { text }).collect()
+    }
+
+    /// The blocks as the template takes them, each with the newest of it last.
+    pub(super) fn state_values(&self, templates: &Templates, ages: AgeFormatter) -> Result<Value, TurnError> {
+        let values = |block| {
+            let mut entries: Vec<&StateEntry> = self.state.iter().filter(|entry| entry.block == block).collect();
+            entries.sort_by_key(|entry| (entry.said_at, entry.fact));
+            entries
+                .into_iter()
+                .map(|entry| {
+                    let ago = entry.said_at.map(|at| ages.describe_age(templates, at)).transpose()?;
+                    Ok(context! { text => entry.text.as_str(), ago => ago.unwrap_or_default() })
+                })
+                .collect::<Result<Vec<Value>, TurnError>>()
+        };
+        Ok(context! {
+            canon => values(StateSection::Canon)?,
+            promises => values(StateSection::Promises)?,
+            told => values(StateSection::AboutPlayer)?,
+            own => values(StateSection::AboutNpc)?,
+        })
+    }
+}
+
+/// Whether a pinned fact may stand in every prompt: what anybody says of others is found by a search. What a player
+/// says of those who are its own (a child's allergy) is of its own life.
+fn can_be_pinned(material: &PromptMaterial<'_>, fact: &Fact) -> bool {
+    let statement = &fact.statement;
+    let own = party::owner_id(&statement.subject);
+    match material.reader().attribution_of_fact(fact) {
+        Attribution::Canon => true,
+        Attribution::Player => {
+            statement.subject == statement.speaker || (own.is_some() && own == party::owner_id(&statement.speaker))
+        }
+        Attribution::NpcItself => statement.subject == statement.speaker,
+        Attribution::AnotherPlayer(_) | Attribution::Character(_) => false,
+    }
+}
+
+/// Where it stands in the prompt, if it stands in it without a search.
+fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection> {
+    let statement = &fact.statement;
+    let is_mutable = statement.kind.is_mutable_state();
+    let is_promise = statement.kind.is_open_promise(statement.tense);
+    let word = material.reader().attribution_of_fact(fact);
+    match word {
+        Attribution::Canon => is_mutable.then_some(StateSection::Canon),
+        Attribution::Player | Attribution::NpcItself if !statement.is_about_speaker_alone() => None,
+        Attribution::Player | Attribution::NpcItself if is_promise => Some(StateSection::Promises),
+        Attribution::Player if is_mutable => Some(StateSection::AboutPlayer),
+        Attribution::NpcItself if is_mutable => Some(StateSection::AboutNpc),
+        _ => None,
+    }
+}
+
+fn render_entry(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    fact: &Fact,
+    block: StateSection,
+    count: &dyn Fn(&str) -> u32,
+) -> Result<StateEntry, TurnError> {
+    let (reader, subject, content) = (material.reader(), &fact.statement.subject, &fact.view.content);
+    let text = match block {
+        // Their headings say whose word it is.
+        StateSection::Canon | StateSection::AboutPlayer | StateSection::AboutNpc => {
+            render_statement(templates, reader, subject, content)?
+        }
+        StateSection::Promises => attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, content)?,
+    };
+    // What an author wrote holds whenever it was written.
+    let is_dated = block != StateSection::Canon || matches!(fact.cause, Cause::Event(_));
+    Ok(StateEntry {
+        fact: fact.id,
+        block,
+        tokens: count(&text) + ITEM_TOKENS,
+        text,
+        said_at: is_dated.then_some(fact.valid_at),
+    })
+}

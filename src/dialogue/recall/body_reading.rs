@@ -1,0 +1,141 @@
+//! How far down the ranking bodies are read.
+//!
+//! A prompt takes the best few and a trace shows a few more, so what is ranked behind them costs nothing.
+//! The prompt is the same as if everything had been read, whatever its intent and whatever else stands in
+//! it; what is certain about a hit without knowing those is decided here.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    RankedCandidate, RecallHit, RecallRequest, TopicGate, TopicRelevance, best_first, rank_body, recall_weights, topic,
+};
+use crate::{
+    dialogue::{Services, settings::RecallSettings},
+    ids::{DialogueKind, FactId},
+    memory::{
+        agreement::{self, ComparedStatement},
+        scoring::dot_product,
+    },
+    ports::{
+        StoreError,
+        ledger::facts::{ConfirmedFact, RecallBody},
+    },
+};
+
+/// Candidates kept in a trace. Bodies are read in batches of as many.
+pub(in crate::dialogue) const MAX_TRACED: usize = 32;
+
+/// How many hits packing chooses from: what it could still reach if some of the best did not fit.
+pub(in crate::dialogue) const fn max_packable(settings: &RecallSettings) -> usize {
+    settings.top_k.saturating_mul(2)
+}
+
+/// The raw cosine from which on two hits may be one: the configured one, or where the embedder's own scale
+/// says "same" if that is higher. For some models 0.95 is what any two sentences have.
+pub(in crate::dialogue) fn near_duplicate_cosine(services: &Services) -> f32 {
+    let calibration = services.embedder.info().calibration;
+    let same = calibration.cosine_at(calibration.same);
+    services.settings.recall.near_duplicate_cosine.max(same)
+}
+
+/// Whether two bodies say the same, so that one of them is enough. Likeness alone does not tell: two
+/// players' names, or "likes" and "does not like", differ in a word.
+pub(in crate::dialogue) fn is_same_statement(a: &RecallBody, b: &RecallBody, cosine: f32) -> bool {
+    dot_product(&a.embedding, &b.embedding) >= cosine
+        && agreement::same_words(&a.subject, &b.subject)
+        && agreement::same_words(&a.predicate, &b.predicate)
+        && agreement::statements_agree(claim_of(a), claim_of(b))
+}
+
+fn claim_of(body: &RecallBody) -> ComparedStatement<'_> {
+    ComparedStatement {
+        object: &body.object,
+        content: &body.view.content,
+        polarity: body.polarity,
+        tense: body.tense,
+    }
+}
+
+/// Reads bodies, best first, until nothing behind them can matter.
+pub(super) async fn read_hits(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+    ranked: Vec<RankedCandidate>,
+) -> Result<Vec<RecallHit>, StoreError> {
+    let cosine = near_duplicate_cosine(services);
+    let calibration = services.embedder.info().calibration;
+    let weights = recall_weights(services, sought.world);
+    let usual = topic::median_cosine(ranked.iter().map(|ranked| ranked.cosine));
+    let mut found: Vec<RankedCandidate> = Vec::with_capacity(ranked.len().min(MAX_TRACED));
+    let mut hits = Vec::new();
+    let mut ranked = ranked.into_iter().peekable();
+    while ranked.peek().is_some() && !is_enough(&services.settings.recall, cosine, &hits) {
+        let batch: Vec<RankedCandidate> = ranked.by_ref().take(MAX_TRACED).collect();
+        let unread: Vec<ConfirmedFact> = batch
+            .iter()
+            .filter(|ranked| ranked.body.is_none())
+            .map(|ranked| ConfirmedFact {
+                fact: ranked.fact,
+                version: ranked.version,
+            })
+            .collect();
+        let mut bodies: HashMap<FactId, Arc<RecallBody>> = services
+            .memory_cache
+            .read_bodies(services, sought.scope, &unread)
+            .await?
+            .into_iter()
+            .map(|body| (body.id, body))
+            .collect();
+        for mut ranked in batch {
+            if ranked.body.is_none() {
+                // Gone since it was confirmed, or written anew.
+                let Some(body) = bodies.remove(&ranked.fact) else {
+                    continue;
+                };
+                if body.version == ranked.version {
+                    ranked.body = Some(body);
+                } else {
+                    ranked = rank_body(services, sought, body, ranked.cosine);
+                }
+            }
+            found.push(ranked);
+        }
+        found.sort_by(best_first);
+        hits = found
+            .iter()
+            .filter_map(|ranked| {
+                Some(RecallHit {
+                    body: ranked.body.clone()?,
+                    score: ranked.score,
+                    topic: TopicRelevance::from_score(&calibration, &weights, &ranked.score, usual),
+                })
+            })
+            .collect();
+    }
+    Ok(hits)
+}
+
+/// Whether these hits fill every prompt that could be made of them and of worse ones.
+pub(in crate::dialogue) fn is_enough(
+    settings: &RecallSettings,
+    near_duplicate_cosine: f32,
+    hits: &[RecallHit],
+) -> bool {
+    let certain = hits.iter().enumerate().filter(|(at, hit)| {
+        // It may stand in a slot of its own, the history may show the line it was learned from, small talk may have no use for it, or it may give way to a better
+        // one, even to one that is left out itself.
+        !hit.body.view.pinned
+            && !hit.body.kind.may_stand()
+            && hit
+                .body
+                .source
+                .is_none_or(|(dialogue, _)| dialogue.kind() != DialogueKind::NpcConversation)
+            && hit.topic.is_on_topic(TopicGate::Strict)
+            && hit.topic.matter >= settings.min_score
+            && hit.score.total >= settings.min_score
+            && !hits[..*at]
+                .iter()
+                .any(|better| is_same_statement(&better.body, &hit.body, near_duplicate_cosine))
+    });
+    certain.take(max_packable(settings)).count() >= max_packable(settings)
+}

@@ -1,0 +1,158 @@
+//! Recall while the index is away: the ledger's own words, most important and newest facts.
+//!
+//! What a prompt gets is found less well and never less safely: the ledger keeps to validity, audience and
+//! privacy, and what it gives is confirmed like anything else that was proposed.
+
+use std::cmp::Reverse;
+
+use super::RecallRequest;
+use crate::{
+    dialogue::Services,
+    memory::keywords,
+    ports::{
+        StoreError, StoreResult,
+        ledger::facts::KeywordFact,
+        vectors::{Candidate, CandidateLimits, ScoreHint},
+    },
+};
+
+/// Facts looked through of each knower and privacy, newest first. More would make each turn slow just when
+/// the ledger has more to do than usual.
+const MAX_FACTS_SCANNED: u32 = 1_000;
+
+/// The candidates that words, importance and age propose.
+pub(super) async fn propose_by_keywords(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+) -> StoreResult<Vec<Candidate>> {
+    let facts = &services.ledger.facts;
+    let worded = facts
+        .list_keyword_facts(sought.scope, sought.viewpoint, sought.at, MAX_FACTS_SCANNED)
+        .await?;
+    let (terms, limits) = (sought.terms.clone(), sought.limits);
+    // Up to some thousands of texts: no dialogue of this thread is to wait for that.
+    tokio::task::spawn_blocking(move || {
+        let hints = worded.iter().map(|fact| to_candidate(fact, &terms)).collect();
+        choose_candidates(hints, limits)
+    })
+    .await
+    .map_err(|error| StoreError::Unavailable(format!("the ledger's facts were not gone through: {error}")))
+}
+
+fn to_candidate(worded: &KeywordFact, terms: &keywords::TermWeights) -> Candidate {
+    let of_fact = keywords::fact_terms(&worded.content, &worded.keywords);
+    Candidate {
+        fact: worded.fact,
+        cosine: 0.0,
+        hint: Some(ScoreHint {
+            version: worded.version,
+            importance: worded.importance,
+            valid_at: worded.valid_at,
+            keyword: keywords::bm25_score(terms, &of_fact),
+        }),
+    }
+}
+
+/// The union of the legs. Those that would be nearest in meaning are made up for by as many by words.
+fn choose_candidates(mut all: Vec<Candidate>, limits: CandidateLimits) -> Vec<Candidate> {
+    let mut chosen = Vec::new();
+    let mut take = |limit: usize, of: &dyn Fn(&ScoreHint) -> Option<KeywordRank>| {
+        all.sort_by_key(|candidate| Reverse((candidate.hint.as_ref().and_then(of), candidate.fact)));
+        let worth = all
+            .iter()
+            .take_while(|candidate| candidate.hint.as_ref().and_then(of).is_some());
+        let count = worth.count().min(limit);
+        chosen.extend(all.drain(..count));
+    };
+    take(limits.sparse.saturating_add(limits.dense), &|hint| {
+        (hint.keyword > 0.0).then(|| KeywordRank(hint.keyword, hint.valid_at.timestamp_micros()))
+    });
+    take(limits.important, &|hint| {
+        Some(KeywordRank(
+            hint.importance.get().into(),
+            hint.valid_at.timestamp_micros(),
+        ))
+    });
+    take(limits.recent, &|hint| {
+        Some(KeywordRank(0.0, hint.valid_at.timestamp_micros()))
+    });
+    chosen
+}
+
+/// A share that is a number, and then an age.
+struct KeywordRank(f64, i64);
+
+impl PartialEq for KeywordRank {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for KeywordRank {}
+impl PartialOrd for KeywordRank {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for KeywordRank {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::{ids::FactId, memory::fact::Importance};
+
+    fn candidate(n: u128, keyword: f64, importance: u8, day: i64) -> Candidate {
+        Candidate {
+            fact: FactId::from_u128(n),
+            cosine: 0.0,
+            hint: Some(ScoreHint {
+                version: 1,
+                importance: Importance::from_clamped(importance.into()),
+                valid_at: DateTime::from_timestamp(day * 86_400, 0).unwrap_or_default(),
+                keyword,
+            }),
+        }
+    }
+
+    fn chosen(all: &[Candidate], limits: CandidateLimits) -> Vec<u128> {
+        let mut chosen: Vec<u128> = choose_candidates(all.to_vec(), limits)
+            .into_iter()
+            .map(|candidate| candidate.fact.as_u128())
+            .collect();
+        chosen.sort_unstable();
+        chosen
+    }
+
+    #[test]
+    fn recall_sources_each_contribute_their_best() {
+        let all = [
+            candidate(1, 0.9, 1, 1),
+            candidate(2, 0.2, 1, 2),
+            candidate(3, 0.0, 9, 3),
+            candidate(4, 0.0, 8, 4),
+            candidate(5, 0.0, 1, 9),
+            candidate(6, 0.0, 1, 8),
+        ];
+        let limits = CandidateLimits {
+            dense: 0,
+            sparse: 1,
+            important: 1,
+            recent: 1,
+        };
+        assert_eq!(chosen(&all, limits), [1, 3, 5]);
+        // What shares no word is not proposed for its words.
+        let by_words = CandidateLimits {
+            dense: 5,
+            sparse: 5,
+            important: 0,
+            recent: 0,
+        };
+        assert_eq!(chosen(&all, by_words), [1, 2]);
+        assert_eq!(chosen(&[], CandidateLimits::default()), [0_u128; 0]);
+    }
+}

@@ -1,0 +1,124 @@
+//! Memories from which something was unsaid, or into which something was put back: each is gone through once more.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
+
+use super::{judge::Judge, reconcile_backoff::MarkKey, reconciliation::AudienceMemory};
+use crate::{
+    dialogue::{
+        Services,
+        jobs::{JobError, outbox::relay_or_log},
+    },
+    ids::NpcId,
+    memory::fact::Knower,
+    ports::{
+        ledger::{facts::ReconcileTrigger, rewinds::DirtyMemory},
+        llm::LlmError,
+    },
+    tenancy::TenantScope,
+};
+
+/// Marks settled in one go.
+const MARKS_PER_RUN: usize = 16;
+/// Marks that could not be settled until one go gives up.
+const MAX_FAILURES_PER_RUN: usize = 64;
+/// Calls of a judge that one mark may need. Nearly all of what was said since it was judged when it was said.
+const MAX_CALLS_PER_MARK: usize = 32;
+
+/// Settles memories from which something was unsaid, or into which something was put back. How many
+/// were settled; there may be more. One that fails stays marked, rests, and holds up no other.
+pub async fn reconcile_dirty_memories(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
+    let (mut passed, mut settled, mut failed) = (HashSet::new(), 0, 0);
+    while settled < MARKS_PER_RUN && failed < MAX_FAILURES_PER_RUN {
+        // Those that were passed over are read again, so each reading reaches past them.
+        let limit = u32::try_from(MARKS_PER_RUN + 2 * passed.len()).unwrap_or(u32::MAX);
+        let marks = services.ledger.rewinds.list_dirty_memories(scope, limit).await?;
+        let marks = marks.into_iter().map(|mark| (MarkKey::for_mark(scope, &mark), mark));
+        let marks: Vec<(MarkKey, DirtyMemory)> = marks.filter(|(key, _)| !passed.contains(key)).collect();
+        if marks.is_empty() {
+            break;
+        }
+        for (key, mark) in marks {
+            if settled == MARKS_PER_RUN || failed == MAX_FAILURES_PER_RUN {
+                break;
+            }
+            if services.reconcile_backoff.is_backing_off(&key, services.clock.now()) {
+                passed.insert(key);
+                continue;
+            }
+            failpoint!("settle.marked");
+            if try_reconcile_mark(services, scope, &mark, &key).await {
+                settled += 1;
+            } else {
+                passed.insert(key);
+                failed += 1;
+            }
+            failpoint!("settle.durable");
+        }
+    }
+    if settled + failed > 0 {
+        relay_or_log(services).await;
+    }
+    Ok(settled)
+}
+
+/// Tries to settle a memory, and notes it if that was not all.
+async fn try_reconcile_mark(services: &Services, scope: &TenantScope, mark: &DirtyMemory, key: &MarkKey) -> bool {
+    let (error, away) = match reconcile_mark(services, scope, mark, key).await {
+        Ok(None) => {
+            services.reconcile_backoff.clear_mark(key);
+            return true;
+        }
+        Ok(Some(away)) => (away.into(), true),
+        Err(error) => (error, false),
+    };
+    tracing::warn!(
+        tenant = %scope.tenant(), world = %mark.world, %error,
+        "a memory could not be settled; it is tried again"
+    );
+    let base = Duration::from_secs(services.settings.jobs.retry_base_s);
+    services
+        .reconcile_backoff
+        .record_failure(key.clone(), away, services.clock.now(), base);
+    false
+}
+
+/// Where the judge is away, what needs no judge is written all the same, the mark stays, and why is returned. That is not
+/// for ever: one that has nothing of use to say about a pair, or never in time, is then taken for silent.
+async fn reconcile_mark(
+    services: &Services,
+    scope: &TenantScope,
+    mark: &DirtyMemory,
+    key: &MarkKey,
+) -> Result<Option<LlmError>, JobError> {
+    let away = services.reconcile_backoff.away_for(key, services.clock.now());
+    let patient = away < Duration::from_secs(services.settings.jobs.give_up_after_s);
+    let world = services.ledger.authored.load_world(scope, &mark.world).await?;
+    let language = world.map(|world| world.language).unwrap_or_default();
+    let npcs: BTreeSet<NpcId> = mark
+        .audience
+        .knowers
+        .iter()
+        .filter_map(|knower| match knower {
+            Knower::Npc(npc) => Some(npc.clone()),
+            Knower::Faction(_) | Knower::World => None,
+        })
+        .collect();
+    let memory = AudienceMemory {
+        services,
+        scope,
+        world: mark.world.clone(),
+        audience: mark.audience.clone(),
+        npcs: npcs.into_iter().collect(),
+    };
+    let mut judge = Judge::new(services, scope, language, MAX_CALLS_PER_MARK).with_patience(patient);
+    let writing = ReconcileTrigger::DirtyMemory {
+        mark: mark.clone(),
+        whole: true,
+    };
+    // Large, and part of what every request that writes waits for.
+    Box::pin(memory.reconcile_since(mark.since, &writing, &mut judge)).await?;
+    Ok(judge.away_reason().cloned())
+}

@@ -1,0 +1,415 @@
+//! What a plan is made from: what was said in a memory since a moment, and what may be near it, in this memory and beside it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use chrono::{DateTime, Utc};
+
+use super::reconciliation::{AudienceMemory, TurnAddition};
+use crate::{
+    dialogue::jobs::{JobError, outbox::relay_outbox_for_tenant},
+    ids::{FactId, PlayerId},
+    memory::{
+        fact::{Fact, FoldedFact, NewFact, Statement},
+        keywords, party,
+        reconcile::StatementFeatures,
+        scoring::dot_product,
+        timeline::{self, AudienceOverlap, ForgetRequest, KnownFact, NameHistory, SpokenTurn, Timeline},
+    },
+    ports::{
+        StoreResult,
+        embedder::EmbedAs,
+        ledger::facts::{Extraction, TimelineRows},
+        vectors::{Candidate, MemoryScope, SimilarFactsQuery},
+    },
+};
+
+/// Nearest facts that are read. More than count, since some will not have held at their moment.
+const MAX_NEIGHBOURS: usize = timeline::MAX_NEAREST + 16;
+
+/// The same for a statement that names a topic.
+const MAX_TOPIC_NEIGHBOURS: usize = timeline::MAX_NEAREST_OF_TOPIC + 16;
+
+/// What facts of a memory are compared with.
+pub(super) struct NeighbourQuery<'a> {
+    /// The keys of whom or what they are about; `None`: whatever.
+    subjects: Option<Vec<String>>,
+    vector: &'a [f32],
+    /// What is of one topic is compared however far away it is.
+    names_topic: bool,
+}
+
+impl<'a> NeighbourQuery<'a> {
+    /// What is of the same subject as a statement.
+    pub(super) fn for_statement(statement: &Statement, vector: &'a [f32]) -> Self {
+        Self::for_statement_keys(statement, vec![party::subject_key(&statement.subject)], vector)
+    }
+
+    /// The same by all the keys of its subject.
+    fn for_statement_keys(statement: &Statement, keys: Vec<String>, vector: &'a [f32]) -> Self {
+        Self {
+            names_topic: StatementFeatures::from_statement(statement).first_topic().is_some(),
+            ..Self::for_subjects(keys, vector)
+        }
+    }
+
+    fn for_subjects(keys: Vec<String>, vector: &'a [f32]) -> Self {
+        Self {
+            subjects: Some(keys),
+            vector,
+            names_topic: false,
+        }
+    }
+}
+
+/// Vectors of requests to forget, by their words.
+pub(super) type RequestVectors = HashMap<String, Vec<f32>>;
+
+/// What a plan is made from, or the requests whose vectors it takes.
+pub(super) enum TimelineRead {
+    Complete(Timeline),
+    MissingVectors(Vec<String>),
+}
+
+impl AudienceMemory<'_> {
+    /// What was said since, and the facts before that may be near any of it. `is_indexed`: nothing waited for the index when
+    /// it was read where memory stands.
+    pub(super) async fn read_timeline(
+        &self,
+        since: DateTime<Utc>,
+        addition: Option<&TurnAddition>,
+        requests: &RequestVectors,
+        mut is_indexed: bool,
+    ) -> Result<TimelineRead, JobError> {
+        let (mut asked, mut overlaps) = (BTreeSet::new(), Vec::new());
+        if let Some(addition) = addition {
+            let forget = &addition.extraction.forget;
+            if let Some(lacks) = texts_without_vector(forget, requests) {
+                return Ok(TimelineRead::MissingVectors(lacks));
+            }
+            asked.extend(addition.extraction.ends.iter().map(|ending| ending.fact));
+            if !addition.facts.is_empty() {
+                // A new fact may only repeat them; a request to forget is compared with what is near it.
+                asked.extend(&addition.extraction.injected);
+            }
+            let fresh = addition.fresh.iter();
+            let mut sought: Vec<NeighbourQuery<'_>> = fresh
+                .map(|fresh| NeighbourQuery::for_statement(&fresh.statement, &fresh.embedding))
+                .collect();
+            let player = addition.extraction.player.as_ref();
+            sought.extend(
+                forget
+                    .iter()
+                    .flat_map(|text| self.forget_queries(&requests[text], player)),
+            );
+            if !sought.is_empty() {
+                self.ensure_indexed(&mut is_indexed).await?;
+            }
+            asked.extend(self.find_nearby(&sought, since).await?);
+            let beside = MemoryScope::Overlapping(&self.audience);
+            // What is sought for fresh facts comes first, in their order.
+            for (fresh, sought) in addition.fresh.iter().zip(&sought) {
+                overlaps.extend(self.find_overlaps(beside, fresh.id, sought).await?);
+            }
+            asked.extend(overlaps.iter().map(|overlap: &AudienceOverlap| overlap.there));
+        }
+        let mut rows = self.read_rows(since, &asked).await?;
+        if let Some(lacks) = texts_without_vector(rows.extractions.iter().flat_map(|said| &said.forget), requests) {
+            return Ok(TimelineRead::MissingVectors(lacks));
+        }
+        let mut said: Vec<SpokenTurn> = rows
+            .extractions
+            .iter()
+            .map(|extraction| to_said_then(extraction, requests))
+            .collect();
+        let fresh: Vec<KnownFact> = addition.iter().flat_map(|added| &added.facts).map(as_known).collect();
+        // Usually the turn is the latest word. If not, what was said since is gone through once more.
+        let said_since = rows
+            .known
+            .iter()
+            .filter(|known| !known.foreign && known.fact.valid_at >= since);
+        let naming = NameHistory::from_known(rows.known.iter().chain(&fresh));
+        let mut since_then: Vec<NeighbourQuery<'_>> = said_since
+            .map(|known| {
+                let names = naming.aliases_at(known.fact.valid_at);
+                let statement = &known.fact.statement;
+                NeighbourQuery::for_statement_keys(statement, names.keys_of(&statement.subject), known.vector_as_said())
+            })
+            .collect();
+        since_then.extend(fresh.iter().filter_map(|known| query_by_other_names(known, &naming)));
+        if let Some(addition) = addition {
+            since_then.extend(self.forget_queries_by_player_names(&addition.extraction, requests, &naming));
+        }
+        for said in &said {
+            let requests = said.forget.iter();
+            since_then.extend(requests.flat_map(|request| self.forget_queries(&request.vector, said.player.as_ref())));
+        }
+        for extraction in &rows.extractions {
+            since_then.extend(self.forget_queries_by_player_names(extraction, requests, &naming));
+        }
+        if !since_then.is_empty() || !said.is_empty() {
+            self.ensure_indexed(&mut is_indexed).await?;
+            let more = self.find_nearby(&since_then, since).await?;
+            asked.extend(more);
+            for known in rows.known.iter().filter(|known| known.may_be_valid_again(since)) {
+                let sought = NeighbourQuery::for_statement(&known.fact.statement, known.vector_as_said());
+                let beside = MemoryScope::Overlapping(&self.audience);
+                overlaps.extend(self.find_overlaps(beside, known.fact.id, &sought).await?);
+                if known.fact.authored {
+                    let told = MemoryScope::Of(&self.audience);
+                    overlaps.extend(self.find_overlaps(told, known.fact.id, &sought).await?);
+                    // What is learned only now is in no index.
+                    overlaps.extend(fresh.iter().filter_map(|fresh| self.find_overlap(known, fresh)));
+                }
+            }
+            asked.extend(overlaps.iter().map(|overlap| overlap.there));
+            asked.extend(said.iter().flat_map(|said| &said.injected));
+            asked.extend(said.iter().flat_map(|said| &said.ends).map(|ending| ending.fact));
+            rows = self.read_rows(since, &asked).await?;
+        }
+        let mut known = rows.known;
+        if let Some(addition) = addition {
+            said.push(to_said_then(&addition.extraction, requests));
+            known.extend(fresh);
+        }
+        Ok(TimelineRead::Complete(Timeline {
+            since,
+            audience: Some(self.audience.clone()),
+            turns: said,
+            overlaps: self.retain_overlapping(overlaps, &known, &rows.foreign_facts),
+            known,
+            other_memories: rows.foreign_facts,
+        }))
+    }
+
+    /// Whatever was written before it was read where memory stands must be seen by the searches. What is written after moves
+    /// `memory_seq`.
+    async fn ensure_indexed(&self, is_indexed: &mut bool) -> StoreResult<()> {
+        if !std::mem::replace(is_indexed, true) {
+            relay_outbox_for_tenant(self.services, self.scope).await?;
+        }
+        Ok(())
+    }
+
+    /// What a person wrote and what is learned of an earlier turn, if they are near each other.
+    fn find_overlap(&self, written: &KnownFact, fresh: &KnownFact) -> Option<AudienceOverlap> {
+        let calibration = self.services.embedder.info().calibration;
+        let key = |known: &KnownFact| party::subject_key(&known.fact.statement.subject);
+        let gist = |known: &KnownFact| StatementFeatures::from_statement(&known.fact.statement);
+        let cosine = dot_product(written.vector_as_said(), &fresh.vector);
+        let is_near = || {
+            cosine >= calibration.cosine_at(calibration.related)
+                || gist(written).common_matter(&gist(fresh)).is_one_matter
+        };
+        (key(written) == key(fresh) && is_near()).then_some(AudienceOverlap {
+            here: written.fact.id,
+            there: fresh.fact.id,
+            cosine,
+        })
+    }
+
+    /// What of `memories` is near a fact of this one.
+    async fn find_overlaps(
+        &self,
+        memories: MemoryScope<'_>,
+        here: FactId,
+        sought: &NeighbourQuery<'_>,
+    ) -> StoreResult<Vec<AudienceOverlap>> {
+        let found = self.find_similar(memories, sought, None, timeline::MAX_NEAREST).await?;
+        let others = found.iter().filter(|found| found.fact != here);
+        let overlaps = others.map(|found| AudienceOverlap {
+            here,
+            there: found.fact,
+            cosine: found.cosine,
+        });
+        Ok(overlaps.collect())
+    }
+
+    /// Those that the ledger knows as facts of this memory, or of overlapping audiences: an index may lag.
+    fn retain_overlapping(
+        &self,
+        mut overlaps: Vec<AudienceOverlap>,
+        known: &[KnownFact],
+        elsewhere: &HashMap<FactId, Fact>,
+    ) -> Vec<AudienceOverlap> {
+        overlaps.retain(|AudienceOverlap { there, .. }| match elsewhere.get(there) {
+            Some(fact) => fact.world == self.world && fact.audience.overlaps_audience(&self.audience),
+            None => known.iter().any(|known| known.fact.id == *there),
+        });
+        overlaps
+    }
+
+    async fn read_rows(&self, since: DateTime<Utc>, asked: &BTreeSet<FactId>) -> StoreResult<TimelineRows> {
+        let asked: Vec<FactId> = asked.iter().copied().collect();
+        let facts = &self.services.ledger.facts;
+        facts
+            .load_timeline(self.scope, &self.world, &self.audience, since, &asked)
+            .await
+    }
+
+    /// Where what a player asks to forget is looked for: in all of the memory; and where others hear it, too, also among
+    /// what is about the player, however much of theirs is nearer.
+    fn forget_queries<'v>(
+        &self,
+        vector: &'v [f32],
+        player: Option<&PlayerId>,
+    ) -> impl Iterator<Item = NeighbourQuery<'v>> + use<'v> {
+        let anything = player.map(|_| NeighbourQuery {
+            subjects: None,
+            vector,
+            names_topic: false,
+        });
+        let shared = player.filter(|player| self.audience.private_to.as_ref() != Some(*player));
+        let own = shared.map(|player| NeighbourQuery::for_subjects(vec![party::player_key(player)], vector));
+        anything.into_iter().chain(own)
+    }
+
+    /// The same by the other names of the player and of those who are the player's, where others hear it.
+    fn forget_queries_by_player_names<'v>(
+        &self,
+        said: &Extraction,
+        requests: &'v RequestVectors,
+        naming: &NameHistory<'_>,
+    ) -> Vec<NeighbourQuery<'v>> {
+        let player = said.player.as_ref();
+        let Some(player) = player.filter(|player| self.audience.private_to.as_ref() != Some(*player)) else {
+            return Vec::new();
+        };
+        let names = naming.aliases_at(said.said_at);
+        let is_players = |name: &&str| party::owner_id(name) == Some(player.as_str());
+        let groups = names.name_groups().map(Iterator::collect::<Vec<&str>>);
+        let of_player = groups.filter(|group| group.iter().any(is_players));
+        let keys: Vec<String> = of_player.flatten().map(party::subject_key).collect();
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let vectors = said.forget.iter().map(|text| requests[text].as_slice());
+        vectors
+            .map(|vector| NeighbourQuery::for_subjects(keys.clone(), vector))
+            .collect()
+    }
+
+    /// Facts of this memory from before `since` that are near any of these; what was said since is read anyway.
+    async fn find_nearby(&self, sought: &[NeighbourQuery<'_>], since: DateTime<Utc>) -> StoreResult<BTreeSet<FactId>> {
+        let mut found = BTreeSet::new();
+        for sought in sought {
+            let of = MemoryScope::Of(&self.audience);
+            let limit = if sought.names_topic {
+                MAX_TOPIC_NEIGHBOURS
+            } else {
+                MAX_NEIGHBOURS
+            };
+            let near = self.find_similar(of, sought, Some(since), limit).await?;
+            found.extend(near.iter().map(|candidate| candidate.fact));
+        }
+        Ok(found)
+    }
+
+    /// What of `memories` is near what is sought, nearest first.
+    pub(super) async fn find_similar(
+        &self,
+        memories: MemoryScope<'_>,
+        sought: &NeighbourQuery<'_>,
+        before: Option<DateTime<Utc>>,
+        limit: usize,
+    ) -> StoreResult<Vec<Candidate>> {
+        let calibration = self.services.embedder.info().calibration;
+        let with = SimilarFactsQuery {
+            world: &self.world,
+            memories,
+            subjects: sought.subjects.as_deref(),
+            before,
+            embedding: sought.vector,
+            min_cosine: if sought.names_topic {
+                -1.0
+            } else {
+                calibration.cosine_at(calibration.related)
+            },
+            limit,
+        };
+        // Thousands may be sought one after the other, and an index in this process does not wait for anything.
+        tokio::task::yield_now().await;
+        self.services.index.find_similar(self.scope, with).await
+    }
+
+    /// Embeds requests to forget, to be compared with facts.
+    pub(super) async fn embed_requests(
+        &self,
+        texts: Vec<String>,
+        requests: &mut RequestVectors,
+    ) -> Result<(), JobError> {
+        let services = self.services;
+        let (vectors, _) = services
+            .models
+            .embed_texts(self.scope, services.embedder.as_ref(), EmbedAs::Passage, &texts)
+            .await;
+        requests.extend(texts.into_iter().zip(vectors?));
+        Ok(())
+    }
+}
+
+/// Where what is near a fact is looked for by the other names that the memory has for whoever it speaks of, if it has any.
+fn query_by_other_names<'k>(known: &'k KnownFact, naming: &NameHistory<'_>) -> Option<NeighbourQuery<'k>> {
+    let keys = naming
+        .aliases_at(known.fact.valid_at)
+        .keys_of(&known.fact.statement.subject);
+    (keys.len() > 1).then(|| NeighbourQuery::for_statement_keys(&known.fact.statement, keys, &known.vector))
+}
+
+/// Those of `texts` that have no vector yet, each once; `None`: all have one.
+fn texts_without_vector<'t>(
+    texts: impl IntoIterator<Item = &'t String>,
+    requests: &RequestVectors,
+) -> Option<Vec<String>> {
+    let lacking: BTreeSet<&String> = texts.into_iter().filter(|text| !requests.contains_key(*text)).collect();
+    (!lacking.is_empty()).then(|| lacking.into_iter().cloned().collect())
+}
+
+/// With the vectors of its requests, which must be known.
+fn to_said_then(extraction: &Extraction, requests: &RequestVectors) -> SpokenTurn {
+    let forget = extraction.forget.iter().map(|text| ForgetRequest {
+        terms: keywords::query_terms(text),
+        vector: requests[text].clone(),
+    });
+    SpokenTurn {
+        turn: extraction.turn,
+        at: extraction.said_at,
+        player: extraction.player.clone(),
+        forget: forget.collect(),
+        ends: extraction.ends.clone(),
+        injected: extraction.injected.clone(),
+        judge_share: extraction.room,
+    }
+}
+
+fn as_known(new: &NewFact) -> KnownFact {
+    KnownFact {
+        fact: as_fact(new),
+        vector: new.embedding.clone(),
+        written_at: new.valid_at,
+        edits: Vec::new(),
+        ends: Vec::new(),
+        foreign: false,
+    }
+}
+
+/// A fact as it will be once it is written.
+fn as_fact(new: &NewFact) -> Fact {
+    Fact {
+        id: new.id,
+        world: new.world.clone(),
+        audience: new.audience.clone(),
+        locks: new.locks.clone(),
+        replaced_by: Vec::new(),
+        view: FoldedFact::from_statement(&new.statement),
+        statement: new.statement.clone(),
+        valid_at: new.valid_at,
+        invalid: None,
+        expires_at: new.expires_at,
+        cause: new.cause,
+        source: new.source,
+        derived_from: new.derived_from.clone(),
+        pii: new.pii.clone(),
+        authored: new.authored,
+        version: 1,
+    }
+}

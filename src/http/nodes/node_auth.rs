@@ -1,0 +1,311 @@
+//! The signed header by which one node believes another: from which node to which, for which request
+//! with which body, and for whom. It is good once, for a few seconds and for one node.
+
+use std::time::Duration;
+
+use actix_web::{HttpMessage, HttpRequest, web};
+use chrono::{DateTime, Utc};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use moka::sync::Cache;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::NodeClient;
+use crate::{
+    http::{
+        AppState,
+        errors::{Code, Problem},
+    },
+    ids::NodeId,
+    memory::text::to_hexadecimal,
+    tenancy::Principal,
+};
+
+/// Where it is sent.
+pub const FORWARD_TOKEN_HEADER: &str = "x-colloquy-hop";
+/// How long it is good for, in seconds; clocks may differ by as much.
+const TOKEN_TTL_S: i64 = 10;
+/// How long it is remembered that a hop came: until its end, by the clock that is furthest behind.
+const REPLAY_WINDOW: Duration = Duration::from_secs(3 * TOKEN_TTL_S as u64);
+/// Keeps it apart from every other token, should a secret be used twice.
+const NODE_AUDIENCE: &str = "colloquy-nodes";
+
+/// What a hop says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardToken {
+    pub from: NodeId,
+    pub to: NodeId,
+    /// Method, a space, path and query.
+    pub request: String,
+    /// SHA-256 of the body, in hexadecimal digits.
+    pub body: String,
+    /// Whose request it is: verified by the first node, and counted there for its tenant. `None`: the
+    /// node's own.
+    pub who: Option<Principal>,
+}
+
+impl ForwardToken {
+    /// Whether the request came to this very node before, and was counted here.
+    pub fn is_to_itself(&self) -> bool {
+        self.from == self.to
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct ForwardClaims {
+    #[serde(flatten)]
+    hop: ForwardToken,
+    aud: String,
+    /// Random, so that it is known when it comes a second time.
+    jti: String,
+    iat: i64,
+    exp: i64,
+}
+
+/// A hop that was believed: of a request that is being handled.
+struct AcceptedToken(ForwardToken);
+
+/// As [`ForwardToken::body`].
+pub(super) fn body_hash(body: &[u8]) -> String {
+    to_hexadecimal(&Sha256::digest(body))
+}
+
+/// The shared secret as keys.
+pub(super) struct NodeKeys {
+    sign: EncodingKey,
+    /// The secret's, and that of the one before.
+    verify: Vec<DecodingKey>,
+    /// For what a node sends itself, which is not counted again: no other node knows this one.
+    sign_own: EncodingKey,
+    verify_own: DecodingKey,
+    rules: Validation,
+    /// Those that came. Only nodes can add to it.
+    seen: Cache<String, ()>,
+}
+
+impl NodeKeys {
+    pub(super) fn new(secret: &[u8], previous: Option<&[u8]>) -> Self {
+        let mut rules = Validation::new(Algorithm::HS256);
+        rules.set_audience(&[NODE_AUDIENCE]);
+        rules.set_required_spec_claims(&["exp", "aud"]);
+        // By the clock that is handed in.
+        rules.validate_exp = false;
+        let own: [u8; 32] = rand::random();
+        Self {
+            sign_own: EncodingKey::from_secret(&own),
+            verify_own: DecodingKey::from_secret(&own),
+            sign: EncodingKey::from_secret(secret),
+            verify: [secret]
+                .into_iter()
+                .chain(previous)
+                .map(DecodingKey::from_secret)
+                .collect(),
+            rules,
+            seen: Cache::builder().time_to_live(REPLAY_WINDOW).build(),
+        }
+    }
+
+    pub(super) fn sign_token(&self, hop: &ForwardToken, now: DateTime<Utc>) -> Result<String, Problem> {
+        let claims = ForwardClaims {
+            hop: hop.clone(),
+            aud: NODE_AUDIENCE.to_owned(),
+            jti: format!("{:032x}", rand::random::<u128>()),
+            iat: now.timestamp(),
+            exp: now.timestamp() + TOKEN_TTL_S,
+        };
+        let key = if hop.is_to_itself() { &self.sign_own } else { &self.sign };
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, key)
+            .map_err(|error| Problem::internal_error(&error))
+    }
+
+    fn verify_token(&self, text: &str, now: DateTime<Utc>) -> Result<ForwardClaims, &'static str> {
+        let read = |key| jsonwebtoken::decode::<ForwardClaims>(text, key, &self.rules).ok();
+        let by_another = |hop: &ForwardToken| !hop.is_to_itself();
+        let claims = match read(&self.verify_own) {
+            Some(own) => own.claims,
+            None => self
+                .verify
+                .iter()
+                .find_map(read)
+                .map(|read| read.claims)
+                .filter(|claims| by_another(&claims.hop))
+                .ok_or("it is not signed by a node")?,
+        };
+        let (now, lives) = (now.timestamp(), claims.exp.saturating_sub(claims.iat));
+        if claims.exp <= now || claims.iat > now + TOKEN_TTL_S || lives > TOKEN_TTL_S {
+            return Err("it has expired");
+        }
+        Ok(claims)
+    }
+
+    /// Whether a hop comes for the first time.
+    fn is_first_use(&self, claims: &ForwardClaims) -> bool {
+        self.seen.entry_by_ref(&claims.jti).or_insert(()).is_fresh()
+    }
+}
+
+/// The hop a request came by. `None`: it came from a client. Its body is [`check_body_hash`]'s.
+///
+/// # Errors
+/// A hop that no node signed for this request and this node, or that came before: 401.
+pub fn forward_token(request: &HttpRequest) -> Result<Option<ForwardToken>, Problem> {
+    if let Some(AcceptedToken(hop)) = request.extensions().get() {
+        return Ok(Some(hop.clone()));
+    }
+    let nodes = request
+        .app_data::<web::Data<AppState>>()
+        .and_then(|state| state.nodes.as_ref());
+    match nodes {
+        Some(nodes) => verify_forwarded(nodes, request),
+        None if request.headers().contains_key(FORWARD_TOKEN_HEADER) => {
+            Err(invalid_token_error("this server is alone"))
+        }
+        None => Ok(None),
+    }
+}
+
+/// As [`forward_token`], of a request that has not been looked at before.
+pub(super) fn verify_forwarded(nodes: &NodeClient, request: &HttpRequest) -> Result<Option<ForwardToken>, Problem> {
+    let Some(value) = request.headers().get(FORWARD_TOKEN_HEADER) else {
+        return Ok(None);
+    };
+    let text = value
+        .to_str()
+        .map_err(|_| invalid_token_error("it is not signed by a node"))?;
+    let claims = nodes
+        .keys
+        .verify_token(text, nodes.clock.now())
+        .map_err(invalid_token_error)?;
+    let hop = &claims.hop;
+    if hop.to != nodes.neighbours.own_id() {
+        return Err(invalid_token_error("it is meant for another node"));
+    }
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    if hop.request != format!("{} {path}", request.method()) {
+        return Err(invalid_token_error("it is meant for another request"));
+    }
+    if !nodes.keys.is_first_use(&claims) {
+        return Err(invalid_token_error("it was used before"));
+    }
+    request.extensions_mut().insert(AcceptedToken(claims.hop.clone()));
+    Ok(Some(claims.hop))
+}
+
+/// Whether the body of a request is the one that its hop was signed for. Without a hop any is.
+///
+/// # Errors
+/// It is another: 401.
+pub fn check_body_hash(request: &HttpRequest, body: &[u8]) -> Result<(), Problem> {
+    match forward_token(request)? {
+        Some(hop) if hop.body != body_hash(body) => Err(invalid_token_error("it is meant for another body")),
+        _ => Ok(()),
+    }
+}
+
+fn invalid_token_error(why: &str) -> Problem {
+    Problem::new(Code::Unauthenticated, format!("the hop is not valid: {why}"))
+}
+
+/// Reads a hop as [`accepted`] does, but for what the request itself has to say.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_forward_token(
+    text: &str,
+    secret: &[u8],
+    now: DateTime<Utc>,
+) -> Result<ForwardToken, &'static str> {
+    NodeKeys::new(secret, None)
+        .verify_token(text, now)
+        .map(|claims| claims.hop)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    #[test]
+    fn forward_token_is_accepted_briefly_and_only_from_a_node() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let keys = NodeKeys::new(b"a secret that all of the nodes know", None);
+        let hop = ForwardToken {
+            from: NodeId::from_u128(1),
+            to: NodeId::from_u128(2),
+            request: "POST /v1/sessions/ses_1/turns".to_owned(),
+            body: body_hash(b"{}"),
+            who: None,
+        };
+        let signed = keys.sign_token(&hop, now).unwrap();
+        let claims = keys.verify_token(&signed, now).unwrap();
+        assert_eq!(claims.hop, hop);
+        assert!(keys.is_first_use(&claims) && !keys.is_first_use(&claims));
+        let again = keys.verify_token(&keys.sign_token(&hop, now).unwrap(), now).unwrap();
+        assert!(keys.is_first_use(&again), "it is another one of the same request");
+        assert!(
+            keys.verify_token(&signed, now + TimeDelta::seconds(TOKEN_TTL_S))
+                .is_err()
+        );
+        assert!(
+            keys.verify_token(&signed, now - TimeDelta::seconds(TOKEN_TTL_S + 1))
+                .is_err()
+        );
+        assert!(
+            NodeKeys::new(b"another secret of somebody else, long", None)
+                .verify_token(&signed, now)
+                .is_err()
+        );
+        let mut forged = signed.into_bytes();
+        let at = forged.len() / 2;
+        forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+        assert!(keys.verify_token(std::str::from_utf8(&forged).unwrap(), now).is_err());
+    }
+
+    #[test]
+    fn own_forward_token_cannot_be_forged_by_another_node() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let secret = b"a secret that all of the nodes know";
+        let (keys, others) = (NodeKeys::new(secret, None), NodeKeys::new(secret, None));
+        let hop = ForwardToken {
+            from: NodeId::from_u128(1),
+            to: NodeId::from_u128(1),
+            request: "GET /v1/worlds".to_owned(),
+            body: body_hash(b""),
+            who: None,
+        };
+        assert!(keys.verify_token(&keys.sign_token(&hop, now).unwrap(), now).is_ok());
+        assert!(keys.verify_token(&others.sign_token(&hop, now).unwrap(), now).is_err());
+        // Nor with the secret itself.
+        let shared = NodeKeys {
+            sign_own: EncodingKey::from_secret(secret),
+            ..NodeKeys::new(secret, None)
+        };
+        assert!(keys.verify_token(&shared.sign_token(&hop, now).unwrap(), now).is_err());
+    }
+
+    #[test]
+    fn cluster_secret_is_rotated_node_by_node() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let (first, second) = (
+            b"the secret that all of the nodes had",
+            b"the secret that all nodes are given",
+        );
+        let hop = ForwardToken {
+            from: NodeId::from_u128(1),
+            to: NodeId::from_u128(2),
+            request: "GET /v1/worlds".to_owned(),
+            body: body_hash(b""),
+            who: None,
+        };
+        let believes =
+            |other: &NodeKeys, keys: &NodeKeys| other.verify_token(&keys.sign_token(&hop, now).unwrap(), now).is_ok();
+        let (old, new) = (NodeKeys::new(first, None), NodeKeys::new(second, None));
+        // The new secret is known to all before any signs with it.
+        let told = NodeKeys::new(first, Some(second));
+        let changed = NodeKeys::new(second, Some(first));
+        assert!(believes(&told, &old) && believes(&old, &told));
+        assert!(believes(&changed, &told) && believes(&told, &changed));
+        assert!(believes(&changed, &new) && believes(&new, &changed));
+        assert!(!believes(&new, &old) && !believes(&old, &changed));
+    }
+}

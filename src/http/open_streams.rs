@@ -1,0 +1,151 @@
+//! Who was let in may have to go: what is open for callers, and what happens when a tenant is disabled or a token revoked.
+//!
+//! Owns the list of open sockets and streams of this node. Does not own who is refused: that is the authenticator's.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use actix_web::web;
+use parking_lot::Mutex;
+
+use super::{AppState, errors::Problem};
+use crate::{
+    ids::TenantId,
+    ports::{
+        StoreResult,
+        ledger::revocations::Revocation,
+        peers::{Notice, Peers as _},
+    },
+    tenancy::{Principal, auth::Authenticator},
+};
+
+/// How often a node that is not alone looks what others have disabled and revoked: a notice may not reach it.
+const CLUSTER_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a node that is alone does: another process may have written the ledger.
+const SINGLE_NODE_POLL_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Something that is open for a caller for longer than a request.
+pub trait ClosableStream: Send + Sync {
+    /// For whom it is open now.
+    fn principal(&self) -> Principal;
+    /// Says why, and closes it.
+    fn close_with_reason(&self, why: &Problem);
+}
+
+/// What is open on this node. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct OpenStreams(Arc<StreamTable>);
+
+#[derive(Default)]
+struct StreamTable {
+    next: AtomicU64,
+    streams: Mutex<HashMap<u64, Weak<dyn ClosableStream>>>,
+}
+
+/// A place in the list, until it is dropped.
+pub struct OpenStreamGuard {
+    open: Arc<StreamTable>,
+    id: u64,
+}
+
+impl Drop for OpenStreamGuard {
+    fn drop(&mut self) {
+        self.open.streams.lock().remove(&self.id);
+    }
+}
+
+impl OpenStreams {
+    /// Adds a stream, which closes at once if its caller is refused by now.
+    #[must_use]
+    pub fn add_stream(&self, auth: &Authenticator, stream: &Arc<dyn ClosableStream>) -> OpenStreamGuard {
+        let id = self.0.next.fetch_add(1, Relaxed);
+        self.0.streams.lock().insert(id, Arc::downgrade(stream));
+        close_if_refused(auth, &**stream);
+        OpenStreamGuard {
+            open: self.0.clone(),
+            id,
+        }
+    }
+
+    /// Closes the streams of callers who may not stay.
+    fn close_refused(&self, auth: &Authenticator) {
+        let all: Vec<_> = self.0.streams.lock().values().filter_map(Weak::upgrade).collect();
+        for stream in all {
+            close_if_refused(auth, &*stream);
+        }
+    }
+}
+
+fn close_if_refused(auth: &Authenticator, stream: &dyn ClosableStream) {
+    if let Err(refused) = auth.check_not_refused(&stream.principal()) {
+        stream.close_with_reason(&refused.into());
+    }
+}
+
+/// Somebody here disabled or enabled a tenant.
+pub async fn publish_tenant_change(state: &AppState, tenant: &TenantId, enabled: bool) {
+    let notice = Notice::Tenant {
+        tenant: tenant.clone(),
+        enabled,
+    };
+    apply_notice(state, &notice).await;
+    notify_other_nodes(state, &notice).await;
+}
+
+/// Somebody here revoked tokens.
+pub async fn publish_revocation(state: &AppState, revocation: Revocation) {
+    let notice = Notice::Revoked { revocation };
+    apply_notice(state, &notice).await;
+    notify_other_nodes(state, &notice).await;
+}
+
+/// What follows from such a notice on this node. Others are none of its business.
+pub async fn apply_notice(state: &AppState, notice: &Notice) {
+    match notice {
+        Notice::Tenant { tenant, enabled } => state.auth.on_tenant_changed(tenant, *enabled).await,
+        Notice::Revoked { revocation } => drop(state.auth.on_revoked(revocation)),
+        _ => return,
+    }
+    state.streams.close_refused(&state.auth);
+}
+
+async fn notify_other_nodes(state: &AppState, notice: &Notice) {
+    let Some(nodes) = &state.nodes else { return };
+    if let Err(error) = nodes.notify_peers(notice).await {
+        tracing::info!(%error, "another node will find by itself who is refused");
+    }
+}
+
+/// Reads what the ledger has.
+///
+/// # Errors
+/// It could not answer.
+pub async fn catch_up(state: &AppState) -> StoreResult<()> {
+    if state.auth.catch_up(&*state.services.ledger.revocations).await? {
+        state.streams.close_refused(&state.auth);
+    }
+    Ok(())
+}
+
+/// Does so for as long as the server runs.
+pub async fn poll_refusals(state: web::Data<AppState>) {
+    let pause = if state.nodes.is_some() {
+        CLUSTER_POLL_INTERVAL
+    } else {
+        SINGLE_NODE_POLL_INTERVAL
+    };
+    let mut ticks = tokio::time::interval(pause);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = catch_up(&state).await {
+            tracing::warn!(%error, "what others have disabled and revoked could not be read");
+        }
+    }
+}

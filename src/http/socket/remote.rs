@@ -1,0 +1,246 @@
+//! What a socket does with dialogues of other nodes: its messages about them go through a tunnel to the
+//! owner, and what the owner says comes back as it is.
+//!
+//! A socket that came through a tunnel itself opens none: what is not found at its end is an error there.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+use super::protocol::SocketState;
+use crate::{
+    actors::player_socket::{SocketConnection, close_code},
+    http::{
+        errors::{Code, Problem},
+        nodes::{NodeClient, Tunnel, TunnelEnd, Tunnels},
+        open_streams,
+    },
+    ids::{DialogueId, NodeId},
+    tenancy::Principal,
+};
+
+/// Messages that open something, so that they may begin at the owner as well as here.
+const OPENING_MESSAGES: [&str; 3] = ["session.resume", "npc_conversation.watch", "npc_conversation.interrupt"];
+
+/// Which dialogue a message is about.
+#[derive(Deserialize)]
+struct MessageSubject {
+    #[serde(default)]
+    session_id: Option<DialogueId>,
+    #[serde(default)]
+    conversation_id: Option<DialogueId>,
+}
+
+impl MessageSubject {
+    fn dialogue_of_message(text: &str) -> Option<DialogueId> {
+        let about: Self = serde_json::from_str(text).ok()?;
+        about.session_id.or(about.conversation_id)
+    }
+}
+
+/// What of an event of the owner matters on the way.
+#[derive(Deserialize)]
+struct RelayedEvent<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(default)]
+    dialogue_id: Option<DialogueId>,
+    #[serde(default)]
+    error: Option<RelayedError>,
+}
+
+#[derive(Deserialize)]
+struct RelayedError {
+    code: String,
+}
+
+impl SocketState {
+    /// The owner of the dialogue that a message is about, if its messages go there already.
+    pub(super) fn routed_owner(&self, text: &str) -> Option<(DialogueId, NodeId)> {
+        let tunnels = self.tunnels.lock();
+        if tunnels.routes.is_empty() {
+            return None;
+        }
+        let about = MessageSubject::dialogue_of_message(text)?;
+        tunnels.routes.get(&about).map(|owner| (about, *owner))
+    }
+
+    /// Where a message goes that failed here because its dialogue lives elsewhere.
+    pub(super) fn remote_owner(&self, kind: &str, text: &str, problem: &Problem) -> Option<(DialogueId, NodeId)> {
+        let owner = problem.owner.as_deref()?;
+        if self.is_forwarded || !OPENING_MESSAGES.contains(&kind) {
+            return None;
+        }
+        Some((MessageSubject::dialogue_of_message(text)?, *owner))
+    }
+
+    /// Sends a message on to the owner of its dialogue.
+    pub(super) async fn send_to_owner(
+        self: &Arc<Self>,
+        connection: &Arc<SocketConnection>,
+        who: &Principal,
+        (dialogue, owner): (DialogueId, NodeId),
+        text: &str,
+    ) -> Result<(), Problem> {
+        let Some(nodes) = &self.state.nodes else {
+            return Err(Problem::wrong_node());
+        };
+        let before = self.tunnels.lock().open.get(&owner).cloned();
+        let tunnel = if let Some(tunnel) = before {
+            tunnel
+        } else {
+            let opened = self.open_tunnel(nodes, connection, who, owner).await;
+            let outcome = if opened.is_ok() { "answered" } else { "unreachable" };
+            let counter = &self.state.metrics.forwarded;
+            counter.with_label_values(&["socket", outcome]).inc();
+            if opened.is_err() {
+                nodes.forget_owner_of(&who.scope(), dialogue).await;
+            }
+            let tunnel = opened?;
+            self.tunnels.lock().open.insert(owner, tunnel.clone());
+            tunnel
+        };
+        let opened = self.open.lock().remove(&dialogue);
+        if let Some(opened) = opened {
+            // It was this node's, before.
+            self.state
+                .sessions
+                .detach_listener(&who.scope(), dialogue, opened.listener);
+        }
+        self.tunnels.lock().routes.insert(dialogue, owner);
+        if connection.is_gone() {
+            // `on_close` ran before there was anything to let go of.
+            *self.tunnels.lock() = Tunnels::default();
+            return Ok(());
+        }
+        tunnel.send(text)
+    }
+
+    async fn open_tunnel(
+        self: &Arc<Self>,
+        nodes: &NodeClient,
+        connection: &Arc<SocketConnection>,
+        who: &Principal,
+        owner: NodeId,
+    ) -> Result<Tunnel, Problem> {
+        let who = without_expiry(who);
+        let (hearing, ending) = (Arc::downgrade(self), Arc::downgrade(self));
+        let (speaking, closing) = (connection.clone(), connection.clone());
+        let hear = move |text: &str| {
+            if let Some(inner) = hearing.upgrade() {
+                inner.on_owner_message(owner, text);
+            }
+            // A connection that is gone lets go of its tunnels.
+            let _ = speaking.send_text(text.to_owned());
+        };
+        let ended = move |end| match (ending.upgrade(), end) {
+            (Some(inner), TunnelEnd::Refused) => inner.on_owner_refusal(closing, owner),
+            (Some(inner), end) => inner.on_tunnel_ended(&closing, owner, end),
+            (None, _) => {}
+        };
+        nodes.open_tunnel(owner, &who, self.coalesce_ms, hear, ended).await
+    }
+
+    /// Tells every owner what holds for the whole socket.
+    pub(super) fn send_to_owners(self: &Arc<Self>, connection: &Arc<SocketConnection>, text: &str) {
+        let open: Vec<(NodeId, Tunnel)> = {
+            let tunnels = self.tunnels.lock();
+            tunnels
+                .open
+                .iter()
+                .map(|(owner, tunnel)| (*owner, tunnel.clone()))
+                .collect()
+        };
+        for (owner, tunnel) in open {
+            if tunnel.send(text).is_err() {
+                self.on_tunnel_ended(connection, owner, TunnelEnd::Lost);
+            }
+        }
+    }
+
+    /// What the owner tells the client, where it changes the way of later messages.
+    fn on_owner_message(&self, owner: NodeId, text: &str) {
+        // Few events matter; most are not even read.
+        if !text.contains("session.created") && !text.contains("wrong_node") {
+            return;
+        }
+        let Ok(passing) = serde_json::from_str::<RelayedEvent<'_>>(text) else {
+            return;
+        };
+        let Some(dialogue) = passing.dialogue_id else { return };
+        match passing.kind {
+            "session.created" => {
+                self.tunnels.lock().routes.insert(dialogue, owner);
+            }
+            "error"
+                if passing
+                    .error
+                    .is_some_and(|error| error.code == Code::WrongNode.as_str()) =>
+            {
+                self.tunnels.lock().routes.remove(&dialogue);
+            }
+            _ => {}
+        }
+    }
+
+    /// The owner lets the caller in no longer. Neither does this node, if it reads what the owner has heard of; or else the
+    /// owner had not heard yet of a newer token.
+    fn on_owner_refusal(self: Arc<Self>, connection: Arc<SocketConnection>, owner: NodeId) {
+        actix_web::rt::spawn(async move {
+            if let Err(error) = open_streams::catch_up(&self.state).await {
+                tracing::info!(%error, "it is not known why an owner refused a caller");
+            }
+            if !self.close_if_refused() {
+                self.on_tunnel_ended(&connection, owner, TunnelEnd::Lost);
+            }
+        });
+    }
+
+    fn on_tunnel_ended(&self, connection: &SocketConnection, owner: NodeId, end: TunnelEnd) {
+        let lost: Vec<DialogueId> = {
+            let mut tunnels = self.tunnels.lock();
+            tunnels.open.remove(&owner);
+            let lost = tunnels.routes.iter().filter(|(_, node)| **node == owner);
+            let lost: Vec<DialogueId> = lost.map(|(id, _)| *id).collect();
+            tunnels.routes.retain(|_, node| *node != owner);
+            lost
+        };
+        if lost.is_empty() {
+            return;
+        }
+        match end {
+            TunnelEnd::Replaced => {
+                let is_done = self.open.lock().is_empty() && self.tunnels.lock().routes.is_empty();
+                if is_done {
+                    connection.close_after_flush(close_code::REPLACED, "replaced by a newer connection");
+                }
+            }
+            TunnelEnd::Lost | TunnelEnd::Refused => {
+                for dialogue in lost {
+                    self.send_error(connection, &dialogue_moved_error(), None, Some(dialogue));
+                }
+                connection.close_after_flush(close_code::DRAINING, MOVED_CLOSE_REASON);
+            }
+        }
+    }
+}
+
+/// The caller of a socket for the owner of its dialogues. The socket closes when its token expires; the other end need not know
+/// when.
+pub(super) fn without_expiry(who: &Principal) -> Principal {
+    Principal {
+        expires_at: DateTime::<Utc>::MAX_UTC,
+        ..who.clone()
+    }
+}
+
+/// What a socket is closed for when one of its dialogues went to another node.
+pub(super) const MOVED_CLOSE_REASON: &str = "a dialogue moved to another node; connect and resume";
+
+pub(super) fn dialogue_moved_error() -> Problem {
+    Problem::new(
+        Code::WrongNode,
+        "the dialogue moved to another node; connect again and resume",
+    )
+}

@@ -1,0 +1,223 @@
+//! A socket's ear in one dialogue: passes events on.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+
+use super::{events, messages::Include, protocol::SocketState, remote};
+use crate::{
+    actors::{
+        Listener, ListenerGone, PublishedEvent,
+        player_socket::{SocketConnection, close_code},
+    },
+    dialogue::events::{DialogueEvent, EventBody},
+    ids::DialogueId,
+    tenancy::Role,
+};
+
+/// What of a dialogue's events a client is told.
+#[derive(Debug)]
+struct EventFilter {
+    /// The optional events that it asked for.
+    include: Vec<Include>,
+    /// What a player must not learn is left out.
+    for_player: bool,
+}
+
+impl EventFilter {
+    fn new(role: Role, include: &[Include]) -> Self {
+        Self {
+            include: Include::ALL.into_iter().filter(|one| include.contains(one)).collect(),
+            for_player: role == Role::Player,
+        }
+    }
+    fn includes_kind(&self, what: Include) -> bool {
+        self.include.contains(&what)
+    }
+    /// The event as it is told; `None`: it is not.
+    fn filter_event(&self, event: &Arc<PublishedEvent>) -> Option<Arc<PublishedEvent>> {
+        match &event.body {
+            EventBody::MemoryUpdated { .. } if !self.includes_kind(Include::Memory) => None,
+            EventBody::StateChanged { .. } if !self.includes_kind(Include::State) => None,
+            EventBody::ScenarioUnlocked { .. } if !self.includes_kind(Include::Scenarios) => None,
+            _ => Some(redact_for_player(event, self.for_player)),
+        }
+    }
+}
+
+/// The event as a player's client may hear it, or all of it.
+pub fn redact_for_player(event: &Arc<PublishedEvent>, for_player: bool) -> Arc<PublishedEvent> {
+    match for_player.then(|| event.body.for_players()).flatten() {
+        None => event.clone(),
+        Some(body) => PublishedEvent::new(DialogueEvent {
+            dialogue_id: event.dialogue_id,
+            seq: event.seq,
+            re: event.re.clone(),
+            body,
+        }),
+    }
+}
+
+/// Listens to one dialogue for one socket.
+pub struct DialogueSubscription {
+    connection: Arc<SocketConnection>,
+    share: EventFilter,
+    /// The socket and the session that is its own; unset: it only watches.
+    own: Option<(Weak<SocketState>, DialogueId)>,
+    /// Another ear hears in this one's place.
+    replaced: AtomicBool,
+    /// An ear of the same socket whose place this one takes.
+    replaces: Mutex<Option<Arc<Self>>>,
+}
+
+impl DialogueSubscription {
+    pub fn new(connection: Arc<SocketConnection>, role: Role, include: &[Include]) -> Self {
+        Self {
+            connection,
+            share: EventFilter::new(role, include),
+            own: None,
+            replaced: AtomicBool::new(false),
+            replaces: Mutex::default(),
+        }
+    }
+    /// Hears for the session's own client.
+    pub fn owned_by(mut self, socket: &Arc<SocketState>, session: DialogueId) -> Self {
+        self.own = Some((Arc::downgrade(socket), session));
+        self
+    }
+    /// Once it is attached, `before` hears nothing more. What that one owned, this one owns.
+    pub fn replacing_earlier(mut self, before: Option<Arc<Self>>) -> Self {
+        let owned = before.as_ref().and_then(|ear| ear.own.clone());
+        self.own = self.own.or(owned);
+        self.replaces = Mutex::new(before);
+        self
+    }
+    /// Whether it hears nothing more.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.load(Relaxed)
+    }
+}
+
+impl Listener for DialogueSubscription {
+    fn on_attached(&self) {
+        if let Some(before) = self.replaces.lock().take() {
+            before.replaced.store(true, Relaxed);
+        }
+    }
+    fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone> {
+        if self.is_replaced() {
+            return Err(ListenerGone);
+        }
+        let delivered = match self.share.filter_event(event) {
+            Some(told) => self.connection.deliver_event(&told),
+            None => Ok(()),
+        };
+        if event.body.has_moved() {
+            // Nothing more comes from here; whoever connects again is brought to where it goes on.
+            let told = remote::dialogue_moved_error();
+            let _ = self
+                .connection
+                .send_text(events::error_event(&told, None, Some(event.dialogue_id)));
+            self.connection
+                .close_after_flush(close_code::DRAINING, remote::MOVED_CLOSE_REASON);
+        }
+        delivered
+    }
+    fn sees_optional(&self) -> bool {
+        !self.share.include.is_empty()
+    }
+    fn is_gone(&self) -> bool {
+        self.is_replaced() || self.connection.is_gone()
+    }
+    fn is_owner(&self) -> bool {
+        self.own.is_some()
+    }
+    fn on_replaced(&self) {
+        self.replaced.store(true, Relaxed);
+        let Some((socket, session)) = &self.own else { return };
+        if let Some(socket) = socket.upgrade() {
+            socket.on_session_replaced(&self.connection, *session, self);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{
+        dialogue::events::{DialogueRewound, ReplyDone},
+        ids::DialogueKind,
+        memory::turn::{TurnStatus, Usage},
+        ports::ledger::rewinds::{QuotedIn, RolledBack},
+    };
+
+    #[test]
+    fn prompt_size_is_hidden_from_players() {
+        let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(7));
+        let usage = Usage {
+            prompt_tokens: 900,
+            cached_tokens: 800,
+            completion_tokens: 7,
+        };
+        for kind in [DialogueKind::Session, DialogueKind::NpcConversation] {
+            let done = ReplyDone {
+                turn: 1,
+                npc_id: "mira".parse().unwrap(),
+                text: "Grapes.".into(),
+                status: TurnStatus::Completed,
+                usage,
+                cues: Vec::new(),
+                error: None,
+            };
+            let event = PublishedEvent::new(DialogueEvent {
+                dialogue_id: id,
+                seq: Some(4),
+                re: None,
+                body: EventBody::reply_done(kind, done),
+            });
+            for (role, prompt, cached) in [(Role::Backend, 900, 800), (Role::Player, 0, 0)] {
+                let told = EventFilter::new(role, &[]).filter_event(&event).unwrap();
+                let text: serde_json::Value = serde_json::from_str(told.text()).unwrap();
+                let counts =
+                    serde_json::json!({"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": 7});
+                assert_eq!(text["usage"], counts, "{role:?}");
+                assert_eq!((&text["text"], told.seq), (&"Grapes.".into(), Some(4)));
+            }
+        }
+    }
+
+    #[test]
+    fn quoting_dialogues_are_shown_by_role() {
+        let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(7));
+        let event = PublishedEvent::new(DialogueEvent {
+            dialogue_id: id,
+            seq: Some(4),
+            re: Some("c1".into()),
+            body: EventBody::DialogueRewound(DialogueRewound {
+                turn: 1,
+                heard_chars: None,
+                removed_turns: vec![2],
+                reinstated_turns: Vec::new(),
+                rolled_back: RolledBack::default(),
+                quoted_in: vec![QuotedIn {
+                    dialogue_id: id,
+                    turn: 3,
+                }],
+            }),
+        });
+        for (role, include, places) in [
+            (Role::Backend, &[][..], 1),
+            (Role::Admin, &[Include::State][..], 1),
+            (Role::Player, &[][..], 0),
+        ] {
+            let told = EventFilter::new(role, include).filter_event(&event).unwrap();
+            assert_eq!((told.seq, told.re.as_deref()), (Some(4), Some("c1")));
+            let text: serde_json::Value = serde_json::from_str(told.text()).unwrap();
+            assert_eq!(text["quoted_in"].as_array().unwrap().len(), places, "{role:?}: {text}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Who is who: the names under which a memory knows one person or thing.
+//!
+//! A name is told by a fact ("The player's sister is called Anna"), so whatever happens to facts happens to names: they are
+//! unsaid, put back, corrected and erased with it, and known to whoever knows the fact. What is read here is which of them
+//! may be believed.
+
+mod mentions;
+mod sentence;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use self::mentions::SpeakerAndListener;
+use super::{
+    fact::{Polarity, Statement, Tense},
+    party,
+};
+
+/// Predicates that name a subject, in each language: `object` is its name.
+pub const NAMING_PREDICATES: [&str; 2] = ["be named", "이름이다"];
+/// Other ways in which models write them.
+const PREDICATE_SPELLINGS: [(&str, &[&str]); 2] = [
+    (
+        NAMING_PREDICATES[0],
+        &[
+            "named",
+            "is named",
+            "be called",
+            "is called",
+            "be known as",
+            "is known as",
+            "go by",
+            "be the same as",
+            "name is",
+            "have name",
+        ],
+    ),
+    (
+        NAMING_PREDICATES[1],
+        &[
+            "이름은",
+            "불리다",
+            "라고 불리다",
+            "이라고 불리다",
+            "이름",
+            "같은 사람이다",
+        ],
+    ),
+];
+/// Words of a name at most; what is longer describes.
+const MAX_NAME_WORDS: usize = 4;
+
+/// A predicate as it is kept: whatever names a subject is in the same words.
+#[must_use]
+pub fn canonical_predicate(predicate: String) -> String {
+    let lower = predicate.to_lowercase();
+    PREDICATE_SPELLINGS
+        .iter()
+        .find(|(_, spellings)| spellings.contains(&lower.as_str()))
+        .map_or(predicate, |(kept, _)| (*kept).to_owned())
+}
+
+/// Whether a statement names its subject.
+#[must_use]
+pub fn states_name(statement: &Statement) -> bool {
+    NAMING_PREDICATES.contains(&statement.predicate.as_str())
+        && statement.polarity == Polarity::Positive
+        && statement.tense != Tense::Past
+        && !statement.object.is_empty()
+        && party::subject_key(&statement.object) != party::subject_key(&statement.subject)
+        && statement.object.split_whitespace().count() <= MAX_NAME_WORDS
+}
+
+/// That a subject has a name, and whose word it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameAssertion<'a> {
+    pub subject: &'a str,
+    pub name: &'a str,
+    /// An NPC; `None`: a player or an author.
+    pub npc: Option<&'a str>,
+    pub authored: bool,
+}
+
+impl<'a> NameAssertion<'a> {
+    /// What a statement tells, if it is a name.
+    #[must_use]
+    pub fn from_statement(statement: &'a Statement, authored: bool) -> Option<Self> {
+        states_name(statement)
+            .then(|| Self::from_speaker(&statement.speaker, authored, &statement.subject, &statement.object))
+    }
+
+    /// That `speaker` gives a subject a name.
+    #[must_use]
+    pub fn from_speaker(speaker: &'a str, authored: bool, subject: &'a str, name: &'a str) -> Self {
+        Self {
+            subject,
+            name,
+            npc: (!authored && !party::is_player(speaker)).then_some(speaker),
+            authored,
+        }
+    }
+}
+
+/// Names of the same person or thing, each by its key, as it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NameAliases(Vec<BTreeMap<String, String>>);
+
+impl NameAliases {
+    /// Brings together what was told. In doubt two names stay two: one that was told of several, and one of several names of
+    /// one subject, bring nobody together; two of those who speak are never one, and that an NPC is somebody else is
+    /// believed of authors and NPCs alone.
+    #[must_use]
+    pub fn from_assertions(told: &[NameAssertion<'_>]) -> Self {
+        if told.is_empty() {
+            return Self::default();
+        }
+        let keys: Vec<(String, String)> = told
+            .iter()
+            .map(|told| (party::subject_key(told.subject), party::subject_key(told.name)))
+            .collect();
+        let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let mut subjects: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        // Of several spellings the first: in an order that does not depend on that of the facts.
+        let mut spellings: BTreeMap<&str, &str> = BTreeMap::new();
+        for ((subject, name), told) in keys.iter().zip(told) {
+            names.entry(subject).or_default().insert(name);
+            subjects.entry(name).or_default().insert(subject);
+            for (key, spelling) in [(subject, told.subject), (name, told.name)] {
+                let kept = spellings.entry(key).or_insert(spelling);
+                *kept = spelling.min(kept);
+            }
+        }
+        let npcs: BTreeSet<String> = told
+            .iter()
+            .filter_map(|told| told.npc.map(party::subject_key))
+            .collect();
+        let mut sure: BTreeMap<(&str, &str), bool> = BTreeMap::new();
+        for ((subject, name), told) in keys.iter().zip(told) {
+            if names[subject.as_str()].len() == 1 && subjects[name.as_str()].len() == 1 {
+                // One who knows is enough.
+                *sure.entry((subject, name)).or_default() |= told.authored || told.npc.is_some();
+            }
+        }
+        let mut groups = Self::default();
+        for ((subject, name), of_npcs_too) in sure {
+            let pair = [subject, name].map(|key| (key.to_owned(), spellings[key].to_owned()));
+            groups.merge_group(pair, |joined| {
+                let players = joined.values().filter(|name| party::is_player(name)).count();
+                let npcs = joined.keys().filter(|key| npcs.contains(*key)).count();
+                players + npcs <= 1 && (npcs == 0 || of_npcs_too)
+            });
+        }
+        groups
+    }
+
+    fn merge_group(&mut self, pair: [(String, String); 2], may_be_one: impl FnOnce(&BTreeMap<String, String>) -> bool) {
+        let mut joined = BTreeMap::from(pair);
+        let (touched, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|group| group.keys().any(|key| joined.contains_key(key)));
+        joined.extend(touched.iter().flatten().map(|(key, name)| (key.clone(), name.clone())));
+        self.0 = others;
+        if may_be_one(&joined) {
+            self.0.push(joined);
+        } else {
+            self.0.extend(touched);
+        }
+    }
+
+    /// The other names of a subject, however it is written.
+    pub fn other_names(&self, subject: &str) -> impl Iterator<Item = &str> {
+        let key = party::subject_key(subject);
+        let group = self.0.iter().find(|group| group.contains_key(&key));
+        group
+            .into_iter()
+            .flatten()
+            .filter(move |(other, _)| **other != key)
+            .map(|(_, name)| name.as_str())
+    }
+
+    /// The names of each person or thing, as they are written.
+    pub fn name_groups(&self) -> impl Iterator<Item = impl Iterator<Item = &str>> {
+        self.0.iter().map(|group| group.values().map(String::as_str))
+    }
+
+    /// The keys of a subject and of its other names.
+    #[must_use]
+    pub fn keys_of(&self, subject: &str) -> Vec<String> {
+        let key = party::subject_key(subject);
+        match self.0.iter().find(|group| group.contains_key(&key)) {
+            Some(group) => group.keys().cloned().collect(),
+            None => vec![key],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn told<'a>(subject: &'a str, name: &'a str) -> NameAssertion<'a> {
+        NameAssertion {
+            subject,
+            name,
+            npc: None,
+            authored: false,
+        }
+    }
+
+    fn others(told: &[NameAssertion<'_>], of: &str) -> Vec<String> {
+        NameAliases::from_assertions(told)
+            .other_names(of)
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn person_has_many_names() {
+        let sister = told("player:p7's sister", "Anna");
+        assert_eq!(others(&[sister], "Anna"), ["player:p7's sister"]);
+        assert_eq!(others(&[sister], "player:p7's sister"), ["Anna"]);
+        let chain = [sister, told("Anna", "the baker"), told("Hob", "Bob")];
+        assert_eq!(others(&chain, "the baker"), ["Anna", "player:p7's sister"]);
+        assert_eq!(others(&chain, "Mira"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn spellings_of_a_name_are_one() {
+        let told = [
+            told("player:p7's sister", "Anna"),
+            told("player:p7\u{2019}s Sister", "anna"),
+            told("The Lantern Inn", "the old house"),
+        ];
+        assert_eq!(others(&told, "ANNA"), ["player:p7's sister"]);
+        assert_eq!(
+            NameAliases::from_assertions(&told).keys_of("lantern inn"),
+            ["lantern inn", "old house"].map(str::to_owned)
+        );
+        assert_eq!(
+            NameAliases::from_assertions(&told).keys_of("Mira"),
+            ["mira"].map(str::to_owned)
+        );
+    }
+
+    #[test]
+    fn ambiguous_names_stay_separate() {
+        let sister = told("player:p7's sister", "Anna");
+        for doubtful in [
+            vec![sister, told("player:p7's dog", "Anna")],
+            vec![sister, told("player:p7's sister", "Clara")],
+        ] {
+            assert_eq!(
+                NameAliases::from_assertions(&doubtful),
+                NameAliases::default(),
+                "{doubtful:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn speakers_are_never_merged() {
+        let spoke = NameAssertion {
+            npc: Some("Mira"),
+            ..told("the well", "Old Deep")
+        };
+        let by_mira = |subject, name| NameAssertion {
+            npc: Some("Mira"),
+            ..told(subject, name)
+        };
+        let two_players = [told("player:p7", "Rowan"), told("player:p8", "Rowan")];
+        assert_eq!(others(&two_players, "Rowan"), Vec::<String>::new());
+        assert_eq!(others(&[told("player:p7", "Rowan")], "Rowan"), ["player:p7"]);
+        assert_eq!(
+            others(&[told("player:p7", "player:p8")], "player:p8"),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            others(&[spoke, told("player:p7", "Mira")], "Mira"),
+            Vec::<String>::new()
+        );
+        // Who the NPC is, is not for a player to say.
+        assert_eq!(others(&[spoke, told("Mira", "the spy")], "Mira"), Vec::<String>::new());
+        assert_eq!(others(&[by_mira("Mira", "Mimi")], "Mimi"), ["Mira"]);
+        // Nor by a detour.
+        let detour = [
+            spoke,
+            told("player:p7", "Rowan"),
+            by_mira("Mira", "Mimi"),
+            told("Mimi", "Rowan"),
+        ];
+        assert_eq!(others(&detour, "Rowan"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn naming_predicates_have_one_wording() {
+        assert_eq!(canonical_predicate("Is Called".to_owned()), "be named");
+        assert_eq!(canonical_predicate("이라고 불리다".to_owned()), "이름이다");
+        assert_eq!(canonical_predicate("like".to_owned()), "like");
+    }
+}

@@ -1,0 +1,310 @@
+//! Of whom a line speaks, by the names that a memory knows: "Anna", "my sister", "내 동생이".
+
+use std::collections::BTreeSet;
+
+use super::NameAliases;
+use crate::memory::{keywords, party};
+
+/// In front of what belongs to whoever speaks, in each language.
+const SPEAKER_POSSESSIVES: [&str; 9] = ["my", "our", "내", "제", "우리", "저희", "나의", "저의", "우리의"];
+/// In front of what belongs to whoever listens.
+const LISTENER_POSSESSIVES: [&str; 11] = [
+    "your",
+    "네",
+    "니",
+    "너의",
+    "너희",
+    "자네",
+    "자네의",
+    "당신",
+    "당신의",
+    "그대",
+    "그대의",
+];
+/// Words between an owner and what it owns, at most: "my dear old sister".
+const MAX_WORDS_BETWEEN: usize = 2;
+/// Syllables of a Korean word that says by itself who is meant, or stands for a longer one it ends: 동생 for 여동생.
+const MIN_NAME_SYLLABLES: usize = 2;
+/// Names that say less, in all, are words like others: "Will", "May".
+const MIN_NAME_WEIGHT: f32 = 0.5;
+
+/// Whose line it is, and who hears it. Names are as facts keep them: `player:p7`, `Mira`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SpeakerAndListener<'a> {
+    pub speaker: Option<&'a str>,
+    pub listener: Option<&'a str>,
+}
+
+impl NameAliases {
+    /// The other names of those of whom a line speaks, as words to search for: of what belongs to a player ("the player's
+    /// sister") only what it is ("sister"). Nothing for the listener, whose name says nothing of what a line is about.
+    #[must_use]
+    pub fn names_mentioned(&self, line: &str, spoken: SpeakerAndListener<'_>) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        if self.0.is_empty() {
+            return found;
+        }
+        let line = LineWords::parse_line(line, self, spoken);
+        for group in &self.0 {
+            if line
+                .listener
+                .as_ref()
+                .is_some_and(|listener| group.contains_key(listener))
+            {
+                continue;
+            }
+            let (said, others): (Vec<_>, Vec<_>) = group.iter().partition(|(key, _)| line.mentions_key(key));
+            if !said.is_empty() {
+                found.extend(others.into_iter().filter_map(|(key, name)| search_words(key, name)));
+            }
+        }
+        found
+    }
+}
+
+/// `None`: a player itself, of whom no word tells.
+fn search_words(key: &str, name: &str) -> Option<String> {
+    match key.split_once('/') {
+        Some((owner, what)) if party::is_player(owner) || party::means_player(owner) => Some(what.to_owned()),
+        _ => (!party::is_player(key)).then(|| name.to_owned()),
+    }
+}
+
+/// The words of a line. "네," is a word by itself: yes, and not "your".
+fn words_of(line: &str) -> Vec<String> {
+    let line = keywords::normalise_text(line);
+    let ended = line.split_inclusive(|c: char| !c.is_alphanumeric());
+    ended
+        .filter_map(|ended| {
+            let word = ended.trim_end_matches(|c: char| !c.is_alphanumeric());
+            let is_yes = word == "네" && !ended.ends_with(char::is_whitespace) && ended != word;
+            (!word.is_empty() && !is_yes).then(|| word.to_owned())
+        })
+        .collect()
+}
+
+/// A line in words. What is asked for are [keys](party::subject_key).
+struct LineWords {
+    words: Vec<String>,
+    speaker: Option<String>,
+    listener: Option<String>,
+    /// Names of anybody: what stands behind one of them is theirs.
+    anybody: Vec<String>,
+}
+
+impl LineWords {
+    fn parse_line(line: &str, names: &NameAliases, spoken: SpeakerAndListener<'_>) -> Self {
+        let listener = spoken.listener.map(party::subject_key);
+        let known = names.0.iter().flat_map(|group| group.keys()).cloned();
+        Self {
+            words: words_of(line),
+            speaker: spoken.speaker.map(party::subject_key),
+            anybody: known
+                .filter(|key| !key.contains(['/', ' ']))
+                .chain(listener.clone())
+                .collect(),
+            listener,
+        }
+    }
+
+    /// Whether it speaks of who goes by this key.
+    fn mentions_key(&self, key: &str) -> bool {
+        let Some((owner, what)) = key.split_once('/') else {
+            return !party::is_player(key) && is_distinctive_name(key) && self.name_ends(key).next().is_some();
+        };
+        let what: Vec<&str> = what.split(' ').collect();
+        let is_speaker =
+            |speaker: &String| speaker == owner || (speaker == party::PLAYER && party::means_player(owner));
+        if self.speaker.as_ref().is_some_and(is_speaker) {
+            return self.has_owned_behind(&SPEAKER_POSSESSIVES, &what) || self.has_unowned(&what);
+        }
+        let of_listener =
+            self.listener.as_deref() == Some(owner) && self.has_owned_behind(&LISTENER_POSSESSIVES, &what);
+        of_listener || self.name_ends(owner).any(|end| self.is_owned_at(end, &what))
+    }
+
+    /// Where the words of a name end in it.
+    fn name_ends(&self, name: &str) -> impl Iterator<Item = usize> {
+        let name: Vec<&str> = name.split(' ').collect();
+        (0..self.words.len()).filter_map(move |at| self.name_end_at(at, &name))
+    }
+
+    /// Where a name that begins at a word ends.
+    fn name_end_at(&self, at: usize, name: &[&str]) -> Option<usize> {
+        let (last, first) = name.split_last()?;
+        let end = at + name.len();
+        let words = self.words.get(at..end)?;
+        let begins = words.iter().zip(first).all(|(word, part)| word == part);
+        (begins && keywords::matches_name(&words[first.len()], last)).then_some(end)
+    }
+
+    fn has_owned_behind(&self, owners: &[&str], owned: &[&str]) -> bool {
+        let mut words = self.words.iter().enumerate();
+        words.any(|(at, word)| owners.contains(&word.as_str()) && self.is_owned_at(at + 1, owned))
+    }
+
+    /// Whether what stands behind an owner is `owned`: with other words in front of it, or as the last of its words alone.
+    fn is_owned_at(&self, behind: usize, owned: &[&str]) -> bool {
+        // Of "Mira's".
+        let behind = behind + usize::from(self.words.get(behind).is_some_and(|word| word == "s"));
+        let is = |end: usize| !self.words[end..].starts_with(&["in".to_owned(), "law".to_owned()]);
+        (0..=MAX_WORDS_BETWEEN).any(|skipped| self.name_end_at(behind + skipped, owned).is_some_and(is))
+            || matches!(owned, [_, head] if self.name_end_at(behind, &[*head]).is_some_and(is))
+            || matches!(owned, [only] if self.words.get(behind).is_some_and(|word| is_compound_ending(word, only)))
+    }
+
+    /// Korean speaks of one's own family without saying whose it is.
+    fn has_unowned(&self, owned: &[&str]) -> bool {
+        let [owned] = owned else { return false };
+        let is = |word: &str| keywords::matches_name(word, owned) || is_compound_ending(word, owned);
+        let is_anybodys = |word: &String| {
+            let names = || self.anybody.iter().any(|name| keywords::matches_name(word, name));
+            word.ends_with('의') || LISTENER_POSSESSIVES.contains(&word.as_str()) || names()
+        };
+        let mut words = self.words.iter().enumerate();
+        is_long_korean(owned) && words.any(|(at, word)| is(word) && !(at > 0 && is_anybodys(&self.words[at - 1])))
+    }
+}
+
+/// Whether a word like it in a line is likely to be this name. A Korean syllable begins many words.
+fn is_distinctive_name(name: &str) -> bool {
+    let weight: f32 = keywords::query_terms(name).0.iter().map(|(_, weight)| weight).sum();
+    weight >= MIN_NAME_WEIGHT && name.chars().nth(1).is_some()
+}
+
+/// Whether a Korean word is the end of a longer one, with particles or without: 동생이 of 여동생, or 여동생 of 동생.
+fn is_compound_ending(word: &str, owned: &str) -> bool {
+    if !is_long_korean(word) || !is_long_korean(owned) {
+        return false;
+    }
+    let stem: String = keywords::korean_stem(&word.chars().collect::<Vec<_>>())
+        .into_iter()
+        .collect();
+    is_long_korean(&stem) && (stem.ends_with(owned) || owned.ends_with(&stem))
+}
+
+fn is_long_korean(word: &str) -> bool {
+    word.chars().count() >= MIN_NAME_SYLLABLES && word.chars().all(keywords::is_hangul)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{NameAssertion, tests::told},
+        *,
+    };
+
+    const P7: SpeakerAndListener<'static> = SpeakerAndListener {
+        speaker: Some("player:p7"),
+        listener: Some("Mira"),
+    };
+
+    fn spoken_of(told: &[NameAssertion<'_>], line: &str) -> Vec<String> {
+        NameAliases::from_assertions(told)
+            .names_mentioned(line, P7)
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn name_in_a_line_adds_its_aliases() {
+        let names = [
+            told("player:p7's sister", "Anna"),
+            told("The Lantern Inn", "the old house"),
+            told("Captain Vale", "the crow"),
+        ];
+        for (line, others) in [
+            ("What do you know of Anna?", &["sister"][..]),
+            ("Anna's moved, by the way", &["sister"]),
+            ("How is my sister?", &["Anna"]),
+            ("How is my dear sister's shop?", &["Anna"]),
+            ("our sister", &["Anna"]),
+            ("Anna is my sister", &[]),
+            ("How is your sister?", &[]),
+            ("How is Mira's sister?", &[]),
+            ("my sister-in-law is here", &[]),
+            ("a sister of the abbey", &[]),
+            ("Annabel came by", &[]),
+            ("Is the lantern inn open?", &["the old house"]),
+            ("I saw the old house", &["The Lantern Inn"]),
+            ("an old cottage, a house", &[]),
+            ("Captain Vale's horse", &["the crow"]),
+            ("the captain", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(spoken_of(&names, line), others, "{line}");
+        }
+    }
+
+    #[test]
+    fn korean_names_have_particles_and_implied_owners() {
+        let names = [
+            told("player:p7의 여동생", "서연"),
+            told("player:p7의 누나", "지영"),
+            told("에르겐의 스승", "도윤"),
+        ];
+        for (line, others) in [
+            ("서연이 소식 들었어?", &["여동생"][..]),
+            ("서연이가 이사했대", &["여동생"]),
+            ("서연한테 들었어", &["여동생"]),
+            ("서연은 어디 살지?", &["여동생"]),
+            ("내 여동생은 어디 살지?", &["서연"]),
+            ("내 동생은 어디 살지?", &["서연"]),
+            ("여동생이 뭐래?", &["서연"]),
+            ("우리 누나한테 전해 줘", &["지영"]),
+            ("요즘 누나는 어때?", &["지영"]),
+            ("네 여동생은 어디 살지?", &[]),
+            ("네, 여동생이 왔어요.", &["서연"]),
+            ("네! 여동생은 잘 지내요.", &["서연"]),
+            ("도윤의 누나는?", &["에르겐의 스승"]),
+            ("에르겐의 스승은 누구야?", &["도윤"]),
+            ("동생 얘기 했었나", &["서연"]),
+            ("서연화가 피었네", &[]),
+        ] {
+            assert_eq!(spoken_of(&names, line), others, "{line}");
+        }
+    }
+
+    #[test]
+    fn owner_of_a_relation_depends_on_speaker_and_listener() {
+        let author = NameAssertion {
+            authored: true,
+            ..told("Mira's sister", "Elna")
+        };
+        let names = [
+            author,
+            told("player:p7's sister", "Anna"),
+            told("player:p8's sister", "Clara"),
+        ];
+        assert_eq!(spoken_of(&names, "How is your sister?"), ["Elna"]);
+        assert_eq!(spoken_of(&names, "How is my sister?"), ["Anna"]);
+        assert_eq!(spoken_of(&names, "Elna?"), ["Mira's sister"]);
+        let names = NameAliases::from_assertions(&names);
+        assert!(
+            names
+                .names_mentioned("my sister, your sister", SpeakerAndListener::default())
+                .is_empty()
+        );
+        assert!(NameAliases::default().names_mentioned("Anna", P7).is_empty());
+    }
+
+    #[test]
+    fn loose_kinship_word_matches_a_closer_one() {
+        let names = [told("player:p7's older brother", "Corin")];
+        assert_eq!(spoken_of(&names, "Where is my brother?"), ["Corin"]);
+        assert_eq!(spoken_of(&names, "Where is my older brother?"), ["Corin"]);
+        assert_eq!(spoken_of(&names, "Where is my younger brother?"), [""; 0]);
+    }
+
+    #[test]
+    fn listener_and_player_are_not_the_topic_of_a_line() {
+        let by_mira = NameAssertion {
+            npc: Some("Mira"),
+            ..told("Mira", "Mimi")
+        };
+        let names = [by_mira, told("player:p7", "Rowan"), told("Rowan", "the wolf")];
+        assert_eq!(spoken_of(&names, "Mimi, I am back"), [""; 0]);
+        assert_eq!(spoken_of(&names, "Do you know Rowan?"), ["the wolf"]);
+        assert_eq!(spoken_of(&names, "What do I like?"), [""; 0]);
+    }
+}

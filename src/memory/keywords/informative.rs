@@ -1,0 +1,80 @@
+//! What the words of a text give away: which other texts tell of the same.
+
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use super::{TermForms, UNIGRAM_WEIGHT, count_as_f32, for_each_run, word_terms};
+
+/// Words that say less, in [0, 1], give nothing away.
+const MIN_INFORMATIVE_WEIGHT: f32 = 0.5;
+/// Words that everybody may use of anything.
+const SMALL_TALK_DATA: &str = include_str!("../../../config/lexicon/stopwords/small_talk.txt");
+
+static SMALL_TALK_TERMS: LazyLock<BTreeSet<u32>> = LazyLock::new(|| {
+    let lines = SMALL_TALK_DATA.lines().filter(|line| !line.starts_with('#'));
+    lines.flat_map(informative_terms).collect()
+});
+
+/// A term for each informative word of a text; of Korean words, and of those in scripts without spaces, one for each two
+/// characters next to each other, so that other forms of a word have some of them as well. Two words that fall together
+/// are taken for one.
+#[must_use]
+pub fn informative_terms(text: &str) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    for_each_run(text, &mut |run, script, attached| {
+        let mut terms = Vec::new();
+        let emit = &mut |term: u64, weight: f32, _: bool| terms.push((term, weight));
+        let Some(word) = word_terms(run, script, attached, TermForms::STEMS, emit) else {
+            return;
+        };
+        if word.weight >= MIN_INFORMATIVE_WEIGHT {
+            // A single character of a longer word says nothing.
+            let least = 1.5 * UNIGRAM_WEIGHT * word.weight / count_as_f32(word.stem.chars().count());
+            let terms = terms.into_iter().filter(|(_, weight)| *weight > least);
+            all.extend(terms.map(|(term, _)| fold_term(term)));
+        }
+    });
+    all
+}
+
+/// Whether a term is one of a word of small talk: "song", "brother", "고향".
+#[must_use]
+pub fn is_small_talk(term: u32) -> bool {
+    SMALL_TALK_TERMS.contains(&term)
+}
+
+fn fold_term(term: u64) -> u32 {
+    let half = u64::from(u32::MAX);
+    u32::try_from((term >> 32) ^ (term & half)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_forms_share_their_telling_terms() {
+        for (one, other, same) in [
+            ("She is pregnant.", "the pregnant one", true),
+            ("two brothers", "her brother's", true),
+            ("방앗간에서 일한다", "방앗간집", true),
+            ("임신했어요", "임신한 사람", true),
+            ("I like it very much", "Do you like me?", false),
+            ("나무를 좋아해요", "나비를 좋아해요", false),
+        ] {
+            let found = informative_terms(one).intersection(&informative_terms(other)).count() > 0;
+            assert_eq!(found, same, "{one} / {other}");
+        }
+    }
+
+    #[test]
+    fn common_topics_are_small_talk() {
+        for (text, is) in [
+            ("Do you have a favourite song?", true),
+            ("고향이 어디예요?", true),
+            ("the miller's grey mare", false),
+            ("임신", false),
+        ] {
+            assert_eq!(informative_terms(text).into_iter().all(is_small_talk), is, "{text}");
+        }
+    }
+}

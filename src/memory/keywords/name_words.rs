@@ -1,0 +1,142 @@
+//! Names in a line: those that are searched for once more, and the listener's own, which is no evidence.
+
+use super::{korean, normalise_text, words};
+
+/// Words of a line that are written like names: capitalised within a sentence, or with a possessive at its beginning.
+/// Neighbours are one name. Each once, in order. Korean has no capitals: there every noun is a term anyway.
+#[must_use]
+pub fn proper_nouns(line: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    // Whether the word before belongs to a name that may go on.
+    let mut goes_on = false;
+    let mut begins = true;
+    for token in line.split_whitespace() {
+        let word = token.trim_matches(|c: char| !c.is_alphanumeric());
+        let bare = ["'s", "’s"].iter().find_map(|ending| word.strip_suffix(ending));
+        let name = bare.unwrap_or(word);
+        let lower = normalise_text(name);
+        let capital = name.chars().next().is_some_and(char::is_uppercase) && name.chars().nth(1).is_some();
+        let tells = words::english_weight(&lower, &words::singular_of(&lower)) >= 1.0;
+        if capital && tells && (!begins || bare.is_some()) {
+            match found.last_mut().filter(|_| goes_on) {
+                Some(last) => {
+                    last.push(' ');
+                    last.push_str(name);
+                }
+                None => found.push(name.to_owned()),
+            }
+            goes_on = bare.is_none() && token.ends_with(word);
+        } else {
+            goes_on = false;
+        }
+        begins = token.ends_with(['.', '!', '?', ':', '…']);
+    }
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|name| seen.insert(normalise_text(name)));
+    found
+}
+
+/// A line without the name of the one it is said to, whole or in its telling parts, and what hangs on it: "Night, Mira." →
+/// "Night.", "미라야, 안녕" → "안녕". A line of nothing else stays as it is.
+#[must_use]
+pub fn without_listener_name(line: &str, name: &str) -> String {
+    let whole = normalise_text(name);
+    let parts: Vec<&str> = whole
+        .split_whitespace()
+        .filter(|part| part.chars().nth(1).is_some() && words::word_weight(part).is_none())
+        .collect();
+    let mut kept: Vec<&str> = Vec::new();
+    let mut changed = false;
+    for token in line.split_whitespace() {
+        let word = token.trim_matches(|c: char| !c.is_alphanumeric());
+        let lower = normalise_text(word);
+        if !parts.iter().any(|part| matches_name(&lower, part)) {
+            kept.push(token);
+            continue;
+        }
+        changed = true;
+        // What ends the sentence stays with the word before.
+        let end = token.trim_start_matches(|c: char| !c.is_alphanumeric());
+        let end = end.trim_start_matches(|c: char| c.is_alphanumeric() || matches!(c, '\'' | '’'));
+        if let Some(before) = kept.last_mut() {
+            let bare = before.trim_end_matches([',', '，']);
+            *before = bare;
+            if !end.is_empty() && !end.starts_with([',', '，']) && !bare.ends_with(end) {
+                kept.push(end);
+            }
+        }
+    }
+    if !changed || !kept.iter().any(|token| token.chars().any(char::is_alphanumeric)) {
+        return line.to_owned();
+    }
+    let mut text = String::with_capacity(line.len());
+    for token in kept {
+        if !text.is_empty() && token.chars().any(char::is_alphanumeric) {
+            text.push(' ');
+        }
+        text.push_str(token);
+    }
+    text
+}
+
+/// Whether a word, in the form of [`normalise_text`], is a name in that form, with an ending or particles.
+#[must_use]
+pub fn matches_name(word: &str, name: &str) -> bool {
+    let Some(rest) = word.strip_prefix(name) else {
+        return false;
+    };
+    if matches!(rest, "" | "'s" | "’s") {
+        return true;
+    }
+    let rest: Vec<char> = rest.chars().collect();
+    let called = matches!(
+        rest.as_slice(),
+        ['아' | '야' | '님' | '씨' | '네'] | ['이', '야' | '여']
+    );
+    name.chars().all(korean::is_hangul) && (called || korean::is_only_particles(&rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinguished_from_their_prefixes() {
+        for (line, names) in [
+            (
+                "Anna's moved, by the way. She's in Oakford now.",
+                vec!["Anna", "Oakford"],
+            ),
+            (
+                "What did Rowena do at Oakford Abbey, Tim?",
+                vec!["Rowena", "Oakford Abbey", "Tim"],
+            ),
+            ("Good morning! Sleep well?", vec![]),
+            ("Has I. met Dorran? Dorran is nice", vec!["Dorran"]),
+            ("내 누나 Anna 어디 살아?", vec!["Anna"]),
+            ("What Is That", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(proper_nouns(line), names, "{line}");
+        }
+    }
+
+    #[test]
+    fn own_name_is_removed_with_its_suffixes() {
+        for (line, name, rest) in [
+            ("I'm off to bed. Night, Mira.", "Mira", "I'm off to bed. Night."),
+            ("Mira, what did I promise?", "Mira", "what did I promise?"),
+            ("How is Mira's brother?", "Mira", "How is brother?"),
+            ("Tell me, old Tom, where is it?", "Old Tom", "Tell me, old where is it?"),
+            ("잘 자, 에르겐.", "에르겐", "잘 자."),
+            ("미라야, 안녕", "미라", "안녕"),
+            ("에르겐은 뭘 좋아해?", "에르겐", "뭘 좋아해?"),
+            ("에르겐한테는 비밀이야", "에르겐", "비밀이야"),
+            ("미라클 봤어?", "미라", "미라클 봤어?"),
+            ("Mira?", "Mira", "Mira?"),
+            ("Miracles happen", "Mira", "Miracles happen"),
+        ] {
+            assert_eq!(without_listener_name(line, name), rest, "{line}");
+        }
+    }
+}

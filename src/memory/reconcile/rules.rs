@@ -1,0 +1,552 @@
+//! What rules can say of two statements about the same subject, so that no model is asked: opposite statements about one
+//! object, statements of different topics, and tastes for things that have nothing to do with each other. Also which kinds may hide a change from each other.
+//!
+//! The rules answer only where nothing else in the sentences could matter. Whatever they do not understand goes to the judge.
+
+use std::collections::BTreeSet;
+
+use super::{
+    JudgeVerdict,
+    topic::{NamedTopics, StatementTopic},
+};
+use crate::memory::{
+    agreement::{canonical_words, polarity_of},
+    aliases,
+    fact::{FactKind, Polarity, Statement, Tense},
+    keywords::{is_hangul, normalise_text},
+};
+
+/// What two statements are both about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommonMatter {
+    pub topic: Option<StatementTopic>,
+    /// The topic is one of which one thing holds at a time, or both are about the same thing.
+    pub is_one_matter: bool,
+}
+
+/// Words of liking and disliking; Korean ones are beginnings.
+const TASTE_WORDS: [&str; 27] = [
+    "like", "likes", "liked", "love", "loves", "loved", "hate", "hates", "hated", "dislike", "dislikes", "enjoy",
+    "enjoys", "adore", "adores", "detest", "detests", "loathe", "loathes", "despise", "despises", "fond", "좋아",
+    "싫어", "사랑", "미워", "즐",
+];
+/// Words that make a taste exclusive, or compare: never a clear case.
+const EXCLUSIVE_WORDS: [&str; 18] = [
+    "favourite",
+    "favorite",
+    "favourites",
+    "favorites",
+    "best",
+    "most",
+    "prefer",
+    "prefers",
+    "preferred",
+    "rather",
+    "instead",
+    "only",
+    "than",
+    "가장",
+    "제일",
+    "최고",
+    "최애",
+    "대신",
+];
+/// Words that say nothing of what is liked or disliked. Korean ones are beginnings.
+const SILENT_WORDS: [&str; 39] = [
+    "a",
+    "an",
+    "the",
+    "do",
+    "does",
+    "did",
+    "not",
+    "no",
+    "longer",
+    "any",
+    "more",
+    "anymore",
+    "really",
+    "very",
+    "much",
+    "is",
+    "are",
+    "be",
+    "of",
+    "to",
+    "now",
+    "still",
+    "at",
+    "all",
+    "it",
+    "doesn",
+    "don",
+    "t",
+    "s",
+    "and",
+    "player",
+    "이제",
+    "이젠",
+    "이상",
+    "않",
+    "정말",
+    "아주",
+    "매우",
+    "플레이어",
+];
+
+/// What rules compare of a statement.
+#[derive(Debug, Clone)]
+pub struct StatementFeatures {
+    object: Vec<String>,
+    /// Object and sentence as they were told.
+    told: (String, String),
+    /// Words of object, sentence and keywords.
+    words: BTreeSet<String>,
+    /// Words of the sentence beside subject, object and what is silent.
+    rest: BTreeSet<String>,
+    /// The sentence or its predicate names a taste.
+    is_taste: bool,
+    is_exclusive: bool,
+    topics: NamedTopics,
+}
+
+impl StatementFeatures {
+    /// Reads a statement.
+    #[must_use]
+    pub fn from_statement(statement: &Statement) -> Self {
+        let content = normalise_text(&statement.content).replace("더 이상", " ");
+        let told = format!("{} {content}", normalise_text(&statement.predicate));
+        let object = canonical_words(&statement.object);
+        let mut words: BTreeSet<String> = object.iter().cloned().collect();
+        words.extend(canonical_words(&content));
+        words.extend(statement.keywords.iter().flat_map(|keyword| canonical_words(keyword)));
+        let subject = canonical_words(&statement.subject);
+        // 마시지 않는다 denies 마시다.
+        let rest = raw_words(&content.replace("지 않", "다 않"))
+            .filter(|word| {
+                !is_one_of(word, &SILENT_WORDS)
+                    && !matches!(*word, "더" | "안" | "못")
+                    && !is_one_of(word, &TASTE_WORDS)
+            })
+            .flat_map(canonical_words)
+            .filter(|word| !object.contains(word) && !subject.contains(word))
+            .collect();
+        Self {
+            is_taste: raw_words(&told).any(|word| is_one_of(word, &TASTE_WORDS)),
+            is_exclusive: raw_words(&told).any(|word| is_one_of(word, &EXCLUSIVE_WORDS)) || content.contains("더 좋아"),
+            topics: NamedTopics::find_in(&told),
+            told: (normalise_text(statement.object.trim()), content),
+            object,
+            words,
+            rest,
+        }
+    }
+
+    /// The first topic that it names.
+    #[must_use]
+    pub fn first_topic(&self) -> Option<StatementTopic> {
+        self.topics.first_named()
+    }
+
+    /// What it is about, if that is what the other is about, too.
+    #[must_use]
+    pub fn common_matter(&self, other: &Self) -> CommonMatter {
+        let topic = self.first_topic().filter(|topic| other.first_topic() == Some(*topic));
+        CommonMatter {
+            topic,
+            is_one_matter: topic.is_some_and(|topic| topic.is_one_at_a_time() || self.shares_object(other)),
+        }
+    }
+
+    /// Whether the objects share a word with what the other says. Korean compounds have no gaps: "청포도" has "포도" in it.
+    #[must_use]
+    pub fn shares_object(&self, other: &Self) -> bool {
+        let shares = |one: &Self, other: &Self| {
+            let compound = one.told.0.chars().all(is_hangul) && other.told.1.contains(&one.told.0);
+            compound || one.object.iter().any(|word| other.words.contains(word))
+        };
+        shares(self, other) || shares(other, self)
+    }
+}
+
+/// What rules say of a newer statement and an older one of the same subject; `None`: a judge has to say.
+#[must_use]
+pub fn verdict_by_rules(
+    new: (&Statement, &StatementFeatures),
+    old: (&Statement, &StatementFeatures),
+) -> Option<JudgeVerdict> {
+    let ((new, newer), (old, older)) = (new, old);
+    // Whoever is called Anna lives where she lives. What a person lost may be where that person worked.
+    let is_name = aliases::states_name(new) || aliases::states_name(old);
+    let are_apart = if is_name {
+        newer.topics.share_no_topic(&older.topics)
+    } else {
+        newer.topics.surely_share_no_topic(&older.topics) && !newer.shares_object(older)
+    };
+    if are_apart {
+        return Some(JudgeVerdict::Independent);
+    }
+    if newer.is_exclusive || older.is_exclusive || newer.object.is_empty() || older.object.is_empty() {
+        return None;
+    }
+    let tastes = newer.is_taste && older.is_taste;
+    if newer.object == older.object {
+        let opposite = new.polarity != old.polarity && new.tense == Tense::Present && old.tense == Tense::Present;
+        // What is no taste has no opposites but its denial, which a model may have marked wrongly.
+        let denies = tastes || polarity_of(&new.content) != polarity_of(&old.content);
+        // Apples at night may be another matter than apples.
+        return (opposite && denies && newer.rest == older.rest).then_some(JudgeVerdict::Contradicts);
+    }
+    if !tastes {
+        return None;
+    }
+    let of_taste = |kind| matches!(kind, FactKind::Preference | FactKind::Opinion | FactKind::Habit);
+    (of_taste(new.kind) && of_taste(old.kind) && !newer.shares_object(older)).then_some(JudgeVerdict::Independent)
+}
+
+/// Whether a statement of one kind may end one of another: a move is told as an event, and the home it left is personal.
+#[must_use]
+pub const fn may_hide_change(new: FactKind, old: FactKind) -> bool {
+    const fn is_reporting_kind(kind: FactKind) -> bool {
+        matches!(
+            kind,
+            FactKind::PersonalInfo
+                | FactKind::Profile
+                | FactKind::Event
+                | FactKind::Decision
+                | FactKind::Relationship
+                | FactKind::Timeline
+                | FactKind::Note
+                | FactKind::Other
+        )
+    }
+    is_reporting_kind(new) && is_reporting_kind(old)
+}
+
+/// Whether the newer statement tells that something happened which ended what the older one says is so: a move, a sale, a
+/// wedding. It is told in the past and holds now.
+#[must_use]
+pub fn reports_change(new: &Statement, old: &Statement, common: CommonMatter) -> bool {
+    new.tense == Tense::Past
+        && old.tense == Tense::Present
+        && matches!(new.kind, FactKind::Event | FactKind::Decision | FactKind::Timeline)
+        && matches!(
+            old.kind,
+            FactKind::PersonalInfo | FactKind::Profile | FactKind::Relationship
+        )
+        && new.polarity == Polarity::Positive
+        && common.topic.is_some()
+}
+
+fn raw_words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+}
+
+fn is_one_of(word: &str, list: &[&str]) -> bool {
+    list.iter()
+        .any(|entry| word == *entry || entry.starts_with(is_hangul) && word.starts_with(entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{
+        agreement::{polarity_of, tense_of},
+        fact::Importance,
+    };
+
+    fn says(predicate: &str, object: &str, content: &str) -> Statement {
+        Statement {
+            subject: "player:p7".into(),
+            predicate: predicate.into(),
+            object: object.into(),
+            content: content.into(),
+            keywords: vec![object.into(), "food".into()],
+            speaker: "player:p7".into(),
+            kind: FactKind::Preference,
+            importance: Importance::DEFAULT,
+            polarity: polarity_of(content),
+            tense: tense_of(content),
+            pinned: false,
+        }
+    }
+
+    fn verdict(older: &Statement, newer: &Statement) -> Option<JudgeVerdict> {
+        verdict_by_rules(
+            (newer, &StatementFeatures::from_statement(newer)),
+            (older, &StatementFeatures::from_statement(older)),
+        )
+    }
+
+    /// Predicate, object and content.
+    type Told = (&'static str, &'static str, &'static str);
+
+    /// Of each case, the older statement comes first.
+    fn check(cases: &[(Told, Told, Option<JudgeVerdict>)]) {
+        for (older, newer, expected) in cases {
+            let (older, newer) = (says(older.0, older.1, older.2), says(newer.0, newer.1, newer.2));
+            assert_eq!(
+                verdict(&older, &newer),
+                *expected,
+                "{} / {}",
+                older.content,
+                newer.content
+            );
+        }
+    }
+
+    #[test]
+    fn denials_and_other_topics_need_no_judge() {
+        use JudgeVerdict::{Contradicts, Independent};
+        check(&[
+            // No taste, and denied.
+            (
+                ("drinks", "ale", "The player drinks ale."),
+                ("no longer drinks", "ale", "The player no longer drinks ale."),
+                Some(Contradicts),
+            ),
+            (
+                ("마신다", "에일", "플레이어는 에일을 마신다."),
+                ("마시지 않는다", "에일", "플레이어는 이제 에일을 마시지 않는다."),
+                Some(Contradicts),
+            ),
+            (
+                ("drinks", "ale", "The player drinks ale."),
+                ("drinks", "ale", "The player does not drink ale at noon."),
+                None,
+            ),
+            (
+                ("마신다", "에일", "플레이어는 에일을 마신다."),
+                ("마시지 않는다", "에일", "플레이어는 낮에는 에일을 마시지 않는다."),
+                None,
+            ),
+            // Of another topic.
+            (
+                (
+                    "lives in",
+                    "Rivermouth",
+                    "The player's sister Anna lives in Rivermouth.",
+                ),
+                ("be named", "Anna", "The player's sister is named Anna."),
+                Some(Independent),
+            ),
+            (
+                ("살다", "강마을", "플레이어의 동생 안나는 강마을에 산다."),
+                ("이름이다", "안나", "플레이어의 동생 이름은 안나이다."),
+                Some(Independent),
+            ),
+            (
+                ("works as", "baker", "The player works as a baker."),
+                ("lives in", "Oakford", "The player lives in Oakford."),
+                Some(Independent),
+            ),
+            (
+                ("일하다", "빵집", "플레이어는 빵집에서 일한다."),
+                ("살다", "참나무골", "플레이어는 참나무골에 산다."),
+                Some(Independent),
+            ),
+            (
+                ("works at", "the bakery", "The player works at the bakery."),
+                ("lost", "the bakery", "The player lost the bakery."),
+                None,
+            ),
+            (
+                ("lives with", "Ann", "The player lives with the player's wife Ann."),
+                ("be divorced", "", "The player is divorced."),
+                None,
+            ),
+        ]);
+    }
+
+    /// Whichever of two statements is the newer one.
+    fn check_both_ways(cases: &[(Told, Told)], expected: Option<JudgeVerdict>) {
+        for (one, other) in cases {
+            check(&[(*one, *other, expected), (*other, *one, expected)]);
+        }
+    }
+
+    #[test]
+    fn topics_that_plainly_differ_need_no_judge() {
+        let cases = [
+            (
+                ("works as", "a smith", "The player works as a smith."),
+                ("has moved to", "Oakford", "The player has moved to Oakford."),
+            ),
+            (
+                ("live in", "Oakford", "The player lives in Oakford."),
+                ("be", "30", "The player is 30 years old."),
+            ),
+            (
+                ("be married to", "Tom", "The player is married to Tom."),
+                ("work at", "the mill", "The player works at the mill."),
+            ),
+            (
+                ("own", "a boat", "The player owns a boat."),
+                ("live in", "Oakford", "The player has been living in Oakford."),
+            ),
+            (
+                ("favourite", "plums", "The player's favourite fruit is plums."),
+                ("work at", "the mill", "The player works at the mill."),
+            ),
+            (
+                ("일하다", "대장간", "플레이어는 대장간에서 일하고 있다."),
+                ("이사하다", "강마을", "플레이어는 강마을로 이사했다."),
+            ),
+            (
+                ("살다", "강마을", "플레이어는 강마을에 살고 있다."),
+                ("소유하다", "배", "플레이어는 배를 소유하고 있다."),
+            ),
+            (
+                ("이다", "서른 살", "플레이어는 서른 살이다."),
+                ("결혼하다", "안나", "플레이어는 안나와 결혼했다."),
+            ),
+        ];
+        check_both_ways(&cases, Some(JudgeVerdict::Independent));
+    }
+
+    #[test]
+    fn words_of_a_possibly_common_topic_need_a_judge() {
+        let cases = [
+            (
+                ("have", "a room", "The player has a room in Greystone."),
+                ("live in", "Oakford", "The player lives in Oakford."),
+            ),
+            (
+                ("keep", "the inn", "The player keeps the inn."),
+                ("work as", "a smith", "The player works as a smith."),
+            ),
+            (
+                ("sell", "the cottage", "The player sold the cottage."),
+                ("live in", "Oakford", "The player lives in Oakford."),
+            ),
+            (
+                ("give up", "the forge", "The player gave up the forge."),
+                ("work as", "a smith", "The player works as a smith."),
+            ),
+            (
+                ("retire to", "Oakford", "The player retired to Oakford."),
+                ("live in", "Greystone", "The player lives in Greystone."),
+            ),
+            (
+                ("quit", "Oakford", "The player quit Oakford."),
+                ("live in", "the mill", "The player lives in the mill."),
+            ),
+            (
+                ("live by", "fishing", "The player lives by fishing."),
+                ("work as", "a smith", "The player works as a smith."),
+            ),
+            (
+                ("be called", "away", "The player was called away to Greystone."),
+                ("live in", "Oakford", "The player lives in Oakford."),
+            ),
+            (
+                ("be engaged", "smithing", "The player is engaged in smithing."),
+                ("work as", "a baker", "The player works as a baker."),
+            ),
+            (
+                ("있다", "부산", "플레이어는 지금 부산에 있다."),
+                ("살다", "강마을", "플레이어는 강마을에 산다."),
+            ),
+            (
+                ("없다", "일", "플레이어는 요즘 하는 일이 없다."),
+                ("일하다", "빵집", "플레이어는 빵집에서 일한다."),
+            ),
+            (
+                ("팔다", "오두막", "플레이어는 오두막을 팔았다."),
+                ("살다", "강마을", "플레이어는 강마을에 산다."),
+            ),
+            (
+                ("그만두다", "방앗간", "플레이어는 방앗간을 그만뒀다."),
+                ("살다", "물가", "플레이어는 물가에 산다."),
+            ),
+            (
+                ("부르다", "노래", "플레이어는 강마을로 불러 갔다."),
+                ("살다", "참나무골", "플레이어는 참나무골에 산다."),
+            ),
+        ];
+        check_both_ways(&cases, None);
+    }
+
+    #[test]
+    fn clear_pairs_need_no_judge_and_unclear_pairs_do() {
+        use JudgeVerdict::{Contradicts, Independent};
+        let cases = [
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("hates", "an apple", "The player hates an apple."),
+                Some(Contradicts),
+            ),
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("no longer likes", "apples", "The player no longer likes apples."),
+                Some(Contradicts),
+            ),
+            (
+                ("좋아한다", "사과", "플레이어는 사과를 좋아한다."),
+                ("싫어한다", "사과", "플레이어는 이제 사과를 싫어한다."),
+                Some(Contradicts),
+            ),
+            (
+                ("loves", "blackberries", "The player loves blackberries."),
+                ("loves", "pears", "The player loves pears."),
+                Some(Independent),
+            ),
+            (
+                ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
+                ("좋아한다", "국화차", "플레이어는 국화차를 좋아한다."),
+                Some(Independent),
+            ),
+            // At night may be another matter.
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("hates", "apples", "The player hates apples at night."),
+                None,
+            ),
+            // The one may be the other's kind.
+            (
+                ("likes", "grapes", "The player likes grapes."),
+                ("hates", "green grapes", "The player hates green grapes."),
+                None,
+            ),
+            (
+                ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
+                ("싫어한다", "청포도", "플레이어는 청포도를 싫어한다."),
+                None,
+            ),
+            (
+                ("likes", "grapes", "The player likes grapes."),
+                ("hates", "food", "The player hates all food."),
+                None,
+            ),
+            // There is one favourite at a time.
+            (
+                ("favourite", "apples", "The player's favourite fruit is apples."),
+                ("likes", "grapes", "The player likes grapes."),
+                None,
+            ),
+            (
+                ("prefers", "grapes", "The player prefers grapes."),
+                ("prefers", "apples", "The player now prefers apples."),
+                None,
+            ),
+            (
+                ("좋아한다", "사과", "플레이어는 사과를 가장 좋아한다."),
+                ("좋아한다", "포도", "플레이어는 포도를 좋아한다."),
+                None,
+            ),
+            // Both are dated.
+            (
+                ("likes", "apples", "The player likes apples."),
+                ("liked", "apples", "The player used to hate apples."),
+                None,
+            ),
+            (
+                ("lives in", "Oakford", "The player lives in Oakford."),
+                ("lives in", "Riverton", "The player lives in Riverton."),
+                None,
+            ),
+        ];
+        check(&cases);
+    }
+}

@@ -1,0 +1,598 @@
+//! Reads a state block and turns it into bounded state changes.
+
+use super::{
+    MAX_BLOCK_BYTES,
+    flow::{self, BlockValue},
+};
+use crate::memory::{keywords::normalise_text, state::StateChange, text::is_ignorable, vocabulary::Vocabulary};
+
+/// Longest name, place, item or mood, in Unicode scalar values.
+pub const MAX_NAME_CHARS: usize = 64;
+/// How the player is called in state changes.
+const PLAYER: &str = "player";
+
+/// Bounds of what one block may change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateRules {
+    /// Most that one turn may change one relationship; 20.
+    pub max_relationship_delta: i32,
+    /// Most that one turn may change hit points; 100.
+    pub max_hp_delta: i32,
+    /// Most of one item that one turn may give, and take; 1,000.
+    pub max_item_delta: u32,
+    /// Longest name, place, item or mood, in Unicode scalar values; 64.
+    pub max_name_chars: usize,
+    /// Longest sentence in events and notes, in Unicode scalar values; 200.
+    pub max_text_chars: usize,
+    /// Most entries of one list; 16.
+    pub max_list: usize,
+    /// Who may be named in relationships and meetings, besides the player and the speaker.
+    /// Empty: anybody.
+    pub known_names: Vec<String>,
+    /// Names under which the NPC knows the player; each is read as `player`.
+    pub player_names: Vec<String>,
+    /// No player is there, as where NPCs talk among themselves: what a block changes is the speaker's.
+    pub without_player: bool,
+    /// The words for moods and relationships.
+    pub vocabulary: Vocabulary,
+    /// All items of the world; `None`: any.
+    pub items: Option<Vec<String>>,
+    /// All places of the world; `None`: any.
+    pub places: Option<Vec<String>>,
+}
+
+impl Default for StateRules {
+    fn default() -> Self {
+        Self {
+            max_relationship_delta: 20,
+            max_hp_delta: 100,
+            max_item_delta: 1_000,
+            max_name_chars: MAX_NAME_CHARS,
+            max_text_chars: 200,
+            max_list: 16,
+            known_names: Vec::new(),
+            player_names: Vec::new(),
+            without_player: false,
+            vocabulary: Vocabulary::default(),
+            items: None,
+            places: None,
+        }
+    }
+}
+
+/// What a block says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ParsedStateBlock {
+    pub changes: Vec<StateChange>,
+    /// What was left out or cut down and why, in words, for the trace.
+    pub rejected: Vec<String>,
+}
+
+/// Why a block cannot be read at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StateBlockError {
+    #[error("the state block is longer than {max} bytes")]
+    TooLong { max: usize },
+    #[error("the state block has no `key: value` line and is not an object")]
+    NotABlock,
+    /// It reads as something, but no key of a state block is in it.
+    #[error("the state block has none of the known keys")]
+    NoKnownKey,
+}
+
+/// Reads a block that was closed. `speaker_npc` names the NPC that spoke: `mood` is its own; place, hit points,
+/// items and meetings are the player's, or the speaker's where there is no player.
+///
+/// # Errors
+/// When the block is too long or nothing in it can be read; single bad entries are in
+/// [`ParsedStateBlock::rejected`] instead. An empty block is fine and changes nothing.
+pub fn parse_closed(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<ParsedStateBlock, StateBlockError> {
+    read_block(block, true, speaker_npc, rules)
+}
+
+/// As [`parse_closed`], for a block that broke off: the last value, if the text ends inside it, is left out. Where that is all
+/// there is, nothing can be read.
+///
+/// # Errors
+/// As [`parse_closed`].
+pub fn parse_unclosed(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<ParsedStateBlock, StateBlockError> {
+    read_block(block, false, speaker_npc, rules)
+}
+
+fn read_block(
+    block: &str,
+    closed: bool,
+    speaker_npc: &str,
+    rules: &StateRules,
+) -> Result<ParsedStateBlock, StateBlockError> {
+    if block.len() > MAX_BLOCK_BYTES {
+        return Err(StateBlockError::TooLong { max: MAX_BLOCK_BYTES });
+    }
+    if block.trim().is_empty() || block.trim() == "{}" {
+        return Ok(ParsedStateBlock::default());
+    }
+    let (entries, lost) = if closed {
+        (flow::parse_entries(block), None)
+    } else {
+        flow::parse_whole_entries(block)
+    };
+    if entries.is_empty() {
+        return Err(StateBlockError::NotABlock);
+    }
+    let stayed = entries
+        .iter()
+        .any(|(key, value)| key == "location_moved" && parse_flag(value) == Some(false));
+    let mut reader = StateBlockReader {
+        speaker: speaker_npc,
+        rules,
+        out: ParsedStateBlock::default(),
+        counts: Vec::new(),
+    };
+    if !closed {
+        reader.add_rejection(match lost {
+            Some(key) if !key.is_empty() => format!(
+                "it was not closed; the last value, of `{}`, is left out",
+                clip_chars(&key, 40)
+            ),
+            Some(_) => "it was not closed; what it ends in the middle of is left out".to_owned(),
+            None => "it was not closed; all its values are whole".to_owned(),
+        });
+    }
+    let mut known = 0;
+    for (key, value) in &entries {
+        known += usize::from(reader.read_entry(key, value, stayed));
+    }
+    if known == 0 {
+        Err(StateBlockError::NoKnownKey)
+    } else {
+        Ok(reader.out)
+    }
+}
+
+struct StateBlockReader<'a> {
+    speaker: &'a str,
+    rules: &'a StateRules,
+    out: ParsedStateBlock,
+    /// How many of each item were gained and lost so far.
+    counts: Vec<((String, bool), u32)>,
+}
+
+impl StateBlockReader<'_> {
+    /// Whose place, hit points, items and meetings a block tells.
+    fn subject_name(&self) -> String {
+        if self.rules.without_player {
+            self.speaker.to_owned()
+        } else {
+            PLAYER.to_owned()
+        }
+    }
+
+    /// Takes one entry; `false`: the key is not one of a state block.
+    fn read_entry(&mut self, key: &str, value: &BlockValue, stayed: bool) -> bool {
+        match key {
+            "location" if stayed => {}
+            "location" => self.read_location(key, value),
+            // Meant as a flag; some models name the place here instead.
+            "location_moved" => {
+                if parse_flag(value).is_none() {
+                    self.read_location(key, value);
+                }
+            }
+            "hp_change" => self.read_hp(value),
+            "items_gained" => self.read_items(key, value, true),
+            "items_lost" => self.read_items(key, value, false),
+            "npc_met" => self.read_people(key, value, |who, whom| StateChange::Met { who, whom }),
+            "npc_separated" => self.read_people(key, value, |who, whom| StateChange::Separated { who, whom }),
+            "relationship_changes" | "relationship_change" => self.read_relationships(value),
+            "mood" => self.read_mood(key, value),
+            "events" | "event" => self.read_sentences(key, value, |text| StateChange::Happened { text }),
+            "notes" | "note" => self.read_sentences(key, value, |text| StateChange::Note { text }),
+            other => {
+                self.add_rejection(format!("`{}` is not a key of a state block", clip_chars(other, 40)));
+                return false;
+            }
+        }
+        true
+    }
+
+    fn single_text<'v>(&mut self, key: &str, value: &'v BlockValue) -> Option<&'v str> {
+        match value {
+            BlockValue::Text(text) => Some(text.as_str()),
+            BlockValue::List(items) => match items.as_slice() {
+                [BlockValue::Text(text)] => Some(text),
+                [] => Some(""),
+                _ => {
+                    self.add_rejection(format!("`{key}` must be one text"));
+                    None
+                }
+            },
+            BlockValue::Map(_) => {
+                self.add_rejection(format!("`{key}` must be one text"));
+                None
+            }
+        }
+    }
+
+    fn read_location(&mut self, key: &str, value: &BlockValue) {
+        let named = self
+            .single_text(key, value)
+            .and_then(|text| self.checked_name(key, text));
+        if let Some(to) = named.and_then(|name| self.listed_name(key, name, self.rules.places.as_deref())) {
+            let who = self.subject_name();
+            self.out.changes.push(StateChange::Location { who, to });
+        }
+    }
+
+    /// A word of the list, whatever else is written: free words would carry what one player said to all others.
+    fn read_mood(&mut self, key: &str, value: &BlockValue) {
+        let Some(text) = self
+            .single_text(key, value)
+            .map(clean_line)
+            .filter(|text| !is_nothing(text))
+        else {
+            return;
+        };
+        let rules = self.rules;
+        let Some(mood) = rules.vocabulary.mood_named(&text) else {
+            return self.add_rejection(format!("`{key}` names no mood of this world"));
+        };
+        self.out.changes.push(StateChange::Mood {
+            who: self.speaker.to_owned(),
+            mood: mood.to_owned(),
+        });
+    }
+
+    /// `name` as the world's list spells it; without a list any is.
+    fn listed_name(&mut self, key: &str, name: String, list: Option<&[String]>) -> Option<String> {
+        let Some(list) = list else { return Some(name) };
+        let wanted = normalise_text(&name);
+        let found = list.iter().find(|listed| normalise_text(listed) == wanted).cloned();
+        if found.is_none() {
+            self.add_rejection(format!(
+                "`{}` in `{key}` is not listed in this world",
+                clip_chars(&name, 64)
+            ));
+        }
+        found
+    }
+
+    fn read_hp(&mut self, value: &BlockValue) {
+        let BlockValue::Text(text) = value else {
+            return self.add_rejection("`hp_change` must be a number".to_owned());
+        };
+        if is_nothing(text) {
+            return;
+        }
+        let Some(wanted) = whole_number(text) else {
+            return self.add_rejection(format!("`hp_change` must be a number, not `{}`", clip_chars(text, 40)));
+        };
+        let delta = self.clamp_and_report("hp_change", wanted, self.rules.max_hp_delta);
+        if delta != 0 {
+            let who = self.subject_name();
+            self.out.changes.push(StateChange::HpDelta { who, delta });
+        }
+    }
+
+    fn read_items(&mut self, key: &str, value: &BlockValue, gained: bool) {
+        for item in self.list_items(key, value) {
+            let (name, count) = match &item {
+                BlockValue::Text(text) => parse_counted(text),
+                BlockValue::Map(map) => {
+                    let count = field_text(map, &["count", "quantity", "qty", "amount", "수량"]);
+                    (
+                        field_text(map, &["item", "name", "이름"]).unwrap_or_default(),
+                        count.and_then(|text| whole_number(&text)).unwrap_or(1),
+                    )
+                }
+                BlockValue::List(_) => (String::new(), 0),
+            };
+            if is_nothing(&name) && matches!(item, BlockValue::Text(_)) {
+                continue;
+            }
+            let Ok(count @ 1..=9_999) = u32::try_from(count) else {
+                self.add_rejection(format!("a count in `{key}` must be 1 to 9999"));
+                continue;
+            };
+            let named = self.checked_name(key, &name);
+            let listed = named.and_then(|name| self.listed_name(key, name, self.rules.items.as_deref()));
+            if let Some(item) = listed
+                && let Some(count) = self.cap_item_count(key, &item, gained, count)
+            {
+                let who = self.subject_name();
+                self.out.changes.push(if gained {
+                    StateChange::ItemGained { who, item, count }
+                } else {
+                    StateChange::ItemLost { who, item, count }
+                });
+            }
+        }
+    }
+
+    /// What is left of `count` within the most of one item that one turn may give or take, however often a block names it.
+    fn cap_item_count(&mut self, key: &str, item: &str, gained: bool, count: u32) -> Option<u32> {
+        let of = (normalise_text(item), gained);
+        let at = self
+            .counts
+            .iter()
+            .position(|(known, _)| *known == of)
+            .unwrap_or_else(|| {
+                self.counts.push((of, 0));
+                self.counts.len() - 1
+            });
+        let left = self.rules.max_item_delta.saturating_sub(self.counts[at].1);
+        let taken = count.min(left);
+        self.counts[at].1 += taken;
+        if taken < count {
+            self.add_rejection(format!(
+                "{count} of `{}` in `{key}` were cut to {taken}",
+                clip_chars(item, 64)
+            ));
+        }
+        (taken > 0).then_some(taken)
+    }
+
+    fn read_people(&mut self, key: &str, value: &BlockValue, change: impl Fn(String, String) -> StateChange) {
+        for person in self.list_items(key, value) {
+            let name = match person {
+                BlockValue::Text(text) => text,
+                BlockValue::Map(map) => field_text(&map, &["name", "npc", "이름"]).unwrap_or_default(),
+                BlockValue::List(_) => String::new(),
+            };
+            if is_nothing(&name) {
+                continue;
+            }
+            let who = self.subject_name();
+            if let Some(whom) = self.checked_person(key, &name).filter(|whom| *whom != who) {
+                self.out.changes.push(change(who, whom));
+            }
+        }
+    }
+
+    fn read_relationships(&mut self, value: &BlockValue) {
+        const KEY: &str = "relationship_changes";
+        let listed = if matches!(value, BlockValue::Map(_)) {
+            vec![value.clone()]
+        } else {
+            self.list_items(KEY, value)
+        };
+        // The cap is per relationship and turn, however often a block names it.
+        let mut spent: Vec<((String, String, String), i32)> = Vec::new();
+        for change in listed {
+            let BlockValue::Map(map) = change else {
+                if !matches!(&change, BlockValue::Text(text) if is_nothing(text)) {
+                    self.add_rejection(format!("an entry of `{KEY}` must have from, to, type and delta"));
+                }
+                continue;
+            };
+            let from = field_text(&map, &["from"]).unwrap_or_default();
+            let to = field_text(&map, &["to"]).unwrap_or_default();
+            let kind = field_text(&map, &["type", "kind"]).filter(|kind| !is_nothing(kind));
+            let Some(wanted) = field_text(&map, &["delta", "change"]).and_then(|text| whole_number(&text)) else {
+                self.add_rejection(format!("`delta` in `{KEY}` must be a number"));
+                continue;
+            };
+            let (Some(from), Some(to)) = (self.checked_person(KEY, &from), self.checked_person(KEY, &to)) else {
+                continue;
+            };
+            let rules = self.rules;
+            let known = match &kind {
+                Some(kind) => rules.vocabulary.kind_named(&clean_line(kind)),
+                None => rules.vocabulary.default_kind(),
+            };
+            let Some(kind) = known.map(str::to_owned) else {
+                // What it names instead is not repeated: it may be what somebody said in private.
+                self.add_rejection(format!(
+                    "the `type` of an entry of `{KEY}` is no kind of relationship of this world"
+                ));
+                continue;
+            };
+            if from == to {
+                self.add_rejection(format!("`{from}` cannot have a relationship with itself"));
+                continue;
+            }
+            let key = (from, to, kind);
+            let at = spent.iter().position(|entry| entry.0 == key).unwrap_or_else(|| {
+                spent.push((key.clone(), 0));
+                spent.len() - 1
+            });
+            let before = spent[at].1;
+            let after = self.clamp_and_report(
+                "delta",
+                before.saturating_add(wanted),
+                self.rules.max_relationship_delta,
+            );
+            spent[at].1 = after;
+            if after != before {
+                let (from, to, kind) = key;
+                self.out.changes.push(StateChange::Relationship {
+                    from,
+                    to,
+                    kind,
+                    delta: after - before,
+                });
+            }
+        }
+    }
+
+    fn read_sentences(&mut self, key: &str, value: &BlockValue, change: impl Fn(String) -> StateChange) {
+        for item in self.list_items(key, value) {
+            let BlockValue::Text(text) = item else {
+                self.add_rejection(format!("an entry of `{key}` must be a text"));
+                continue;
+            };
+            if !is_nothing(&text) {
+                self.out
+                    .changes
+                    .push(change(clip_chars(&clean_line(&text), self.rules.max_text_chars)));
+            }
+        }
+    }
+
+    /// The items of a list, or of a text with commas; at most `max_list`.
+    fn list_items(&mut self, key: &str, value: &BlockValue) -> Vec<BlockValue> {
+        let mut items = match value {
+            BlockValue::List(items) => items.clone(),
+            BlockValue::Map(_) => vec![value.clone()],
+            // Sentences have commas of their own.
+            BlockValue::Text(text) if matches!(key, "events" | "event" | "notes" | "note") => {
+                vec![BlockValue::Text(text.clone())]
+            }
+            BlockValue::Text(text) => text
+                .split([',', '，', '、'])
+                .map(|item| BlockValue::Text(item.trim().to_owned()))
+                .collect(),
+        };
+        if items.len() > self.rules.max_list {
+            self.add_rejection(format!(
+                "`{key}` has {} entries, the first {} count",
+                items.len(),
+                self.rules.max_list
+            ));
+            items.truncate(self.rules.max_list);
+        }
+        items
+    }
+
+    fn checked_name(&mut self, key: &str, text: &str) -> Option<String> {
+        let name = clean_line(text);
+        if is_nothing(&name) {
+            return None;
+        }
+        if name.chars().count() > self.rules.max_name_chars {
+            self.add_rejection(format!(
+                "a text in `{key}` is longer than {} characters",
+                self.rules.max_name_chars
+            ));
+            return None;
+        }
+        Some(name)
+    }
+
+    fn checked_person(&mut self, key: &str, text: &str) -> Option<String> {
+        let name = self.checked_name(key, text)?;
+        let lower = normalise_text(&name);
+        let is_player = matches!(
+            lower.as_str(),
+            "player" | "the player" | "user" | "the user" | "you" | "플레이어" | "당신" | "유저"
+        ) || self
+            .rules
+            .player_names
+            .iter()
+            .any(|known| normalise_text(known) == lower);
+        if is_player {
+            if self.rules.without_player {
+                self.add_rejection(format!("no player is there, whom `{key}` could mean"));
+                return None;
+            }
+            return Some(PLAYER.to_owned());
+        }
+        if matches!(name.to_lowercase().as_str(), "self" | "me" | "npc" | "나" | "저") {
+            return Some(self.speaker.to_owned());
+        }
+        // That is how players are told apart in a world's state: a block speaks of its own player only.
+        if lower.starts_with("player:") {
+            self.add_rejection(format!(
+                "`{}` in `{key}` is not for a block to name",
+                clip_chars(&name, 64)
+            ));
+            return None;
+        }
+        let known = &self.rules.known_names;
+        if known.is_empty() || name == self.speaker {
+            return Some(name);
+        }
+        let found = known.iter().find(|known| normalise_text(known) == lower).cloned();
+        if found.is_none() {
+            self.add_rejection(format!("`{}` in `{key}` is nobody known here", clip_chars(&name, 64)));
+        }
+        found
+    }
+
+    fn clamp_and_report(&mut self, key: &str, wanted: i32, most: i32) -> i32 {
+        let most = most.max(0);
+        let bounded = wanted.clamp(-most, most);
+        if bounded != wanted {
+            self.add_rejection(format!("`{key}` of {wanted} was cut to {bounded}"));
+        }
+        bounded
+    }
+
+    fn add_rejection(&mut self, why: String) {
+        if self.out.rejected.len() < 32 {
+            self.out.rejected.push(why);
+        }
+    }
+}
+
+fn field_text(map: &[(String, BlockValue)], names: &[&str]) -> Option<String> {
+    map.iter()
+        .find(|(key, _)| names.contains(&key.as_str()))
+        .and_then(|(_, value)| match value {
+            BlockValue::Text(text) => Some(text.clone()),
+            BlockValue::List(_) | BlockValue::Map(_) => None,
+        })
+}
+
+/// One line, without control characters and without any that nobody sees.
+fn clean_line(text: &str) -> String {
+    let seen: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
+    seen.split(|c: char| c.is_whitespace() || c.is_control())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn clip_chars(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}
+
+/// How models write that there is nothing to say.
+fn is_nothing(text: &str) -> bool {
+    matches!(
+        text.trim().to_lowercase().as_str(),
+        "" | "none" | "null" | "n/a" | "nothing" | "-" | "~" | "없음" | "없다" | "unchanged" | "변화 없음"
+    )
+}
+
+fn parse_flag(value: &BlockValue) -> Option<bool> {
+    let BlockValue::Text(text) = value else { return None };
+    match text.trim().to_lowercase().as_str() {
+        "true" | "yes" | "1" | "예" | "네" => Some(true),
+        "false" | "no" | "0" | "아니오" | "아니요" => Some(false),
+        text if is_nothing(text) => Some(false),
+        _ => None,
+    }
+}
+
+/// `-15`, `+3`, `−2`, `-15 HP`, `2.6` (rounded). Nothing else before the number.
+#[expect(clippy::cast_possible_truncation, reason = "clamped to the range of i32 first")]
+fn whole_number(text: &str) -> Option<i32> {
+    let text = text.trim().replace('−', "-");
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.')))
+        .unwrap_or(text.len());
+    let number: f64 = text[..end].trim_start_matches('+').parse().ok()?;
+    number
+        .is_finite()
+        .then(|| number.round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i32)
+}
+
+/// `potion x2`, `potion (2)`, `2 potions` stays a name, `물약 2개`.
+fn parse_counted(text: &str) -> (String, i32) {
+    let text = text.trim();
+    if let Some((name, last)) = text.rsplit_once(' ') {
+        let bare = last.trim_matches(['(', ')']);
+        let digits = bare
+            .trim_start_matches(['x', 'X', '×'])
+            .trim_end_matches(['개', '병', '장', '자', '루']);
+        let marked = digits.len() < last.len();
+        if marked && !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()) {
+            return (name.trim().to_owned(), digits.parse().unwrap_or(i32::MAX));
+        }
+    }
+    (text.to_owned(), 1)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,128 @@
+//! What is over by what a turn says of it: what a player asks to forget, and promises.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    DecidedEnd, FlaggedFact, ForgetRequest, JudgeAnswer, PromiseEnd, SpokenTurn, TimelineReplay, is_players_own,
+    turn_that_said, wording_at,
+};
+use crate::{
+    ids::{PlayerId, TurnId},
+    memory::{
+        aliases::NameAliases,
+        fact::{Fact, InvalidReason, Statement},
+        keywords::{self, TermWeights},
+        party,
+    },
+};
+
+/// Facts near a request to forget that are looked at.
+const MAX_MEANT_FACTS: usize = 8;
+/// Share of the request's informative words that a fact must have to be meant. Forgetting the wrong
+/// thing is worse than not forgetting.
+const MIN_FORGET_COVERAGE: f64 = 0.5;
+/// Share of the informative words of what the NPC said that a request must have, to mean that.
+const MIN_REQUEST_SHARE: f64 = 0.8;
+
+impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
+    /// Ends the one fact that a request of a turn names, if nothing protects it. `nth`: which of its requests.
+    pub(super) fn forget_meant_fact(&mut self, request: &ForgetRequest, nth: usize, said: &SpokenTurn) {
+        let (turn, at) = (said.turn, said.at);
+        let naming = self.naming.aliases_at(at);
+        let near = self.prepared.meant_facts(turn, nth).iter();
+        let meant = near.map(|(old, _)| *old).filter(|old| self.holds_at(*old, at));
+        let meant = meant.take(MAX_MEANT_FACTS).find(|old| {
+            let known = self.facts[*old].known;
+            let (content, keywords) = wording_at(known, at);
+            // By whatever name it goes.
+            let subject = known.fact.statement.subject.as_str();
+            let names = naming
+                .other_names(subject)
+                .map(|name| party::plain_name(name).into_owned());
+            let keywords: Vec<String> = keywords.iter().cloned().chain(names).collect();
+            let terms = keywords::document_terms(content, &keywords);
+            keywords::query_coverage(&request.terms, &terms) >= MIN_FORGET_COVERAGE
+                && (is_players_own(&known.fact, said.player.as_ref(), &naming)
+                    || covers_nearly_all(content, &with_other_names(&request.terms, &naming)))
+                && !self.is_protected(*old, at)
+        });
+        if let Some(meant) = meant {
+            let fact = self.facts[meant].known.fact.id;
+            self.facts[meant].ends.push(DecidedEnd {
+                fact,
+                reason: InvalidReason::Forgotten,
+                by: None,
+                turn,
+                at,
+                restored_at: None,
+            });
+        }
+    }
+
+    /// Ends a promise or a goal that held. One that is pinned or authored is flagged, by what the turn says.
+    pub(super) fn end_promise(&mut self, ending: PromiseEnd, new: &[usize], turn: TurnId, at: DateTime<Utc>) {
+        let here = self.at.get(&ending.fact).copied();
+        let Some(promise) = here.filter(|fact| !self.facts[*fact].known.foreign) else {
+            return self.end_promise_of_other_memory(ending, new, turn, at);
+        };
+        if !self.holds_at(promise, at) {
+            return;
+        }
+        if self.is_protected(promise, at) {
+            let fact = ending.fact;
+            let flagged = self.representative_fact(new).map(|by| FlaggedFact { fact, by, turn });
+            return self.flags.extend(flagged);
+        }
+        self.facts[promise].ends.push(DecidedEnd {
+            fact: ending.fact,
+            reason: ending.how,
+            by: None,
+            turn,
+            at,
+            restored_at: None,
+        });
+    }
+}
+
+/// Whether a fact is what the NPC said of the player, to it alone: what it sold to it, what it advised it to do. That
+/// may tell of what the player wants to have forgotten.
+pub(super) fn is_said_of_player(fact: &Fact, player: Option<&PlayerId>) -> bool {
+    player.is_some()
+        && fact.audience.private_to.as_ref() == player
+        && !party::is_player(&fact.statement.speaker)
+        && turn_that_said(fact).is_some()
+        && party::mentions_player(&fact.statement.content)
+}
+
+/// A request, with the other names of those whom it names.
+fn with_other_names(request: &TermWeights, names: &NameAliases) -> TermWeights {
+    let mut terms: BTreeMap<u64, f32> = request.0.iter().copied().collect();
+    let has = |of_name: &TermWeights| {
+        let mut of_name = of_name.0.iter().peekable();
+        of_name.peek().is_some()
+            && of_name.all(|(term, _)| request.0.binary_search_by_key(term, |entry| entry.0).is_ok())
+    };
+    for group in names.name_groups() {
+        let of_names: Vec<TermWeights> = group
+            .map(|name| keywords::query_terms(&party::plain_name(name)))
+            .collect();
+        if of_names.iter().any(has) {
+            terms.extend(of_names.into_iter().flat_map(|of_name| of_name.0));
+        }
+    }
+    TermWeights(terms.into_iter().collect())
+}
+
+/// Whether a request has the informative words of a sentence, but for a few.
+fn covers_nearly_all(content: &str, request: &TermWeights) -> bool {
+    let (mut all, mut there) = (0.0, 0.0);
+    for (term, weight) in keywords::query_terms(content).0 {
+        all += f64::from(weight);
+        if request.0.binary_search_by_key(&term, |entry| entry.0).is_ok() {
+            there += f64::from(weight);
+        }
+    }
+    there > 0.0 && there >= MIN_REQUEST_SHARE * all
+}

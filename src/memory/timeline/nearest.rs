@@ -1,0 +1,266 @@
+//! What is near what in a timeline: nearly all of the work of settling it, and independent of any
+//! verdict, so that it is done once.
+
+use std::{cmp::Reverse, collections::HashMap, sync::OnceLock};
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    AudienceOverlap, KnownFact, NameHistory, SpokenTurn, Timeline, endings::is_said_of_player, is_players_own,
+    overlaps, turn_that_said, vector_at,
+};
+use crate::{
+    ids::TurnId,
+    memory::{
+        aliases::NameAliases,
+        calibration::Calibration,
+        fact::Fact,
+        party,
+        reconcile::{CommonMatter, Relation, StatementFeatures, compare_statements},
+        scoring::dot_product,
+    },
+};
+
+/// Near facts kept of each statement, of those it may touch and of the others, and of each request. More than are looked at, since some will
+/// have ended by then; bounded, since of a talkative player everything is near everything.
+const MAX_KEPT_NEAR: usize = 256;
+/// Comparisons that are made on the thread that asks: a few milliseconds of work, beyond which the
+/// dialogues of that thread would feel it.
+const MAX_INLINE_COMPARISONS: usize = 20_000;
+
+/// A timeline in order, with what each of its statements may touch.
+#[derive(Debug)]
+pub struct PreparedTimeline {
+    timeline: Timeline,
+    /// Of each fact, those that are near it and may hold when it is said, nearest first; empty for those said before
+    /// the timeline began.
+    near: Vec<Vec<NearFact>>,
+    /// Of each turn's requests to forget, in order, the facts that may be meant, nearest first.
+    meant: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
+    gists: Vec<OnceLock<StatementFeatures>>,
+    /// Pairs with facts of other memories, the nearest first.
+    overlaps: Vec<AudienceOverlap>,
+}
+
+/// A fact, by its place, that is near another one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NearFact {
+    pub old: usize,
+    /// Of their vectors, in [-1, 1].
+    pub cosine: f32,
+    pub relation: Relation,
+    /// They are compared however far apart their sentences are.
+    pub is_one_matter: bool,
+}
+
+impl NearFact {
+    fn sort_key(&self) -> (f32, usize) {
+        (self.cosine, self.old)
+    }
+}
+
+impl Timeline {
+    /// Whether preparing and settling it is work for a thread of its own.
+    #[must_use]
+    pub fn needs_own_thread(&self) -> bool {
+        let said = self.known.iter().filter(|known| known.fact.valid_at >= self.since);
+        let requests: usize = self.turns.iter().map(|said| said.forget.len()).sum();
+        (said.count() + requests).saturating_mul(self.known.len()) > MAX_INLINE_COMPARISONS
+    }
+}
+
+impl PreparedTimeline {
+    /// Compares what was said since the timeline's moment with what had been said until then.
+    #[must_use]
+    pub fn new(calibration: &Calibration, mut timeline: Timeline) -> Self {
+        timeline.known.sort_by_key(|known| (known.fact.valid_at, known.fact.id));
+        timeline.known.dedup_by_key(|known| known.fact.id);
+        let known = &timeline.known;
+        let gists: Vec<OnceLock<StatementFeatures>> = known.iter().map(|_| OnceLock::new()).collect();
+        let keys: Vec<String> = known.iter().map(|known| subject_key_of(&known.fact)).collect();
+        let mut of_subject: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (nth, key) in keys.iter().enumerate() {
+            of_subject.entry(key).or_default().push(nth);
+        }
+        let naming = NameHistory::from_known(known);
+        // They seldom change from one fact to the next.
+        let (mut told, mut names) = (Vec::new(), NameAliases::default());
+        let said_at: HashMap<TurnId, DateTime<Utc>> = timeline.turns.iter().map(|said| (said.turn, said.at)).collect();
+        let near = known
+            .iter()
+            .enumerate()
+            .map(|(nth, new)| {
+                let turn = turn_that_said(&new.fact).filter(|_| new.fact.valid_at >= timeline.since);
+                let Some(turn) = turn else { return Vec::new() };
+                let at = said_at.get(&turn).copied().unwrap_or(new.fact.valid_at);
+                let stands = naming.assertions_at(at);
+                if stands != told {
+                    names = NameAliases::from_assertions(&stands);
+                    told = stands;
+                }
+                let subjects = names.keys_of(&new.fact.statement.subject);
+                let others = subjects
+                    .iter()
+                    .filter_map(|key| of_subject.get(key.as_str()))
+                    .flatten()
+                    .copied();
+                let others = others.filter(|old| *old != nth && known[*old].may_hold(timeline.since, at));
+                find_near(calibration, known, &gists, (nth, at), others)
+            })
+            .collect();
+        let meant = timeline
+            .turns
+            .iter()
+            .filter(|said| said.at >= timeline.since && !said.forget.is_empty())
+            .map(|said| (said.turn, find_meant(calibration, &timeline, said)))
+            .collect();
+        Self {
+            overlaps: overlaps::comparable_pairs(calibration, &timeline),
+            timeline,
+            near,
+            meant,
+            gists,
+        }
+    }
+
+    /// In the order in which things were said.
+    #[must_use]
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// The facts, in the order in which they were said.
+    #[must_use]
+    pub fn into_known(self) -> Vec<KnownFact> {
+        self.timeline.known
+    }
+
+    /// What rules compare of a fact.
+    pub(super) fn features_of(&self, fact: usize) -> &StatementFeatures {
+        features_once(&self.timeline.known, &self.gists, fact)
+    }
+
+    pub(super) fn overlap_pairs(&self) -> &[AudienceOverlap] {
+        &self.overlaps
+    }
+
+    pub(super) fn near_facts(&self, new: usize) -> &[NearFact] {
+        &self.near[new]
+    }
+
+    pub(super) fn meant_facts(&self, turn: TurnId, request: usize) -> &[(usize, f32)] {
+        self.meant
+            .get(&turn)
+            .and_then(|requests| requests.get(request))
+            .map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Under which facts are compared.
+fn subject_key_of(fact: &Fact) -> String {
+    party::subject_key(&fact.statement.subject)
+}
+
+/// Read once, and only of what is near something.
+fn features_once<'g>(
+    known: &[KnownFact],
+    gists: &'g [OnceLock<StatementFeatures>],
+    fact: usize,
+) -> &'g StatementFeatures {
+    gists[fact].get_or_init(|| StatementFeatures::from_statement(&known[fact].fact.statement))
+}
+
+/// Those of `others` that are near `new` at its moment: as near as the index would propose them. Of a statement that names a topic
+/// that is all that have a vector.
+fn find_near(
+    calibration: &Calibration,
+    known: &[KnownFact],
+    gists: &[OnceLock<StatementFeatures>],
+    (new, at): (usize, DateTime<Utc>),
+    others: impl Iterator<Item = usize>,
+) -> Vec<NearFact> {
+    // In the words in which it was said, whatever a person made of them since.
+    let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
+    let least = calibration.cosine_at(calibration.related);
+    let names_topic = features_once(known, gists, new).first_topic().is_some();
+    let (independent, touched): (Vec<NearFact>, Vec<NearFact>) = others
+        .map(|old| (old, vector_at(&known[old], at)))
+        .filter(|(_, other)| vector.len() == other.len() && !vector.is_empty())
+        .map(|(old, other)| (old, dot_product(vector, other)))
+        .filter(|(_, cosine)| *cosine >= least || names_topic)
+        .map(|(old, cosine)| {
+            let common = || features_once(known, gists, new).common_matter(features_once(known, gists, old));
+            NearFact {
+                old,
+                cosine,
+                relation: relation_between(calibration, fact, &known[old].fact, cosine, common),
+                is_one_matter: names_topic && common().is_one_matter,
+            }
+        })
+        .partition(|near| near.relation == Relation::Independent);
+    // Each for itself: what it cannot touch, and may have ended by then, must not push out what it can.
+    let mut near = keep_nearest(touched, NearFact::sort_key);
+    near.extend(keep_nearest(independent, NearFact::sort_key));
+    sort_nearest_first(&mut near, NearFact::sort_key);
+    near
+}
+
+/// What a new fact may do to an old one. Whoever may hear of the old one must be able to hear of what ends it, and what is
+/// folded into a fact must not tell more than the fact itself may.
+pub(super) fn relation_between(
+    calibration: &Calibration,
+    new: &Fact,
+    old: &Fact,
+    cosine: f32,
+    common: impl Fn() -> CommonMatter,
+) -> Relation {
+    if !new.locks.are_subset_of(&old.locks) {
+        return Relation::Independent;
+    }
+    match compare_statements(calibration, &new.statement, &old.statement, cosine, common) {
+        Relation::Same if new.locks != old.locks => Relation::Independent,
+        relation => relation,
+    }
+}
+
+/// For each request of a turn, the facts that it may mean: the player's own, and what the NPC said of the player to it alone.
+fn find_meant(calibration: &Calibration, timeline: &Timeline, said: &SpokenTurn) -> Vec<Vec<(usize, f32)>> {
+    let least = calibration.cosine_at(calibration.related);
+    let names = NameHistory::from_known(&timeline.known).aliases_at(said.at);
+    let meant = |vector: &[f32]| {
+        let known = timeline.known.iter().enumerate();
+        let near = known
+            .filter(|(_, known)| {
+                !known.foreign
+                    && known.may_hold(timeline.since, said.at)
+                    && (is_players_own(&known.fact, said.player.as_ref(), &names)
+                        || is_said_of_player(&known.fact, said.player.as_ref()))
+            })
+            .map(|(old, known)| (old, dot_product(vector, vector_at(known, said.at))))
+            .filter(|(_, cosine)| *cosine >= least)
+            .collect();
+        keep_nearest(near, |(old, cosine)| (*cosine, *old))
+    };
+    said.forget.iter().map(|request| meant(&request.vector)).collect()
+}
+
+/// The nearest, in order; of equally near ones the oldest first. What has been said again and again has
+/// ended but for the last time, so where there are too many the latest are kept.
+fn keep_nearest<T>(mut near: Vec<T>, of: impl Fn(&T) -> (f32, usize)) -> Vec<T> {
+    if near.len() > MAX_KEPT_NEAR {
+        near.sort_by(|a, b| {
+            let ((a, a_place), (b, b_place)) = (of(a), of(b));
+            b.total_cmp(&a).then(Reverse(a_place).cmp(&Reverse(b_place)))
+        });
+        near.truncate(MAX_KEPT_NEAR);
+    }
+    sort_nearest_first(&mut near, of);
+    near
+}
+
+fn sort_nearest_first<T>(near: &mut [T], of: impl Fn(&T) -> (f32, usize)) {
+    near.sort_by(|a, b| {
+        let ((a, a_place), (b, b_place)) = (of(a), of(b));
+        b.total_cmp(&a).then(a_place.cmp(&b_place))
+    });
+}

@@ -1,0 +1,82 @@
+//! What says nothing new: an echo of the prompt, and what a turn says twice of one person. Both go by the person, whatever
+//! name each statement has.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+
+use super::{DecidedEnd, JudgeAnswer, TimelineReplay, wording_at};
+use crate::{
+    ids::{FactId, TurnId},
+    memory::{
+        aliases::NameAliases,
+        fact::{InvalidReason, Statement},
+        party,
+        reconcile::Relation,
+    },
+};
+
+impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
+    pub(super) fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, at: DateTime<Utc>) {
+        let fact = self.facts[new].known.fact.id;
+        self.facts[new].ends.push(DecidedEnd {
+            fact,
+            reason: InvalidReason::Echo,
+            by: Some(original),
+            turn,
+            at,
+            restored_at: None,
+        });
+    }
+
+    pub(super) fn end_as_duplicate(&mut self, new: usize, first: usize, turn: TurnId, at: DateTime<Utc>) {
+        let [fact, by] = [new, first].map(|fact| self.facts[fact].known.fact.id);
+        self.record_fold(new, by);
+        self.facts[new].ends.push(DecidedEnd {
+            fact,
+            reason: InvalidReason::Duplicate,
+            by: Some(by),
+            turn,
+            at,
+            restored_at: None,
+        });
+    }
+
+    /// The first fact of the same turn that says the same of the same person, by another name.
+    pub(super) fn duplicate_in_turn(&self, fact: usize, new: &[usize]) -> Option<usize> {
+        let beside = self
+            .prepared
+            .near_facts(fact)
+            .iter()
+            .filter(|near| near.relation == Relation::Same);
+        let stands = |first: &usize| *first < fact && new.contains(first) && self.facts[*first].ends.is_empty();
+        beside.map(|near| near.old).filter(stands).min()
+    }
+
+    /// The fact of the turn's prompt that says the very same sentence of the same person, by whatever name; of several, the
+    /// one that was said first, whichever was learned first: what was cut is learned anew.
+    pub(super) fn repeated_fact(
+        &self,
+        statement: &Statement,
+        injected: &HashSet<FactId>,
+        at: DateTime<Utc>,
+        names: &NameAliases,
+    ) -> Option<FactId> {
+        if injected.is_empty() {
+            return None;
+        }
+        let keys = names.keys_of(&statement.subject);
+        let gist = names.sentence_key_for(&statement.subject, &statement.content);
+        let same = |subject: &str, content: &str| {
+            keys.contains(&party::subject_key(subject)) && names.sentence_key_for(subject, content) == gist
+        };
+        let said = |fact: &FactId| {
+            let known = self.at.get(fact).map(|place| self.facts[*place].known);
+            let fact = known.map_or_else(|| self.timeline.other_memories.get(fact), |known| Some(&known.fact))?;
+            let Statement { subject, content, .. } = &fact.statement;
+            let is_same = same(subject, content) || known.is_some_and(|known| same(subject, wording_at(known, at).0));
+            is_same.then_some((fact.valid_at, fact.id))
+        };
+        injected.iter().filter_map(said).min().map(|(_, original)| original)
+    }
+}

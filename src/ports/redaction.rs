@@ -1,0 +1,370 @@
+//! Words of others (model endpoints, stores), made fit for a log line and an error: escaped, cut, and without anything
+//! of what they were asked. Endpoints like to repeat the request in their errors, and a prompt is what players said.
+
+use std::{collections::HashSet, fmt::Write as _};
+
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::memory::text::is_ignorable;
+
+/// How many characters of them are shown at most.
+const MAX_LINE_CHARS: usize = 300;
+/// How many characters of them are compared with the request.
+const MAX_COMPARED_CHARS: usize = 2_000;
+/// In the place of what is not shown.
+const ELLIPSIS: char = '…';
+
+/// What errors of endpoints are made of. That these words are in a prompt as well tells nothing of it.
+const COMMON_ERROR_WORDS: &[&str] = &[
+    "a",
+    "access",
+    "account",
+    "after",
+    "again",
+    "allowed",
+    "an",
+    "and",
+    "api",
+    "are",
+    "argument",
+    "at",
+    "auth",
+    "authentication",
+    "available",
+    "bad",
+    "be",
+    "been",
+    "body",
+    "but",
+    "by",
+    "call",
+    "can",
+    "cannot",
+    "capacity",
+    "check",
+    "chat",
+    "client",
+    "completion",
+    "completions",
+    "connection",
+    "content",
+    "context",
+    "could",
+    "count",
+    "denied",
+    "does",
+    "embedding",
+    "embeddings",
+    "endpoint",
+    "error",
+    "exceed",
+    "exceeded",
+    "exceeds",
+    "exist",
+    "expected",
+    "expired",
+    "failed",
+    "field",
+    "filter",
+    "for",
+    "format",
+    "found",
+    "from",
+    "gateway",
+    "got",
+    "has",
+    "have",
+    "in",
+    "input",
+    "insufficient",
+    "internal",
+    "invalid",
+    "is",
+    "it",
+    "json",
+    "key",
+    "large",
+    "length",
+    "less",
+    "limit",
+    "limits",
+    "load",
+    "loaded",
+    "long",
+    "max",
+    "maximum",
+    "message",
+    "messages",
+    "missing",
+    "model",
+    "more",
+    "must",
+    "no",
+    "not",
+    "of",
+    "on",
+    "only",
+    "or",
+    "organization",
+    "output",
+    "overloaded",
+    "parameter",
+    "permission",
+    "please",
+    "policy",
+    "prompt",
+    "provided",
+    "quota",
+    "rate",
+    "reached",
+    "reduce",
+    "refused",
+    "request",
+    "requests",
+    "required",
+    "response",
+    "retry",
+    "s",
+    "schema",
+    "server",
+    "service",
+    "should",
+    "stream",
+    "such",
+    "support",
+    "supported",
+    "t",
+    "than",
+    "that",
+    "the",
+    "this",
+    "timeout",
+    "to",
+    "token",
+    "tokens",
+    "too",
+    "try",
+    "type",
+    "unavailable",
+    "unknown",
+    "unsupported",
+    "url",
+    "valid",
+    "value",
+    "was",
+    "window",
+    "with",
+    "your",
+];
+
+/// On one line, without anything that a terminal would act on or that nobody sees, and no longer than [`MAX_LINE_CHARS`]
+/// characters of the original.
+#[must_use]
+pub fn to_log_line(said: &str) -> String {
+    let said = said.trim();
+    let mut line = String::new();
+    for (at, c) in said.chars().enumerate() {
+        if at == MAX_LINE_CHARS {
+            line.push(ELLIPSIS);
+            break;
+        }
+        if c.is_control() || is_ignorable(c) || matches!(c, '\u{2028}' | '\u{2029}') {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+/// As [`line`], of an answer to a request with these texts: without any word that is in one of them, or has one of theirs in it.
+#[must_use]
+pub fn redact_request_words<'a>(said: &str, asked: impl IntoIterator<Item = &'a str>) -> String {
+    // What is written by numbers may be anything.
+    if is_encoded(said) {
+        return format!("{} bytes, encoded", said.len());
+    }
+    let asked: String = asked
+        .into_iter()
+        .flat_map(|text| [normalise_word(text), "\n".to_owned()])
+        .collect();
+    let words: HashSet<&str> = asked.split(|c: char| !c.is_alphanumeric()).collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| is_revealing(word)).collect();
+    let said: String = said.chars().take(MAX_COMPARED_CHARS).nfkc().collect();
+    let mut kept = String::with_capacity(said.len());
+    let mut rest = said.as_str();
+    let mut left_out = false;
+    while let Some(first) = rest.chars().next() {
+        let is_word = first.is_alphanumeric();
+        let end = rest
+            .find(|c: char| c.is_alphanumeric() != is_word)
+            .unwrap_or(rest.len());
+        let (piece, behind) = rest.split_at(end);
+        rest = behind;
+        let hidden = is_word && {
+            let word = normalise_word(piece);
+            !COMMON_ERROR_WORDS.contains(&word.as_str())
+                && (asked.contains(&word) || words.iter().any(|asked| word.contains(asked)))
+        };
+        if hidden {
+            // Many in a row are one.
+            if !left_out {
+                kept.push(ELLIPSIS);
+            }
+            left_out = true;
+        } else if is_word {
+            left_out = false;
+            kept.push_str(piece);
+        } else if !left_out || rest.is_empty() {
+            kept.push_str(piece);
+        } else {
+            kept.push(' ');
+        }
+    }
+    to_log_line(
+        &kept
+            .split(' ')
+            .filter(|piece| !piece.is_empty())
+            .collect::<Vec<_>>()
+            .join(" "),
+    )
+}
+
+/// As [`line`], up to where something is quoted: stores quote what they were sent.
+#[must_use]
+pub fn cut_at_quote(said: &str) -> String {
+    let mut before = ' ';
+    let quote = said.char_indices().find(|(_, c)| {
+        let begins = matches!(c, '"' | '`' | '\'') && !before.is_alphanumeric();
+        before = *c;
+        begins
+    });
+    match quote {
+        Some((at, _)) => format!("{} {ELLIPSIS}", to_log_line(&said[..at])),
+        None => to_log_line(said),
+    }
+}
+
+/// Why JSON is not what was expected, without anything that was in it.
+#[must_use]
+pub fn describe_json_error(error: &serde_json::Error) -> String {
+    let why = error.to_string();
+    let mut told = if why.starts_with("missing field") || !error.is_data() {
+        why
+    } else {
+        // The model's words are quoted; what was expected instead comes last, and is ours.
+        let quoted = why.find(['"', '`']).unwrap_or(why.len());
+        match why.rfind(", expected") {
+            Some(expected) if quoted < expected => format!("{}{ELLIPSIS}{}", &why[..quoted], &why[expected..]),
+            Some(_) => why,
+            None => format!("{}{ELLIPSIS}", &why[..quoted]),
+        }
+    };
+    if error.line() > 0 && !told.contains(" at line ") {
+        let _ = write!(told, " at line {} column {}", error.line(), error.column());
+    }
+    to_log_line(&told)
+}
+
+/// Whether a longer word that has this one in it tells of it.
+fn is_revealing(word: &str) -> bool {
+    let least = if word.is_ascii() { 3 } else { 2 };
+    word.chars().count() >= least && !COMMON_ERROR_WORDS.contains(&word)
+}
+
+/// Words are compared by this.
+fn normalise_word(text: &str) -> String {
+    text.nfkc().flat_map(char::to_lowercase).collect()
+}
+
+/// `\u00e9`, `&#233;`, `%C3`.
+fn is_encoded(said: &str) -> bool {
+    let hex = |text: &str, digits: usize| {
+        text.get(..digits)
+            .is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    said.contains("&#")
+        || said.match_indices("\\u").any(|(at, _)| hex(&said[at + 2..], 4))
+        || said.match_indices('%').any(|(at, _)| hex(&said[at + 1..], 2))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_line_is_escaped_to_one_line_and_truncated() {
+        let said = to_log_line(" \u{1b}[31mred\nred\u{200b}\u{202e}\r\u{2028}. ");
+        assert_eq!(said, r"\u{1b}[31mred\nred\u{200b}\u{202e}\r\u{2028}.");
+        assert_eq!(to_log_line(&"가".repeat(400)).chars().count(), MAX_LINE_CHARS + 1);
+        assert_eq!(to_log_line("  포도 \"100%\"  "), "포도 \"100%\"");
+    }
+
+    #[test]
+    fn prompt_text_is_removed_from_endpoint_messages() {
+        let asked = [
+            "You are Mira. Do not lie.",
+            "I like GRAPES and pin 4711.",
+            "나는 포도를 좋아해.",
+        ];
+        let without = |said: &str| super::redact_request_words(said, asked);
+        assert_eq!(
+            without("The model `gpt-9` does not exist"),
+            "The model `gpt-9` does not exist"
+        );
+        assert_eq!(
+            without("This model's maximum context length is 8192 tokens, got 9001"),
+            "This model's maximum context length is 8192 tokens, got 9001"
+        );
+        for echo in [
+            "invalid prompt: I like GRAPES and pin 4711.",
+            "invalid prompt: i_like_grapes\n\u{1b}[1mPIN=4711",
+            "invalid prompt: 나는 포도를 좋아해.",
+            "invalid prompt: cut in a word: I like grap",
+            "invalid prompt: ｇｒａｐｅｓ 4711",
+            r"invalid prompt: \ud3ec\ub3c4",
+            "invalid prompt: &#54252;&#46020;",
+            "invalid prompt: %ED%8F%AC",
+        ] {
+            let told = without(echo).to_lowercase();
+            for word in [
+                "grap", "4711", "pin", "like", "나는", "포도", "좋아", "ud3ec", "54252", "%ed", "ｇｒ",
+            ] {
+                assert!(!told.contains(word), "{word}: {told}");
+            }
+            assert!(!told.contains(['\n', '\u{1b}']), "{told}");
+        }
+        assert_eq!(
+            without("bad prompt: 나는 포도를 좋아해. I like grapes!"),
+            "bad prompt: … !"
+        );
+    }
+
+    #[test]
+    fn store_messages_are_cut_before_their_quotes() {
+        assert_eq!(
+            cut_at_quote("ERR unknown command 'EVALSHA', with args beginning with: 'grapes' "),
+            "ERR unknown command …"
+        );
+        assert_eq!(cut_at_quote("can't connect:\nrefused"), r"can't connect:\nrefused");
+    }
+
+    #[test]
+    fn parse_error_describes_only_the_shape() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Shape {
+            #[expect(dead_code, reason = "only its shape counts")]
+            facts: Vec<u32>,
+        }
+        let told = |text: &str| describe_json_error(&serde_json::from_str::<Shape>(text).unwrap_err());
+        assert_eq!(told(r#"{"fact":1}"#), "missing field `facts` at line 1 column 10");
+        let grapes = told(r#"{"facts":"I like \"grapes\", expected by me"}"#);
+        assert!(
+            grapes.starts_with("invalid type: string …, expected a sequence"),
+            "{grapes}"
+        );
+        assert!(!grapes.contains("grapes") && !grapes.contains("by me"), "{grapes}");
+        assert!(told("{oops").contains("line 1 column 2"));
+    }
+}

@@ -1,0 +1,288 @@
+//! Places for what is over soon.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+/// When whoever waits has its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PermitPriority {
+    First,
+    /// After all that come first, and in part of the places.
+    Later,
+}
+
+/// So many at a time. Where more want a place, whoever holds fewest of them goes first; each in its own order.
+#[derive(Debug)]
+pub struct FairPermits<K: Hash + Eq + Clone> {
+    width: usize,
+    /// How many of the places may be held by those whose turn is later.
+    later: usize,
+    state: Mutex<PermitState<K>>,
+    /// They are closed, and the last one was given back.
+    emptied: Notify,
+}
+
+#[derive(Debug)]
+struct PermitState<K: Hash + Eq + Clone> {
+    held: usize,
+    held_later: usize,
+    held_by: HashMap<K, usize>,
+    first: WaitLine<K>,
+    later: WaitLine<K>,
+    closed: bool,
+}
+
+type PermitSender<K> = oneshot::Sender<FairPermit<K>>;
+
+/// Who waits, by whose they are. A map of few: those with something waiting.
+#[derive(Debug)]
+struct WaitLine<K: Hash + Eq + Clone>(VecDeque<(K, VecDeque<PermitSender<K>>)>);
+
+/// One place. Given back on drop.
+#[derive(Debug)]
+pub struct FairPermit<K: Hash + Eq + Clone> {
+    places: Option<Arc<FairPermits<K>>>,
+    holder: K,
+    turn: PermitPriority,
+}
+
+impl<K: Hash + Eq + Clone> FairPermits<K> {
+    /// `width` places, at least one; at most `later` of them for those whose turn is later.
+    #[must_use]
+    pub fn new(width: usize, later: usize) -> Arc<Self> {
+        let width = width.max(1);
+        Arc::new(Self {
+            width,
+            later: later.clamp(1, width),
+            state: Mutex::new(PermitState {
+                held: 0,
+                held_later: 0,
+                held_by: HashMap::new(),
+                first: WaitLine(VecDeque::new()),
+                later: WaitLine(VecDeque::new()),
+                closed: false,
+            }),
+            emptied: Notify::new(),
+        })
+    }
+
+    /// A place for `holder`, once there is one. Whoever stops waiting keeps none. `None`: they were closed.
+    pub async fn acquire_permit(self: &Arc<Self>, holder: &K, turn: PermitPriority) -> Option<FairPermit<K>> {
+        let place = {
+            let mut state = self.state.lock();
+            if state.closed {
+                return None;
+            }
+            if self.has_free_permit(&state, turn) {
+                state.add_holder(holder, turn);
+                return Some(self.new_permit(holder.clone(), turn));
+            }
+            let (sender, place) = oneshot::channel();
+            state.line_mut(turn).push(holder, sender);
+            place
+        };
+        place.await.ok()
+    }
+
+    /// Those in use, and those who wait.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.held, state.first.waiting_count() + state.later.waiting_count())
+    }
+
+    /// Those in use.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.state.lock().held
+    }
+
+    /// Takes nobody in any more, and waits until those who waited had their turn and all are given back.
+    pub async fn close(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            {
+                let mut state = self.state.lock();
+                state.closed = true;
+                if state.held == 0 {
+                    return;
+                }
+            }
+            emptied.await;
+        }
+    }
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    fn has_free_permit(&self, state: &PermitState<K>, turn: PermitPriority) -> bool {
+        state.held < self.width && (turn == PermitPriority::First || state.held_later < self.later)
+    }
+    fn new_permit(self: &Arc<Self>, holder: K, turn: PermitPriority) -> FairPermit<K> {
+        FairPermit {
+            places: Some(Arc::clone(self)),
+            holder,
+            turn,
+        }
+    }
+
+    fn release_permit(self: &Arc<Self>, holder: &K, turn: PermitPriority) {
+        let mut state = self.state.lock();
+        state.remove_holder(holder, turn);
+        for turn in [PermitPriority::First, PermitPriority::Later] {
+            while self.has_free_permit(&state, turn) {
+                let PermitState {
+                    held_by, first, later, ..
+                } = &mut *state;
+                let line = if turn == PermitPriority::First { first } else { later };
+                let Some((holder, waiting)) = line.pop(held_by) else {
+                    break;
+                };
+                state.add_holder(&holder, turn);
+                // One that went away just now leaves its place to the one after it.
+                if let Err(mut unwanted) = waiting.send(self.new_permit(holder, turn)) {
+                    unwanted.places = None;
+                    state.remove_holder(&unwanted.holder, turn);
+                }
+            }
+        }
+        if state.closed && state.held == 0 {
+            self.emptied.notify_waiters();
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone> PermitState<K> {
+    fn line_mut(&mut self, turn: PermitPriority) -> &mut WaitLine<K> {
+        match turn {
+            PermitPriority::First => &mut self.first,
+            PermitPriority::Later => &mut self.later,
+        }
+    }
+    fn add_holder(&mut self, holder: &K, turn: PermitPriority) {
+        self.held += 1;
+        self.held_later += usize::from(turn == PermitPriority::Later);
+        *self.held_by.entry(holder.clone()).or_default() += 1;
+    }
+    fn remove_holder(&mut self, holder: &K, turn: PermitPriority) {
+        self.held -= 1;
+        self.held_later -= usize::from(turn == PermitPriority::Later);
+        if let Some(held) = self.held_by.get_mut(holder) {
+            *held -= 1;
+            if *held == 0 {
+                self.held_by.remove(holder);
+            }
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone> WaitLine<K> {
+    fn push(&mut self, holder: &K, waiting: PermitSender<K>) {
+        match self.0.iter_mut().find(|(other, _)| other == holder) {
+            Some((_, theirs)) => theirs.push_back(waiting),
+            None => self.0.push_back((holder.clone(), VecDeque::from([waiting]))),
+        }
+    }
+    /// The first who still waits, of the holder with the fewest places; of several, of the one that had its turn longest ago.
+    fn pop(&mut self, held_by: &HashMap<K, usize>) -> Option<(K, PermitSender<K>)> {
+        for (_, theirs) in &mut self.0 {
+            while theirs.front().is_some_and(PermitSender::is_closed) {
+                theirs.pop_front();
+            }
+        }
+        self.0.retain(|(_, theirs)| !theirs.is_empty());
+        let held = |(holder, _): &(K, _)| held_by.get(holder).copied().unwrap_or_default();
+        let next = (0..self.0.len()).min_by_key(|at| held(&self.0[*at]))?;
+        let (holder, mut theirs) = self.0.remove(next)?;
+        let waiting = theirs.pop_front()?;
+        if !theirs.is_empty() {
+            self.0.push_back((holder.clone(), theirs));
+        }
+        Some((holder, waiting))
+    }
+    fn waiting_count(&self) -> usize {
+        let waiting = self.0.iter().flat_map(|(_, theirs)| theirs);
+        // Those that lost patience are in line until a place comes free.
+        waiting.filter(|place| !place.is_closed()).count()
+    }
+}
+
+impl<K: Hash + Eq + Clone> Drop for FairPermit<K> {
+    fn drop(&mut self) {
+        if let Some(places) = self.places.take() {
+            places.release_permit(&self.holder, self.turn);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures_util::{FutureExt as _, poll};
+
+    use super::{PermitPriority::First, *};
+
+    fn free(places: &Arc<FairPermits<char>>, holder: char) -> Option<FairPermit<char>> {
+        places.acquire_permit(&holder, First).now_or_never().flatten()
+    }
+
+    #[tokio::test]
+    async fn tenant_with_fewest_places_goes_first() {
+        let places = FairPermits::new(2, 2);
+        let mut held = vec![free(&places, 'a').unwrap(), free(&places, 'a').unwrap()];
+        let mut of_a: Vec<_> = (0..3).map(|_| Box::pin(places.acquire_permit(&'a', First))).collect();
+        for waiting in &mut of_a {
+            assert!(poll!(waiting).is_pending());
+        }
+        let mut of_b = Box::pin(places.acquire_permit(&'b', First));
+        assert!(poll!(&mut of_b).is_pending());
+        assert_eq!(places.counts(), (2, 4));
+        held.pop();
+        let b = of_b.now_or_never().flatten().expect("b has none and a has one");
+        assert!(poll!(&mut of_a[0]).is_pending());
+        drop(b);
+        assert!(of_a.remove(0).now_or_never().flatten().is_some(), "nobody else waits");
+    }
+
+    #[tokio::test]
+    async fn waiting_caller_that_leaves_holds_no_place() {
+        let places = FairPermits::new(1, 1);
+        let held = free(&places, 'a').unwrap();
+        let (mut gone, mut late) = (
+            Box::pin(places.acquire_permit(&'a', First)),
+            Box::pin(places.acquire_permit(&'b', First)),
+        );
+        assert!(poll!(&mut gone).is_pending() && poll!(&mut late).is_pending());
+        drop(gone);
+        drop(held);
+        // It has its place and goes before it looks.
+        drop(late);
+        assert!(free(&places, 'c').is_some());
+        let state = places.state.lock();
+        assert_eq!((state.held, state.held_later, state.held_by.len()), (0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn places_close_after_waiting_callers_are_served() {
+        let places = FairPermits::new(1, 1);
+        let held = free(&places, 'a').unwrap();
+        let mut waiting = Box::pin(places.acquire_permit(&'b', First));
+        assert!(poll!(&mut waiting).is_pending());
+        let mut closing = Box::pin(places.close());
+        assert!(poll!(&mut closing).is_pending());
+        assert!(places.acquire_permit(&'c', First).await.is_none());
+        drop(held);
+        let last = waiting.await.unwrap();
+        assert!(poll!(&mut closing).is_pending());
+        drop(last);
+        closing.await;
+        assert!(places.is_closed() && free(&places, 'a').is_none());
+    }
+}

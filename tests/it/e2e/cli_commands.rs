@@ -1,0 +1,163 @@
+//! The commands a person types, as processes of their own.
+
+use std::{
+    io::Write,
+    process::{Output, Stdio},
+};
+
+use crate::support::{ServerData, run};
+
+#[test]
+fn chat_lines_from_a_pipe_are_said_in_order_and_awaited() {
+    run(async {
+        let server = ServerData::new(&[
+            // So tight that lines have to wait for the server, too.
+            ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "2"),
+            ("COLLOQUY__LIMITS__SOCKET_STRIKES", "100"),
+        ])
+        .start();
+        let url = format!("http://{}", server.address);
+        let data = server.data.clone();
+        let chat = tokio::task::spawn_blocking(move || -> Output {
+            let mut chat = data
+                .command()
+                .args(["chat", "--npc", "mira", "--url", &url])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            // All at once, and the end of input at once behind them.
+            let mut lines = chat.stdin.take().unwrap();
+            lines
+                .write_all(b"I like grapes.\nThe weather is nice today.\n\nWhat fruit do I like?\n")
+                .unwrap();
+            drop(lines);
+            chat.wait_with_output().unwrap()
+        });
+        let output = chat.await.unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}\n{errors}");
+        let replies: Vec<&str> = said.lines().filter(|line| line.starts_with("mira> ")).collect();
+        assert_eq!(replies.len(), 3, "{said}");
+        assert!(replies[2].to_lowercase().contains("grapes"), "{said}");
+        assert!(said.contains("too fast for this server"), "{said}");
+        let page = server.backend().get("/v1/sessions").await;
+        assert_eq!(page["items"][0]["head_turn"], 3, "every line is a turn: {page}");
+    });
+}
+
+#[test]
+fn token_for_an_unknown_tenant_prints_a_warning() {
+    run(async {
+        let data = ServerData::new(&[]);
+        let token = |tenant: &str| {
+            let output = data
+                .command()
+                .args(["token", "--role", "backend", "--tenant", tenant])
+                .output()
+                .unwrap();
+            assert!(output.status.success());
+            assert_eq!(
+                String::from_utf8(output.stdout).unwrap().matches('.').count(),
+                2,
+                "a JWT"
+            );
+            String::from_utf8(output.stderr).unwrap()
+        };
+        assert_eq!(token("demo"), "", "without a ledger nothing is known");
+        let server = data.start();
+        assert_eq!(token("demo"), "");
+        assert!(token("nope").contains("has no tenant nope"));
+        // Neither the running server nor its ledger minds.
+        assert_eq!(server.backend().status("/v1/worlds/vale").await, 200);
+    });
+}
+
+#[test]
+fn log_without_a_terminal_has_no_colours() {
+    let data = ServerData::new(&[("COLLOQUY__TELEMETRY__LOG", "info")]);
+    let mut server = data
+        .command()
+        .arg("serve")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut banner = std::io::BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("listens on") {
+        line.clear();
+        assert!(
+            std::io::BufRead::read_line(&mut banner, &mut line).unwrap() > 0,
+            "it ended early"
+        );
+    }
+    let told = std::process::Command::new("kill").arg(server.id().to_string()).status();
+    assert!(told.unwrap().success());
+    // What it still prints must not block it.
+    std::io::copy(&mut banner, &mut std::io::sink()).unwrap();
+    let log = server.wait_with_output().unwrap().stderr;
+    let log = String::from_utf8(log).unwrap();
+    assert!(log.contains("shut down"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log}");
+    assert!(!log.contains("workers"), "{log}");
+}
+
+#[test]
+fn health_command_reports_whether_new_work_is_accepted() {
+    let server = ServerData::new(&[]).start();
+    let url = format!("http://{}", server.address);
+    let data = server.data.clone();
+    let ask = |more: &[&str]| -> Output {
+        let mut command = data.command();
+        command.args(["health", "--url", &url, "--timeout", "60"]).args(more);
+        command.output().unwrap()
+    };
+    for more in [&[][..], &["--live"][..]] {
+        let asked = ask(more);
+        assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+        assert!(asked.stdout.is_empty());
+    }
+    server.stop();
+    let asked = ask(&[]);
+    assert!(!asked.status.success());
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(said.contains("/readyz does not answer"), "{said}");
+}
+
+#[test]
+fn ledger_file_has_one_server_by_any_path() {
+    let server = ServerData::new(&[]).start();
+    let file = server.data.folder().join("colloquy.db");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("link.db");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    // Each of them has a data folder of its own, in which it runs.
+    let refused = |path: &std::path::Path, command: &str| {
+        let data = ServerData::new(&[]).with(&[("COLLOQUY__LEDGER__URL", &format!("sqlite://{}", path.display()))]);
+        let output = data.command().arg(command).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{command} {}", path.display());
+        assert!(said.contains("another colloquy process uses the database"), "{said}");
+        assert!(said.contains(file.to_str().unwrap()), "{said}");
+        assert!(said.contains("stop it first"), "{said}");
+    };
+    let relative = std::path::Path::new("..").join(file.strip_prefix(std::env::temp_dir()).unwrap());
+    for path in [&*file, &link, &relative] {
+        refused(path, "serve");
+    }
+    for command in ["migrate", "reindex"] {
+        refused(&file, command);
+    }
+    // Neither the running server nor its ledger minds, and once it has stopped the file is anybody's.
+    run(async { assert_eq!(server.backend().status("/v1/worlds/vale").await, 200) });
+    let data = server.stop();
+    for command in ["migrate", "reindex"] {
+        assert!(
+            data.command().arg(command).output().unwrap().status.success(),
+            "{command}"
+        );
+    }
+}

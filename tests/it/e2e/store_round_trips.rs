@@ -1,0 +1,380 @@
+//! How often a turn goes to the stores, counted, so that it cannot creep up. Each trip is a wait of the player or
+//! work of the store for every line that anybody says.
+//!
+//! What is counted is a line of a session that has spoken before, to an NPC that knows some facts about the
+//! player, and that teaches nothing. ARCHITECTURE.md ("What a turn costs") has the same numbers.
+
+use std::time::Duration;
+
+use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use serde_json::json;
+
+use super::scenarios::put;
+use crate::support::{
+    QdrantDouble, RecordedRequest, RedisServer, RestClient, ServerData, TestServer, TestSocket, WireRecorder,
+    eventually, in_sequence, run,
+};
+
+/// Trips to Postgres before the reply is asked for, side by side.
+const BEFORE: usize = 4;
+/// As many of them, and of the search in Qdrant where the index is there, as may wait for each other.
+const IN_SEQUENCE: usize = 2;
+/// The turn, in one statement.
+const COMMIT: usize = 1;
+/// After the player has the reply: what its one job reads and writes.
+const AFTERWARDS: usize = 3;
+/// Commands to Redis.
+const BUFFER: usize = 1;
+/// The same on SQLite: uses of a reader, and writes, of which each is one message or a few to the writer.
+const READS: usize = 6;
+const WRITES: usize = 2;
+
+const WHAT_TO_DO: &str = "a turn goes to its stores another number of times than before. More: read it with what is \
+     read anyway, keep it in the actor that owns it, or write it with the turn. Fewer: well done. If it has to be, \
+     or is better, change the number here and in ARCHITECTURE.md";
+
+/// Said first.
+const TEACHES: [&str; 4] = [
+    "I like grapes.",
+    "I hate figs.",
+    "I live in Harbor.",
+    "My sister is called Anna.",
+];
+/// Said again and again.
+const ASKS: &str = "What fruit do I like?";
+/// How often, before anything is counted: by then the first keys have been forgotten with their turns.
+const WARM: usize = 16;
+pub(super) const SAID: usize = TEACHES.len() + WARM;
+/// Lines that are counted.
+const LINES: usize = 16;
+/// Lines that are said to stores that take long to answer, and how long: longer than anything else in a turn.
+const SLOW_LINES: usize = 5;
+const SLOW: Duration = Duration::from_millis(150);
+
+fn mock() -> MockHandle {
+    let options = MockOptions {
+        // So that facts are in the prompt.
+        intent: "memory".into(),
+        ..MockOptions::default()
+    };
+    mock_llm::start_on_thread(options).unwrap()
+}
+
+/// A server to whose stores nothing goes but turns and what comes after them.
+fn start(data: &ServerData, mock: &MockHandle, stores: &[(&str, &str)]) -> TestServer {
+    let url = mock.base_url();
+    let mut env = vec![
+        ("COLLOQUY__LLM__BASE_URL", url.as_str()),
+        ("COLLOQUY__LLM__MODEL", "mock"),
+        ("COLLOQUY__ACTORS__CHORES_MS", "600000"),
+        ("COLLOQUY__ACTORS__OWNERSHIP_S", "3600"),
+        // A line begins when what the one before taught is known.
+        ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "60000"),
+        ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "200"),
+        ("COLLOQUY__SUMMARIES__FORCE_TURNS", "200"),
+    ];
+    env.extend_from_slice(stores);
+    data.with(&env).start()
+}
+
+/// A session that has spoken before.
+pub(super) async fn open_warm_session(server: &TestServer) -> (TestSocket, String) {
+    let mut socket = server.player("p1").await;
+    let session = socket.session("mira", "p1").await;
+    for line in TEACHES.into_iter().chain([ASKS; WARM]) {
+        assert_eq!(socket.say_line(&session, line).await.status, "completed");
+    }
+    (socket, session)
+}
+
+/// A server on Postgres and Redis that is listened in on.
+pub(super) struct RecordedServer {
+    pub mock: MockHandle,
+    // Before the stores: they are dropped in this order.
+    pub server: TestServer,
+    pub ledger: WireRecorder,
+    buffers: WireRecorder,
+    /// Where the index is in Qdrant.
+    index: Option<WireRecorder>,
+    _redis: RedisServer,
+    _qdrant: Option<QdrantDouble>,
+}
+
+/// The requests of one line.
+pub(super) struct LineRequests {
+    before: Vec<RecordedRequest>,
+    commit: Vec<RecordedRequest>,
+    afterwards: Vec<RecordedRequest>,
+    buffer: Vec<RecordedRequest>,
+}
+
+impl RecordedServer {
+    pub async fn new() -> Self {
+        Self::with(None).await
+    }
+
+    async fn with(qdrant: Option<QdrantDouble>) -> Self {
+        let mock = mock();
+        let redis = RedisServer::start().await;
+        let data = ServerData::on_postgres(&[]);
+        let (ledger, ledger_url) = WireRecorder::on_postgres(&data.database().url);
+        let (buffers, buffers_url) = WireRecorder::on_redis(redis.port);
+        let mut stores = vec![
+            ("COLLOQUY__LEDGER__URL", ledger_url.as_str()),
+            ("COLLOQUY__BUFFER__URL", buffers_url.as_str()),
+        ];
+        let (index, index_url) = qdrant
+            .as_ref()
+            .map(|qdrant| WireRecorder::on_qdrant(&qdrant.url()))
+            .unzip();
+        if let Some(url) = &index_url {
+            let more = [
+                ("COLLOQUY__VECTORS__URL", url.as_str()),
+                ("COLLOQUY__VECTORS__TIMEOUT_MS", "10000"),
+            ];
+            stores.extend(more);
+        }
+        Self {
+            server: start(&data, &mock, &stores),
+            mock,
+            ledger,
+            buffers,
+            index,
+            _redis: redis,
+            _qdrant: qdrant,
+        }
+    }
+
+    /// Until that many jobs have ended.
+    pub async fn jobs_done(&self, jobs: usize) {
+        eventually("the jobs to end", || async {
+            let all = self.ledger.requests_since(0);
+            let mut done = all
+                .iter()
+                .enumerate()
+                .filter(|(_, request)| request.text.contains("SET status = 'done'"));
+            let (last, _) = done.nth(jobs - 1)?;
+            // The last thing that a job does: what it taught is told to the index.
+            let told = all[last..].iter().any(|request| request.text.contains("FROM outbox"));
+            told.then_some(())
+        })
+        .await;
+    }
+
+    /// Says a line when there was time for what came after those before it, of which there were `lines`.
+    pub async fn line_requests(&self, socket: &mut TestSocket, session: &str, lines: usize) -> LineRequests {
+        self.delayed_line_requests(Duration::ZERO, socket, session, lines).await
+    }
+
+    /// The same while the stores take so long to answer, until the reply is asked for.
+    async fn delayed_line_requests(
+        &self,
+        delay: Duration,
+        socket: &mut TestSocket,
+        session: &str,
+        lines: usize,
+    ) -> LineRequests {
+        self.jobs_done(lines).await;
+        let hold_back = |delay| {
+            let taps = [&self.ledger, &self.buffers].into_iter().chain(&self.index);
+            taps.for_each(|tap| tap.set_delay(delay));
+        };
+        let indexed = self.index.as_ref().map_or(0, WireRecorder::count);
+        hold_back(delay);
+        let hold = |faults: &[&str]| self.mock.apply_settings(&json!({ "faults": faults })).unwrap();
+        let (start, buffered) = (self.ledger.count(), self.buffers.count());
+        let asked = self.mock.calls_of("reply");
+        hold(&["reply=hold"]);
+        socket.send_line(session, &format!("line {lines}"), ASKS).await;
+        eventually("a reply to be asked for", || async {
+            (self.mock.calls_of("reply") > asked).then_some(())
+        })
+        .await;
+        let mut before = self.ledger.requests_since(start);
+        before.extend(self.index.iter().flat_map(|index| index.requests_since(indexed)));
+        assert_eq!(self.buffers.count(), buffered, "Redis is asked before the reply");
+        let asked = self.ledger.count();
+        hold_back(Duration::ZERO);
+        hold(&[]);
+        socket.reply().await;
+        self.jobs_done(lines + 1).await;
+        let (commit, afterwards) = split_commit(self.ledger.requests_since(asked));
+        LineRequests {
+            before,
+            commit,
+            afterwards,
+            buffer: self.buffers.requests_since(buffered),
+        }
+    }
+}
+
+/// What committed the turn, and all else.
+fn split_commit(requests: Vec<RecordedRequest>) -> (Vec<RecordedRequest>, Vec<RecordedRequest>) {
+    requests
+        .into_iter()
+        .partition(|request| request.text.contains("INSERT INTO turns"))
+}
+
+#[test]
+fn store_requests_of_a_turn_are_pinned_on_postgres_and_redis() {
+    run(async {
+        let tapped = RecordedServer::new().await;
+        let (mut socket, session) = open_warm_session(&tapped.server).await;
+        for number in 0..LINES {
+            let line = tapped.line_requests(&mut socket, &session, SAID + number).await;
+            for (what, requests, ought) in [
+                ("before the reply", &line.before, BEFORE),
+                ("to commit", &line.commit, COMMIT),
+                ("afterwards", &line.afterwards, AFTERWARDS),
+                ("to Redis", &line.buffer, BUFFER),
+            ] {
+                let shown: Vec<&str> = requests.iter().map(|request| request.text.as_str()).collect();
+                let (count, shown) = (requests.len(), shown.join("\n"));
+                assert_eq!(count, ought, "line {number}, {what}: {WHAT_TO_DO}\n{shown}");
+            }
+        }
+    });
+}
+
+#[test]
+fn store_requests_in_sequence_before_a_reply_are_two_at_most() {
+    assert_sequential_requests(None);
+}
+
+#[test]
+fn store_requests_in_sequence_are_no_more_with_qdrant() {
+    assert_sequential_requests(Some(QdrantDouble::start()));
+}
+
+fn assert_sequential_requests(qdrant: Option<QdrantDouble>) {
+    run(async {
+        let tapped = RecordedServer::with(qdrant).await;
+        let (mut socket, session) = open_warm_session(&tapped.server).await;
+        let mut shortest: Option<Vec<String>> = None;
+        for number in 0..SLOW_LINES {
+            let line = tapped
+                .delayed_line_requests(SLOW, &mut socket, &session, SAID + number)
+                .await;
+            let row = in_sequence(&line.before);
+            // What waits for another does so in every line. A busy machine may draw out one or the other.
+            if shortest.as_ref().is_none_or(|shortest| row.len() < shortest.len()) {
+                shortest = Some(row.into_iter().map(|request| request.text.clone()).collect());
+            }
+        }
+        let row = shortest.unwrap();
+        assert!(row.len() <= IN_SEQUENCE, "one after the other:\n{}", row.join("\n"));
+    });
+}
+
+/// How many of these requests have `part` in them.
+fn count_containing(part: &str, requests: &[RecordedRequest]) -> usize {
+    requests.iter().filter(|request| request.text.contains(part)).count()
+}
+
+#[test]
+fn npc_past_is_read_only_when_requested_or_recent() {
+    run(async {
+        let tapped = RecordedServer::new().await;
+        let past = json!({"title": "The fruit years", "content": "I sold fruit at the market.", "keywords": ["fruit"]});
+        let backend = tapped.server.backend();
+        put(&backend, "/v1/worlds/vale/npcs/mira/scenarios/market", &past).await;
+        let (mut socket, session) = open_warm_session(&tapped.server).await;
+        // Titles of what was told lately, for who sorts the line; and the past itself, where it asks for that.
+        let cases = [
+            ("memory", 0, 0),
+            ("scenario", 0, 1),
+            ("scenario", 1, 1),
+            ("memory", 1, 0),
+        ];
+        for (said, (intent, titles, whole)) in (SAID..).zip(cases) {
+            tapped.mock.apply_settings(&json!({ "intent": intent })).unwrap();
+            let line = tapped.line_requests(&mut socket, &session, said).await;
+            let case = format!("line {said}, {intent}: {WHAT_TO_DO}");
+            assert_eq!(line.before.len(), BEFORE + titles + whole, "{case}");
+            assert_eq!(
+                count_containing("required_progress FROM scenarios", &line.before),
+                titles,
+                "{case}"
+            );
+            assert_eq!(
+                count_containing("embedding FROM scenarios", &line.before),
+                whole,
+                "{case}"
+            );
+            assert_eq!(line.commit.len(), COMMIT, "{case}");
+            assert_eq!(line.afterwards.len(), AFTERWARDS, "{case}");
+        }
+    });
+}
+
+#[test]
+fn scenario_unlocked_by_a_turn_is_read_after_its_commit() {
+    run(async {
+        let tapped = RecordedServer::new().await;
+        let backend = tapped.server.backend();
+        let past = json!({"title": "The well", "content": "It is dry.", "required_progress": 1});
+        put(&backend, "/v1/worlds/vale/npcs/mira/scenarios/well", &past).await;
+        let (mut socket, session) = open_warm_session(&tapped.server).await;
+        let world = backend.get("/v1/worlds/vale").await;
+        let rules = json!([{"npc": "mira", "progress": 1, "when": {"item": "lamp"}}]);
+        let cases = [
+            (json!([]), json!({"hp_change": -1}), 0, 0),
+            (rules.clone(), json!({}), 0, 0),
+            (rules.clone(), json!({"hp_change": -1}), 1, 0),
+            (rules, json!({"items_gained": ["lamp"]}), 1, 1),
+        ];
+        for (said, (rules, block, states, titles)) in (SAID..).zip(cases) {
+            let body = json!({"name": world["name"], "premise": world["premise"], "language": world["language"],
+                "rules": world["rules"], "settings": {"unlocks": rules}});
+            put(&backend, "/v1/worlds/vale", &body).await;
+            let reply = format!("Well.\n```state\n{block}\n```");
+            tapped.mock.apply_settings(&json!({ "reply": reply })).unwrap();
+            let start = tapped.ledger.count();
+            tapped.line_requests(&mut socket, &session, said).await;
+            let after = || {
+                let all = tapped.ledger.requests_since(start);
+                let turn = all
+                    .iter()
+                    .position(|request| request.text.contains("INSERT INTO turns"));
+                let after = &all[turn.unwrap()..];
+                (
+                    count_containing("LEFT JOIN state_events", after),
+                    count_containing("required_progress FROM scenarios", after),
+                )
+            };
+            eventually("what was unlocked to be read", || async {
+                (after() >= (states, titles)).then_some(())
+            })
+            .await;
+            assert_eq!(after(), (states, titles), "{block}: {WHAT_TO_DO}");
+        }
+    });
+}
+
+/// How many reads and writes there were.
+async fn store_uses(rest: &RestClient) -> [usize; 2] {
+    let text = rest.text("/metrics").await;
+    ["read", "write"].map(|what| {
+        let line = format!("colloquy_ledger_wait_seconds_count{{for=\"{what}\"}} ");
+        let count = text.lines().find_map(|shown| shown.strip_prefix(&line));
+        count.expect("it is not shown").parse().unwrap()
+    })
+}
+
+#[test]
+fn store_requests_of_a_turn_are_pinned_on_sqlite() {
+    let mock = mock();
+    run(async {
+        let server = start(&ServerData::new(&[]), &mock, &[]);
+        let (mut socket, session) = open_warm_session(&server).await;
+        let rest = server.backend();
+        let before = store_uses(&rest).await;
+        for _ in 0..LINES {
+            socket.say_line(&session, ASKS).await;
+        }
+        let after = store_uses(&rest).await;
+        // To the nearest: a job may run across either end, and whoever looks at the metrics reads as well.
+        let each = [0, 1].map(|n| (after[n] - before[n] + LINES / 2) / LINES);
+        assert_eq!(each, [READS, WRITES], "reads and writes: {WHAT_TO_DO}");
+    });
+}

@@ -1,0 +1,263 @@
+//! Everything that can be seen of a world.
+
+use std::collections::HashMap;
+
+use colloquy::{
+    dialogue::{jobs, prompt, recall},
+    ids::FactId,
+    memory::{fact::Fact, state},
+    ports::{
+        clock::Clock as _,
+        ledger::{dialogues::DialogueStatus, facts::FactHistoryEntry},
+    },
+};
+
+use super::ReplayWorld;
+use crate::replay::history::Fruit;
+
+/// Everything that can be seen of a world once nothing is under way, in lines.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observation {
+    transcripts: Vec<String>,
+    facts: Vec<String>,
+    /// Facts that hold though the words that said them do not stand.
+    strays: Vec<String>,
+    /// Facts that do not hold, and why.
+    ended: Vec<String>,
+    /// Protected facts that others contradict.
+    flags: Vec<String>,
+    /// Facts that newer ones replace for whoever may know both.
+    replaced: Vec<String>,
+    summaries: Vec<String>,
+    state: Vec<String>,
+    /// What the next prompts have, recalled facts in their order among it.
+    prompts: Vec<String>,
+    /// How far players have come, what is unlocked, and what of it a prompt would have, and why.
+    pub(super) past: Vec<String>,
+    /// What a search finds, with its score in its parts.
+    recall: Vec<String>,
+    /// Facts that the index lacks, or has too many of.
+    index: Vec<String>,
+}
+
+/// Facts that a search for a probe finds at most: more than there are.
+const FOUND: usize = 100;
+
+/// The lines of one part.
+type ObservationPart = fn(&Observation) -> &[String];
+
+impl Observation {
+    /// What is compared, the most telling first.
+    pub const PARTS: [(&'static str, ObservationPart); 12] = [
+        ("transcripts", |seen| &seen.transcripts),
+        ("facts", |seen| &seen.facts),
+        ("strays", |seen| &seen.strays),
+        ("ended facts", |seen| &seen.ended),
+        ("flags", |seen| &seen.flags),
+        ("replaced facts", |seen| &seen.replaced),
+        ("summaries", |seen| &seen.summaries),
+        ("states", |seen| &seen.state),
+        ("pasts", |seen| &seen.past),
+        ("prompts", |seen| &seen.prompts),
+        ("recall", |seen| &seen.recall),
+        ("indexes", |seen| &seen.index),
+    ];
+
+    /// Without what depends on when it is looked at: how recent a fact is.
+    pub fn without_time_dependent_parts(&self) -> Self {
+        Self {
+            recall: Vec::new(),
+            ..self.clone()
+        }
+    }
+}
+
+/// Whether a person gave a fact other words.
+fn is_rewording(entry: &FactHistoryEntry) -> bool {
+    let FactHistoryEntry::Edited { patch, .. } = entry else {
+        return false;
+    };
+    ["content", "keywords"].iter().any(|field| !patch[*field].is_null())
+}
+
+impl ReplayWorld {
+    pub async fn observe_world(&self) -> Observation {
+        let mut seen = Observation::default();
+        self.observe_facts(&mut seen).await;
+        for talk in 0..self.talks.len() {
+            self.observe_dialogue(talk, &mut seen).await;
+        }
+        self.observe_recall(&mut seen).await;
+        self.observe_progress(&mut seen).await;
+        let ledger = &self.services.ledger;
+        let changes = ledger
+            .state
+            .load_changes_since(&self.scope, &self.authored.id, 0)
+            .await
+            .unwrap()
+            .changes;
+        let folded = state::fold_changes(changes.iter().map(|stored| (&stored.change, stored.at)));
+        seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
+        let indexed = self.services.index.count_points(&self.scope).await.unwrap();
+        let wanted = jobs::expected_points(&self.services, &self.scope).await.unwrap();
+        if indexed != wanted {
+            seen.index
+                .push(format!("{indexed} facts in the index, {wanted} in the ledger"));
+        }
+        if let Some(drift) = jobs::find_drift(&self.services, &self.scope).await.unwrap()
+            && drift.point_count() > 0
+        {
+            seen.index
+                .push(format!("the index is not what the ledger says: {drift:?}"));
+        }
+        seen
+    }
+
+    async fn observe_facts(&self, seen: &mut Observation) {
+        let stored = self.stored_facts().await;
+        let strays = stored.iter().filter(|(stands, fact)| !stands && fact.invalid.is_none());
+        seen.strays = strays.map(|(_, fact)| format!("{:?}", fact.statement)).collect();
+        let facts = self.facts().await;
+        let named = |id| facts.iter().find(|(_, fact)| fact.id == id).map(|(name, _)| name);
+        let mut histories = HashMap::new();
+        for fact in facts.values() {
+            let history = self
+                .services
+                .ledger
+                .facts
+                .load_history(&self.scope, fact.id)
+                .await
+                .unwrap();
+            histories.insert(fact.id, history);
+        }
+        // Facts of two memories are a pair only while both are valid; and what was near before a person gave one of them
+        // other words depends on when a job ran.
+        let counts = |fact: &Fact, by: &FactId| {
+            let other = facts.values().find(|other| other.id == *by);
+            let is_reworded = |id: &FactId| histories[id].iter().any(is_rewording);
+            other.is_some_and(|other| {
+                let are_valid = fact.invalid.is_none() && other.invalid.is_none();
+                other.audience == fact.audience || are_valid && !is_reworded(&fact.id) && !is_reworded(by)
+            })
+        };
+        for (name, fact) in &facts {
+            let flagged = histories[&fact.id].iter().filter_map(|entry| match entry {
+                FactHistoryEntry::Flagged { by, .. } => Some(by),
+                _ => None,
+            });
+            let flagged = flagged.filter(|by| counts(fact, by));
+            seen.flags
+                .extend(flagged.map(|by| format!("{name:?} by {:?}", named(*by))));
+            // In which order they were learned is chance.
+            let is_valid = |id: &FactId| facts.values().any(|fact| fact.id == *id && fact.invalid.is_none());
+            let replacing = fact
+                .replaced_by
+                .iter()
+                .filter(|by| fact.invalid.is_none() && is_valid(by));
+            let replacing = replacing.filter(|by| counts(fact, by));
+            seen.replaced
+                .extend(replacing.map(|by| format!("{name:?} by {:?}", named(*by))));
+            let knowers = format!("{} {}", fact.audience.audience_key(), fact.locks);
+            let (statement, view) = (&fact.statement, &fact.view);
+            match &fact.invalid {
+                None => seen.facts.push(format!(
+                    "{knowers} | {} | {} | {:?} | {} | {} | {} | {:?}",
+                    statement.subject,
+                    view.content,
+                    view.keywords,
+                    view.importance.get(),
+                    view.pinned,
+                    statement.kind.as_str(),
+                    fact.valid_at,
+                )),
+                Some(invalid) => seen.ended.push(format!(
+                    "{knowers} | {} | {:?} | {} | {:?} | {:?}",
+                    statement.content,
+                    fact.valid_at,
+                    invalid.reason.as_str(),
+                    invalid.at,
+                    invalid.by.map(named),
+                )),
+            }
+        }
+        // Two of one fact are listed as they came to be known.
+        seen.flags.sort();
+        seen.replaced.sort();
+    }
+
+    async fn observe_recall(&self, seen: &mut Observation) {
+        for npc in self.npcs.keys() {
+            let viewpoint = self.viewpoint(npc);
+            for fruit in Fruit::ALL {
+                let (fruit, now) = (fruit.name(), self.clock.now());
+                let found = recall::search_facts(
+                    &self.services,
+                    &self.scope,
+                    &self.authored,
+                    &viewpoint,
+                    fruit,
+                    now,
+                    FOUND,
+                );
+                let mut lines: Vec<String> = (found.await.unwrap().0.iter())
+                    .map(|hit| format!("{npc} {fruit}: {} {:?}", hit.fact.view.content, hit.score))
+                    .collect();
+                // Equal ones come in any order.
+                lines.sort();
+                seen.recall.extend(lines);
+            }
+        }
+    }
+
+    async fn observe_dialogue(&self, talk: usize, seen: &mut Observation) {
+        let turns = self.turns(talk).await;
+        let dialogues = &self.services.ledger.dialogues;
+        let dialogue = dialogues
+            .load_dialogue(&self.scope, self.talks[talk])
+            .await
+            .unwrap()
+            .unwrap();
+        let is_open = dialogue.status == DialogueStatus::Open;
+        // One that was ended before anything was said in it is not there.
+        if is_open || !turns.is_empty() {
+            seen.transcripts.push(format!("{talk}: {:?}", dialogue.status));
+        }
+        for turn in turns {
+            let (npc, said, reply, status) = (&turn.npc, &turn.player_text, &turn.reply_text, turn.status.as_str());
+            let (number, at) = (turn.number, turn.committed_at);
+            seen.transcripts
+                .push(format!("{talk}: {number} {said} -> {npc}: {reply} ({status}, {at})"));
+        }
+        let kept = self
+            .services
+            .ledger
+            .summaries
+            .load_summaries(&self.scope, self.talks[talk]);
+        seen.summaries.extend(kept.await.unwrap().iter().map(|summary| {
+            let (from, to, at, text) = (summary.from_turn, summary.to_turn, summary.created_at, &summary.text);
+            format!("{talk}: {from}-{to} {text} ({}, {at})", summary.importance.get())
+        }));
+        if !is_open {
+            return;
+        }
+        // Between them, the dialogues ask about every fruit.
+        let fruit = Fruit::ALL[talk % Fruit::ALL.len()].name();
+        let input = self.input(talk, &format!("What do you know of {fruit}?")).await;
+        let preview = prompt::preview_prompt(&self.services, &input).await.unwrap();
+        let texts = preview.messages.iter().flat_map(|message| message.content.lines());
+        seen.prompts.extend(texts.map(|line| format!("{talk}: {line}")));
+        // What was unlocked or told lately comes first where a line points at it.
+        for line in [format!("Tell me of {fruit}."), "What was that?".to_owned()] {
+            let input = self.input(talk, &line).await;
+            let preview = prompt::preview_prompt(&self.services, &input).await.unwrap();
+            let traced = preview
+                .scenarios
+                .iter()
+                .map(|traced| format!("{talk}: {line} {traced:?}"));
+            seen.past.extend(traced);
+            let texts = preview.messages.iter().flat_map(|message| message.content.lines());
+            let shown = texts.filter(|text| text.contains("(scenario "));
+            seen.past.extend(shown.map(|text| format!("{talk}: {line} {text}")));
+        }
+    }
+}

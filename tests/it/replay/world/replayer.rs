@@ -1,0 +1,247 @@
+//! Saying again, in an empty world, what stands of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use colloquy::{
+    ids::FactId,
+    memory::{
+        locks::DisclosureLocks,
+        private_terms::PrivateTerms,
+        trace::{CandidateFate, CandidateTrace, LockedWords, ScenarioTrace},
+        turn::{Turn, TurnStatus},
+    },
+    ports::{clock::Clock as _, ledger::dialogues::OwnerWriteOutcome},
+};
+
+use super::{FactName, JoinedSession, RecordedCorrection, ReplayWorld, STEP};
+use crate::replay::{
+    history::{AMONG_NPCS, JOINED, SayOp},
+    model::{NextReply, ReplayModel},
+    prompt_recorder::PromptContents,
+};
+
+/// What has to be fed to an empty world so that it becomes the same.
+pub(in crate::replay) struct ReplayRecord {
+    turns: Vec<RecordedTurn>,
+    corrections: Vec<(DateTime<Utc>, RecordedCorrection)>,
+    joined: Vec<JoinedSession>,
+    lines: Vec<(usize, SayOp)>,
+    end: DateTime<Utc>,
+}
+
+/// A turn that stands.
+struct RecordedTurn {
+    talk: usize,
+    turn: Turn,
+    /// Its reply had begun a state block.
+    block: bool,
+    /// What its prompt had, of what stands.
+    prompted: Vec<(FactName, CandidateTrace)>,
+    /// And what it had of the NPC's past.
+    past: Vec<ScenarioTrace>,
+    /// What its dialogue had had by then that not every player may hear of.
+    locks: DisclosureLocks,
+    locked: Vec<LockedWords>,
+    told_locks: Option<DisclosureLocks>,
+    /// And what of it was private to its player.
+    confided: Option<PrivateTerms>,
+}
+
+fn was_in_prompt(candidate: &CandidateTrace) -> bool {
+    use CandidateFate::{InStateBlock, Pinned, Used};
+    matches!(candidate.fate, Used | Pinned | InStateBlock)
+}
+
+impl ReplayWorld {
+    /// Ends what is under way, and says what an empty world is to be fed.
+    pub async fn record(&mut self) -> ReplayRecord {
+        self.clock.advance(STEP);
+        self.acknowledge_all().await;
+        self.run_all_jobs().await;
+        // A correction lives while its fact lives. What is learned from a turn of which less was heard is
+        // learned anew.
+        let living: BTreeMap<FactId, FactName> = self
+            .facts()
+            .await
+            .into_iter()
+            .map(|(name, fact)| (fact.id, name))
+            .collect();
+        let mut turns = Vec::new();
+        for talk in 0..self.talks.len() {
+            for turn in self.turns(talk).await {
+                let dialogues = &self.services.ledger.dialogues;
+                let trace = dialogues
+                    .load_trace(&self.scope, turn.dialogue, turn.number)
+                    .await
+                    .unwrap();
+                let block = trace.as_ref().is_some_and(|trace| trace.state_block);
+                let past = trace.as_ref().map(|trace| trace.scenarios.clone());
+                let locks = trace.as_ref().map(|trace| trace.locks.clone());
+                let locked = trace.as_ref().map(|trace| trace.locked.clone());
+                let told_locks = trace.as_ref().and_then(|trace| trace.told_locks.clone());
+                let confided = trace.as_ref().and_then(|trace| trace.confided.clone());
+                let prompted = trace
+                    .into_iter()
+                    .flat_map(|trace| trace.candidates)
+                    .filter(was_in_prompt)
+                    .filter_map(|candidate| Some((living.get(&candidate.fact)?.clone(), candidate)))
+                    .collect();
+                turns.push(RecordedTurn {
+                    talk,
+                    turn,
+                    block,
+                    prompted,
+                    past: past.unwrap_or_default(),
+                    locks: locks.unwrap_or_default(),
+                    locked: locked.unwrap_or_default(),
+                    told_locks,
+                    confided,
+                });
+            }
+        }
+        turns.sort_by_key(|said| said.turn.committed_at);
+        let lives = |corrected: &RecordedCorrection| match corrected {
+            RecordedCorrection::Fact { fact, .. } => living.contains_key(fact),
+            RecordedCorrection::Written { .. } | RecordedCorrection::Progress { .. } => true,
+        };
+        let corrections = self.corrections.iter().filter(|(_, corrected)| lives(corrected));
+        ReplayRecord {
+            turns,
+            corrections: corrections.cloned().collect(),
+            joined: self.joined.clone(),
+            lines: self.lines.clone(),
+            end: self.clock.now(),
+        }
+    }
+
+    /// Feeds what stands, in order, each with its consequences before the next.
+    pub async fn replay(&mut self, record: &ReplayRecord) {
+        let lines: BTreeSet<String> = record
+            .lines
+            .iter()
+            .map(|(number, say)| self.player.learn(*number, say))
+            .collect();
+        let (mut corrections, mut joined) = (&record.corrections[..], &record.joined[..]);
+        for said in &record.turns {
+            self.advance_until(said.turn.committed_at, &mut corrections, &mut joined)
+                .await;
+            self.say_again(said, &lines).await;
+            self.acknowledge_all().await;
+            self.run_all_jobs().await;
+        }
+        self.advance_until(record.end, &mut corrections, &mut joined).await;
+        self.run_all_jobs().await;
+        self.end_joined().await;
+    }
+
+    /// Does what happened before `end` beside turns, each thing when it happened.
+    async fn advance_until(
+        &mut self,
+        end: DateTime<Utc>,
+        corrections: &mut &[(DateTime<Utc>, RecordedCorrection)],
+        joined: &mut &[JoinedSession],
+    ) {
+        loop {
+            let corrected = corrections.first().map(|(at, _)| *at).filter(|at| *at < end);
+            let joins = joined.first().map(|joined| joined.at).filter(|at| *at < end);
+            if let Some(at) = joins.filter(|at| corrected.is_none_or(|corrected| *at <= corrected)) {
+                self.advance_to(at);
+                self.join_again(joined[0]).await;
+                *joined = &joined[1..];
+            } else if let Some(at) = corrected {
+                self.correct_again(at, &corrections[0].1).await;
+                *corrections = &corrections[1..];
+            } else {
+                return self.advance_to(end);
+            }
+        }
+    }
+
+    /// A session that goes on from a line which stands goes on from the same one here.
+    async fn join_again(&mut self, joined: JoinedSession) {
+        let lines = self.turns(AMONG_NPCS.into()).await;
+        let line = lines.iter().find(|line| joined.open && line.number == joined.line);
+        assert!(line.is_some() || !joined.open, "line {} stands", joined.line);
+        self.open_joined(joined, line.map(|line| line.id)).await;
+    }
+
+    /// Closes the sessions that went on from what does not stand.
+    async fn end_joined(&self) {
+        let places = usize::from(JOINED)..;
+        for (place, joined) in places.zip(&self.joined) {
+            if !joined.open {
+                let open = self.open(place).await;
+                let (dialogues, now) = (&self.services.ledger.dialogues, self.clock.now());
+                let closed = dialogues
+                    .close_dialogue(&self.scope, open.dialogue.id, open.epoch, now)
+                    .await;
+                assert_eq!(closed.unwrap(), OwnerWriteOutcome::Done);
+            }
+        }
+    }
+
+    async fn say_again(&self, said: &RecordedTurn, lines: &BTreeSet<String>) {
+        let turn = &said.turn;
+        let by_player = turn.player.is_some();
+        assert!(!by_player || lines.contains(&turn.player_text), "{}", turn.player_text);
+        let text = if by_player { &turn.player_text } else { &turn.reply_text };
+        let cut = turn.status == TurnStatus::Interrupted;
+        self.player.replies(NextReply {
+            name: ReplayModel::name_in(text).unwrap_or_default(),
+            recorded: Some(turn.reply_text.clone()),
+            hold_after: cut.then(|| turn.reply_text.chars().count()),
+            block: said.block,
+        });
+        let facts = self.facts_named(&said.prompted).await;
+        let scenarios = said.past.clone();
+        let (locks, locked) = (said.locks.clone(), said.locked.clone());
+        let told_locks = said.told_locks.clone();
+        let confided = said.confided.clone();
+        *self.recorded.lock() = Some(PromptContents {
+            facts,
+            scenarios,
+            locks,
+            locked,
+            told_locks,
+            confided,
+        });
+        self.say(said.talk, &turn.player_text, cut).await;
+    }
+
+    /// The same facts in this world.
+    async fn facts_named(&self, prompted: &[(FactName, CandidateTrace)]) -> Vec<CandidateTrace> {
+        let mut here = Vec::with_capacity(prompted.len());
+        for (name, candidate) in prompted {
+            here.push(CandidateTrace {
+                fact: self.fact_named(name).await,
+                ..candidate.clone()
+            });
+        }
+        here
+    }
+
+    async fn fact_named(&self, name: &FactName) -> FactId {
+        // Nothing is unsaid while it is said again, so what was learned once is there.
+        if !self.learned.lock().contains_key(name) {
+            let facts = self.facts().await;
+            *self.learned.lock() = facts.into_iter().map(|(name, fact)| (name, fact.id)).collect();
+        }
+        let learned = self.learned.lock().get(name).copied();
+        learned.unwrap_or_else(|| panic!("{name:?} was not learned"))
+    }
+
+    async fn correct_again(&self, at: DateTime<Utc>, corrected: &RecordedCorrection) {
+        self.advance_to(at);
+        match corrected {
+            RecordedCorrection::Written { fruit, adjective, long } => self.write(*fruit, *adjective, *long).await,
+            RecordedCorrection::Progress { second, to } => self.set_progress(*second, *to).await,
+            RecordedCorrection::Fact {
+                name, how, keywords, ..
+            } => {
+                let fact = self.fact_named(name).await;
+                self.correct(fact, *how, keywords.clone()).await;
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
-//! Stopping in order (DESIGN §3): readiness off → a moment for balancers to notice → refuse new turns → finish or cut running ones →
-//! flush → tell clients → close sockets → stop the server → stop arbiters → close pools; with a
-//! deadline over all of it.
+//! Stopping in order (docs/design.md#actors): readiness off → a moment for balancers to notice → refuse new turns →
+//! finish or cut running ones → flush → tell clients → close sockets → stop the server → stop arbiters → close pools;
+//! with a deadline over all of it.
 
 use std::{
     future::Future,

@@ -64,7 +64,7 @@ impl Default for SocketSettings {
     }
 }
 
-/// Close codes of PROTOCOL §3.
+/// Close codes (docs/protocol.md#close-codes).
 pub mod close_code {
     pub const MALFORMED: u16 = 4400;
     pub const UNAUTHENTICATED: u16 = 4401;

@@ -96,7 +96,7 @@ impl PublishedEvent {
             text: OnceLock::new(),
         })
     }
-    /// The wire form (PROTOCOL §3), made on first use. Cloning it copies no text.
+    /// The wire form (docs/protocol.md#events-of-the-server), made on first use. Cloning it copies no text.
     #[must_use]
     pub fn text(&self) -> &ByteString {
         self.text.get_or_init(|| {
@@ -113,7 +113,7 @@ impl std::ops::Deref for PublishedEvent {
     }
 }
 
-/// Limits of the actors (ALGORITHMS §13). A section of the configuration.
+/// Limits of the actors (docs/algorithms.md#limits). A section of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ActorSettings {

@@ -1,5 +1,5 @@
 //! What a dialogue tells those who listen to it. The wire form is `http`'s and the socket's; the
-//! meaning is here (PROTOCOL §3).
+//! meaning is here (docs/protocol.md#events-of-the-server).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     ports::ledger::rewinds::{QuotedIn, RewindRecord, RolledBack},
 };
 
-/// An event about one dialogue. Serialises to exactly the wire form of PROTOCOL §3.
+/// An event about one dialogue. Serialises to exactly the wire form (docs/protocol.md#events-of-the-server).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DialogueEvent {
     pub dialogue_id: DialogueId,

@@ -1,4 +1,4 @@
-//! What a line is after (ALGORITHMS §3): one small call, beside recall and never in its way.
+//! What a line is after (docs/algorithms.md#intent-and-follow-ups): one small call, beside recall and never in its way.
 
 use minijinja::context;
 

@@ -1,4 +1,4 @@
-//! Prompt assembly (ALGORITHMS §9).
+//! Prompt assembly (docs/algorithms.md#prompt-assembly).
 //!
 //! Read `prompt/assembly.rs` for the order and the budgets, `prompt/selection.rs` for what goes
 //! first when a prompt is too long, `prompt/untrusted.rs` for what players may not do in it.

@@ -1,4 +1,4 @@
-//! Recall: the index proposes, the ledger disposes, one pure function scores (ALGORITHMS §2).
+//! Recall: the index proposes, the ledger disposes, one pure function scores (docs/algorithms.md#recall).
 
 mod body_reading;
 mod cache;

@@ -1,4 +1,4 @@
-//! Taking a dialogue back to a turn, or a cut turn up again (DESIGN §6). Serves an interrupt of what
+//! Taking a dialogue back to a turn, or a cut turn up again (docs/design.md#interrupt-and-rewind). Serves an interrupt of what
 //! was said already, a rewind, a regenerated reply and a resumed one, in sessions and between NPCs.
 //!
 //! The ledger moves the head and everything with it in one transaction; the rest here brings the

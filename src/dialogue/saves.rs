@@ -1,4 +1,4 @@
-//! Saves of a world: taking one, and going back to it (DESIGN §6).
+//! Saves of a world: taking one, and going back to it (docs/design.md#interrupt-and-rewind).
 //!
 //! The ledger does either in one transaction; the rest here brings the copies along. What is
 //! authoritative elsewhere is no part of a save: facts and corrections written by people, progress,

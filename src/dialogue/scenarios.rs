@@ -1,4 +1,4 @@
-//! What an NPC may tell of its own past (ALGORITHMS §4): as much as the player it talks with has unlocked.
+//! What an NPC may tell of its own past (docs/algorithms.md#scenarios): as much as the player it talks with has unlocked.
 //!
 //! Progress follows from the state of the world, which every turn reads; so what unlocked something and was
 //! unsaid unlocks it no more. What is locked is not read from the ledger at all.

@@ -1,4 +1,4 @@
-//! The numbers of ALGORITHMS.md, named. Defaults are in `config/default.toml`; every one can be
+//! The numbers of docs/algorithms.md, named. Defaults are in `config/default.toml`; every one can be
 //! set by file or by `COLLOQUY__SECTION__KEY`.
 
 use serde::{Deserialize, Serialize};
@@ -54,13 +54,13 @@ pub struct TurnSettings {
     pub playback_timeout_s: u32,
 }
 
-/// Token budgets of the prompt's sections (ALGORITHMS §9).
+/// Token budgets of the prompt's sections (docs/algorithms.md#prompt-assembly).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptSettings {
     /// Hard limit of the whole prompt; 8,000.
     pub total_tokens: u32,
-    /// Who the player is: its name, when it was met last, and what about; 150.
+    /// Who the player is: its name, when it was met last, and what about; 300.
     pub acquaintance_tokens: u32,
     /// Pinned facts; 400.
     pub pinned_tokens: u32,
@@ -109,7 +109,7 @@ pub struct RecallSettings {
     pub speculative: bool,
 }
 
-/// What an NPC may tell of its own past (ALGORITHMS §4).
+/// What an NPC may tell of its own past (docs/algorithms.md#scenarios).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioSettings {

@@ -1,4 +1,4 @@
-//! Summaries of older turns (ALGORITHMS §5): made by a job, kept by the pure rules of
+//! Summaries of older turns (docs/algorithms.md#summaries): made by a job, kept by the pure rules of
 //! `memory::summary`.
 
 use minijinja::context;

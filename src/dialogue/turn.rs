@@ -1,4 +1,4 @@
-//! One turn (DESIGN §5): a player's line and an NPC's reply, or one NPC's line to others. The file to
+//! One turn (docs/design.md#one-turn): a player's line and an NPC's reply, or one NPC's line to others. The file to
 //! read first.
 //!
 //! [`run_turn`] says what a turn is; its steps are in `turn/`: what is gathered side by side, how the
@@ -241,7 +241,8 @@ impl TurnError {
 
 /// Runs a turn to its commit. `cut` turns to `Some` when the player interrupts.
 ///
-/// Always calls `feed.done` exactly once before it returns, whatever happens (DESIGN §5, PROTOCOL §3).
+/// Always calls `feed.done` exactly once before it returns, whatever happens (docs/design.md#one-turn,
+/// docs/protocol.md#events-of-the-server).
 /// A turn that fails leaves nothing behind; one whose commit fails has told its reply already, and
 /// the error says that it does not stand.
 pub async fn run_turn(

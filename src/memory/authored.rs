@@ -196,7 +196,7 @@ impl WorldSettings {
     }
 }
 
-/// A fixed character: never changed by play (003).
+/// A fixed character: never changed by play.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Persona {

@@ -1,4 +1,4 @@
-//! What an embedder's cosines mean (ALGORITHMS §1–2, PARTS "Embeddings").
+//! What an embedder's cosines mean (docs/algorithms.md#embedder-calibration).
 //!
 //! With one model unrelated sentences score 0.84, with another 0.1. A calibration maps a raw
 //! cosine to [0, 1] and places the two reconcile thresholds on that scale, so that the recall

@@ -1,4 +1,4 @@
-//! Facts: dated subject–predicate–object statements with a cause (ALGORITHMS §1).
+//! Facts: dated subject–predicate–object statements with a cause (docs/algorithms.md#facts).
 //!
 //! A fact's own row never changes. What happened to it since (duplicates, contradictions, edits,
 //! "forget that") are rows of their own with causes of their own; [`Fact::view`] and
@@ -18,7 +18,7 @@ use crate::ids::{
     DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId, WorldId,
 };
 
-/// What a fact is about (ALGORITHMS §1).
+/// What a fact is about (docs/algorithms.md#facts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FactKind {
@@ -91,7 +91,7 @@ impl FactKind {
     }
 
     /// Kinds that describe how things stand now. They go into the state block of every prompt
-    /// instead of being searched for (003).
+    /// instead of being searched for.
     #[must_use]
     pub const fn is_mutable_state(self) -> bool {
         matches!(
@@ -233,7 +233,7 @@ impl<'de> Deserialize<'de> for Knower {
     }
 }
 
-/// Who may know a fact (the witness rule, DESIGN §7).
+/// Who may know a fact (the witness rule, docs/design.md#invariants).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Audience {
     /// Who knows it. Never empty.
@@ -331,7 +331,7 @@ impl Viewpoint {
     }
 }
 
-/// What caused a derived row. Every derived row has exactly one (DESIGN, first page).
+/// What caused a derived row. Every derived row has exactly one (docs/design.md#the-sentence-that-holds-every-decision).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "id", rename_all = "snake_case")]
 pub enum Cause {
@@ -429,7 +429,7 @@ impl Statement {
         self.subject == self.speaker && (self.kind.is_open_promise(self.tense) || !is_claim())
     }
 
-    /// The text that is embedded: `content (Keywords: k1, k2)` (ALGORITHMS §1).
+    /// The text that is embedded: `content (Keywords: k1, k2)` (docs/algorithms.md#facts).
     #[must_use]
     pub fn embedded_text(&self) -> String {
         embedded_text(&self.content, &self.keywords)
@@ -532,7 +532,7 @@ impl Fact {
     pub fn may_stand(&self) -> bool {
         self.statement.may_stand(self.is_canon(), &self.locks)
     }
-    /// Pinned and authored facts are only ever flagged for a person (ALGORITHMS §1).
+    /// Pinned and authored facts are only ever flagged for a person (docs/algorithms.md#dedupe-and-conflict).
     #[must_use]
     pub fn is_protected(&self) -> bool {
         self.authored || self.view.pinned || self.statement.pinned

@@ -1,5 +1,5 @@
 //! What of the scored memories goes into the prompt: near-duplicates merge, the rest is packed
-//! into token budgets, best first (ALGORITHMS §2).
+//! into token budgets, best first (docs/algorithms.md#recall).
 
 use super::{scoring::dot_product, tokens::TokenCounter, trace::CandidateFate};
 

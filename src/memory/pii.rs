@@ -1,4 +1,4 @@
-//! Personal data in a text: found at write, flagged, and masked on request (ALGORITHMS §12).
+//! Personal data in a text: found at write, flagged, and masked on request (docs/algorithms.md#personal-data).
 //!
 //! Patterns with checks where the form has some (Luhn, dates, check digits), so that a price or a
 //! year is not taken for a card. Names are not looked for: an NPC has to know them.

@@ -1,4 +1,4 @@
-//! How far a player has come with an NPC (ALGORITHMS §4).
+//! How far a player has come with an NPC (docs/algorithms.md#scenarios).
 //!
 //! Progress is kept nowhere as a number of its own: it follows from what stands in a world, by the rules of
 //! that world. So what is taken back takes back what it had unlocked.

@@ -1,5 +1,5 @@
 //! Scenarios: what an NPC remembers of its own past, each locked until a player has come far enough
-//! (ALGORITHMS §4).
+//! (docs/algorithms.md#scenarios).
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! The recall score: one pure function over confirmed facts (ALGORITHMS §2).
+//! The recall score: one pure function over confirmed facts (docs/algorithms.md#recall).
 
 use std::cmp::Ordering;
 
@@ -47,7 +47,7 @@ impl RecallWeights {
         relevance: 0.50,
         keyword: 0.20,
     };
-    /// The `rag` preset (004): similarity, time decay, importance.
+    /// The `rag` preset: similarity, time decay, importance.
     pub const RAG: Self = Self {
         recency: 0.2,
         importance: 0.1,

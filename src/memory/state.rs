@@ -1,5 +1,5 @@
 //! World state: typed changes with a cause, and the current truth as a fold over those that stand
-//! (ALGORITHMS §6). Sets replace, deltas add, and every step is clamped.
+//! (docs/algorithms.md#world-state-and-the-state-block). Sets replace, deltas add, and every step is clamped.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Short-term summaries: when one is due, and which are kept (ALGORITHMS §5).
+//! Short-term summaries: when one is due, and which are kept (docs/algorithms.md#summaries).
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A memory as what was said in it, in order (ALGORITHMS §1, DESIGN §6).
+//! A memory as what was said in it, in order (docs/algorithms.md#dedupe-and-conflict,
+//! docs/design.md#interrupt-and-rewind).
 //!
 //! What ends a fact is decided here, by going through what was said since a moment and comparing
 //! each statement with what held when it was said. The outcome depends on nothing but what stands: not

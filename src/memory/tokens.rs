@@ -1,7 +1,8 @@
 //! Tokens of a text as a model counts them, and cutting a text to a number of tokens.
 //!
 //! Exact where the model's vocabulary is known, because it is bundled or in a file of the operator's; elsewhere an estimate
-//! that is never fewer than the bundled vocabularies need, so that no prompt outgrows a model's context (ALGORITHMS §9).
+//! that is never fewer than the bundled vocabularies need, so that no prompt outgrows a model's context
+//! (docs/algorithms.md#prompt-assembly).
 
 mod estimate;
 mod vocabulary_file;

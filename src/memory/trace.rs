@@ -1,4 +1,4 @@
-//! Why an NPC said what it said: kept with every turn (DESIGN §7, "Explainable").
+//! Why an NPC said what it said: kept with every turn (docs/design.md#invariants).
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::ids::{FactId, ScenarioId};
 
-/// The four factors of a recall score, each in [0, 1], and their weighted sum (ALGORITHMS §2).
+/// The four factors of a recall score, each in [0, 1], and their weighted sum (docs/algorithms.md#recall).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ScoreParts {
     pub recency: f64,

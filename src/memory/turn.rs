@@ -38,7 +38,7 @@ impl TurnStatus {
     }
 }
 
-/// What the player asked for (ALGORITHMS §3).
+/// What the player asked for (docs/algorithms.md#intent-and-follow-ups).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Intent {
@@ -147,11 +147,11 @@ pub struct TurnSeqs {
     pub committed: u64,
 }
 
-/// For so many turns a scenario that was unlocked or told stays recently unlocked (ALGORITHMS §4).
+/// For so many turns a scenario that was unlocked or told stays recently unlocked (docs/algorithms.md#scenarios).
 pub const RECENT_TURNS: usize = RECENT_TURN_COUNT as usize;
 const RECENT_TURN_COUNT: u32 = 5;
 
-/// The dialogue's mutable state after a turn: ids and counters, not copies (DESIGN §6).
+/// The dialogue's mutable state after a turn: ids and counters, not copies (docs/design.md#interrupt-and-rewind).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// The turn it was taken after; 0 before the first.

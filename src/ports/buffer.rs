@@ -1,4 +1,4 @@
-//! The buffer port: the last raw turns of a dialogue (short-term memory, ALGORITHMS §11).
+//! The buffer port: the last raw turns of a dialogue (short-term memory, docs/algorithms.md#buffers-across-nodes).
 //!
 //! A write-through copy of the ledger, never the truth: whatever is missing or does not carry the
 //! ledger's (epoch, head turn id) is a miss and is rebuilt.

@@ -97,7 +97,7 @@ pub struct SimilarFactsQuery<'a> {
     pub limit: usize,
 }
 
-/// How many candidates each leg may propose (ALGORITHMS §2).
+/// How many candidates each leg may propose (docs/algorithms.md#recall).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CandidateLimits {
     /// Nearest by cosine; default 30.

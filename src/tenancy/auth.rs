@@ -1,4 +1,4 @@
-//! Who is asking: tokens in, principals out (PROTOCOL §1).
+//! Who is asking: tokens in, principals out (docs/protocol.md#roles).
 //!
 //! Owns the verification keys, the claims, minting of tokens and the single-use tickets. Does not
 //! own what a role may do: that is stated by each route's extractor.

@@ -24,7 +24,7 @@ impl TenantScope {
     }
 }
 
-/// What a token allows (PROTOCOL §1).
+/// What a token allows (docs/protocol.md#roles).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

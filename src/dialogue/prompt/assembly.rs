@@ -1,6 +1,6 @@
 //! From what a turn gathered to the messages that are sent, within every budget.
 //!
-//! Pure: nothing here asks a store or a model. The order is the most stable first (ALGORITHMS §9):
+//! Pure: nothing here asks a store or a model. The order is the most stable first (docs/algorithms.md#prompt-assembly):
 //! 1 persona and rules, 2 pinned facts and summaries, 3 raw turns, 4 what changes every turn.
 
 use std::collections::HashSet;

@@ -270,7 +270,7 @@ messages! {
     }
 }
 
-/// Messages of PROTOCOL §3 that this version does not offer yet.
+/// Messages that are reserved and not offered yet (docs/protocol.md#messages-of-clients).
 pub const UNSUPPORTED_MESSAGES: [&str; 1] = ["world.watch"];
 
 /// An optional event.

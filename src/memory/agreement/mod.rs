@@ -1,4 +1,4 @@
-//! Whether two statements say the same: object, polarity, tense and numbers (ALGORITHMS §1).
+//! Whether two statements say the same: object, polarity, tense and numbers (docs/algorithms.md#dedupe-and-conflict).
 //!
 //! Also the heuristics that read polarity and tense off a sentence when an extractor left them
 //! out. They look at words and endings; where they are unsure they say "positive" and "present",

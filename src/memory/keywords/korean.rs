@@ -1,6 +1,6 @@
 //! Particles and endings of Korean words, so that "과일이", "과일을" and "과일" share a stem.
 //!
-//! A short table, not a dictionary (PARTS "Korean keywords"): where it takes too much off, the
+//! A short table, not a dictionary (docs/algorithms.md#korean-keywords): where it takes too much off, the
 //! unchanged word is still among a document's terms.
 
 use std::{collections::HashSet, sync::LazyLock};

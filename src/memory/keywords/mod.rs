@@ -1,4 +1,4 @@
-//! Keyword terms of a text and how much of a query a fact has (ALGORITHMS §2, PARTS "Korean keywords").
+//! Keyword terms of a text and how much of a query a fact has (docs/algorithms.md#recall, docs/algorithms.md#korean-keywords).
 //!
 //! Owns tokens and their weights. Korean words lose particles and endings and become pairs of
 //! syllables; English words become stems; anything mixed is split where the script changes. Words that

@@ -1,5 +1,5 @@
 //! Lines that point at something said before: they are searched for with the last raw turns, and the
-//! intent is read with what was just told (ALGORITHMS §2–3).
+//! intent is read with what was just told (docs/algorithms.md#intent-and-follow-ups).
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Dedupe and conflict: what a new statement does to what is known (ALGORITHMS §1).
+//! Dedupe and conflict: what a new statement does to what is known (docs/algorithms.md#dedupe-and-conflict).
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -67,9 +67,9 @@ pub enum Decision {
     KeepBoth,
 }
 
-/// Compares a new statement with a valid one of the same subject (ALGORITHMS §1). A judge is asked only where the answer
-/// can count. `common` reads what both are about, where that matters. What is of one matter is compared however far apart the
-/// sentences are: "the player's sister lives in Oakford", "Anna moved to Greystone".
+/// Compares a new statement with a valid one of the same subject (docs/algorithms.md#dedupe-and-conflict). A judge is
+/// asked only where the answer can count. `common` reads what both are about, where that matters. What is of one matter is
+/// compared however far apart the sentences are: "the player's sister lives in Oakford", "Anna moved to Greystone".
 #[must_use]
 pub fn compare_statements(
     calibration: &Calibration,

@@ -1,4 +1,4 @@
-//! Facts that nobody may forget (ALGORITHMS §1): allergies, chronic conditions, taboos, safety limits.
+//! Facts that nobody may forget (docs/algorithms.md#facts): allergies, chronic conditions, taboos, safety limits.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,5 @@
-//! The state block a reply may end with: cut out of the stream, then read (ALGORITHMS §6).
+//! The state block a reply may end with: cut out of the stream, then read
+//! (docs/algorithms.md#world-state-and-the-state-block).
 //!
 //! What a player types never gets here. What the NPC's side says is bounded by the world's rules.
 

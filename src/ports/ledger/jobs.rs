@@ -1,5 +1,5 @@
 //! Durable after-turn jobs: at least once, idempotent by (dialogue, turn, kind), leased, retried,
-//! dead-lettered (ALGORITHMS §10).
+//! dead-lettered (docs/algorithms.md#jobs).
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};

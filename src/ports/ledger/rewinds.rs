@@ -1,4 +1,4 @@
-//! Moving a dialogue's head: turns unsaid, and said again (DESIGN §6).
+//! Moving a dialogue's head: turns unsaid, and said again (docs/design.md#interrupt-and-rewind).
 //!
 //! Every turn names the one it followed, so a head stands for the whole chain of turns before it. To
 //! move the head is to say which chain stands: turns outside it are unsaid and those in it that had

@@ -1,4 +1,4 @@
-//! Replay equivalence (DESIGN §6): whatever was said, corrected and taken back, a world is as if only
+//! Replay equivalence (docs/design.md#replay-equivalence): whatever was said, corrected and taken back, a world is as if only
 //! what stands had ever been said.
 //!
 //! A random history happens to one world, jobs late and out of order, interrupts in between. Then

@@ -1,4 +1,4 @@
-//! A player who speaks over a socket that is cut now and then, and comes back as PROTOCOL.md says: with the number
+//! A player who speaks over a socket that is cut now and then, and comes back as docs/protocol.md#resume says: with the number
 //! of the last event that was heard.
 
 use serde_json::{Value, json};

@@ -11,5 +11,6 @@ mod e2e;
 mod eval;
 mod first_schema;
 mod http;
+mod links;
 mod replay;
 mod support;

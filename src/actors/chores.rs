@@ -1,6 +1,5 @@
-//! What this node does for all tenants now and then: usage, the outbox's left-overs, answers to
-//! forget, what has been kept long enough, tables that have grown, and jobs that a process that is no more
-//! left behind.
+//! Periodic work of the node for all tenants: usage, the outbox's left-overs, expired answers and rows past their
+//! retention. Further work: statistics of tables that have grown, and jobs that a dead process left behind.
 
 use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -22,33 +21,33 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Answers to repeated POSTs are kept for a day.
+/// Answers to repeated POSTs are stored for a day.
 const ANSWER_RETENTION: Duration = Duration::from_hours(24);
 const FORGET_ANSWERS_EVERY: Duration = Duration::from_hours(1);
-/// How often the ledger is to look for tables that have grown: a new one is filled within seconds.
+/// How often the ledger checks for tables that have grown: a new table fills within seconds.
 const COUNT_TABLES_EVERY: Duration = Duration::from_secs(1);
-/// How often a node that is one of several reads what tenants used on all of them.
+/// How often a node of a cluster reads the tenants' usage on all nodes.
 const BUDGET_REFRESH_IN_CLUSTER: Duration = Duration::from_secs(2);
-/// How often a node does that is alone: the operator may have changed a budget in another process.
+/// How often a single node reads budgets: the operator may have changed a budget in another process.
 const BUDGET_REFRESH_SINGLE_NODE: Duration = Duration::from_secs(30);
-/// Jobs taken on for one tenant in one sweep; its curator fetches the rest.
+/// Jobs taken for a tenant in one sweep; the curator fetches the rest.
 const SWEEP_JOBS: usize = 32;
-/// Dialogues whose turn was to be said anew that are looked after for one tenant in one sweep.
+/// Dialogues with a pending replacement turn that a sweep handles per tenant.
 const SWEEP_DIALOGUES: u32 = 32;
-/// Usage rows kept while the ledger cannot take them; more are dropped, oldest first.
+/// Usage rows buffered while the ledger is away; beyond the limit, the oldest rows are dropped.
 const MAX_UNWRITTEN_USAGE: usize = 10_000;
-/// Batches of the outbox handled in one go, so that a long backlog does not hold up the other chores.
+/// Outbox batches handled per run, so that a long backlog does not delay the other chores.
 const MAX_OUTBOX_BATCHES: usize = 64;
 
-/// Rows of each sort deleted at once, so that writers do not wait for it, and how often in a row; where more is left it goes
-/// on with the next chores. With those every 2 s that is up to 500 rows of a sort a second, more than the turns of a node leave.
+/// Rows of each sort deleted at once, so that writers do not wait, and batches per run. The next run deletes the rest.
+/// A run every 2 s deletes up to 500 rows of a sort per second, more than the turns of a node leave.
 const PRUNE_ROWS: u32 = 500;
 const PRUNE_BATCHES: usize = 2;
 
 /// Usage that has not been written yet.
 type UnwrittenUsage = Vec<(TenantScope, UsageDelta)>;
 
-/// Runs until `stop`; what is buffered is written before it returns.
+/// Runs until `stop`; buffered data is written before the return.
 pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     let mut unwritten = UnwrittenUsage::new();
     let mut released = false;
@@ -63,7 +62,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
         if !released {
             released = run_chore("releasing the leases of an earlier run", release_own_leases(&node)).await;
         }
-        // Not before the leases are free, or the sweep would miss what they cover.
+        // Not before the leases are free, or the sweep would miss the leased jobs.
         let sweep_every = Duration::from_secs(node.settings.sweep_s.max(1));
         if released && last_sweep.is_none_or(|last| now.saturating_duration_since(last) >= sweep_every) {
             last_sweep = Some(now);
@@ -107,7 +106,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     run_chore("writing usage", write_usage(&node, &mut unwritten)).await;
 }
 
-/// Others use the same budgets; of what this node uses alone it has count.
+/// In a cluster, other nodes use the same budgets. A single node counts all usage itself.
 fn budget_refresh_interval(node: &Node) -> Duration {
     match &node.membership {
         Some(_) => BUDGET_REFRESH_IN_CLUSTER,
@@ -115,7 +114,7 @@ fn budget_refresh_interval(node: &Node) -> Duration {
     }
 }
 
-/// Runs one chore; a failure is logged and the chore comes again. `true`: it went well.
+/// Runs a chore. A failure is logged, and the chore runs again later. `true`: the chore succeeded.
 async fn run_chore(what: &str, chore: impl Future<Output = Result<(), StoreError>>) -> bool {
     match AssertUnwindSafe(chore).catch_unwind().await {
         Ok(Ok(())) => true,
@@ -130,8 +129,8 @@ async fn run_chore(what: &str, chore: impl Future<Output = Result<(), StoreError
     }
 }
 
-/// Spawns the actors of conversations that panicked, or could not be loaded: they go on by themselves,
-/// so nobody else would.
+/// Spawns the actors of conversations that panicked or could not be loaded. Self-paced conversations get no request
+/// that would spawn an actor.
 async fn revive_conversations(node: &Arc<Node>) {
     let mut dead = Vec::new();
     node.conversations.for_each_entry(|key, entry| {
@@ -140,7 +139,7 @@ async fn revive_conversations(node: &Arc<Node>) {
         }
     });
     for key in dead {
-        // One that crashes again and again waits longer each time.
+        // A conversation that keeps crashing waits longer each time.
         let _ = node.get_or_spawn_conversation(&key).await;
     }
 }
@@ -159,13 +158,13 @@ pub(super) async fn sweep_all_tenants(node: &Arc<Node>) -> Result<(), StoreError
     Ok(())
 }
 
-/// Takes up what was left behind of one tenant.
+/// Takes over the jobs and dialogues that were left behind for a tenant.
 pub(super) async fn sweep_tenant(node: &Arc<Node>, scope: &TenantScope) -> Result<(), StoreError> {
     let jobs = curator::lease_due_jobs(node, scope, SWEEP_JOBS).await?;
     let rewinds = &node.ports.ledger.rewinds;
     rewinds.delete_expired_seals(scope, node.ports.clock.now()).await?;
     for dialogue in rewinds.list_pending_replacements(scope, SWEEP_DIALOGUES).await? {
-        // Loading it puts the turn back; one that lives knows of it.
+        // Loading the dialogue reinstates the turn; a live actor knows of the turn already.
         let key = (scope.clone(), dialogue);
         let _ = match dialogue.kind() {
             DialogueKind::Session => node.get_or_spawn_session(&key).await.map(drop),
@@ -178,7 +177,7 @@ pub(super) async fn sweep_tenant(node: &Arc<Node>, scope: &TenantScope) -> Resul
     }
     tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
     if let Some(curator) = node.get_or_spawn_curator(scope) {
-        // A curator that stops just now leaves the jobs leased; they come again later.
+        // A curator that is just stopping leaves the jobs leased; the jobs come again later.
         let _ = send_message(node, &curator, TakeJobs { jobs }).await;
     }
     Ok(())
@@ -207,7 +206,7 @@ async fn queue_tenants_for_pruning(node: &Node, to_prune: &mut VecDeque<TenantSc
     Ok(())
 }
 
-/// Deletes what the configuration keeps no longer, of these tenants in turn. Those of which nothing is left are taken out.
+/// Deletes rows past their retention, for the queued tenants in turn. Finished tenants leave the queue.
 async fn prune_tenants(node: &Node, to_prune: &mut VecDeque<TenantScope>) -> Result<(), StoreError> {
     let keep = &node.ports.settings.retention;
     let now = node.ports.clock.now();
@@ -218,14 +217,14 @@ async fn prune_tenants(node: &Node, to_prune: &mut VecDeque<TenantScope>) -> Res
         verdicts: since(keep.verdicts_d),
         unsaid: since(keep.unsaid_d),
         unchanged: since(keep.unchanged_d),
-        // Whatever this node's clock says, others may still have to read them.
+        // Independent of the node's clock: other nodes may still have to read revocations.
         revocations: Some(now - TimeDelta::days(1)),
     };
     let mut batches = 0;
     while batches < PRUNE_BATCHES
         && let Some(scope) = to_prune.pop_front()
     {
-        // One that fails is looked at again with the next hour.
+        // A failed tenant is tried again with the next hour.
         let deleted = node
             .ports
             .ledger

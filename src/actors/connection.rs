@@ -1,8 +1,8 @@
-//! The sending side of the sockets: what waits for each client, the heartbeat, and the cut.
+//! The sending side of the sockets: the queue for each client, the heartbeat and the cut.
 //!
-//! A client that stops reading jams its connection: actix-web then polls the socket's actor no more,
-//! so it sees neither its mailbox nor its timers. Therefore all this is kept outside the actor, and a
-//! jammed connection is cut below it (`transport`).
+//! A client that stops reading jams its connection. The web server then no longer polls the socket's actor, so the
+//! actor sees neither its mailbox nor its timers. The sending state therefore lives outside the actor, and a jammed
+//! connection is cut on the TCP level (`transport`).
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -34,19 +34,19 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SocketSettings {
-    /// Sockets open at once on this node; 20,000.
+    /// Sockets open at once on a node; 20,000.
     pub max_open: usize,
-    /// Largest message, in bytes, in one frame or several; 16,384.
+    /// Largest message in bytes, in one or more frames; 16,384.
     pub max_message_bytes: usize,
     /// Messages that may wait for a client; 512.
     pub max_queued: usize,
     /// Bytes that may wait for a client; 1 MiB.
     pub max_queued_bytes: usize,
-    /// The server pings this often, in seconds; 15.
+    /// Seconds between two pings of the server; 15.
     pub ping_s: u64,
-    /// Silence after which a connection is dropped, in seconds; 30.
+    /// Seconds of silence after which a connection is dropped; 30.
     pub silence_s: u64,
-    /// Between the last message and the close frame, in ms; 50.
+    /// Milliseconds between the last message and the close frame; 50.
     pub close_delay_ms: u64,
 }
 
@@ -78,23 +78,23 @@ pub mod close_code {
     pub const DRAINING: u16 = 4503;
 }
 
-/// What differs per connection.
+/// Options of a single connection.
 #[derive(Debug, Clone)]
 pub struct SocketOptions {
-    /// Whose socket it is. `None`: nobody's, it only says why it was refused.
+    /// The socket's tenant. `None`: the socket only reports why the connection was refused.
     pub tenant: Option<TenantId>,
-    /// Subprotocols the server speaks; the first that the client offers is chosen.
+    /// Subprotocols of the server; the first subprotocol that the client offers is chosen.
     pub subprotocols: &'static [&'static str],
-    /// Deltas of one reply are joined for up to this long; zero: sent as they come. At most 1 s.
+    /// Deltas of a reply are joined for up to this long; zero: sent at once. At most 1 s.
     pub coalesce: Duration,
 }
 
-/// The sending side of one socket. Cheap to share; outlives the socket without keeping it open.
+/// The sending side of a socket. Cheap to share; outlives the socket, but does not keep the socket open.
 pub struct SocketConnection {
     id: u64,
     hub: Arc<SocketHubState>,
     coalesce: Duration,
-    /// Set once the actor runs; until then the queue just fills.
+    /// Set once the actor runs; until then the queue only fills.
     addr: OnceLock<Addr<PlayerSocket>>,
     out: Mutex<OutboundQueue>,
     gone: AtomicBool,
@@ -108,23 +108,23 @@ pub struct SocketConnection {
 struct OutboundQueue {
     queue: VecDeque<OutboundItem>,
     bytes: usize,
-    /// A `FlushQueued` is on its way to the actor, or the actor waits to join more deltas.
+    /// True if a `FlushQueued` is on its way to the actor, or the actor waits to join more deltas.
     woken: bool,
-    /// Since when something waits, in ms since the hub started.
+    /// Since when messages wait, in ms since the hub started.
     waits_since_ms: Option<u64>,
     pinged_ms: u64,
     close: Option<(u16, &'static str)>,
     close_since_ms: u64,
 }
 
-/// What the actor is to write.
+/// The next step of the actor.
 pub(super) enum FlushBatch {
     Now {
         items: VecDeque<OutboundItem>,
-        /// Then close with this code and reason.
+        /// Then close with the given code and reason.
         close: Option<(u16, &'static str)>,
     },
-    /// Come back after this.
+    /// Try again after the given time.
     Later(Duration),
     /// The connection was cut.
     Gone,
@@ -137,13 +137,12 @@ pub(super) enum OutboundItem {
 }
 
 impl SocketConnection {
-    /// Unique in this process.
+    /// Returns the connection's id, unique in the process.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
-    /// Queues a text message. An error: the connection is closing, or was just cut because it does
-    /// not keep up.
+    /// Queues a text message. An error: the connection is closing, or was just cut because the client is too slow.
     pub fn send_text(&self, text: impl Into<ByteString>) -> Result<(), ListenerGone> {
         self.push_item(OutboundItem::Text(text.into()))
     }
@@ -154,8 +153,8 @@ impl SocketConnection {
         }
         self.push_item(OutboundItem::Text(event.text().clone()))
     }
-    /// Closes after what is queued has gone out, and a little later (`close_delay_ms`). The first
-    /// call decides the code (a [`close_code`] code). Send the error event before.
+    /// Closes the connection `close_delay_ms` after the queued messages have gone out. The first call decides the code
+    /// (a [`close_code`] code). Send the error event before.
     pub fn close_after_flush(&self, code: u16, reason: &'static str) {
         let mut out = self.out.lock();
         if out.close.is_some() || self.is_gone() {
@@ -166,7 +165,7 @@ impl SocketConnection {
         self.hub.count_close(code);
         self.wake_actor(&mut out);
     }
-    /// Whether nothing can be sent any more.
+    /// True if the connection can send no more.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.gone.load(Relaxed)
@@ -190,16 +189,16 @@ impl SocketConnection {
         Ok(())
     }
 
-    /// Tells the actor, once until it has looked.
+    /// Wakes the actor, at most once until the actor has looked.
     fn wake_actor(&self, out: &mut OutboundQueue) {
         if let Some(addr) = self.addr.get().filter(|_| !out.woken) {
-            // One `FlushQueued` at most is under way, so the mailbox cannot be full of them; a closed one
-            // means that the socket is gone.
+            // At most one `FlushQueued` is on its way, so `FlushQueued` cannot fill the mailbox. A closed mailbox means
+            // that the socket is gone.
             out.woken = addr.try_send(FlushQueued).is_ok();
         }
     }
 
-    /// Shuts the connection down from outside: its actor may not be polled any more.
+    /// Shuts the connection down from outside, because the actor may not be polled any more.
     fn cut_connection(&self, out: &mut OutboundQueue, code: u16) {
         if out.close.is_none() {
             out.close = Some((code, ""));
@@ -220,7 +219,7 @@ impl SocketConnection {
         self.heard_ms.store(self.hub.now_ms(), Relaxed);
     }
 
-    /// The heartbeat of this connection. Runs outside the actor, which may be stuck.
+    /// Checks the heartbeat of the connection. Runs outside the actor, which may be stuck.
     fn check_heartbeat(&self, now_ms: u64) {
         let limits = &self.hub.settings;
         let (silence, ping) = (limits.silence_s * 1_000, limits.ping_s * 1_000);
@@ -230,7 +229,7 @@ impl SocketConnection {
         }
         let waited = |since: u64| now_ms.saturating_sub(since);
         if out.close.is_some() {
-            // The close frame did not get out, or was not answered.
+            // The close frame was not sent or not answered.
             if waited(out.close_since_ms) >= CLOSE_PATIENCE_MS + limits.close_delay_ms {
                 let code = out.close.map_or(close_code::INTERNAL, |(code, _)| code);
                 self.cut_connection(&mut out, code);
@@ -248,28 +247,28 @@ impl SocketConnection {
         if silent >= ping && waited(out.pinged_ms) >= ping {
             out.pinged_ms = now_ms;
             drop(out);
-            // A full queue cuts the connection, which is what it deserves.
+            // A full queue cuts the connection, as intended.
             let _ = self.push_item(OutboundItem::Ping);
         }
     }
 
-    /// Says what is wrong with the connection itself, then closes it.
+    /// Sends an error of the connection itself, then closes the connection.
     pub(super) fn close_with_error(&self, code: u16, name: &'static str, message: &'static str) {
         let error = serde_json::json!({
             "type": "error",
             "error": { "code": name, "message": message, "param": null },
         });
-        // If it cannot be told, it is told by the close code.
+        // If the message cannot be sent, the close code reports the error.
         let _ = self.send_text(error.to_string());
         self.close_after_flush(code, name);
     }
 
-    /// The actor runs and is told from now on.
+    /// Records the address of the running actor, which gets wake-ups from now on.
     pub(super) fn on_opened(&self, addr: Addr<PlayerSocket>) {
         if let Some(tcp) = &self.tcp {
             tcp.mark_as_socket();
         }
-        // The only address there ever is; a new connection's cell is empty.
+        // The cell is set only once; a new connection's cell is empty.
         let _ = self.addr.set(addr);
     }
 
@@ -281,14 +280,14 @@ impl SocketConnection {
         self.out.lock().close.is_some()
     }
 
-    /// Takes what waits. Deltas at its end may wait for more, unless `joining_over`.
+    /// Takes the queued messages. Deltas at the end may wait for more deltas, unless `joining_over`.
     pub(super) fn take_queued(&self, joining_over: bool) -> FlushBatch {
         if self.is_gone() {
             return FlushBatch::Gone;
         }
         let mut out = self.out.lock();
         if !joining_over && out.close.is_none() && matches!(out.queue.back(), Some(OutboundItem::Delta(_))) {
-            // `woken` stays: nothing needs to wake the actor before its timer does.
+            // `woken` stays set: the actor's timer comes before the next wake-up is needed.
             return FlushBatch::Later(self.coalesce);
         }
         out.bytes = 0;
@@ -339,7 +338,7 @@ impl Listener for SocketListener {
     }
 }
 
-/// Every socket of this node: their heartbeat, their counts and the cut. Cheap to clone.
+/// All sockets of the node: their heartbeat, their counts and the cut. Cheap to clone.
 #[derive(Clone)]
 pub struct SocketHub {
     hub: Arc<SocketHubState>,
@@ -356,13 +355,13 @@ struct SocketHubState {
     closed: Mutex<BTreeMap<u16, u64>>,
 }
 
-/// What a socket holds for as long as it is open.
+/// The place that a socket occupies while open.
 enum SocketPlace {
     Open { _place: ShareGuard<TenantId> },
     Refused { _place: ShareGuard<()> },
 }
 
-/// So many at once are told on a socket why they are not let in; others get the status of their upgrade alone.
+/// Sockets open at once only to report a refusal. Further clients get only the status of their upgrade.
 const MAX_REFUSAL_SOCKETS: usize = 64;
 /// How long a peer may take to answer a close frame.
 const CLOSE_PATIENCE_MS: u64 = 2_000;
@@ -383,7 +382,7 @@ impl SocketHubState {
 }
 
 impl SocketHub {
-    /// Starts the shared heartbeat on the current tokio runtime. It ends with the last clone.
+    /// Starts the shared heartbeat on the current tokio runtime. The heartbeat ends with the last clone.
     pub fn start(settings: SocketSettings, clock: Arc<dyn Clock>) -> Self {
         let hub = Arc::new(SocketHubState {
             started: clock.monotonic_now(),
@@ -410,10 +409,10 @@ impl SocketHub {
         });
         Self { hub }
     }
-    /// A connection for this request.
+    /// Registers a connection for the request.
     ///
     /// # Errors
-    /// There are as many as there may be, or as its tenant may have.
+    /// The node or the tenant has reached its limit of sockets.
     pub(super) fn register_connection(
         &self,
         request: &HttpRequest,
@@ -428,7 +427,7 @@ impl SocketHub {
                 _place: hub.refusals.acquire_share(&())?,
             },
         };
-        // A server on other streams can serve sockets; it only cannot cut jammed ones.
+        // A server on other streams can serve sockets, but cannot cut jammed connections.
         let tcp = request.conn_data::<Arc<transport::TcpConnection>>().cloned();
         let connection = Arc::new(SocketConnection {
             id: hub.next_id.fetch_add(1, Relaxed),
@@ -444,17 +443,17 @@ impl SocketHub {
         hub.sockets.lock().insert(connection.id, Arc::downgrade(&connection));
         Ok(connection)
     }
-    /// Sockets open now, those included that only say why they were refused.
+    /// Returns the number of open sockets, including sockets that only report a refusal.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.hub.sockets.lock().len()
     }
-    /// How many sockets got no place.
+    /// Returns how many sockets found no place.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.hub.places.refused_count()
     }
-    /// How many sockets were closed by this server, by close code (4430 counts slow consumers).
+    /// Returns how many sockets the server closed, by close code (4430 counts slow consumers).
     #[must_use]
     pub fn closed_by_code(&self) -> Vec<(u16, u64)> {
         self.hub.closed.lock().iter().map(|(code, n)| (*code, *n)).collect()
@@ -462,11 +461,11 @@ impl SocketHub {
     /// Sends a message to every socket (`server.draining`).
     pub fn broadcast_text(&self, text: &ByteString) {
         for connection in self.hub.open_connections() {
-            // Those that are gone need not know.
+            // Gone sockets need no message.
             let _ = connection.send_text(text.clone());
         }
     }
-    /// Closes every socket and waits, at most `deadline`, until they are gone; the rest are cut.
+    /// Closes every socket and waits up to `deadline` for the end; then cuts the rest.
     pub async fn close_all(&self, code: u16, reason: &'static str, deadline: Duration) {
         for connection in self.hub.open_connections() {
             connection.close_after_flush(code, reason);

@@ -1,8 +1,8 @@
-//! Everything that may happen after a reply has gone out, per tenant: its jobs, in order, with
-//! bounded concurrency, retried with growing pauses, and picked up when another process left them.
+//! The work after a reply, per tenant: jobs run in order, with bounded concurrency and retries after growing pauses.
+//! The curator also picks up jobs that another process left behind.
 //!
-//! What a job does is `dialogue::jobs`. The ledger's queue is the truth; what is held here is only
-//! what this node has leased, so losing it costs a lease's time and nothing else.
+//! `dialogue::jobs` does the work of a job. The ledger's queue is the truth. The curator holds only jobs leased to the
+//! node, so a loss costs only the time of a lease.
 
 mod attempts;
 
@@ -32,39 +32,38 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Jobs leased at once beyond those that can run, so that a busy curator need not ask for each.
+/// Jobs leased ahead of the running jobs, so that a busy curator need not lease jobs singly.
 const LEASE_AHEAD_FACTOR: usize = 4;
 const SHORTEST_POLL_PAUSE: Duration = Duration::from_millis(50);
-/// Jobs of one tenant in memory at once.
+/// Jobs of a tenant in memory at once.
 const MAX_HELD_JOBS: usize = 10_000;
 
-/// Jobs of this tenant, leased to this node.
+/// Hands over jobs of the tenant that are leased to the node.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct TakeJobs {
     pub jobs: Vec<Job>,
 }
 
-/// Turns of these dialogues were unsaid, or stand again: what runs for one that does not stand is let go,
-/// so that those after it need not wait until it has timed out, jobs may be due, and the memories
-/// concerned are reconciled again.
+/// Reports dialogues with turns that were unsaid or stand again. Jobs of unsaid turns are aborted, so that later jobs
+/// need not wait for a timeout. New jobs may be due, and affected memories are reconciled again.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct TurnsUnsaid(pub Vec<DialogueId>);
 
-/// Jobs that waited may be due.
+/// Reports that waiting jobs may be due.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct JobsDue;
 
-/// Starts nothing new; answers when nothing runs, with how many jobs were left.
+/// Asks for no new jobs. The answer comes when no job runs, with the number of jobs left.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct DrainCurator {
     pub reply: oneshot::Sender<usize>,
 }
 
-/// Stops at once. What runs is dropped and stays leased.
+/// Stops at once. Running jobs are dropped and stay leased.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct StopCurator;
@@ -73,10 +72,10 @@ pub(super) struct Curator {
     node: Arc<Node>,
     scope: TenantScope,
     generation: u64,
-    /// Fact extraction and summaries of each dialogue, oldest turn first: what a job of a lane writes
-    /// is what the next one builds on.
+    /// Fact extraction and summaries of each dialogue, oldest turn first: each job builds on the result of the previous
+    /// job.
     lanes: HashMap<LaneKey, Lane>,
-    /// Everything held here, so that a job leased again is not run twice.
+    /// All jobs in memory, so that a job leased again does not run twice.
     held: HashSet<JobId>,
     held_share: GaugeShare,
     running: HashMap<JobId, (Job, AbortHandle)>,
@@ -89,7 +88,7 @@ pub(super) struct Curator {
 
 type LaneKey = (DialogueId, JobKind);
 
-/// The lane a job waits in, for kinds that run one at a time in a dialogue.
+/// Returns the job's lane, for kinds that run one at a time in a dialogue.
 fn lane_of(job: &Job) -> Option<LaneKey> {
     match job.kind {
         JobKind::ExtractFacts | JobKind::Summarise => Some((job.dialogue, job.kind)),
@@ -97,12 +96,12 @@ fn lane_of(job: &Job) -> Option<LaneKey> {
     }
 }
 
-/// Whether memories are being settled.
+/// State of the reconciliation of dirty memories.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReconcileState {
     Idle,
     Running,
-    /// Something was unsaid since it began.
+    /// Another turn was unsaid after the start.
     Again,
 }
 
@@ -110,7 +109,7 @@ enum ReconcileState {
 struct Lane {
     waiting: BTreeMap<JobId, Job>,
     running: bool,
-    /// The first job failed and is to be leased again; later ones wait for it until then.
+    /// Set after the first job failed: later jobs of the lane wait until the first job is leased again.
     blocked_until: Option<Instant>,
 }
 
@@ -136,7 +135,7 @@ impl Curator {
 
     fn enqueue_jobs(&mut self, jobs: Vec<Job>, ctx: &mut Context<Self>) {
         for job in jobs {
-            // What is beyond stays in the ledger, leased, and is found again when its lease has run out.
+            // Further jobs stay leased in the ledger, and are found again when their leases have run out.
             if self.held.len() >= MAX_HELD_JOBS || !self.held.insert(job.id) {
                 continue;
             }
@@ -177,8 +176,8 @@ impl Curator {
         }
     }
 
-    /// Runs a job. Jobs of different dialogues run side by side even when they write to the memory of the
-    /// same NPC: only their writes take turns (`BodyCache::write_memory`), never their model calls.
+    /// Runs a job. Jobs of different dialogues run in parallel, even for the memory of the same NPC. Only their writes
+    /// take turns (`BodyCache::write_memory`), never their model calls.
     fn run_job(&mut self, job: Job, ctx: &mut Context<Self>) {
         let (abort, aborted) = AbortHandle::new_pair();
         self.running.insert(job.id, (job.clone(), abort));
@@ -210,8 +209,8 @@ impl Curator {
         ));
     }
 
-    /// Lets go what runs for turns of these dialogues that no longer stand. The ledger has ended those
-    /// jobs, and would not let them write.
+    /// Aborts running jobs of the dialogues whose turns no longer stand. The ledger has ended the jobs, and would
+    /// refuse their writes.
     fn abort_unsaid_jobs(&mut self, dialogues: &[DialogueId], ctx: &mut Context<Self>) {
         let running = self.running.values().map(|(job, _)| job);
         let of_them = running.filter(|job| dialogues.contains(&job.dialogue));
@@ -253,10 +252,10 @@ impl Curator {
             if let Some(lane) = self.lanes.get_mut(&key) {
                 lane.running = false;
                 let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s);
-                // Leased again by then, by this node or by another that saw it first.
+                // By then the job is leased again, by the local node or a faster node.
                 lane.blocked_until = retry_in.map(|pause| now + pause + 2 * poll + Duration::from_secs(1));
                 if waits {
-                    // Those after it wait with it, until whoever has it is done.
+                    // Later jobs of the lane wait too, until the other node is done.
                     tracing::debug!(job = %job.id, "a job is another's by now");
                     lane.blocked_until = Some(now + poll.max(SHORTEST_POLL_PAUSE));
                     lane.waiting.insert(job.id, job);
@@ -267,7 +266,7 @@ impl Curator {
         self.report_drained();
     }
 
-    /// Tells the job's dialogue. One that stopped meanwhile has nobody to tell.
+    /// Notifies the job's dialogue. A stopped dialogue gets no message.
     fn notify_dialogue(&self, job: &Job, attempt: Attempt, ctx: &mut Context<Self>) {
         let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
         let ended = JobEnded {
@@ -294,12 +293,12 @@ impl Curator {
         }
         let left = self.held.len();
         for reply in self.draining.iter_mut().flat_map(|waiting| waiting.drain(..)) {
-            // Whoever waited may have given up.
+            // The caller may have given up.
             let _ = reply.send(left);
         }
     }
 
-    /// Looks for jobs that were left behind or are due again, and for lanes that need wait no more.
+    /// Looks for left-over or due jobs, and for lanes that need not wait any more.
     fn on_tick(&mut self, ctx: &mut Context<Self>) {
         let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(SHORTEST_POLL_PAUSE);
         let idle = Duration::from_secs(self.node.settings.idle_s);
@@ -318,8 +317,8 @@ impl Curator {
         ctx.run_later(poll, Self::on_tick);
     }
 
-    /// Settles what is marked, in this tenant, one after the other. What fails stays marked and comes
-    /// again with the next tick.
+    /// Reconciles the tenant's dirty memories one after the other. A failed memory stays dirty and comes again with the
+    /// next tick.
     fn reconcile_dirty(&mut self, ctx: &mut Context<Self>) {
         if self.draining.is_some() || is_over_job_budget(&self.node, &self.scope) {
             return;
@@ -339,7 +338,7 @@ impl Curator {
             let again = curator.reconciling == ReconcileState::Again;
             curator.reconciling = ReconcileState::Idle;
             match settled {
-                // There may be more than fitted into one go.
+                // More memories may be dirty than fit into a single run.
                 Ok(Ok(some)) if some > 0 || again => curator.reconcile_dirty(ctx),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
@@ -369,12 +368,12 @@ impl Curator {
     }
 }
 
-/// Whether the tenant has used up what its jobs may use of models today: they wait.
+/// True if the tenant's jobs have used up their model budget of the day; the jobs then wait.
 fn is_over_job_budget(node: &Node, scope: &TenantScope) -> bool {
     !node.ports.budgets.can_run_jobs(scope.tenant())
 }
 
-/// Leases due jobs of a tenant to this node; none where they have to wait.
+/// Leases due jobs of a tenant to the node; none while jobs have to wait.
 pub(super) async fn lease_due_jobs(node: &Node, scope: &TenantScope, limit: usize) -> Result<Vec<Job>, StoreError> {
     if is_over_job_budget(node, scope) {
         return Ok(Vec::new());
@@ -413,7 +412,7 @@ impl Handler<TurnsUnsaid> for Curator {
         self.used = self.node.ports.clock.monotonic_now();
         self.abort_unsaid_jobs(&dialogues, ctx);
         self.reconcile_dirty(ctx);
-        // Turns that were cut or stand again left jobs that nobody has leased.
+        // Turns that were cut or stand again left jobs without a lease.
         self.lease_jobs(ctx);
     }
 }

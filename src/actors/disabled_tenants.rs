@@ -1,7 +1,6 @@
-//! Tenants that are disabled: nothing is done for them. Conversations that pace themselves say no line more, jobs wait in the
-//! ledger, which leases none of them; what runs of them is dropped. Once the tenant is enabled both go on.
-//!
-//! Who may come in is not decided here, and a turn that runs is let end.
+//! Disabled tenants: the server does no work for a disabled tenant. Conversations that pace themselves say no more
+//! lines. Jobs wait in the ledger, which leases none of them; running jobs are dropped. Conversations and jobs continue
+//! once the tenant is enabled. The module does not decide which callers are let in, and a running turn may end.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -10,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{chores, curator, mailbox::send_message, npc_conversation::ContinueTalking, registry::Node};
 use crate::{ids::TenantId, ports::StoreResult, tenancy::TenantScope};
 
-/// Until `stop`.
+/// Follows changes of the set of disabled tenants until `stop`.
 pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     let mut changes = node.ports.disabled.subscribe();
     let mut known = HashSet::new();
@@ -32,7 +31,8 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     }
 }
 
-/// What runs stays leased until the tenant is enabled, or the lease has run out: nobody leases it meanwhile.
+/// Stops the tenant's curators. Their jobs stay leased until the tenant is enabled or the lease runs out; no node
+/// leases the jobs meanwhile.
 async fn stop_tenant_jobs(node: &Arc<Node>, tenant: &TenantId) {
     let mut curators = Vec::new();
     node.curators.for_each_entry(|scope, entry| {
@@ -41,7 +41,7 @@ async fn stop_tenant_jobs(node: &Arc<Node>, tenant: &TenantId) {
         }
     });
     for curator in curators {
-        // One that is gone has stopped.
+        // A curator that is gone has already stopped.
         let _ = send_message(node, &curator, curator::StopCurator).await;
     }
 }
@@ -54,7 +54,7 @@ async fn resume_tenant(node: &Arc<Node>, scope: &TenantScope) -> StoreResult<()>
         }
     });
     for conversation in conversations {
-        // One that has gone out of memory goes on when it is touched.
+        // An evicted conversation continues when a request loads the conversation.
         let _ = send_message(node, &conversation, ContinueTalking).await;
     }
     node.ports.ledger.jobs.release_tenant_leases(scope, node.id).await?;

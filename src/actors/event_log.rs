@@ -1,8 +1,8 @@
-//! The events of one dialogue: their sequence numbers, a short memory of them, and who listens.
+//! The events of a dialogue: sequence numbers, a short buffer of recent events, and the listeners.
 //!
-//! Owned by the registry's entry, not by the session actor, so that listeners and sequence numbers
-//! outlive an actor that panicked. Everything happens under one short lock, which is what keeps the
-//! order the same for every listener; `Listener::deliver` therefore must not block.
+//! The log belongs to the registry's entry, not to the session actor. Listeners and sequence numbers therefore outlive
+//! an actor that panicked. One short lock covers all operations, which gives every listener the same order;
+//! `Listener::deliver_event` therefore must not block.
 
 mod event_hold;
 
@@ -21,7 +21,7 @@ use crate::{
     ports::{clock::Clock, ledger::rewinds::RewindRecord},
 };
 
-/// Events of one dialogue.
+/// The events of a dialogue.
 pub(super) struct EventLog {
     dialogue: DialogueId,
     limits: LogLimits,
@@ -38,29 +38,28 @@ struct LogLimits {
 struct LogState {
     /// The next sequence number; 0 until the dialogue was loaded for the first time.
     next_seq: u64,
-    /// The last number that went out.
+    /// The last published number.
     head_seq: u64,
-    /// The owner's epoch, as far as it is known; 0 until the dialogue was loaded for the first time.
+    /// The last known epoch of the owner; 0 until the dialogue was loaded for the first time.
     epoch: u64,
-    /// Durable events that went out lately, in order.
+    /// Recently published durable events, in order.
     ring: VecDeque<LoggedEvent>,
     /// Every durable event from this number on is in `ring`.
     ring_from: u64,
-    /// Events below this number went out before the dialogue was loaded; the ledger has those of turns.
+    /// Events below this number were published before the load; the ledger has the events of turns.
     loaded_at: u64,
-    /// Numbers from this one on and below `loaded_at` may have been given out by another process, for
-    /// events that were never committed.
+    /// Another process may have assigned numbers from here to below `loaded_at`, for events that were never committed.
     gap_from: u64,
-    /// The turn that such events may have been of, until one of its number is committed.
+    /// The turn that may have produced uncommitted events, until a turn with the number is committed.
     lost: Option<u32>,
     listeners: Vec<(u64, Arc<dyn Listener>)>,
     next_listener: u64,
-    /// The number kept for `turn.committed`. Later durable events are `held` until it is settled.
+    /// The number reserved for `turn.committed`. Later durable events are `held` until the reservation is resolved.
     reserved: Option<u64>,
     held: VecDeque<(EventBody, Option<Arc<str>>)>,
     open_turn: Option<OpenTurn>,
     rewind_hold: Option<event_hold::EventHold>,
-    /// The first number of a move of which nobody knows whether it was made.
+    /// The first number of a rewind with an unknown outcome.
     in_doubt_from: Option<u64>,
 }
 
@@ -70,41 +69,40 @@ struct LoggedEvent {
     event: Arc<PublishedEvent>,
 }
 
-/// The turn whose `turn.started` went out last.
+/// The turn with the latest published `turn.started`.
 struct OpenTurn {
     turn: u32,
     npc: NpcId,
     re: Option<Arc<str>>,
-    /// What has been sent of the reply.
+    /// The text of the reply sent so far.
     text: String,
     done: Option<TurnStatus>,
 }
 
-/// What the ledger says of a dialogue that was loaded.
+/// The ledger's values for a dialogue that was loaded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LedgerPosition {
-    /// The numbers of what was committed are below this one.
+    /// All numbers of committed events are below this number.
     pub ledger_next: u64,
     pub head_turn: u32,
-    /// The owner's, which is this node's.
+    /// The owner's epoch, which is the local node's.
     pub epoch: u64,
-    /// Numbers that are left out if another process may have given out some.
+    /// How many numbers to skip if another process may have assigned some.
     pub gap: u64,
-    /// Other nodes may have owned it in between.
+    /// True if other nodes may have owned the dialogue in between.
     pub among_others: bool,
 }
 
-/// Where the events after a client's `last_seq` are.
+/// The place of the events after a client's `last_seq`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MissedEvents {
     /// In memory.
     InMemory,
-    /// Partly from before the dialogue was loaded: the ledger's turns have them.
+    /// Partly from before the load: the ledger's turns have the events.
     InLedger,
-    /// Nowhere: they are too old.
+    /// Nowhere: the events are too old.
     Expired,
-    /// The client saw events that were never committed, those of a turn that a crash took. What came
-    /// since is in memory.
+    /// The client saw uncommitted events of a turn that a crash ended. Later events are in memory.
     Lost,
 }
 
@@ -138,18 +136,18 @@ impl EventLog {
         }
     }
 
-    /// The dialogue was loaded; `known` is the last number that this process gave out before. What is kept
-    /// stays valid unless another process went on with the dialogue meanwhile.
+    /// Updates the log after a load; `known` is the last number that the process assigned before. Buffered events stay
+    /// valid unless another process continued the dialogue meanwhile.
     ///
-    /// The ledger knows nothing of the numbers of a turn that was under way when such a process was
-    /// killed, so a gap is left out: a number that a client has seen must not come again.
+    /// The ledger does not know the numbers of a turn that ran when the other process was killed. The log therefore
+    /// skips a gap: a number that a client has seen must not be used again.
     pub fn on_loaded(&self, start: LedgerPosition, known: Option<LastSeq>) {
         let LedgerPosition { head_turn, gap, .. } = start;
         let ledger_next = start.ledger_next.max(CREATED_SEQ + 1);
         let mut inner = self.inner.lock();
         inner.lost = inner.lost.filter(|lost| *lost > head_turn);
         let ours = known.map_or(0, |known| known.seq + 1).max(inner.next_seq);
-        // Where there are other nodes, one may have owned it and committed nothing.
+        // In a cluster, another node may have owned the dialogue without a commit.
         let before = known.map_or(0, |known| known.epoch).max(inner.epoch);
         let is_ours = ours >= ledger_next && !(start.among_others && start.epoch > before + 1);
         inner.epoch = start.epoch;
@@ -173,7 +171,7 @@ impl EventLog {
         self.inner.lock().head_seq
     }
 
-    /// How far the numbers have come.
+    /// Returns the last assigned number and the epoch.
     pub fn last_seq(&self) -> LastSeq {
         let inner = self.inner.lock();
         LastSeq {
@@ -182,8 +180,8 @@ impl EventLog {
         }
     }
 
-    /// The number of the next event, for whoever goes on with the dialogue: nothing is under way that was told and may come
-    /// to nothing. 0: something is, or a turn may have been lost of which not every client has heard.
+    /// Returns the next owner's first number, if no published event may still be voided. Returns 0 if an event may be
+    /// voided, or if some clients may not know of a lost turn.
     pub fn next_seq_if_quiet(&self) -> u64 {
         let inner = self.inner.lock();
         let is_settled = inner.open_turn.is_none()
@@ -194,31 +192,31 @@ impl EventLog {
         if is_settled { inner.next_seq } else { 0 }
     }
 
-    /// A move of the head raised the owner's epoch, so none before it had.
+    /// Sets the owner's epoch after a local rewind, which raised the epoch.
     pub fn set_epoch(&self, epoch: u64) {
         let mut inner = self.inner.lock();
         inner.epoch = epoch;
         inner.in_doubt_from = None;
     }
 
-    /// A save that was loaded raised it once more.
+    /// Raises the epoch after a restored save, which raised the epoch by 1.
     pub fn raise_epoch(&self) {
         self.inner.lock().epoch += 1;
     }
 
-    /// Whether a listener is there that can still take events.
+    /// True if a listener can still take events.
     pub fn has_listeners(&self) -> bool {
         let mut inner = self.inner.lock();
         inner.listeners.retain(|(_, listener)| !listener.is_gone());
         !inner.listeners.is_empty()
     }
 
-    /// Where a client that saw everything up to `last_seq` finds what it missed.
+    /// Returns where a client with all events up to `last_seq` finds the missed events.
     pub fn locate_missed(&self, last_seq: u64) -> MissedEvents {
         let mut inner = self.inner.lock();
         inner.drop_expired(&self.limits, self.clock.monotonic_now());
         if last_seq > inner.head_seq {
-            // Never sent by this server.
+            // The server never sent this number.
             MissedEvents::Expired
         } else if last_seq + 1 >= inner.ring_from {
             MissedEvents::InMemory
@@ -233,10 +231,9 @@ impl EventLog {
         }
     }
 
-    /// Delivers `earlier` and what is kept after `last_seq`, then what a running reply has said so
-    /// far as one delta from its beginning, then everything to come. An owner takes the place of the
-    /// owner before it.
-    /// `None`: there are as many listeners as there may be. Otherwise (id, how many were delivered, head).
+    /// Delivers `earlier` and the buffered events after `last_seq`. The text so far of a running reply follows as a
+    /// single delta from its beginning, and then all new events. A new owner replaces the previous owner. `None`: the
+    /// dialogue has the most listeners allowed. Otherwise (id, number of delivered events, head).
     pub fn attach_listener(
         &self,
         listener: Arc<dyn Listener>,
@@ -273,7 +270,7 @@ impl EventLog {
             }
         }
         if let Some(said) = inner.partial_reply_event(self.dialogue.kind()) {
-            // One that can take no more is dropped with the next event.
+            // A listener that can take no more is dropped with the next event.
             let _ = listener.deliver_event(&PublishedEvent::new(self.make_event(None, said, None)));
         }
         let id = inner.next_listener;
@@ -282,7 +279,7 @@ impl EventLog {
         let head_seq = inner.head_seq;
         drop(inner);
         for (_, other) in before {
-            // The newcomer may have stood in for it itself, being the same client's.
+            // The new listener may have replaced a listener of the same client already.
             if !other.is_gone() {
                 other.on_replaced();
             }
@@ -294,9 +291,9 @@ impl EventLog {
         self.inner.lock().listeners.retain(|(other, _)| *other != id);
     }
 
-    /// What a client is to hear that saw events which were never committed: that their turn failed,
-    /// with the last number of the gap, unless a turn of that number runs or was committed since.
-    /// It may have seen none of that turn but late events of the one before; which, nobody knows any more.
+    /// Returns the failure event for clients that saw uncommitted events of a lost turn. The event has the last number
+    /// of the gap. `None` if a turn of the same number runs or was committed since. The client may have seen only late
+    /// events of the previous turn; the difference is unknowable.
     pub fn lost_turn_event(&self, npc: NpcId) -> Option<DialogueEvent> {
         let inner = self.inner.lock();
         let turn = inner.lost?;
@@ -308,7 +305,7 @@ impl EventLog {
         Some(self.make_event(Some(inner.loaded_at - 1), body, None))
     }
 
-    /// Says `turn.started`; returns its number.
+    /// Publishes `turn.started` and returns its number.
     pub fn publish_turn_started(&self, turn: u32, npc: NpcId, re: Option<Arc<str>>) -> u64 {
         let mut inner = self.inner.lock();
         let body = EventBody::turn_started(self.dialogue.kind(), turn, npc.clone());
@@ -322,20 +319,20 @@ impl EventLog {
         inner.emit_event(self, body, re)
     }
 
-    /// The turn whose reply has not ended yet.
+    /// Returns the turn whose reply has not ended yet.
     pub fn replying_turn(&self) -> Option<u32> {
         let inner = self.inner.lock();
         let open = inner.open_turn.as_ref()?;
         open.done.is_none().then_some(open.turn)
     }
 
-    /// A place in the running reply in Unicode scalar values.
+    /// Converts a position in the running reply to Unicode scalar values.
     pub fn heard_scalar_count(&self, heard: HeardLength) -> usize {
         let inner = self.inner.lock();
         heard.to_scalar_count(inner.open_turn.as_ref().map_or("", |open| &open.text))
     }
 
-    /// Settles the reserved number with `turn.committed`, then lets go what was held back.
+    /// Publishes `turn.committed` with the reserved number, then releases the held events.
     pub fn publish_committed(&self, turn: u32, turn_id: TurnId, npc: NpcId, re: Option<Arc<str>>) {
         let mut inner = self.inner.lock();
         let body = EventBody::turn_committed(self.dialogue.kind(), turn, turn_id, npc);
@@ -350,9 +347,9 @@ impl EventLog {
         inner.release_held(self);
     }
 
-    /// The turn will not be committed. Makes sure that those who saw it start learn so, exactly once:
-    /// by `reply.done` if none went out, else by `error` unless that reply said so already. A turn cut
-    /// before its first character ends this way too (`turn_cut`), or clients would wait for its commit.
+    /// Publishes the end of a turn that will not be committed. Listeners that saw the start learn of the end exactly
+    /// once: by `reply.done` if none was sent, else by `error`. A failed `reply.done` needs no `error`. A turn cut
+    /// before its first character ends the same way (`turn_cut`), or clients would wait for the commit.
     pub fn publish_not_committed(&self, error: &EventError) {
         let mut inner = self.inner.lock();
         inner.reserved = None;
@@ -378,7 +375,7 @@ impl EventLog {
         inner.release_held(self);
     }
 
-    /// Publishes any other event.
+    /// Publishes all other events.
     pub fn publish_event(&self, body: EventBody, re: Option<Arc<str>>) {
         let mut inner = self.inner.lock();
         if !body.is_durable() {
@@ -403,7 +400,7 @@ impl EventLog {
 }
 
 impl LogState {
-    /// What has been sent of a reply that runs.
+    /// Returns the text of a running reply sent so far, as a delta.
     fn partial_reply_event(&self, kind: DialogueKind) -> Option<EventBody> {
         let open = self.open_turn.as_ref()?;
         (open.done.is_none() && !open.text.is_empty())
@@ -467,7 +464,7 @@ impl LogState {
     }
 }
 
-/// The feed of one running turn.
+/// The feed of a running turn.
 pub(super) struct TurnEvents {
     pub log: Arc<EventLog>,
     pub re: Option<Arc<str>>,
@@ -526,7 +523,7 @@ fn failed_reply(turn: u32, npc: NpcId, code: &'static str, message: &str) -> Rep
     }
 }
 
-/// The three durable events of a committed turn, for a resume after a restart or a repeated line.
+/// Returns the three durable events of a committed turn, for a resume after a restart or a repeated line.
 #[must_use]
 pub fn events_of_turn(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] {
     let event = |seq, body| DialogueEvent {
@@ -555,7 +552,7 @@ pub fn events_of_turn(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] 
     ]
 }
 
-/// The event of a move, for a resume after a restart or a repeated request.
+/// Returns the event of a rewind, for a resume after a restart or a repeated request.
 #[must_use]
 pub fn event_of_rewind(dialogue: DialogueId, rewound: &RewindRecord) -> DialogueEvent {
     DialogueEvent {

@@ -1,7 +1,7 @@
-//! Room for a dialogue where there is none: one that is idle leaves memory, as if it had been idle for long. Nothing of
-//! it is lost.
+//! Eviction: an idle dialogue leaves memory to make room, as after a long idle time. No data is lost.
 //!
-//! Whose goes is decided by [`crate::shares::Residents::eviction_candidates`], whether it is idle by its own actor.
+//! [`crate::shares::Residents::eviction_candidates`] picks the tenant; the dialogue's own actor decides whether the
+//! dialogue is idle.
 
 use std::time::Duration;
 
@@ -24,13 +24,12 @@ use crate::{
 
 /// How long a request waits for room.
 const ROOM_WAIT_LIMIT: Duration = Duration::from_millis(250);
-/// How soon it looks again.
+/// Delay between two attempts to find room.
 const ROOM_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// So long nobody looks again at a tenant of whose dialogues none was idle: there may be many.
+/// How long a tenant without idle dialogues is skipped: a search may cover many dialogues.
 pub(super) const NONE_IDLE_TTL: Duration = Duration::from_millis(50);
 
-/// Leave memory and hand over the place, unless there is something to do or somebody listens. An actor that stays
-/// drops the message.
+/// Asks an actor to leave memory and hand over its place. An actor with work or listeners stays and drops the message.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct LeaveIfIdle {
@@ -38,7 +37,7 @@ pub(super) struct LeaveIfIdle {
 }
 
 impl Node {
-    /// Has a dialogue spawned; while there is no place for it, waits a little for that of one that is idle.
+    /// Spawns a dialogue. If no place is free, waits up to [`ROOM_WAIT_LIMIT`] for the place of an idle dialogue.
     pub(super) async fn spawn_with_room<T>(
         &self,
         key: &DialogueKey,
@@ -66,7 +65,7 @@ impl Node {
         })
     }
 
-    /// The place of an idle dialogue that makes room for one of `tenant`.
+    /// Evicts an idle dialogue for a dialogue of `tenant`, and returns the freed place.
     async fn evict_idle_dialogue(&self, tenant: &TenantId) -> Option<ResidencyPermit> {
         for (holder, has) in self.residents.eviction_candidates(tenant) {
             if self.tenants_without_idle.contains_key(&holder) {
@@ -89,7 +88,7 @@ impl Node {
         None
     }
 
-    /// The place of this dialogue, if it was idle. It has left then.
+    /// Evicts the dialogue if idle, and returns the freed place.
     async fn evict_if_idle<A>(
         &self,
         directory: &Directory<DialogueKey, DialogueEntry<A>>,

@@ -1,7 +1,8 @@
-//! The one way in: get-or-spawn, admission, and a method per thing a session can be asked.
+//! The only entry to the actors: get-or-spawn, admission, and a method for each request to a session.
 //!
-//! The mailbox bound of actix protects nothing, so admission is a permit (`ShareGuard`) taken before a
-//! message is sent and carried by it. Full means an error with a time to wait, never a queue.
+//! The mailbox bound of actix protects nothing. Admission is therefore a permit (`ShareGuard`), taken before a message
+//! is sent and carried by the message. At the limit, a caller gets an error with a time to wait; requests are never
+//! queued.
 
 mod draining;
 
@@ -44,7 +45,7 @@ use crate::{
     tenancy::{Principal, TenantScope},
 };
 
-/// The sessions of this node. Cheap to clone.
+/// The sessions of the local node. Cheap to clone.
 #[derive(Clone)]
 pub struct Sessions {
     node: Arc<Node>,
@@ -56,16 +57,16 @@ struct ChoresTask {
     task: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
-/// How often a request is given to a fresh actor when the one it went to stopped just then.
+/// How often a request is sent to a fresh actor when the previous actor stopped before handling the request.
 const MAX_ASK_ATTEMPTS: usize = 4;
 impl Sessions {
-    /// Starts the actors' threads, the chores and the jobs an earlier process left behind.
-    /// Must be called on a thread with a running actix `System`.
+    /// Starts the actors' threads, the chores and the jobs that an earlier process left behind. Must be called on a
+    /// thread with a running actix `System`.
     pub fn start(services: Services, node: NodeId, settings: ActorSettings) -> Self {
         Self::start_with_ports(Ports::from(&services), Arc::new(services), node, settings, None)
     }
 
-    /// As [`Self::start`], of a node that is one of several and has joined them.
+    /// As [`Self::start`], for a node that has joined a cluster.
     pub fn start_in_cluster(services: Services, settings: ActorSettings, membership: Membership) -> Self {
         let (ports, node) = (Ports::from(&services), membership.neighbours.own_id());
         let membership = Some(Arc::new(membership));
@@ -89,7 +90,7 @@ impl Sessions {
                 disabled_tenants::run(Arc::clone(&their_node), their_stop.clone()),
                 membership::run(their_node, their_stop)
             );
-            // Nobody waits for it unless the server drains.
+            // Only a draining server waits for the end of the chores.
             let _ = done.send(());
         });
         Self {
@@ -101,19 +102,19 @@ impl Sessions {
         }
     }
 
-    /// The conversations of this node.
+    /// Returns the conversations of the local node.
     #[must_use]
     pub fn npc_conversations(&self) -> NpcConversations {
         NpcConversations(self.clone())
     }
 
-    /// What the actors measure.
+    /// Returns the actors' metrics.
     #[must_use]
     pub fn metrics(&self) -> &ActorMetrics {
         &self.node.metrics
     }
 
-    /// Actors in memory, by what they are.
+    /// Returns the number of actors in memory by kind.
     #[must_use]
     pub fn actor_counts(&self) -> [(&'static str, usize); 4] {
         let node = &self.node;
@@ -125,19 +126,19 @@ impl Sessions {
         ]
     }
 
-    /// Whether this node takes no new turns any more.
+    /// True if the node takes no new turns any more.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.node.is_draining()
     }
 
-    /// Requests whose message waits in a mailbox or is being answered, and how many there may be.
+    /// Returns the requests that wait in a mailbox or are being answered, and their limit.
     #[must_use]
     pub fn in_flight_requests(&self) -> (usize, usize) {
         (self.node.admission.in_use(), self.node.admission.total())
     }
 
-    /// How many requests to dialogues, and how many dialogues in memory, got no place.
+    /// Returns how many requests to dialogues were refused, and how many dialogues found no place in memory.
     #[must_use]
     pub fn refusal_counts(&self) -> (u64, u64) {
         (self.node.admission.refused_count(), self.node.residents.refused_count())
@@ -147,12 +148,12 @@ impl Sessions {
         &self.node
     }
 
-    /// Stops the actors' threads. After `drain`, once nothing sends any more.
+    /// Stops the actors' threads. Call after `drain_node`, once no more messages are sent.
     pub fn stop_threads(&self) {
         self.node.stop_threads();
     }
 
-    /// Makes a session (a ledger row; its actor starts with the first message).
+    /// Creates a session: a ledger row. The actor starts with the first message.
     pub async fn create_session(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, DialogueError> {
         let id = self.node.ports.ids.next_dialogue_id(DialogueKind::Session);
         let created = self.create_session_with_id(scope, id, new).await?;
@@ -161,8 +162,8 @@ impl Sessions {
         })
     }
 
-    /// As [`Self::create_session`], under an id that no session has yet. `None`: the turn that was to open it was taken
-    /// back meanwhile.
+    /// As [`Self::create_session`], under an id that no session has yet. `None`: the turn that caused the session was
+    /// rewound meanwhile.
     pub(super) async fn create_session_with_id(
         &self,
         scope: &TenantScope,
@@ -204,7 +205,7 @@ impl Sessions {
             return Ok(None);
         }
         place.mark_stored();
-        // No other process gave out numbers of this one.
+        // No other process has assigned sequence numbers of the new dialogue.
         let first = LastSeq {
             seq: CREATED_SEQ,
             epoch: 0,
@@ -213,7 +214,7 @@ impl Sessions {
         Ok(Some(CreatedSession { dialogue, resume_token }))
     }
 
-    /// Gives a session a new resume token; the one before is void. `None`: there is no such session.
+    /// Replaces a session's resume token; the previous token becomes void. `None`: the session does not exist.
     pub async fn renew_resume_token(
         &self,
         scope: &TenantScope,
@@ -227,20 +228,20 @@ impl Sessions {
         Ok(known.then_some(token))
     }
 
-    /// Whether a line may be said at all, in whichever session.
+    /// Checks a line against the rules of all sessions: not blank and not too long.
     pub fn check_line(&self, text: &str) -> Result<(), DialogueError> {
         let max = self.node.ports.settings.turn.max_line_chars;
         if is_blank(text) {
             return Err(DialogueError::LineEmpty);
         }
-        // Bytes are never fewer than characters, so most lines need not be counted.
+        // A text has at least as many bytes as characters, so most lines need no count.
         if text.len() > max && text.chars().nth(max).is_some() {
             return Err(DialogueError::LineTooLong { max });
         }
         Ok(())
     }
 
-    /// Speaks a line.
+    /// Sends a player's line.
     pub async fn say_line(
         &self,
         scope: &TenantScope,
@@ -257,7 +258,7 @@ impl Sessions {
         .await
     }
 
-    /// Has the NPC speak first, in a session in which nothing was said yet. It is a turn whose line is empty.
+    /// Asks the NPC to speak first, in a session without turns. The greeting is a turn with an empty line.
     pub async fn request_greeting(
         &self,
         scope: &TenantScope,
@@ -280,8 +281,8 @@ impl Sessions {
         .await
     }
 
-    /// Cuts the running reply, or an earlier one: then what followed it never happened. `wish.turn`
-    /// unset: whichever runs.
+    /// Cuts the running reply, or an earlier reply; the turns after an earlier reply are then unsaid. `wish.turn`
+    /// unset: the running reply.
     pub async fn interrupt_dialogue(
         &self,
         scope: &TenantScope,
@@ -295,7 +296,7 @@ impl Sessions {
         .await
     }
 
-    /// Takes the dialogue back to `wish.turn` (unset: to before its first); what followed never happened.
+    /// Rewinds the dialogue to `wish.turn` (unset: to before the first turn). Later turns are unsaid.
     pub async fn rewind_dialogue(
         &self,
         scope: &TenantScope,
@@ -309,7 +310,7 @@ impl Sessions {
         .await
     }
 
-    /// Takes the last turn back and says its line anew; `key` makes a retry safe and is the new turn's.
+    /// Rewinds the last turn and says its line again. `key` makes a retry safe and becomes the key of the new turn.
     pub async fn regenerate_reply(
         &self,
         scope: &TenantScope,
@@ -329,13 +330,13 @@ impl Sessions {
         .await
     }
 
-    /// The client has played a reply to its end: with `playback: ack` it is learned from now.
+    /// Records that the client has played a reply to the end. With `playback: ack`, learning from the reply starts now.
     pub async fn mark_played(&self, scope: &TenantScope, id: DialogueId, turn: u32) -> Result<(), DialogueError> {
         self.send_request(scope, id, |ask| SessionRequest::Played { turn, ask })
             .await
     }
 
-    /// Takes a reply that was cut a moment ago up again, if nothing was said since.
+    /// Resumes a reply that was cut a moment ago, if no later turn exists.
     pub async fn resume_dialogue(
         &self,
         scope: &TenantScope,
@@ -349,8 +350,8 @@ impl Sessions {
         .await
     }
 
-    /// Puts every dialogue of a world where a save has it. What ran in them never happened, and those who
-    /// listen have been told when this returns.
+    /// Restores every dialogue of a world from a save. Running turns are unsaid. The listeners have been notified when
+    /// the call returns.
     pub async fn restore_world(
         &self,
         who: &Principal,
@@ -376,7 +377,7 @@ impl Sessions {
                 restore_notices::notify_actors(node, &scope, dialogues)
             );
             failpoint!("restore.told");
-            // What is valid again is found by whoever asks once this has returned.
+            // Later callers find the facts that became valid again, because the outbox is relayed before the return.
             if let Err(error) = node.use_cases.relay_outbox().await {
                 tracing::warn!(%error, "the index does not know yet what a loaded save made valid again");
             }
@@ -384,13 +385,13 @@ impl Sessions {
         Ok(outcome)
     }
 
-    /// Another node loaded a save: what ran here never happened.
+    /// Handles a save that another node restored: turns that run here are unsaid.
     pub async fn on_world_restored(&self, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
         restore_notices::notify_actors(&self.node, scope, dialogues).await;
     }
 
-    /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. Then
-    /// comes what a running reply has said so far, as one delta from its beginning.
+    /// Adds a listener. With `last_seq`, later events are first delivered again in order. The text so far of a running
+    /// reply follows as a single delta from its beginning.
     pub async fn attach_listener(
         &self,
         scope: &TenantScope,
@@ -406,24 +407,24 @@ impl Sessions {
         .await
     }
 
-    /// Takes a listener off. Unknown ones are fine. Never spawns an actor.
+    /// Removes a listener. An unknown listener is no error. Never spawns an actor.
     pub fn detach_listener(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
         self.node.detach_listener(&(scope.clone(), id), listener);
     }
 
-    /// Another node took back what these sessions were joined from: they are closed.
+    /// Closes sessions whose origin turns another node has rewound.
     pub async fn on_sessions_closed(&self, scope: &TenantScope, sessions: Vec<DialogueId>) {
         rewinding::notify_closed(&self.node, scope, sessions).await;
     }
 
-    /// How the session stands.
+    /// Returns the state of the session.
     pub async fn snapshot(&self, scope: &TenantScope, id: DialogueId) -> Result<SessionSnapshot, DialogueError> {
         self.send_request(scope, id, |ask| SessionRequest::Snapshot { ask })
             .await
     }
 
-    /// Ends the session; listeners are told. A running reply is cut and committed first; lines that
-    /// wait are let go.
+    /// Closes the session and notifies the listeners. A running reply is cut and committed first; queued lines are
+    /// cancelled.
     pub async fn close_dialogue(
         &self,
         scope: &TenantScope,
@@ -434,7 +435,7 @@ impl Sessions {
             .await
     }
 
-    /// The prompt `text` would get, without calling the reply model.
+    /// Returns the prompt for `text`, without calling the reply model.
     pub async fn preview_prompt(
         &self,
         scope: &TenantScope,
@@ -450,15 +451,15 @@ impl Sessions {
         Ok(self.node.use_cases.preview_prompt(&input).await)
     }
 
-    /// Returns once this node has the dialogue, which it takes if nobody has. What else is wrong with the dialogue is for whoever
-    /// uses it to find.
+    /// Returns once the node owns the dialogue. The node takes ownership if the dialogue has no owner. Later callers
+    /// find other faults of the dialogue.
     ///
     /// # Errors
-    /// Another node has it, or this one stops.
+    /// Another node owns the dialogue, or the local node is draining.
     pub async fn ensure_owned(&self, scope: &TenantScope, id: DialogueId) -> Result<(), DialogueError> {
         let key = (scope.clone(), id);
         let viewed = match id.kind() {
-            // An actor that is there answers nothing before it is needed: it may be busy.
+            // A live actor is enough. The actor is not asked, because the actor may be busy.
             DialogueKind::Session if self.node.sessions.find_live(&key).is_some() => return Ok(()),
             DialogueKind::NpcConversation if self.node.conversations.find_live(&key).is_some() => return Ok(()),
             DialogueKind::Session => self.snapshot(scope, id).await.err(),
@@ -470,7 +471,7 @@ impl Sessions {
         }
     }
 
-    /// Drops cached worlds and NPCs after an edit, so the next turn sees it.
+    /// Drops cached worlds and NPCs after an edit, so that the next turn reads the edit.
     pub fn forget_authored(&self, scope: &TenantScope, world: &WorldId) {
         self.node.forget_authored(scope, world);
     }
@@ -488,13 +489,13 @@ impl Sessions {
         }
     }
 
-    /// How many session actors live, for metrics and tests.
+    /// Returns the number of live dialogue actors, for metrics and tests.
     #[must_use]
     pub fn live_count(&self) -> usize {
         self.node.residents.in_use()
     }
 
-    /// Requests to sessions that may still be taken on, of `max_in_flight`.
+    /// Returns how many more requests to sessions the node accepts, of `max_in_flight`.
     #[must_use]
     pub fn free_permits(&self) -> usize {
         self.node.admission.total() - self.node.admission.in_use()
@@ -510,8 +511,7 @@ impl Sessions {
         self.node.sessions.find_live(key).expect("the test made it")
     }
 
-    /// Gives a session something to do, with a permit; again to a fresh actor if the first one
-    /// stopped before it came to it.
+    /// Sends a request with a permit to a session, and again to a fresh actor if the first actor stops too early.
     async fn send_request<T>(
         &self,
         scope: &TenantScope,
@@ -536,8 +536,8 @@ impl Sessions {
     }
 }
 
-/// Gives the actor of a dialogue something to do, with a permit; again to a fresh one if the first
-/// stopped before it came to it.
+/// Sends a request with a permit to a dialogue's actor. Sends the request again to a fresh actor if the first actor
+/// stopped before handling the request.
 pub(super) async fn ask_actor<A, M, T>(
     node: &Node,
     tenant: &TenantId,

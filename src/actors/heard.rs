@@ -1,6 +1,6 @@
-//! How much of a reply was heard, in the units of whoever counted.
+//! How much of a reply was heard, in the units of the caller.
 
-/// A place in a reply's text.
+/// A position in a reply's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeardLength {
     /// In Unicode scalar values.
@@ -10,8 +10,8 @@ pub enum HeardLength {
 }
 
 impl HeardLength {
-    /// The same place of `text` in Unicode scalar values. A count that ends inside a surrogate pair
-    /// is taken back to before it; one beyond the end stays as far beyond it.
+    /// Returns the same position of `text` in Unicode scalar values. A count inside a surrogate pair is rounded down to
+    /// before the pair. A count beyond the end stays as far beyond the end.
     pub fn to_scalar_count(self, text: &str) -> usize {
         let units = match self {
             Self::Chars(chars) => return chars,

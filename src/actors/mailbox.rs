@@ -1,4 +1,4 @@
-//! Messages on their way to an actor: counted, by the kind of the actor, until it comes to them.
+//! Messages in actor mailboxes, counted by kind of actor until the actor handles the message.
 
 use actix::{Actor, Addr, Context, Handler, Message, prelude::SendError};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::ports::ledger::metrics::GaugeGuard;
 
-/// What lives on a node, as its metrics name it.
+/// The kinds of actors, as the metrics name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ActorKind {
     Session,
@@ -34,12 +34,12 @@ impl ActorKind {
     }
 }
 
-/// An actor whose mailbox is looked at.
+/// An actor whose mailbox is measured.
 pub(super) trait Mailbox: Actor<Context = Context<Self>> {
     const KIND: ActorKind;
 }
 
-/// A message that waits until its actor comes to it, or is gone.
+/// A message that is counted until the actor handles the message or the message is lost.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct QueuedMessage<M> {
@@ -64,7 +64,7 @@ macro_rules! mailboxes {
     )+};
 }
 
-// Whatever is sent to them from outside.
+// All messages that other actors and callers send.
 mailboxes! {
     Session, ActorKind::Session => [
         session::SessionRequest,
@@ -96,7 +96,7 @@ mailboxes! {
     ];
 }
 
-/// Delivers a message; waits while the mailbox is full. An error: the actor is gone, and so is the message.
+/// Delivers a message; waits while the mailbox is full. An error: the actor is gone and the message is lost.
 pub(super) async fn send_message<A, M>(node: &Node, addr: &Addr<A>, message: M) -> Result<(), ()>
 where
     A: Mailbox + Handler<QueuedMessage<M>>,

@@ -1,9 +1,8 @@
-//! This node among others: saying that it lives, learning that it was thought dead, taking up what the
-//! dead left behind, and knowing where the others are.
+//! The local node in a cluster: heartbeats, takeover of and from dead nodes, and the addresses of the other nodes.
 //!
-//! Owns no truth: who owns a dialogue is a row of the ledger, and what a node may write is decided by its
-//! epoch. A node that was frozen learns here that others took over meanwhile; until it has, its epochs
-//! refuse what it writes.
+//! The module owns no truth. A row of the ledger names the owner of a dialogue, and the epoch decides which writes of a
+//! node are accepted. A node that was frozen learns here that other nodes took over meanwhile. Until then, its old
+//! epochs make the ledger refuse its writes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -35,31 +34,32 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How long what people wrote is believed without looking again: a notice of an edit may be lost.
+/// How long authored rows are used without another read: a notice of an edit may be lost.
 const AUTHORED_TTL: Duration = Duration::from_mins(1);
 
-/// Where the other nodes are. Shared by those who talk to them.
+/// The addresses of the other nodes. Shared by all parts that call other nodes.
 pub struct Neighbours {
     own: NodeId,
     nodes: Arc<dyn NodeStore>,
     clock: Arc<dyn Clock>,
     live: RwLock<HashMap<NodeId, String>>,
-    /// Changes whenever a node came or went.
+    /// Changes whenever a node comes or goes.
     changed: watch::Sender<u64>,
     beats: Mutex<HeartbeatRecord>,
 }
 
-/// How this node has lately been able to say that it lives. While the ledger is away nobody can, so that nobody's
-/// silence means anything until everybody has had the time to speak again.
+/// The local node's recent success with heartbeats. While the ledger is away, no node can send a heartbeat. Silence
+/// therefore means nothing until every node has had the time for another heartbeat.
 #[derive(Default)]
 struct HeartbeatRecord {
-    /// When it said so last.
+    /// The last successful heartbeat.
     last: Option<DateTime<Utc>>,
-    /// When it had said so last before it could not.
+    /// The last successful heartbeat before the failures began.
     before: Option<DateTime<Utc>>,
-    /// Since when it can again; `None`: it cannot.
+    /// Since when heartbeats succeed again; `None`: they fail.
     since: Option<Instant>,
-    /// Its clock is not the ledger's: by it nobody is dead, since it cannot tell.
+    /// True if the node's clock differs from the ledger's. Such a node cannot judge silence, and declares no other node
+    /// dead.
     is_off: bool,
 }
 
@@ -72,8 +72,8 @@ impl HeartbeatRecord {
         self.last = Some(at);
     }
 
-    /// Whether it has been able to for so long that all the others have had the time to. Before that only those are dead
-    /// that have left.
+    /// True if heartbeats have succeeded for so long that all other nodes have had the time for a heartbeat. Before
+    /// then, only nodes that have left count as dead.
     fn can_judge_dead(&self, now: Instant, patience: Duration) -> bool {
         self.since
             .is_some_and(|since| now.saturating_duration_since(since) >= patience)
@@ -98,8 +98,8 @@ impl Neighbours {
         }
     }
 
-    /// Whoever has not been heard of since then is dead. That is `now`, or where the ledger was away a moment ago, when
-    /// it went. To a node whose clock is off only those are dead that have left.
+    /// Returns the cutoff: a node without a heartbeat since then is dead. The cutoff is `now`, or the start of a recent
+    /// outage of the ledger. For a node whose clock is off, only nodes that have left are dead.
     #[must_use]
     pub fn dead_cutoff(&self, now: DateTime<Utc>) -> DateTime<Utc> {
         let beats = self.beats.lock();
@@ -109,8 +109,8 @@ impl Neighbours {
         beats.before.map_or(now, |before| before.min(now))
     }
 
-    /// Compares this node's clock with the ledger's. One that is off by more than a third of the `lease` would think others
-    /// dead that live: it says so and takes nothing over until it is right again.
+    /// Compares the local clock with the ledger's. A clock that is off by more than a third of the `lease` would
+    /// declare live nodes dead. The node then logs an error and takes over nothing until the clock is right.
     ///
     /// # Errors
     /// The ledger cannot be asked.
@@ -119,7 +119,7 @@ impl Neighbours {
         let theirs = self.nodes.ledger_time().await?;
         let took = self.clock.monotonic_now().saturating_duration_since(asked);
         let apart = (theirs - (asked_at + took / 2)).abs().to_std().unwrap_or(Duration::MAX);
-        // When it was asked is known to half the time that the answer took.
+        // The time of the ledger's answer is known only to within half the round trip.
         let is_off = apart > lease / 3 + took / 2;
         let was_off = std::mem::replace(&mut self.beats.lock().is_off, is_off);
         let off_ms = u64::try_from(apart.as_millis()).unwrap_or(u64::MAX);
@@ -134,13 +134,13 @@ impl Neighbours {
         Ok(())
     }
 
-    /// This node.
+    /// Returns the id of the local node.
     #[must_use]
     pub fn own_id(&self) -> NodeId {
         self.own
     }
 
-    /// The others that live, as the ledger has it now.
+    /// Reads the other live nodes from the ledger.
     ///
     /// # Errors
     /// The ledger cannot be read.
@@ -157,7 +157,7 @@ impl Neighbours {
         Ok(live)
     }
 
-    /// Where a node is reached. `None`: it is this one, or none that lives.
+    /// Returns the URL of a node. `None`: the id is the local node or no live node.
     ///
     /// # Errors
     /// The ledger cannot be read.
@@ -169,7 +169,7 @@ impl Neighbours {
         Ok(self.live.read().get(&node).cloned())
     }
 
-    /// Returns once a node is dead to this one.
+    /// Returns once the local node considers `node` dead.
     pub async fn wait_until_dead(&self, node: NodeId) {
         let mut changed = self.changed.subscribe();
         while self.live.read().contains_key(&node) {
@@ -180,23 +180,23 @@ impl Neighbours {
     }
 }
 
-/// How this node is one of several.
+/// The local node's membership in a cluster.
 pub struct Membership {
     pub neighbours: Arc<Neighbours>,
-    /// Where the others reach this one.
+    /// The URL at which other nodes reach the local node.
     pub url: String,
     pub heartbeat: Duration,
-    /// After this much silence a node is dead to the others.
+    /// After a silence of this length, the other nodes consider a node dead.
     pub lease: Duration,
     pub peers: Arc<dyn Peers>,
     /// `None`: the ledger is asked each time.
     pub owners: Option<Arc<dyn OwnerCache>>,
-    /// What this node's own index holds beside the ledger, if it has one of its own.
+    /// The local copy of the fact index, if the node has its own copy beside the ledger.
     pub index: Option<Arc<dyn FactIndex>>,
 }
 
 impl Membership {
-    /// Others have a lease's time to say that they live, too, and this node one beat more to hear it.
+    /// Returns the wait before judging other nodes: a lease for their heartbeats and one beat to read them.
     fn judge_dead_after(&self) -> Duration {
         self.lease + self.heartbeat
     }
@@ -218,7 +218,7 @@ impl Membership {
     }
 }
 
-/// Says that this node lives, until `stop`.
+/// Sends heartbeats until `stop`.
 pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     let Some(several) = node.membership.clone() else { return };
     let mut authored_at = node.ports.clock.monotonic_now();
@@ -232,10 +232,10 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
         }
         let kept_at = (beaten == Some(HeartbeatOutcome::StillAlive)).then_some(began);
         several.record_heartbeat(kept_at, node.ports.clock.monotonic_now());
-        // What came of one that failed is not known.
+        // The outcome of a failed heartbeat is unknown.
         was_dead |= beaten != Some(HeartbeatOutcome::StillAlive);
         if was_dead && beaten.is_some() {
-            // Until it has succeeded once.
+            // The check repeats until it has succeeded once.
             was_dead = within_lease(
                 "find out what it owns",
                 &several,
@@ -244,7 +244,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
             .await
             .is_none();
         }
-        // Beside the heartbeat, which may not wait for it.
+        // A separate task, because the heartbeat may not wait for the takeover.
         if taking_up.as_ref().is_none_or(JoinHandle::is_finished) && !node.is_draining() {
             taking_up = Some(actix::spawn(take_over_dead_nodes(
                 Arc::clone(&node),
@@ -266,7 +266,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
     }
 }
 
-/// What came of `work`; `None`: it failed, or took as long as this node is thought alive, which is as bad.
+/// Returns the result of `work`; `None`: `work` failed or took longer than the lease, which is as bad.
 async fn within_lease<T>(what: &str, several: &Membership, work: impl Future<Output = StoreResult<T>>) -> Option<T> {
     match tokio::time::timeout(several.lease, work).await {
         Ok(Ok(done)) => Some(done),
@@ -291,7 +291,7 @@ async fn send_heartbeat(node: &Node, several: &Membership) -> StoreResult<Heartb
     Ok(beat)
 }
 
-/// Takes up what nodes left behind that are dead: their conversations that go on by themselves, their jobs.
+/// Takes over the self-paced conversations and the jobs of dead nodes.
 async fn take_over_dead_nodes(node: Arc<Node>, several: Arc<Membership>) {
     if let Err(error) = try_take_over_dead_nodes(&node, &several).await {
         tracing::warn!(%error, "what dead nodes left behind could not be taken up; it is tried again");
@@ -300,7 +300,7 @@ async fn take_over_dead_nodes(node: Arc<Node>, several: Arc<Membership>) {
 
 async fn try_take_over_dead_nodes(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
     let nodes = &node.ports.ledger.nodes;
-    // A moment later than others may take over what they are asked for: one that is late is not buried.
+    // Later than the takeover of requested dialogues, so that a merely late node is not buried.
     let now = node.ports.clock.now();
     let instant = node.ports.clock.monotonic_now();
     let knows = several
@@ -318,7 +318,7 @@ async fn try_take_over_dead_nodes(node: &Arc<Node>, several: &Membership) -> Sto
             continue;
         }
         for (tenant, conversation) in dead.auto_conversations {
-            // Taken over when it loads; if another node was faster, it stops again.
+            // The load takes ownership. If another node was faster, the actor stops again.
             if let Err(error) = node
                 .get_or_spawn_conversation(&(TenantScope::new(tenant), conversation))
                 .await
@@ -334,9 +334,9 @@ async fn try_take_over_dead_nodes(node: &Arc<Node>, several: &Membership) -> Sto
     Ok(())
 }
 
-/// Whatever is no longer this node's is let go, and whoever listens to it is told to come back.
+/// Drops dialogues that the node no longer owns, and tells their listeners to reconnect.
 async fn disown_lost_dialogues(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
-    // Listed before it is asked what is owned: what is taken meanwhile is not in the list.
+    // Listed before the ledger is asked: dialogues that are taken meanwhile are not in the list.
     let (mut sessions, mut conversations) = (Vec::new(), Vec::new());
     node.sessions
         .for_each_entry(|key, entry| sessions.push((key.clone(), entry.actor.addr.clone())));
@@ -349,7 +349,7 @@ async fn disown_lost_dialogues(node: &Arc<Node>, several: &Membership) -> StoreR
         .collect();
     for (key, addr) in sessions {
         if !owned.contains(&key) {
-            // One that is gone holds nothing.
+            // A stopped actor has no cached state.
             let _ = send_message(node, &addr, OwnershipLost).await;
         }
     }
@@ -360,7 +360,7 @@ async fn disown_lost_dialogues(node: &Arc<Node>, several: &Membership) -> StoreR
     }
     node.npcs.for_each_entry(|_, entry| entry.cell.clear_rows());
     if let Some(index) = &several.index {
-        // What was told to the nodes that lived was not told to this one.
+        // The node missed the index notices that live nodes got.
         for tenant in node.ports.ledger.tenants.list_all().await? {
             index.clear_tenant(&TenantScope::new(tenant.id)).await?;
         }
@@ -378,7 +378,7 @@ mod tests {
         ports::{clock::ManualClock, ledger::nodes::DeadNode},
     };
 
-    /// Knows what time it is, and nothing else.
+    /// A node store that knows only the time.
     struct ClockOnlyNodeStore(Arc<ManualClock>);
 
     #[async_trait]

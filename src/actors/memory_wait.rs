@@ -1,4 +1,4 @@
-//! What a dialogue's next turn waits for: the extraction of facts and of state from the last one, for a bounded time.
+//! The bounded wait of a dialogue's next turn for the extraction of facts and state from the last turn.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ use crate::{
     ports::ledger::jobs::{Job, JobKind},
 };
 
-/// Jobs without which the next turn would not know what the last one changed.
+/// Jobs without which the next turn would not know the changes of the last turn.
 const AWAITED_JOB_KINDS: [JobKind; 2] = [JobKind::ExtractFacts, JobKind::ExtractState];
 
-/// The extraction of the last turn, while the next turn waits for it.
+/// The extraction of the last turn, while the next turn waits for the result.
 #[derive(Default)]
 pub(super) struct MemoryWait {
-    /// Whose facts or state are not known yet.
+    /// The turn whose facts or state are not known yet.
     pub awaited_turn: Option<TurnId>,
-    /// What of it is not known yet.
+    /// The extractions of the turn that are still missing.
     pending: Vec<JobKind>,
     /// When a turn began to wait.
     pub waiting_since: Option<Instant>,
@@ -27,7 +27,7 @@ pub(super) struct MemoryWait {
 }
 
 impl MemoryWait {
-    /// Waits for the extraction of `turn`; `None`: for nothing.
+    /// Creates a wait for the facts of `turn`; `None`: no wait.
     pub fn for_turn(turn: Option<TurnId>) -> Self {
         Self {
             awaited_turn: turn,
@@ -36,20 +36,20 @@ impl MemoryWait {
         }
     }
 
-    /// Waits for the extraction of `turn` from now on; `None`: for nothing.
+    /// Waits for the facts of `turn` from now on; `None`: no wait.
     pub fn expect_turn(&mut self, turn: Option<TurnId>) {
         self.awaited_turn = turn;
         self.pending = vec![JobKind::ExtractFacts];
     }
 
-    /// A turn was committed with these jobs.
+    /// Records that a turn was committed with the given jobs.
     pub fn on_turn_committed(&mut self, turn: TurnId, jobs: &[Job]) {
         let kinds = jobs.iter().map(|job| job.kind);
         self.pending = kinds.filter(|kind| AWAITED_JOB_KINDS.contains(kind)).collect();
         self.awaited_turn = (!self.pending.is_empty()).then_some(turn);
     }
 
-    /// A job of the dialogue ended.
+    /// Records that a job of the dialogue ended.
     pub fn on_job_ended(&mut self, turn: TurnId, kind: JobKind) {
         if self.awaited_turn == Some(turn) {
             self.pending.retain(|pending| *pending != kind);
@@ -59,8 +59,8 @@ impl MemoryWait {
         }
     }
 
-    /// A turn waits from `now` on, unless one did. Whether a timer that ends it after `longest` is to
-    /// be set; with no time at all it waits for nothing.
+    /// Begins the wait of a turn at `now`, unless begun. A `longest` of zero ends the wait at once. True if the caller
+    /// must set a timer for `longest`.
     pub fn begin_wait(&mut self, now: Instant, longest: Duration) -> bool {
         self.waiting_since.get_or_insert(now);
         if longest.is_zero() {
@@ -69,13 +69,13 @@ impl MemoryWait {
         self.awaited_turn.is_some() && self.timer.is_none()
     }
 
-    /// It took too long: the turn begins without it.
+    /// Ends a wait that took too long: the turn begins without the extraction.
     pub fn give_up(&mut self) {
         self.awaited_turn = None;
         self.timer = None;
     }
 
-    /// The turn begins: notes how long it waited, and returns the timer that is not needed any more.
+    /// Ends the wait of a starting turn and records its length in `input`. Returns the timer, no longer needed.
     pub fn finish_wait(&mut self, now: Instant, input: &mut TurnInput) -> Option<SpawnHandle> {
         let waited = self
             .waiting_since

@@ -1,4 +1,4 @@
-//! What the actors are asked and answer with, below the actors that use it.
+//! Messages and answers of the actors, in a module below the actors themselves.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::{
     shares::ShareGuard,
 };
 
-/// A session that was just made.
+/// A session that was just created.
 #[derive(Debug, Clone)]
 pub struct CreatedSession {
     pub dialogue: Dialogue,
-    /// Shown once; only its hash is kept.
+    /// Shown once; the ledger stores only the hash.
     pub resume_token: String,
 }
 
-/// What came of attaching a listener.
+/// The result of attaching a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachedListener {
     pub head_seq: u64,
     pub head_turn: u32,
-    /// Missed events that were delivered again, in order, before this returned.
+    /// Missed events that were delivered again, in order, before the call returned.
     pub replayed: usize,
     /// Pass to `detach_listener`.
     pub listener: u64,
@@ -45,14 +45,14 @@ pub struct SessionSnapshot {
     pub at: DateTime<Utc>,
 }
 
-/// `seq` of `session.created`. The dialogue's own events come after it.
+/// `seq` of `session.created`. The dialogue's own events come after this number.
 pub const CREATED_SEQ: u64 = 1;
 
-/// A request's way back, and its permit, which is free again once it was answered.
+/// A request's reply channel and permit. The permit is released when the request is answered.
 pub(super) struct ReplyHandle<T> {
     pub(super) reply: oneshot::Sender<Result<T, DialogueError>>,
     pub(super) permit: ShareGuard<TenantId>,
-    /// What whoever asks is doing.
+    /// The caller's tracing span.
     pub(super) span: tracing::Span,
 }
 
@@ -63,7 +63,7 @@ impl<T> ReplyHandle<T> {
 
     pub(super) fn answer(self, answer: Result<T, DialogueError>) {
         drop(self.permit);
-        // Whoever asked may have gone away.
+        // The caller may have gone away.
         let _ = self.reply.send(answer);
     }
 }

@@ -1,4 +1,4 @@
-//! What the actors measure, for `/metrics`: lines that wait, turns that run or fail, jobs and how far memory lags.
+//! The actors' metrics for `/metrics`: waiting lines, running and failed turns, jobs and the lag of memory.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::{
     ports::ledger::{jobs::Job, metrics::GaugeGuard},
 };
 
-/// Seconds of what runs after a turn: models are slow, and what failed is tried again much later.
+/// Buckets in seconds for jobs after a turn: models are slow, and failed jobs are retried much later.
 const JOB_SECONDS_BUCKETS: [f64; 14] = [
     0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0,
 ];
 
-/// What those who listen are told of turns that failed: the codes that [`event_error`] has for [`is_failure`].
+/// Error codes that listeners get for failed turns: the codes of [`event_error`] for [`is_failure`].
 const FAILURE_CODES: [&str; 6] = [
     "model_timeout",
     "model_unavailable",
@@ -27,8 +27,8 @@ const FAILURE_CODES: [&str; 6] = [
     "prompt_too_large",
 ];
 
-/// Whether a turn came to nothing by nobody's wish. One that was fenced is counted as a [`FencedWrite`]: a save that
-/// is restored ends many so, and they are no reason to wake anybody. Budgets have a count of their own.
+/// True if a turn failed against everyone's wish. Fenced turns are counted as [`FencedWrite`]: a restored save fences
+/// many turns, which is no reason for an alert. Exhausted budgets have a counter of their own.
 fn is_failure(error: &TurnError) -> bool {
     !matches!(
         error,
@@ -36,7 +36,7 @@ fn is_failure(error: &TurnError) -> bool {
     ) && error.over_budget().is_none()
 }
 
-/// Turns that failed, all of them shown from the start: a rate knows nothing of the first one otherwise.
+/// Creates the counter of failed turns with all labels, because a rate misses the first failure otherwise.
 fn failed_turns_counter() -> prometheus::Result<IntCounterVec> {
     let failed = IntCounterVec::new(
         Opts::new(
@@ -53,18 +53,18 @@ fn failed_turns_counter() -> prometheus::Result<IntCounterVec> {
     Ok(failed)
 }
 
-/// Writes that are the owner's alone, of which the ledger refuses those of another epoch.
+/// Writes reserved to the owner; the ledger refuses writes with another epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FencedWrite {
     /// The commit of a session's turn.
     Turn,
     /// The commit of a line between NPCs.
     Line,
-    /// A move of the head.
+    /// A rewind of the head.
     Rewind,
     Pause,
     Close,
-    /// Prolonging the ownership itself.
+    /// The renewal of the ownership itself.
     Renew,
 }
 
@@ -90,18 +90,18 @@ impl FencedWrite {
     }
 }
 
-/// Meters of this node's actors. Cheap to clone: clones count together.
+/// Metrics of the local node's actors. Cheap to clone: clones share their counts.
 #[derive(Debug, Clone)]
 pub struct ActorMetrics {
     lines: IntGauge,
     turns: IntGauge,
     failed: IntCounterVec,
-    /// Jobs leased to this node that run or wait here.
+    /// Jobs leased to the node that run or wait in memory.
     pub(super) jobs_held: IntGauge,
     jobs: IntCounterVec,
     job_seconds: HistogramVec,
     lags: HistogramVec,
-    /// Per [`ActorKind`], in its order.
+    /// Per [`ActorKind`], in the order of the enum.
     mailboxes: [IntGauge; ActorKind::ALL.len()],
     waiting: IntGaugeVec,
     fenced: IntCounterVec,
@@ -167,10 +167,10 @@ impl ActorMetrics {
             )?,
         })
     }
-    /// Shows them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// If the registry has them already.
+    /// If the registry has the metrics already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.lines.clone()))?;
         registry.register(Box::new(self.turns.clone()))?;
@@ -183,37 +183,37 @@ impl ActorMetrics {
         registry.register(Box::new(self.fenced.clone()))?;
         registry.register(Box::new(self.takeovers.clone()))
     }
-    /// A line waits from now on.
+    /// Counts a waiting line until the guard is dropped.
     pub(super) fn count_waiting_line(&self) -> GaugeGuard {
         GaugeGuard::increment_gauge(&self.lines)
     }
-    /// A message waits for an actor of this kind from now on.
+    /// Counts a message that waits for an actor of the kind, until the guard is dropped.
     pub(super) fn count_waiting_message(&self, kind: ActorKind) -> GaugeGuard {
         GaugeGuard::increment_gauge(&self.mailboxes[kind as usize])
     }
-    /// How many messages wait.
+    /// Returns how many messages wait.
     #[cfg(test)]
     pub(super) fn waiting_messages(&self, kind: ActorKind) -> i64 {
         self.mailboxes[kind as usize].get()
     }
-    /// The ledger refused a write since the dialogue was another's by then.
+    /// Counts a write that the ledger refused because the dialogue had another owner or epoch.
     pub(super) fn count_fenced_write(&self, write: FencedWrite) {
         self.fenced.with_label_values(&[write.as_str()]).inc();
     }
-    /// How many writes of this sort were refused so.
+    /// Returns how many writes of the sort were refused.
     #[cfg(test)]
     pub(super) fn fenced_writes(&self, write: FencedWrite) -> u64 {
         self.fenced.with_label_values(&[write.as_str()]).get()
     }
-    /// A dialogue was taken over from a node that had not given it up.
+    /// Counts a takeover from a node that had not given up the dialogue.
     pub(super) fn count_takeover(&self) {
         self.takeovers.inc();
     }
-    /// A turn runs from now on.
+    /// Counts a running turn until the guard is dropped.
     pub(super) fn count_running_turn(&self) -> GaugeGuard {
         GaugeGuard::increment_gauge(&self.turns)
     }
-    /// A turn of this dialogue will not be committed. Counts it if nobody had wished so.
+    /// Counts a turn that will not be committed, unless the end was wished.
     pub(super) fn count_failed_turn(&self, dialogue: DialogueId, error: &TurnError) {
         let kind = match dialogue.kind() {
             DialogueKind::Session => ActorKind::Session,
@@ -224,12 +224,12 @@ impl ActorMetrics {
             self.failed.with_label_values(&[kind.as_str(), code]).inc();
         }
     }
-    /// How many turns failed so.
+    /// Returns how many turns failed with the code.
     #[cfg(test)]
     pub(super) fn failed_turns_so_far(&self, kind: ActorKind, code: &str) -> u64 {
         self.failed.with_label_values(&[kind.as_str(), code]).get()
     }
-    /// An attempt at a job has ended after so long; `now` is when.
+    /// Records an attempt at a job that ended at `now` after the duration `took`.
     pub(super) fn observe_job_attempt(&self, job: &Job, took: Duration, done: bool, now: DateTime<Utc>) {
         let kind = job.kind.as_str();
         self.jobs
@@ -243,7 +243,7 @@ impl ActorMetrics {
     }
 }
 
-/// What one actor adds to a gauge; taken off when the actor ends.
+/// An actor's share of a gauge, removed when the actor ends.
 #[derive(Debug)]
 pub(super) struct GaugeShare {
     gauge: IntGauge,

@@ -1,8 +1,7 @@
-//! The actix actors, and the handle the rest of the server talks to them through.
+//! The actix actors, and the handle through which the rest of the server talks to the actors.
 //!
-//! An actor here is a thin state machine: it owns a queue, a buffer or a schedule, and runs plain
-//! async functions of `dialogue`. Nothing outside this module (but `app` and `lifecycle`) imports
-//! `actix`.
+//! An actor is a thin state machine. The actor owns a queue, a buffer or a schedule, and runs plain async functions of
+//! `dialogue`. Outside this module, only `app` and `lifecycle` import `actix`.
 
 mod chores;
 mod connection;
@@ -58,30 +57,30 @@ use crate::{
     tenancy::Principal,
 };
 
-/// Someone who listens to a dialogue: a socket, an SSE response, a waiting REST request.
-/// Must not block: it is called from the session while others wait.
+/// A receiver of a dialogue's events: a socket, an SSE response or a waiting REST request. The methods must not block,
+/// because the session calls them while other requests wait.
 pub trait Listener: Send + Sync {
-    /// It hears from now on. Called under the same lock as `deliver`, before anything is delivered.
+    /// Called when the listener is added, before the first event and under the same lock as `deliver_event`.
     fn on_attached(&self) {}
-    /// Takes an event, or says that it can take no more (it is then dropped from the dialogue).
+    /// Takes an event. An error means that the listener can take no more events; the dialogue then drops the listener.
     fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), ListenerGone>;
-    /// Whether it asked for, and may see, memory and state events.
+    /// True if the client asked for, and may see, memory and state events.
     fn sees_optional(&self) -> bool;
-    /// Whether it will never take an event again. A session that only such listeners hold may be
-    /// evicted; one that is told through `Sessions::detach_listener` need not say it here too.
+    /// True if the listener will never take an event again. A session with only gone listeners may be evicted. A
+    /// listener that is removed through `Sessions::detach_listener` need not report here too.
     fn is_gone(&self) -> bool {
         false
     }
-    /// Whether it is the session's own client, of which there is one at a time, and not somebody
-    /// who only watches or waits.
+    /// True for the session's own client. A session has at most one owner at a time; other listeners only watch or
+    /// wait.
     fn is_owner(&self) -> bool {
         false
     }
-    /// A newer owner was seated and this one hears nothing more. Called without any lock.
+    /// Called without a lock when a newer owner replaces the listener. The listener gets no more events.
     fn on_replaced(&self) {}
 }
 
-/// An event on its way to every listener, written as JSON once for all of them.
+/// An event on the way to every listener, serialized to JSON once for all listeners.
 #[derive(Debug)]
 pub struct PublishedEvent {
     event: DialogueEvent,
@@ -96,11 +95,11 @@ impl PublishedEvent {
             text: OnceLock::new(),
         })
     }
-    /// The wire form (docs/protocol.md#events-of-the-server), made on first use. Cloning it copies no text.
+    /// Returns the wire form (docs/protocol.md#events-of-the-server), made on first use. A clone copies no text.
     #[must_use]
     pub fn text(&self) -> &ByteString {
         self.text.get_or_init(|| {
-            // Events hold only strings, numbers and lists, so writing them cannot fail.
+            // Events hold only strings, numbers and lists, so serialization cannot fail.
             serde_json::to_string(&self.event).unwrap_or_default().into()
         })
     }
@@ -117,25 +116,25 @@ impl std::ops::Deref for PublishedEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ActorSettings {
-    /// Threads that actors live on; 0: one per core.
+    /// Threads of the actors; 0: one thread per core.
     pub arbiters: usize,
-    /// An actor without listeners and without work stops after this many seconds; 600.
+    /// Seconds after which an actor without listeners and without work stops; 600.
     pub idle_s: u64,
-    /// Requests to sessions that may be under way at once on this node; 4,096.
+    /// Requests to sessions that may run at once on a node; 4,096.
     pub max_in_flight: usize,
-    /// Dialogues that may be in memory at once on this node; 50,000.
+    /// Dialogues that may be in memory at once on a node; 50,000.
     pub max_sessions: usize,
-    /// Listeners of one dialogue; 16.
+    /// Listeners of a dialogue; 16.
     pub max_listeners: usize,
-    /// Events kept per dialogue for a resume; 256.
+    /// Events retained per dialogue for a resume; 256.
     pub replay_events: usize,
-    /// How long they are kept, in seconds; 120.
+    /// Seconds for which events are retained; 120.
     pub replay_s: u64,
-    /// How long ownership of a dialogue is taken for, in seconds; renewed at half of it; 120.
+    /// Seconds for which a node owns a dialogue; renewed after half of the time; 120.
     pub ownership_s: u64,
-    /// How often every tenant is searched for jobs that another process left behind, in seconds; 60.
+    /// Seconds between two searches of every tenant for jobs that another process left behind; 60.
     pub sweep_s: u64,
-    /// How often usage and the outbox's left-overs are written, in ms; 2,000.
+    /// Milliseconds between two writes of usage and of the outbox's left-overs; 2,000.
     pub chores_ms: u64,
 }
 
@@ -156,7 +155,7 @@ impl Default for ActorSettings {
     }
 }
 
-/// The listener is closed or does not keep up.
+/// The listener is closed or too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerGone;
 
@@ -164,11 +163,11 @@ pub struct ListenerGone;
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSession {
     pub world: WorldId,
-    /// Who takes part; at least one.
+    /// The NPCs that take part; at least one.
     pub npcs: Vec<NpcId>,
     pub player: PlayerId,
     pub witnesses: Vec<NpcId>,
-    /// Factions that overhear it: those that heard the conversation which the player joined.
+    /// Factions that overhear the session: those that heard the conversation which the player joined.
     pub factions: Vec<FactionId>,
     /// When a turn counts as heard.
     pub playback: Playback,
@@ -180,36 +179,36 @@ pub struct NewSession {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewConversation {
     pub world: WorldId,
-    /// Who takes part: 2 to 8, each once. The first one opens it.
+    /// The NPCs that take part: 2 to 8, without repeats. The first NPC opens the conversation.
     pub npcs: Vec<NpcId>,
-    /// NPCs that overhear it and so learn its facts.
+    /// NPCs that overhear the conversation and learn its facts.
     pub witnesses: Vec<NpcId>,
-    /// Factions that learn its facts.
+    /// Factions that learn the facts of the conversation.
     pub factions: Vec<FactionId>,
     pub topic: Option<String>,
     /// 1 to 100; unset: `conversation.max_turns`.
     pub max_turns: Option<u32>,
-    /// Whether it paces itself, or is stepped.
+    /// True if the conversation paces itself; false if every line is requested.
     pub auto: bool,
     pub next_speaker: NextSpeaker,
-    /// Players who may watch it.
+    /// Players who may watch the conversation.
     pub watchers: Vec<PlayerId>,
-    /// Every player of the world may.
+    /// True if every player of the world may watch.
     pub open: bool,
-    /// Players who may cut into it, join it and resume it.
+    /// Players who may interrupt, join and resume the conversation.
     pub interrupters: Interrupters,
 }
 
-/// What a player's line does while a reply is running.
+/// What happens to a player's line while a reply is running.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnBusy {
-    /// Waits its turn, up to `turn.max_queued`.
+    /// The line waits in the queue, up to `turn.max_queued` lines.
     #[default]
     Queue,
-    /// Cuts the running reply where it is, then speaks.
+    /// The line cuts the running reply at its present text, and is then said.
     Interrupt,
-    /// Is refused with `turn_in_progress`.
+    /// The line is refused with `turn_in_progress`.
     Reject,
 }
 
@@ -217,69 +216,68 @@ pub enum OnBusy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlayerLine {
     pub text: String,
-    /// Who is to answer, in a session with several NPCs; unset: whoever the line names, or else the
-    /// one who spoke last.
+    /// The NPC that shall answer, in a session with several NPCs. Unset: the NPC that the line names, or else the last
+    /// speaker.
     pub to: Option<NpcId>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     pub on_busy: OnBusy,
     /// `event_id` of the client's message, echoed as `re`.
     pub re: Option<Arc<str>>,
-    /// Who says it, for the audit log should it cut a reply.
+    /// The speaker, for the audit log if the line cuts a reply.
     pub who: Option<Principal>,
 }
 
-/// How a line was taken.
+/// How the session accepted a line.
 #[derive(Debug)]
 pub enum AcceptedLine {
-    /// It is, or will be, a turn. The receiver gets the outcome; dropping it is fine. It fails
-    /// (`RecvError`) when the line never became a turn because the session was closed or the server
-    /// drained first: saying it again with the same key is safe.
+    /// The line is, or will be, a turn. The receiver gets the outcome; a caller may drop the receiver. `RecvError`
+    /// means that the line never became a turn, because the session was closed or the server drained first. A retry
+    /// with the same key is then safe.
     Turn {
         done: tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<TurnError>>>,
     },
-    /// Its key belongs to a turn that is committed already: this one.
+    /// The key belongs to the given turn, which is already committed.
     Repeated(Arc<Turn>),
 }
 
 /// What an interrupt did.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InterruptOutcome {
-    /// Turn `turn` was cut and will be committed as interrupted (or, before its first character, dropped).
+    /// Turn `turn` was cut. The turn is committed as interrupted, or dropped if its reply had no character yet.
     Cut { turn: u32 },
-    /// Nothing was running, and nothing is said after `head_turn`.
+    /// No turn was running, and no turn follows `head_turn`.
     Idle { head_turn: u32 },
-    /// The dialogue was taken back, and what followed never happened.
+    /// The dialogue was rewound, and the later turns are unsaid.
     Rewound(Arc<RewindRecord>),
 }
 
-/// A wish to cut a reply or to take a dialogue back.
+/// A request to cut a reply or to rewind a dialogue.
 #[derive(Debug, Clone)]
 pub struct InterruptCommand {
-    /// The turn to cut, or the last one that is to stand. `None`: the running one.
+    /// The turn to cut, or the last turn that shall stand. `None`: the running turn.
     pub turn: Option<u32>,
-    /// How much of that turn's reply was heard; `None`: all of it. In UTF-16 units only of a reply that
-    /// runs or was the last to.
+    /// How much of the turn's reply was heard; `None`: the whole reply. UTF-16 units are possible only for the running
+    /// reply or a turn in the buffer.
     pub heard: Option<HeardLength>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
-    /// The last turn as the caller knows it.
+    /// The last turn that the caller knows.
     pub if_head: Option<u32>,
     pub who: Principal,
 }
 
-/// A wish to take a reply up again that was cut a moment ago.
+/// A request to resume a reply that was cut a moment ago.
 #[derive(Debug, Clone)]
 pub struct ResumeCommand {
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
-    /// `event_id` of the client's message, echoed as `re` in the events of a reply that is gone on with.
+    /// `event_id` of the client's message, echoed as `re` in the events of a continued reply.
     pub re: Option<Arc<str>>,
     pub who: Principal,
 }
 
-/// Why a session did not do what it was asked. Each variant has one code on the wire
-/// (`http::errors`).
+/// Why a session refused a request. Each variant has one code on the wire (`http::errors`).
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DialogueError {
     #[error("there is no such session")]

@@ -1,4 +1,4 @@
-//! An NPC in use on this node: its authored rows, read once for all its sessions.
+//! An NPC in use on the node: its authored rows, read once for all sessions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,14 +15,14 @@ use crate::{
 
 pub(super) type NpcKey = (TenantScope, WorldId, NpcId);
 
-/// An NPC, and its world with the NPC's settings over it.
+/// An NPC, and its world with the NPC's settings applied.
 #[derive(Debug, Clone)]
 pub(super) struct AuthoredNpc {
     pub world: Arc<authored::World>,
     pub npc: Arc<authored::Npc>,
 }
 
-/// Where sessions read the rows without asking the actor. Empty after an edit.
+/// The rows for sessions, without a message to the actor. Empty after an edit.
 #[derive(Debug, Default)]
 pub(super) struct NpcCell {
     inner: Mutex<CellInner>,
@@ -31,7 +31,7 @@ pub(super) struct NpcCell {
 #[derive(Debug, Default)]
 struct CellInner {
     rows: Option<AuthoredNpc>,
-    /// Rises with every `forget`, so that rows read before an edit are not kept after it.
+    /// Rises with every [`NpcCell::clear_rows`], so that rows read before an edit are not stored after the edit.
     edits: u64,
 }
 
@@ -47,7 +47,7 @@ impl NpcCell {
     fn edit_count(&self) -> u64 {
         self.inner.lock().edits
     }
-    /// `false`: they were edited since they were read.
+    /// Stores the rows. `false`: the rows were edited after the read.
     fn store_if_current(&self, rows: AuthoredNpc, edits: u64) -> bool {
         let mut inner = self.inner.lock();
         let current = inner.edits == edits;
@@ -58,7 +58,7 @@ impl NpcCell {
     }
 }
 
-/// Reads the NPC and its world, or hands out what is kept.
+/// Reads the NPC and its world, or returns the cached rows.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct FetchAuthored {
@@ -70,7 +70,7 @@ pub(super) struct NpcActor {
     key: NpcKey,
     generation: u64,
     cell: Arc<NpcCell>,
-    /// Who waits for the rows that are being read.
+    /// Callers that wait for the rows being read.
     fetching: Vec<oneshot::Sender<Result<AuthoredNpc, DialogueError>>>,
     used: std::time::Instant,
 }
@@ -114,11 +114,11 @@ impl NpcActor {
                     }
                     let unknown = matches!(rows, Err(DialogueError::NoWorld(_) | DialogueError::NoNpc(_)));
                     if unknown {
-                        // Names that nobody wrote would otherwise fill the memory until they are idle.
+                        // Names without an authored NPC would otherwise fill the memory until idle.
                         npc.node.remove_unknown_npc(&npc.key, npc.generation);
                     }
                     for reply in npc.fetching.drain(..) {
-                        // Whoever asked may have gone away.
+                        // The caller may have gone away.
                         let _ = reply.send(rows.clone());
                     }
                     if unknown {
@@ -158,7 +158,7 @@ impl Handler<FetchAuthored> for NpcActor {
     fn handle(&mut self, FetchAuthored { reply }: FetchAuthored, ctx: &mut Self::Context) {
         self.used = self.node.ports.clock.monotonic_now();
         if let Some(rows) = self.cell.get() {
-            // Whoever asked may have gone away.
+            // The caller may have gone away.
             let _ = reply.send(Ok(rows));
             return;
         }

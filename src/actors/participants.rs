@@ -1,4 +1,4 @@
-//! The NPCs of one dialogue as they are written, and the scene they make.
+//! The NPCs of a dialogue as authored, and the scene of these NPCs.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Where the rows of everybody who takes part are found.
+/// The cells with the rows of all participants.
 pub(super) struct Participants(Vec<Arc<NpcCell>>);
 
-/// The world and everybody who takes part, in the order in which the dialogue names them.
+/// The world and all participants, in the order of the dialogue.
 #[derive(Debug, Clone)]
 pub(super) struct ParticipantRecords {
     pub world: Arc<authored::World>,
@@ -21,12 +21,12 @@ pub(super) struct ParticipantRecords {
 }
 
 impl Participants {
-    /// Nothing is known yet; `read` finds it.
+    /// Creates empty cells; [`Self::read_all`] fills them.
     pub fn new_unread(npcs: &[NpcId]) -> Self {
         Self(npcs.iter().map(|_| Arc::default()).collect())
     }
 
-    /// Reads everybody.
+    /// Reads the rows of all participants.
     pub async fn read_all(
         node: &Arc<Node>,
         scope: &TenantScope,
@@ -40,7 +40,7 @@ impl Participants {
         Ok(Self(cells))
     }
 
-    /// The rows, if they are in memory. `None` after an edit of any of them.
+    /// Returns the rows, if they are in memory. `None` after an edit of a row.
     pub fn loaded_records(&self) -> Option<ParticipantRecords> {
         let (first, others) = self.0.split_first()?;
         let first = first.get()?;
@@ -57,7 +57,7 @@ impl Participants {
 }
 
 impl ParticipantRecords {
-    /// The NPC with this id, if it takes part.
+    /// Returns the NPC with the id, if the NPC takes part.
     pub fn npc(&self, id: &NpcId) -> Option<Arc<authored::Npc>> {
         self.npcs.iter().find(|npc| npc.id == *id).cloned()
     }
@@ -70,7 +70,7 @@ impl ParticipantRecords {
         self.npcs.iter().map(member).collect()
     }
 
-    /// What a turn has to know of the others; `None` where there are none.
+    /// Returns the facts about the other NPCs that a turn needs; `None` without other NPCs.
     pub fn build_scene(&self, topic: Option<&str>, last: bool) -> Option<Arc<Scene>> {
         (self.npcs.len() > 1).then(|| {
             Arc::new(Scene {

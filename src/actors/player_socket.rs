@@ -1,7 +1,7 @@
-//! A player's WebSocket: framing, and nothing of any dialogue.
+//! A player's WebSocket: the framing, without knowledge of dialogues.
 //!
-//! The only file that knows `actix-web-actors`. What the text messages mean is a [`SocketProtocol`]
-//! that `http` provides, one per connection; what waits for the client is [`SocketConnection`]'s.
+//! The only file that uses `actix-web-actors`. A [`SocketProtocol`] from `http`, one per connection, interprets the
+//! text messages. [`SocketConnection`] owns the messages that wait for the client.
 
 use std::{
     cell::Cell,
@@ -25,14 +25,14 @@ use super::connection::{FlushBatch, OutboundItem};
 pub use super::connection::{SocketConnection, SocketHub, SocketListener, SocketOptions, SocketSettings, close_code};
 use crate::{dialogue::events::DialogueEvent, shares::NoCapacity};
 
-/// What the messages of one connection mean. Called on the connection's own thread, in the order
-/// of the frames; must not block.
+/// Interprets the messages of a connection. Called on the connection's own thread, in the order of the frames; must not
+/// block.
 pub trait SocketProtocol: Send + Sync {
-    /// The connection is open.
+    /// Called when the connection is open.
     fn on_open(&self, connection: &Arc<SocketConnection>);
-    /// A whole text message, at most `max_message_bytes` long.
+    /// Called with a whole text message, at most `max_message_bytes` long.
     fn on_text(&self, connection: &Arc<SocketConnection>, text: ByteString);
-    /// The connection is over, for whatever reason. Called exactly once; detach listeners here.
+    /// Called exactly once when the connection ends, for whatever reason; detach listeners here.
     fn on_close(&self, connection: &Arc<SocketConnection>);
 }
 
@@ -40,7 +40,7 @@ impl SocketHub {
     /// Answers an upgrade request.
     ///
     /// # Errors
-    /// There is no place for it, or the handshake is bad, which is a response already (400).
+    /// No place is free, or the handshake is bad; the latter error is already a response (400).
     pub fn serve_upgrade(
         &self,
         request: &HttpRequest,
@@ -72,11 +72,11 @@ impl SocketHub {
     }
 }
 
-/// Why an upgrade did not come about.
+/// Why an upgrade failed.
 #[derive(Debug)]
 pub enum UpgradeError {
     NoPlace(NoCapacity),
-    /// The response to it.
+    /// The response to a bad handshake.
     Handshake(actix_web::Error),
 }
 
@@ -86,11 +86,11 @@ impl From<NoCapacity> for UpgradeError {
     }
 }
 
-/// What may be read ahead of a frame, beyond the largest message: other frames, and what one read brings.
+/// Bytes read ahead beyond the largest message: other frames and the rest of a read.
 const UNREAD_SLACK: usize = 64 * 1024;
 
-/// The bytes of a connection on their way to the frame decoder, which keeps every byte of a frame
-/// until its last one is there, whatever length the frame declares.
+/// The bytes of a connection on their way to the frame decoder. The decoder buffers every byte of a frame until the
+/// last byte has come, whatever length the frame declares.
 struct FrameByteStream {
     payload: Payload,
     connection: Arc<SocketConnection>,
@@ -115,8 +115,8 @@ impl Stream for FrameByteStream {
             if unread <= self.max {
                 return Poll::Ready(Some(chunk));
             }
-            // Read and dropped, so that the close frame is not lost to a reset; a peer that goes on
-            // is cut soon after.
+            // Later bytes are read and dropped, so that a reset does not lose the close frame. A peer that keeps
+            // sending is cut soon after.
             self.connection.close_with_error(
                 close_code::TOO_LARGE,
                 "payload_too_large",
@@ -126,12 +126,12 @@ impl Stream for FrameByteStream {
     }
 }
 
-/// Something was queued for the client.
+/// A wake-up: messages are queued for the client.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct FlushQueued;
 
-/// The actor of one socket. Lives and dies with its connection, on the connection's thread.
+/// The actor of a socket. Lives and dies with its connection, on the connection's thread.
 pub(super) struct PlayerSocket {
     connection: Arc<SocketConnection>,
     protocol: Arc<dyn SocketProtocol>,
@@ -139,12 +139,12 @@ pub(super) struct PlayerSocket {
     unread: Rc<Cell<usize>>,
     /// A message that comes in several frames.
     partial: Option<BytesMut>,
-    /// The close frame is due or gone: nothing is read any more.
+    /// True if the close frame is due or sent; incoming messages are then ignored.
     closing: bool,
 }
 
 impl PlayerSocket {
-    /// Writes what is queued; deltas at its end may wait a little for more.
+    /// Writes the queued messages; deltas at the end may wait a little for more deltas.
     fn flush_queued(&mut self, joining_over: bool, ctx: &mut ws::WebsocketContext<Self>) {
         let (items, close) = match self.connection.take_queued(joining_over) {
             FlushBatch::Gone => return ctx.stop(),
@@ -181,7 +181,7 @@ impl PlayerSocket {
         }
     }
 
-    /// A part of a text message in several frames.
+    /// Handles a part of a text message in several frames.
     fn on_message_part(&mut self, part: &Bytes, last: bool) {
         let max = self.connection.limits().max_message_bytes;
         let Some(partial) = &mut self.partial else {
@@ -215,11 +215,11 @@ impl PlayerSocket {
     }
 }
 
-/// Deltas of one reply, one after another, on their way to being one message.
+/// Consecutive deltas of a reply on the way to a single message.
 #[derive(Default)]
 struct JoinedDeltas {
     first: Option<Arc<PublishedEvent>>,
-    /// What the others add; empty while there is only one.
+    /// The text of all deltas; empty while only the first delta exists.
     text: String,
     end: usize,
 }
@@ -313,7 +313,7 @@ impl StreamHandler<Result<ws::Message, ws::ProtocolError>> for PlayerSocket {
         }
     }
 
-    /// The client is gone without a close frame.
+    /// Handles a client that left without a close frame.
     fn finished(&mut self, ctx: &mut Self::Context) {
         ctx.stop();
     }

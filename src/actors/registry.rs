@@ -1,9 +1,8 @@
-//! The actors of this node: id → address, get-or-spawn on long-lived arbiters, respawn after a panic.
+//! The actors of the local node: id → address, get-or-spawn on long-lived arbiters, respawn after a panic.
 //!
-//! An actor leaves its entry when it stops by itself (idle, closed). A closed address that is still
-//! entered belongs to an actor that panicked; the next message spawns a new one, which loads from the
-//! stores, with a pause that doubles while it keeps happening. A session's event log stays with its
-//! entry, so listeners and sequence numbers survive.
+//! An actor removes its entry when the actor stops normally (idle, closed). An entry with a closed address belongs to
+//! an actor that panicked. The next message spawns a new actor, which loads from the stores. The pause before a respawn
+//! doubles with every further panic. The event log stays with the entry, so listeners and sequence numbers survive.
 
 use std::{
     collections::HashMap,
@@ -39,47 +38,47 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Messages that may wait for one actor. Beyond it a request waits outside, holding its permit.
+/// Messages that may wait for an actor. Further requests wait outside the mailbox with their permits.
 const MAILBOX_CAPACITY: usize = 256;
 /// An actor that lived this long is not in a crash loop.
 const STABLE_AFTER: Duration = Duration::from_mins(1);
 const FIRST_RESPAWN_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_RESPAWN_PAUSE: Duration = Duration::from_secs(10);
-/// Sequence numbers remembered of sessions that were evicted.
+/// Evicted sessions whose sequence numbers are remembered.
 const MAX_REMEMBERED_SEQS: u64 = 200_000;
 
 pub(super) type DialogueKey = (TenantScope, DialogueId);
 
-/// How far the numbers of a dialogue's events had come.
+/// The last sequence number of a dialogue's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LastSeq {
     pub seq: u64,
-    /// The owner's, with which they were given out.
+    /// The owner's epoch when the number was assigned.
     pub epoch: u64,
 }
 
-/// What the actors of this node share.
+/// The state that all actors of the local node share.
 pub(super) struct Node {
     pub id: NodeId,
     pub settings: ActorSettings,
     pub ports: Ports,
     pub use_cases: Arc<dyn UseCases>,
-    /// Requests to sessions that may be under way.
+    /// Permits for requests to sessions.
     pub admission: Arc<Shares<TenantId>>,
     pub draining: AtomicBool,
-    /// Set where there are others.
+    /// Set if the node is part of a cluster.
     pub membership: Option<Arc<Membership>>,
     pub sessions: Directory<DialogueKey, DialogueEntry<Session>>,
     pub conversations: Directory<DialogueKey, DialogueEntry<NpcConversation>>,
     pub npcs: Directory<NpcKey, NpcEntry>,
     pub curators: Directory<TenantScope, ActorEntry<Curator>>,
-    /// Actors of dialogues in memory, those that are stopping included.
+    /// Actors of dialogues in memory, including stopping actors.
     pub residents: Arc<Residents<TenantId, DialogueKey>>,
-    /// Tenants of whose dialogues in memory none was idle just now.
+    /// Tenants without an idle dialogue in memory a moment ago.
     pub tenants_without_idle: Cache<TenantId, ()>,
     pub metrics: ActorMetrics,
-    /// The last sequence number of dialogues that were evicted, and the epoch they had then: events after a
-    /// turn's own are not in the ledger, and their numbers must not come again.
+    /// The last sequence number and epoch of evicted dialogues. Events after a turn's own events are not in the ledger,
+    /// and their numbers must not be used again.
     pub last_seqs: Cache<DialogueKey, LastSeq>,
     threads: ActorThreads,
     generations: AtomicU64,
@@ -91,19 +90,19 @@ struct ActorThreads {
     placement: RandomState,
 }
 
-/// Counts this actor for as long as it is in memory.
+/// Counts an actor for as long as the actor is in memory.
 pub(super) type ResidencyPermit = Resident<TenantId, DialogueKey>;
 
 /// An actor that is, or was, alive.
 pub(super) struct ActorEntry<A: Actor> {
     pub addr: Addr<A>,
-    /// Tells an actor's own entry from its successor's.
+    /// Distinguishes an actor's own entry from the entry of a successor.
     pub generation: u64,
     crashes: u32,
     spawned: Instant,
 }
 
-/// The actor of a dialogue, and the log that outlives it.
+/// The actor of a dialogue, and the log that outlives the actor.
 pub(super) struct DialogueEntry<A: Actor> {
     pub actor: ActorEntry<A>,
     pub log: Arc<EventLog>,
@@ -157,7 +156,7 @@ impl Node {
         self.draining.load(Relaxed)
     }
 
-    /// The thread that everything with this key lives on.
+    /// Returns the thread of all actors with this key.
     pub fn arbiter_for<K: Hash>(&self, key: &K) -> &ArbiterHandle {
         let hash = self.threads.placement.hash_one(key);
         let count = self.threads.handles.len() as u64;
@@ -179,7 +178,7 @@ impl Node {
         }
     }
 
-    /// Another node that was lately known to own the dialogue, if this one has no actor of it.
+    /// Returns another node that was lately known to own the dialogue. `None` if the local node has the actor.
     pub async fn remote_owner(&self, key: &DialogueKey, is_here: bool) -> Option<NodeId> {
         let several = self.membership.as_ref().filter(|_| !is_here)?;
         let owner = match several.owners.as_ref()?.load_owner(&key.0, key.1).await {
@@ -192,10 +191,10 @@ impl Node {
         several.neighbours.url_of(owner).await.ok().flatten().map(|_| owner)
     }
 
-    /// Takes what a dialogue that was just loaded says into its log.
+    /// Updates the event log from a dialogue that was just loaded.
     pub fn sync_event_log(&self, key: &DialogueKey, log: &EventLog, loaded: &LoadedDialogue) {
         let known = self.last_seqs.get(key);
-        // Grows with each load, so that two processes killed one after the other share no number.
+        // The gap grows with each load. Two processes that are killed one after the other then share no number.
         let gap = (self.settings.replay_events as u64).saturating_mul(loaded.epoch);
         let start = LedgerPosition {
             ledger_next: loaded.next_seq,
@@ -207,7 +206,7 @@ impl Node {
         log.on_loaded(start, known);
     }
 
-    /// Remembers who owns a dialogue, so that the next one who comes by need not ask the ledger.
+    /// Caches the owner of a dialogue, so that the next caller need not ask the ledger.
     pub async fn cache_owner(&self, key: &DialogueKey, owner: NodeId) {
         if let Some(owners) = self.membership.as_ref().and_then(|several| several.owners.as_ref())
             && let Err(error) = owners.record_owner(&key.0, key.1, owner).await
@@ -216,7 +215,7 @@ impl Node {
         }
     }
 
-    /// The session's actor, spawned if there is none.
+    /// Returns the session's actor; spawns a missing actor.
     pub async fn get_or_spawn_session(self: &Arc<Self>, key: &DialogueKey) -> Result<Addr<Session>, DialogueError> {
         self.get_or_spawn_dialogue(&self.sessions, key, |generation, log, live| {
             let (node, their_key) = (Arc::clone(self), key.clone());
@@ -228,7 +227,7 @@ impl Node {
         .await
     }
 
-    /// The conversation's actor, spawned if there is none.
+    /// Returns the conversation's actor; spawns a missing actor.
     pub async fn get_or_spawn_conversation(
         self: &Arc<Self>,
         key: &DialogueKey,
@@ -236,7 +235,7 @@ impl Node {
         self.get_or_spawn_conversation_as(false, key).await
     }
 
-    /// As [`Self::get_or_spawn_conversation`]; one that is spawned says nothing by itself until it is asked for something.
+    /// As [`Self::get_or_spawn_conversation`], but a spawned actor stays silent until the first request.
     pub async fn get_or_spawn_asleep(
         self: &Arc<Self>,
         key: &DialogueKey,
@@ -269,7 +268,7 @@ impl Node {
             .await
     }
 
-    /// The actor of a dialogue, spawned if there is none, in `place` or else one that is free.
+    /// Returns the actor of a dialogue. A missing actor is spawned in `place`, or else in a free place.
     fn get_or_spawn_in_place<A: Actor>(
         &self,
         directory: &Directory<DialogueKey, DialogueEntry<A>>,
@@ -299,12 +298,12 @@ impl Node {
         Ok(Ok(addr))
     }
 
-    /// Removes a session that stops by itself.
+    /// Removes a session that stops normally.
     pub fn remove_session(&self, key: &DialogueKey, generation: u64) {
         self.remove_dialogue(&self.sessions, key, generation);
     }
 
-    /// Removes a dialogue that stops by itself.
+    /// Removes a dialogue that stops normally.
     pub fn remove_dialogue<A: Actor>(
         &self,
         directory: &Directory<DialogueKey, DialogueEntry<A>>,
@@ -318,7 +317,7 @@ impl Node {
         }
     }
 
-    /// Takes a listener off a dialogue's log; an entry that only kept listeners of a dead actor goes.
+    /// Removes a listener from a dialogue's log. Also removes the entry of a dead actor without further listeners.
     pub fn detach_listener(&self, key: &DialogueKey, listener: u64) {
         match key.1.kind() {
             DialogueKind::Session => self.detach_listener_from(&self.sessions, key, listener),
@@ -342,7 +341,7 @@ impl Node {
         }
     }
 
-    /// The NPC's actor, spawned if there is none.
+    /// Returns the NPC's actor; spawns a missing actor.
     pub fn get_or_spawn_npc(self: &Arc<Self>, key: &NpcKey) -> Result<(Addr<NpcActor>, Arc<NpcCell>), DialogueError> {
         let mut shard = self.npcs.lock_shard(key);
         let now = self.ports.clock.monotonic_now();
@@ -368,13 +367,13 @@ impl Node {
         Ok((addr, cell))
     }
 
-    /// Removes an NPC that stops by itself, unless somebody uses it again. `true`: removed.
+    /// Removes an NPC that stops normally, unless a session uses the NPC again. `true`: removed.
     pub fn remove_npc_if_unused(&self, key: &NpcKey, generation: u64) -> bool {
         let mut shard = self.npcs.lock_shard(key);
         let Some(entry) = shard.get(key).filter(|entry| entry.actor.generation == generation) else {
             return true;
         };
-        // The entry and the actor hold the cell; more holders are sessions that would miss an edit.
+        // The entry and the actor hold the cell. Further holders are sessions that would miss an edit.
         let unused = Arc::strong_count(&entry.cell) <= 2;
         if unused {
             shard.remove(key);
@@ -382,8 +381,8 @@ impl Node {
         unused
     }
 
-    /// Removes an NPC that is not in the ledger. Its cell is empty, so that whoever still holds it
-    /// asks again and finds the cell of a later actor.
+    /// Removes an NPC that is not in the ledger. The cell is empty, so a session that still holds the cell asks again
+    /// and finds the cell of a later actor.
     pub fn remove_unknown_npc(&self, key: &NpcKey, generation: u64) {
         let mut shard = self.npcs.lock_shard(key);
         if shard.get(key).is_some_and(|entry| entry.actor.generation == generation) {
@@ -391,7 +390,7 @@ impl Node {
         }
     }
 
-    /// The world and the NPC as they are written now, and where later versions will be found.
+    /// Returns the current world and NPC records, and the cell where later versions will appear.
     pub async fn read_authored(
         self: &Arc<Self>,
         scope: &TenantScope,
@@ -417,7 +416,7 @@ impl Node {
         })
     }
 
-    /// The next use of anything of this world reads it anew.
+    /// Clears the cached records of a world; the next use reads the ledger again.
     pub fn forget_authored(&self, scope: &TenantScope, world: &WorldId) {
         self.npcs.for_each_entry(|(tenant, of, _), entry| {
             if tenant == scope && of == world {
@@ -426,12 +425,13 @@ impl Node {
         });
     }
 
-    /// Whether nothing is done for this tenant: it is disabled.
+    /// True if the tenant is disabled: no work is done for the tenant.
     pub fn is_disabled(&self, scope: &TenantScope) -> bool {
         self.ports.disabled.contains(scope.tenant())
     }
 
-    /// The tenant's curator, spawned if there is none. `None`: it crashed just now, or the tenant is disabled.
+    /// Returns the tenant's curator; spawns a missing curator. `None`: the curator just crashed, or the tenant is
+    /// disabled.
     pub fn get_or_spawn_curator(self: &Arc<Self>, scope: &TenantScope) -> Option<Addr<Curator>> {
         if self.is_disabled(scope) {
             return None;
@@ -453,7 +453,7 @@ impl Node {
         Some(addr)
     }
 
-    /// Removes a curator that stops by itself.
+    /// Removes a curator that stops normally.
     pub fn remove_curator(&self, scope: &TenantScope, generation: u64) {
         let mut shard = self.curators.lock_shard(scope);
         if shard.get(scope).is_some_and(|entry| entry.generation == generation) {
@@ -476,7 +476,7 @@ impl<A: Actor> ActorEntry<A> {
         }
     }
 
-    /// The actor is dead: how often in a row, this time included, or that its successor has to wait.
+    /// Returns the number of crashes in a row, including the present crash. An error: the successor has to wait.
     fn next_crash_count(&self, now: Instant) -> Result<u32, DialogueError> {
         let lived = now.saturating_duration_since(self.spawned);
         if lived >= STABLE_AFTER {
@@ -496,14 +496,14 @@ impl<A: Actor> ActorEntry<A> {
 }
 
 impl<A: Actor> Directory<DialogueKey, DialogueEntry<A>> {
-    /// The dialogue's actor, if it is alive.
+    /// Returns the dialogue's actor, if alive.
     pub fn find_live(&self, key: &DialogueKey) -> Option<Addr<A>> {
         let shard = self.lock_shard(key);
         let addr = &shard.get(key)?.actor.addr;
         addr.connected().then(|| addr.clone())
     }
 
-    /// As [`Self::find_live`], if nobody listens to it.
+    /// As [`Self::find_live`], if the dialogue has no listeners.
     pub fn find_unattended(&self, key: &DialogueKey) -> Option<Addr<A>> {
         let shard = self.lock_shard(key);
         let entry = shard.get(key)?;
@@ -511,8 +511,8 @@ impl<A: Actor> Directory<DialogueKey, DialogueEntry<A>> {
         is_unattended.then(|| entry.actor.addr.clone())
     }
 
-    /// An actor stops because the stores did not answer. Its entry stays, with those who listen; the next message
-    /// may spawn another at once, since nothing crashed.
+    /// Resets the crash count of an actor that stops because the stores did not answer. The entry and its listeners
+    /// stay. The next message may spawn an actor at once, since the actor did not crash.
     pub fn clear_crashes(&self, key: &DialogueKey, generation: u64) {
         let mut shard = self.lock_shard(key);
         if let Some(entry) = shard.get_mut(key).filter(|entry| entry.actor.generation == generation) {
@@ -520,7 +520,7 @@ impl<A: Actor> Directory<DialogueKey, DialogueEntry<A>> {
         }
     }
 
-    /// Every actor that is alive.
+    /// Returns the addresses of all live actors.
     pub fn live_addrs(&self) -> Vec<Addr<A>> {
         let mut addrs = Vec::new();
         self.for_each_entry(|_, entry| {
@@ -532,7 +532,7 @@ impl<A: Actor> Directory<DialogueKey, DialogueEntry<A>> {
     }
 }
 
-/// A map in shards, so that callers of different ids rarely meet.
+/// A sharded map, so that callers with different ids rarely contend.
 pub(super) struct Directory<K, V> {
     shards: Box<[Mutex<HashMap<K, V>>]>,
     hasher: RandomState,

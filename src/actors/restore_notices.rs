@@ -1,5 +1,5 @@
-//! A save that is loaded, as the actors of this node and of the others hear of it. One that is not told
-//! hears of it by the fence: its epoch is no longer the ledger's.
+//! Notices of a restored save to the actors of the local node and of other nodes. An actor that gets no notice learns
+//! of the restore by the fence: the actor's epoch is no longer the ledger's.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Has the other nodes tell theirs.
+/// Asks the other nodes to notify their actors.
 pub(super) async fn notify_peers(node: &Node, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
     let Some(several) = &node.membership else { return };
     let notice = Notice::Restored {
@@ -22,14 +22,14 @@ pub(super) async fn notify_peers(node: &Node, scope: &TenantScope, dialogues: Ve
     }
 }
 
-/// Tells the actors of the dialogues that were taken from them that what they hold is not what stands. They have
-/// the message when this returns, so that whatever is asked of them later finds the world restored.
+/// Tells the actors of the restored dialogues that their cached state no longer stands. The actors have the message
+/// when the call returns, so later requests find the restored world.
 pub(super) async fn notify_actors(node: &Arc<Node>, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
     let ids: Vec<DialogueId> = dialogues.iter().map(|dialogue| dialogue.id).collect();
     for dialogue in dialogues {
         let key = (scope.clone(), dialogue.id);
         let told = session::WorldRestored(Arc::new(dialogue));
-        // One that is gone holds nothing.
+        // A stopped actor has no cached state.
         match key.1.kind() {
             DialogueKind::Session => {
                 if let Some(addr) = node.sessions.find_live(&key) {
@@ -43,6 +43,6 @@ pub(super) async fn notify_actors(node: &Arc<Node>, scope: &TenantScope, dialogu
             }
         }
     }
-    // Sessions that the save closed have been told of it as what it made of them.
+    // The previous notice told sessions closed by the save about their new state.
     rewinding::notify_others(Arc::clone(node), scope.clone(), ids, Vec::new()).await;
 }

@@ -1,22 +1,21 @@
-//! The secret with which a client takes its session up again. It is given out once and never kept:
-//! the ledger has its hash.
+//! The secret with which a client resumes a session. The token is shown once and never stored; the ledger has its hash.
 
 use sha2::{Digest, Sha256};
 
 use crate::memory::text::to_hexadecimal;
 
-/// A new token: 256 random bits, so that knowing one says nothing about another.
+/// Returns a new token of 256 random bits, so that no token reveals another.
 pub(super) fn generate_token() -> String {
     let bits: [u8; 32] = rand::random();
     format!("rt_{}", to_hexadecimal(&bits))
 }
 
-/// SHA-256 of a token, as it is stored.
+/// Returns the SHA-256 of a token, as the ledger stores it.
 pub(super) fn hash_token(token: &str) -> Vec<u8> {
     Sha256::digest(token.as_bytes()).to_vec()
 }
 
-/// Whether `token` has this hash; takes the same time whatever the answer.
+/// True if `token` has the stored hash. Equal and unequal hashes take the same time to compare.
 #[must_use]
 pub fn token_matches(token: &str, stored: &[u8]) -> bool {
     let given = hash_token(token);

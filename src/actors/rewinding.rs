@@ -1,6 +1,6 @@
-//! Requests to take a dialogue back: collected while a move is under way, so that whoever asks at the
-//! same time is told one outcome, that of the lowest turn; and what is the same about a move before and
-//! after it. For sessions and NPC conversations alike; moving the head is `dialogue::rewind`.
+//! Requests to rewind a dialogue. The queue collects requests during a rewind, so that simultaneous callers get one
+//! outcome: the rewind to the lowest turn. The module also has the common steps before and after a rewind. Sessions and
+//! NPC conversations both use the module; `dialogue::rewind` moves the head.
 
 mod pending_cut;
 mod recording;
@@ -34,41 +34,41 @@ use crate::{
 pub(super) use pending_cut::{CutOutcome, PendingCut};
 pub(super) use recording::{LateCallers, callers_if_recorded, record_and_answer, record_dropped_cut, record_outcome};
 
-/// When whoever asked of a dialogue that is elsewhere, or is another by now, may ask again.
+/// Retry delay for a caller whose dialogue is on another node or has changed meanwhile.
 pub(super) const REWIND_RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// One request, and whom to answer.
+/// A rewind request with its caller.
 pub(super) struct RewindIntent<A> {
     pub target: RewindTarget,
     pub key: Option<String>,
     pub who: Principal,
-    /// For the audit log.
+    /// The action's name for the audit log.
     pub action: &'static str,
     pub caller: A,
 }
 
-/// The move to make now.
+/// The next rewind, combined from all served requests.
 #[derive(Debug, Clone)]
 pub(super) struct CoalescedRewind {
     pub target: RewindTarget,
     pub key: Option<String>,
-    /// Keys of the others whom it serves.
+    /// Keys of the other served callers.
     pub also: Vec<String>,
     pub who: Principal,
     pub action: &'static str,
-    /// Who asked for less at the same time.
+    /// Simultaneous callers that asked for less.
     pub others: Vec<(Principal, &'static str)>,
 }
 
-/// What is asked of one dialogue.
+/// The rewind requests of a dialogue.
 pub(super) struct RewindQueue<A> {
-    /// Not served by any move yet.
+    /// Requests that no rewind serves yet.
     waiting: Vec<RewindIntent<A>>,
-    /// Who hears the outcome once nothing is asked any more.
+    /// Callers that get the outcome once no request is left.
     callers: Vec<A>,
-    /// Those whom a move served that was asked for by others and is written already.
+    /// Callers served by an earlier rewind that was written without them.
     late: LateCallers,
-    /// Keys that are written with the move under way.
+    /// Keys written with the running rewind.
     written: Vec<String>,
     under_way: Option<RewindTarget>,
 }
@@ -86,18 +86,17 @@ impl<A> Default for RewindQueue<A> {
 }
 
 impl<A> RewindQueue<A> {
-    /// Whether anything is asked or under way: nothing else may happen to the dialogue then.
+    /// True if a rewind is queued or running: the dialogue may start no other work then.
     pub fn is_busy(&self) -> bool {
         self.under_way.is_some() || !self.waiting.is_empty()
     }
 
-    /// Whether the ledger is being asked.
+    /// True if a rewind is running in the ledger.
     pub fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Whether the last turn is being put back, or taken out only to be said anew or gone on with: which one is the
-    /// last is known after that.
+    /// True if the last turn is being reinstated, regenerated or resumed. The last turn is known only afterwards.
     pub fn is_replacing(&self) -> bool {
         let goes_for_good = |target: &RewindTarget| matches!(target, RewindTarget::Turn { .. });
         let puts_back = |wish: &RewindIntent<A>| matches!(wish.target, RewindTarget::Reinstate { .. });
@@ -108,26 +107,26 @@ impl<A> RewindQueue<A> {
         self.waiting.push(wish);
     }
 
-    /// Everybody who is to be told of something.
+    /// Returns all callers that wait for an answer.
     pub fn callers(&self) -> impl Iterator<Item = &A> {
         self.callers.iter().chain(self.waiting.iter().map(|wish| &wish.caller))
     }
 
-    /// Those who hear the outcome of the move under way.
+    /// Returns the callers that get the outcome of the running rewind.
     pub fn served_callers(&mut self) -> &mut Vec<A> {
         &mut self.callers
     }
 
-    /// One more who hears the outcome of the move under way.
+    /// Adds a caller that gets the outcome of the running rewind.
     pub fn add_served_caller(&mut self, caller: A) {
         self.callers.push(caller);
     }
 
-    /// The lowest of what is asked; all that was asked so far is served by it. `None`: a move is under
-    /// way, or nothing is asked.
+    /// Starts the lowest of the queued rewinds, which serves all requests so far. `None`: a rewind is running, or the
+    /// queue is empty.
     ///
-    /// What was to be said anew is put back by a move of its own: should the other one come to nothing, it
-    /// is still asked.
+    /// A replaced turn is reinstated by a separate rewind: if the first rewind fails, the reinstatement is still
+    /// queued.
     pub fn begin_next(&mut self) -> Option<CoalescedRewind> {
         if self.under_way.is_some() || self.waiting.is_empty() {
             return None;
@@ -139,7 +138,7 @@ impl<A> RewindQueue<A> {
             .partition::<Vec<_>, _>(|wish| alone || !puts_back(wish));
         self.waiting = later;
         let mut lowest: Option<CoalescedRewind> = None;
-        // Of those who are told of an earlier move: what is asked now must not be taken for theirs.
+        // Late callers of an earlier rewind: the new rewind must not take one of their keys as its own key.
         let told = std::mem::take(&mut self.late);
         let (mut keys, mut others) = (Vec::new(), Vec::new());
         for wish in served {
@@ -180,8 +179,8 @@ impl<A> RewindQueue<A> {
         Some(goal)
     }
 
-    /// The move has ended with `head` as the last turn. What was asked meanwhile and is so already
-    /// needs no other. Whom to answer, unless something lower is still asked: then [`Self::begin_next`].
+    /// Ends the rewind with `head` as the last turn. Queued requests that the head already satisfies need no further
+    /// rewind. Returns the callers to answer, unless a lower request is queued: then [`Self::begin_next`].
     pub fn finish_at_head(&mut self, head: u32) -> Vec<A> {
         self.under_way = None;
         let (served, waiting) = std::mem::take(&mut self.waiting)
@@ -189,7 +188,7 @@ impl<A> RewindQueue<A> {
             .partition::<Vec<_>, _>(|wish| is_target_reached(wish.target, head));
         self.waiting = waiting;
         for wish in served {
-            // What is refused after all is nobody's move.
+            // A refused request is not recorded as a rewind.
             let takes_back = matches!(wish.target, RewindTarget::Turn { .. });
             self.late
                 .add_caller(wish.key, takes_back.then_some((wish.who, wish.action)));
@@ -199,13 +198,13 @@ impl<A> RewindQueue<A> {
         if self.waiting.is_empty() {
             return std::mem::take(&mut self.callers);
         }
-        // They are told of what comes next, and so is whoever repeats their keys.
+        // The late callers get the outcome of the next rewind, and so do repeats of their keys.
         self.late.keys.extend(written);
         Vec::new()
     }
 
-    /// Who cut the turn that goes with the move is told of the move. Its commit would have kept that they asked, and has
-    /// if it was `said` before the move.
+    /// Adds the callers that cut the rewound turn to the rewind's callers. The turn's commit would have recorded their
+    /// requests, and has done so if `said` came before the rewind.
     pub fn adopt_cuts_of_turn(&mut self, running: &RunningTurn, said: Option<&Result<CommittedTurn, TurnError>>) {
         let noted = matches!(said, Some(Ok(said)) if said.turn.status == TurnStatus::Interrupted);
         for CutRequester { who, key, action } in running.cut_requesters() {
@@ -213,26 +212,26 @@ impl<A> RewindQueue<A> {
         }
     }
 
-    /// Who waits for what a cut comes to is told of the move; should something lower be asked, of that.
+    /// Answers the caller of a pending cut with the rewind, or with a later, lower rewind.
     pub fn adopt_pending_cut(&mut self, cut: PendingCut, action: &'static str) -> ReplyHandle<InterruptOutcome> {
         let asked = cut.audit_entry(action);
         self.late.add_caller(cut.wish.key, asked);
         cut.ask
     }
 
-    /// Those who are told of the last move though it was written without them.
+    /// Takes the callers served by the last rewind but not written with the rewind.
     pub fn take_late_callers(&mut self) -> LateCallers {
         std::mem::take(&mut self.late)
     }
 
-    /// The move came to nothing: whom to tell. What was asked since is still asked.
+    /// Ends a failed rewind and returns the callers to answer. Later requests stay queued.
     pub fn take_failed_callers(&mut self) -> Vec<A> {
         self.under_way = None;
         self.written.clear();
         std::mem::take(&mut self.callers)
     }
 
-    /// Gives everything up: whom to tell.
+    /// Cancels all requests and returns the callers to answer.
     pub fn cancel_all(&mut self) -> Vec<A> {
         let mut callers = self.take_failed_callers();
         callers.extend(self.waiting.drain(..).map(|wish| wish.caller));
@@ -240,7 +239,7 @@ impl<A> RewindQueue<A> {
     }
 }
 
-/// What the last moves took back one after another, for whoever asked too late to be served by them.
+/// Turns removed by the latest consecutive rewinds, for callers that come too late.
 #[derive(Default)]
 pub(super) struct RecentRewinds {
     last: Option<Arc<RewindRecord>>,
@@ -248,7 +247,7 @@ pub(super) struct RecentRewinds {
 }
 
 impl RecentRewinds {
-    /// The head was moved from `before`, and turn `ended`, which ran, ended with that.
+    /// Records a rewind from `before`. Turn `ended` was running and ended with the rewind.
     pub fn record_rewind(&mut self, before: Option<TurnId>, rewound: &Arc<RewindRecord>, ended: Option<u32>) {
         if self.last.as_ref().is_none_or(|last| last.head != before) {
             self.turns.clear();
@@ -258,14 +257,14 @@ impl RecentRewinds {
         self.last = Some(Arc::clone(rewound));
     }
 
-    /// The last move, if `turn` went with it or with those just before it and nothing was said since.
+    /// Returns the last rewind if it or the rewinds just before removed `turn`, and no turn was said since.
     pub fn last_removing(&self, turn: u32, head: Option<TurnId>) -> Option<Arc<RewindRecord>> {
         let last = self.last.as_ref().filter(|last| last.head == head)?;
         self.turns.contains(&turn).then(|| Arc::clone(last))
     }
 
-    /// The last move, if it took turns back to just where this is to go and nothing was said since: whoever asks for the
-    /// same just after is told the same.
+    /// Returns the last rewind if it removed turns and ended at the wished turn, and no turn was said since. A caller
+    /// who repeats a wish just after a rewind then gets the same answer.
     pub fn last_with_target(&self, wish: &InterruptCommand, head: Option<TurnId>) -> Option<Arc<RewindRecord>> {
         let last = self.last.as_ref().filter(|last| last.head == head)?;
         let same = wish.heard.is_none() && wish.turn == Some(last.head_turn) && !last.removed.is_empty();
@@ -274,7 +273,7 @@ impl RecentRewinds {
 }
 
 impl LoadedDialogue {
-    /// What whoever asks to take back what does not stand is told, and its key is kept with.
+    /// Returns the outcome for a request to rewind turns that do not stand; the key is stored with the outcome.
     pub(super) fn unchanged_outcome(&self, node: &Node) -> RewindRecord {
         let (ports, dialogue) = (&node.ports, &self.dialogue);
         let head = (self.head, dialogue.head_turn);
@@ -287,8 +286,8 @@ impl LoadedDialogue {
         )
     }
 
-    /// Asks for a move of this dialogue's head. `fence`: a turn is under way that must not commit; `seq`:
-    /// of the event that will tell of it.
+    /// Creates the request for a rewind of the dialogue's head. `fence`: a running turn must not commit; `seq`: the
+    /// number of the rewind's event.
     pub(super) fn rewind_request(
         &self,
         node: &Node,
@@ -321,7 +320,7 @@ impl LoadedDialogue {
     }
 }
 
-/// Who asks for what nobody asked for.
+/// Returns the principal for actions that the server starts itself.
 pub(super) fn server_principal(scope: &TenantScope) -> Principal {
     Principal {
         subject: "server".to_owned(),
@@ -334,7 +333,7 @@ pub(super) fn server_principal(scope: &TenantScope) -> Principal {
     }
 }
 
-/// Moves the head. A panic is told as a failed store: what was written, only the ledger knows.
+/// Runs a rewind. A panic counts as a store failure: only the ledger knows the written rows.
 pub(super) async fn run_rewind(node: Arc<Node>, request: RewindRequest) -> Result<RewindResponse, RewindError> {
     let moving = AssertUnwindSafe(node.use_cases.rewind_dialogue(request)).catch_unwind();
     let moved = moving
@@ -346,7 +345,7 @@ pub(super) async fn run_rewind(node: Arc<Node>, request: RewindRequest) -> Resul
     moved
 }
 
-/// What whoever repeats a key is told again.
+/// Returns the answer for a repeated key.
 pub(super) fn repeated_outcome(rewound: RewindRecord) -> InterruptOutcome {
     if rewound.is_live_cut() {
         return InterruptOutcome::Cut {
@@ -361,7 +360,7 @@ pub(super) fn repeated_outcome(rewound: RewindRecord) -> InterruptOutcome {
     InterruptOutcome::Rewound(Arc::new(rewound))
 }
 
-/// Why nothing was moved, as whoever asked is told.
+/// Returns the caller's error for a rewind that did not happen.
 pub(super) fn rewind_error(error: &RewindError) -> DialogueError {
     match error {
         RewindError::Store(error) => error.clone().into(),
@@ -377,18 +376,18 @@ pub(super) fn rewind_error(error: &RewindError) -> DialogueError {
     }
 }
 
-/// Whether only the ledger knows what was written, and who owns the dialogue now.
+/// True if only the ledger knows the written rows and the present owner.
 pub(super) fn is_outcome_unknown(error: &RewindError) -> bool {
     matches!(error, RewindError::Store(_) | RewindError::Fenced | RewindError::Closed)
 }
 
-/// Tells sessions that live here that they are closed. Those that do not.
+/// Notifies closed sessions on the node. Returns the sessions that are not here.
 pub(super) async fn notify_closed(node: &Node, scope: &TenantScope, closed: Vec<DialogueId>) -> Vec<DialogueId> {
     let mut elsewhere = Vec::new();
     for id in closed {
         match node.sessions.find_live(&(scope.clone(), id)) {
             Some(session) => {
-                // One that stops just now reads that it is closed when it comes back.
+                // A session that is just stopping reads its closed state at the next load.
                 let _ = send_message(node, &session, ClosedInLedger("rewound")).await;
             }
             None => elsewhere.push(id),
@@ -397,8 +396,7 @@ pub(super) async fn notify_closed(node: &Node, scope: &TenantScope, closed: Vec<
     elsewhere
 }
 
-/// Tells those whom moves of heads concern beside the dialogues themselves: sessions that were `closed`
-/// with turns of theirs, and the curator.
+/// Notifies other parties of rewinds: sessions that were `closed` with their turns, and the curator.
 pub(super) async fn notify_others(
     node: Arc<Node>,
     scope: TenantScope,
@@ -407,7 +405,7 @@ pub(super) async fn notify_others(
 ) {
     let elsewhere = notify_closed(&node, &scope, closed).await;
     if let Some(curator) = node.get_or_spawn_curator(&scope) {
-        // A curator that stops just now leaves it to the next one.
+        // A curator that is just stopping leaves the work to the next curator.
         let _ = send_message(&node, &curator, TurnsUnsaid(moved)).await;
     }
     if let Some(several) = node.membership.as_ref().filter(|_| !elsewhere.is_empty()) {
@@ -421,22 +419,22 @@ pub(super) async fn notify_others(
     }
 }
 
-/// Lower goes further back.
+/// Ranks targets: a lower rank goes further back.
 fn target_rank(target: RewindTarget) -> (u32, usize, u8) {
     match target {
         RewindTarget::Turn { number, heard_chars } => (number, heard_chars.unwrap_or(usize::MAX), 0),
-        // Whoever takes the turn back for good wins.
+        // A permanent rewind of the turn wins.
         RewindTarget::Regenerate { number } => (number, usize::MAX, 1),
         RewindTarget::Resume | RewindTarget::Reinstate { .. } => (u32::MAX, usize::MAX, 2),
     }
 }
 
-/// Whether nothing is left to do for `target` once turn `head` is the last one.
+/// True if the head at turn `head` already satisfies `target`.
 fn is_target_reached(target: RewindTarget, head: u32) -> bool {
     match target {
         RewindTarget::Turn { number, heard_chars } => number > head || (number == head && heard_chars.is_none()),
         RewindTarget::Regenerate { number } => number >= head,
-        // Something was unsaid since: there is nothing to take up.
+        // A turn was unsaid since, so no reply can be resumed.
         RewindTarget::Resume | RewindTarget::Reinstate { .. } => true,
     }
 }

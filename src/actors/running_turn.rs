@@ -1,5 +1,5 @@
-//! The turn that runs, in a session or a conversation: how it is begun, cut and let go, and who waits
-//! for it. What it does is `dialogue::turn`.
+//! The running turn of a session or a conversation: its start, its cuts, its cancellation and its waiters. The work of
+//! a turn is in `dialogue::turn`.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -22,40 +22,39 @@ use crate::{
     ports::{StoreError, ledger::metrics::GaugeGuard},
 };
 
-/// What becomes of a turn.
+/// The result of a turn.
 pub(super) type TurnOutcome = Result<Arc<Turn>, Arc<TurnError>>;
 
-/// Past a turn's own time limit, for a turn that does not keep it.
+/// Added to a turn's own time limit, for a turn that exceeds the limit.
 const TURN_TIMEOUT_GRACE: Duration = Duration::from_secs(10);
 
-/// A client's key, the line it came with and who answers that.
+/// A client's key, the line of the request and the NPC that answers.
 pub(super) struct KeyedLine {
     pub key: String,
     pub text: String,
     pub npc: NpcId,
 }
 
-/// The turn that runs.
+/// The running turn.
 pub(super) struct RunningTurn {
     pub id: TurnId,
     pub number: u32,
     pub started: Instant,
-    /// What a repeated request is known by. A line between NPCs has none.
+    /// Identifies a repeated request. A line between NPCs has no key.
     pub key: Option<KeyedLine>,
-    /// What its events are the answer to.
+    /// The client's message that the turn's events answer.
     pub re: Option<Arc<str>>,
-    /// Its client has heard all of it, before it was committed.
+    /// True if the client has heard the whole reply before the commit.
     pub played: bool,
     cut: watch::Sender<Option<Cut>>,
-    /// Lets the turn go wherever it is, its model's stream included.
+    /// Cancels the turn at any point, including the model's stream.
     abort: AbortHandle,
     waiters: Vec<oneshot::Sender<TurnOutcome>>,
     _counted: GaugeGuard,
 }
 
 impl RunningTurn {
-    /// Begins a turn at `now`. What is returned beside it runs the turn, and ends with what became of
-    /// it; `None`: it was let go.
+    /// Begins a turn at `now`. The returned future runs the turn and yields the result; `None`: the turn was cancelled.
     pub fn begin_turn(
         node: &Node,
         now: Instant,
@@ -97,13 +96,13 @@ impl RunningTurn {
         (running, Abortable::new(turn, aborted).map(Result::ok))
     }
 
-    /// One more waits for it.
+    /// Returns the callers that wait for the turn, to add another.
     pub fn waiters_mut(&mut self) -> &mut Vec<oneshot::Sender<TurnOutcome>> {
         &mut self.waiters
     }
 
-    /// Asks it to end where it is, or at what was heard. Of those who ask until it does, whoever heard
-    /// least decides; all of them are written down with it.
+    /// Asks the turn to end at its present text, or at the heard length. Several requests may arrive before the end.
+    /// The smallest heard length decides; all requesters are recorded with the turn.
     pub fn request_cut(&self, heard_chars: Option<usize>, by: Option<CutRequester>) {
         self.cut.send_if_modified(|cut| {
             let first = cut.is_none();
@@ -112,32 +111,32 @@ impl RunningTurn {
         });
     }
 
-    /// Those who asked it to.
+    /// Returns the callers that requested a cut.
     pub fn cut_requesters(&self) -> Vec<CutRequester> {
         self.cut.borrow().as_ref().map(|cut| cut.by.clone()).unwrap_or_default()
     }
 
-    /// Their keys.
+    /// Returns the keys of the cut requests.
     pub fn cut_keys(&self) -> Vec<String> {
         self.cut_requesters().into_iter().filter_map(|by| by.key).collect()
     }
 
-    /// It has ended: tells those who waited.
+    /// Sends the result of an ended turn to the waiters.
     pub fn notify_waiters(self, outcome: &TurnOutcome) {
         for waiter in self.waiters {
-            // Whoever waited may have gone away.
+            // The waiter may have gone away.
             let _ = waiter.send(outcome.clone());
         }
     }
 
-    /// The dialogue was taken back to before it: it never happened.
+    /// Aborts a turn that a rewind has unsaid, and tells the waiters.
     pub fn abort_unsaid(self) {
         self.abort.abort();
         self.notify_waiters(&Err(Arc::new(TurnError::Unsaid)));
     }
 }
 
-/// Runs a turn that may panic, or not end by itself.
+/// Runs a turn and catches a panic or a missing end.
 async fn run_guarded(
     use_cases: &dyn UseCases,
     limit: Duration,

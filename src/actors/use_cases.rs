@@ -1,5 +1,5 @@
-//! What the actors run: the functions of `dialogue`, behind a trait so that the actors' own tests
-//! can hold a turn or a job at any point.
+//! The functions of `dialogue` that the actors run. A trait lets the actors' own tests hold a turn or a job at every
+//! point.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// The stores and sources that the actors themselves touch.
+/// The stores and sources that the actors use directly.
 #[derive(Clone)]
 pub(super) struct Ports {
     pub settings: Arc<DialogueSettings>,
@@ -65,7 +65,7 @@ impl From<&Services> for Ports {
     }
 }
 
-/// The use cases the actors run.
+/// The use cases that the actors run.
 #[async_trait]
 pub(super) trait UseCases: Send + Sync + 'static {
     async fn run_turn(
@@ -75,7 +75,7 @@ pub(super) trait UseCases: Send + Sync + 'static {
         cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError>;
     async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError>;
-    /// Who says the next line of a conversation in which a model is asked for it.
+    /// Returns the next speaker of a conversation in which a model picks the speaker.
     async fn next_speaker(
         &self,
         scope: &TenantScope,
@@ -88,7 +88,7 @@ pub(super) trait UseCases: Send + Sync + 'static {
     async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError>;
     async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
-    /// Reconciles again the memories from which something was unsaid; how many there were.
+    /// Reconciles the memories from which a rewind unsaid facts; returns how many memories were dirty.
     async fn reconcile_dirty(&self, scope: &TenantScope) -> Result<usize, JobError>;
     async fn find_newly_unlocked(&self, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock>;
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)>;
@@ -102,7 +102,7 @@ impl UseCases for Services {
         feed: &dyn TurnFeed,
         cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError> {
-        // Whoever listens to NPCs reads for seconds what took some milliseconds longer to begin.
+        // A listener of NPCs reads a line for seconds, so a start that is some milliseconds later is harmless.
         let patient = input.player.is_none();
         let turn = Box::pin(dialogue::turn::run_turn(self, input, feed, cut));
         if patient {

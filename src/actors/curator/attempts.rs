@@ -1,4 +1,4 @@
-//! One job, run once: within its lease, and what becomes of it when it fails.
+//! A single attempt at a job: within the lease, and with the handling of a failure.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -20,19 +20,19 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How soon the failure of a job is written down again that could not be.
+/// Delay before a failed write of a job's failure is repeated.
 const FAILURE_WRITE_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How soon a job is tried again whose tenant had used up its budget.
+/// Delay before a job whose tenant had used up its budget is tried again.
 const BUDGET_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// A job with so many eighths of its lease left runs without a look at the ledger.
+/// Eighths of a lease: a job with this much lease left runs without a look at the ledger.
 const FRESH_LEASE_EIGHTHS: u32 = 7;
 
-/// What came of running a job once.
+/// The result of an attempt at a job.
 pub(super) enum Attempt {
     Ended(Result<JobReport, JobError>),
-    /// Somebody else has it.
+    /// Another node has the job.
     Remote,
-    /// It was done before, or let go.
+    /// The job was done before, or cancelled.
     Obsolete,
 }
 
@@ -59,8 +59,8 @@ pub(super) async fn attempt_job(node: &Arc<Node>, scope: &TenantScope, job: &Job
     })
 }
 
-/// How long this node may run a job. What has waited here for a while is leased anew first, since its lease could
-/// run out on the way and another node would pay the model once more. `Err`: it does not run here.
+/// Returns how long the node may run a job. A job that has waited in memory first gets a new lease. Otherwise the lease
+/// could run out on the way, and another node would pay the model again. `Err`: the job does not run here.
 async fn remaining_lease(node: &Node, scope: &TenantScope, job: &Job) -> Result<Duration, Attempt> {
     let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
     let now = node.ports.clock.now();
@@ -77,7 +77,7 @@ async fn remaining_lease(node: &Node, scope: &TenantScope, job: &Job) -> Result<
     }
 }
 
-/// Writes down that a job failed. `Some`: it is tried again after so long.
+/// Records that a job failed. `Some`: the pause before the next try.
 pub(super) async fn record_failure(node: &Node, scope: &TenantScope, job: &Job, error: &JobError) -> Option<Duration> {
     let jobs = &node.ports.settings.jobs;
     let now = node.ports.clock.now();
@@ -86,7 +86,7 @@ pub(super) async fn record_failure(node: &Node, scope: &TenantScope, job: &Job, 
     // Waiting makes no answer better, and the dialogue's later jobs wait too.
     let doublings = if useless { 0 } else { job.attempts };
     let pause = match error {
-        // It waits for the next day, or for a larger budget.
+        // The job waits for the next day, or for a larger budget.
         JobError::Model(LlmError::OverBudget(over)) => Some(over.retry_after.min(BUDGET_RETRY_DELAY)),
         _ => can_retry(error, jobs, job, age)
             .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random())),
@@ -104,8 +104,8 @@ pub(super) async fn record_failure(node: &Node, scope: &TenantScope, job: &Job, 
     pause
 }
 
-/// Jobs mostly fail because the ledger is away, and then that cannot be written either. It is tried until it can:
-/// a job that stays leased to this node is run by nobody until the lease has run out.
+/// Writes a job's failure. Jobs mostly fail because the ledger is away, and then the write fails too. The write is
+/// repeated until it succeeds: no node runs a leased job until the lease has run out.
 async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str, then: JobFailure) {
     let (clock, calls) = (&node.ports.clock, tallied_usage());
     let (begun, lease) = (
@@ -122,7 +122,7 @@ async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str,
         let Err(unwritten) = written else { return };
         let held = clock.monotonic_now().saturating_duration_since(begun) < lease;
         if !held || node.is_draining() || !unwritten.is_transient() {
-            // It stays leased and is found again when the lease runs out.
+            // The job stays leased and is found again when the lease runs out.
             tracing::warn!(job = %job.id, error = %unwritten, "a job's failure could not be written");
             return;
         }
@@ -130,11 +130,11 @@ async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str,
     }
 }
 
-/// Whether a job that has failed again is tried once more, `age` after it was written.
+/// True if a failed job is tried again, `age` after the job was written.
 ///
-/// What cannot be reached comes back, however often it was asked meanwhile: only time ends that, and not for a job that was
-/// hardly tried, since it waited for its tenant's budget or for a server that stood still. An answer of no use, or a job that
-/// panics, will not be much better the hundredth time.
+/// An unreachable dependency comes back, however many attempts fail meanwhile. Only time ends the retries, and not for
+/// a job with few attempts: the job waited for its tenant's budget or a stopped server. A useless answer or a panic
+/// will hardly improve with the hundredth attempt.
 fn can_retry(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> bool {
     let has_tries = job.attempts + 1 < jobs.max_attempts;
     let may_pass = age < Duration::from_secs(jobs.give_up_after_s) || has_tries;

@@ -1,4 +1,4 @@
-//! What is told while the head is moved, and after.
+//! Events during and after a rewind of the head.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::{
     ports::ledger::rewinds::RewindRecord,
 };
 
-/// The head is being moved: until it has been, or has not, durable events wait.
+/// A rewind is running: durable events wait for the outcome.
 pub(super) struct EventHold {
-    /// Numbers for the end of the turn under way, should the move end it, and for the move itself.
+    /// The first reserved number. The numbers serve the rewind itself and the end of the running turn.
     first: u64,
-    /// What happened meanwhile, with the number it was promised.
+    /// Events during the rewind, with the number already promised.
     pub(super) held: Vec<(Option<u64>, EventBody, Option<Arc<str>>)>,
 }
 
-/// Numbers that a move reserves: for `reply.done` and `error` of the turn it ends, and its own.
+/// Numbers that a rewind reserves: for `reply.done` and `error` of the turn that the rewind ends, and for the rewind.
 const SEQS_PER_REWIND: u64 = 3;
 
 impl EventLog {
-    /// The head is about to be moved. Returns the number of the event that will tell of it; durable
-    /// events wait until [`Self::publish_rewind`] or [`Self::release_rewind_hold`].
+    /// Starts the hold before a rewind and returns the number of the rewind's event. Durable events wait until
+    /// [`Self::publish_rewind`] or [`Self::release_rewind_hold`].
     pub fn begin_rewind_hold(&self) -> u64 {
         let mut inner = self.inner.lock();
         let first = inner.next_seq;
@@ -37,8 +37,8 @@ impl EventLog {
         first + SEQS_PER_REWIND - 1
     }
 
-    /// The head was moved. The turn under way, if there was one, ends unsaid: `reply.done` goes out if
-    /// it had not yet, and what it would have told is dropped; then `body` tells of the move.
+    /// Publishes a finished rewind. A running turn ends unsaid: `reply.done` goes out if still missing, and held events
+    /// of the turn are dropped. Then `body` announces the rewind.
     pub fn publish_rewind(&self, body: EventBody, unsaid: &EventError) {
         let mut inner = self.inner.lock();
         let Some(EventHold { first, held }) = inner.rewind_hold.take() else {
@@ -46,7 +46,7 @@ impl EventLog {
         };
         inner.reserved = None;
         if let Some(open) = inner.open_turn.take() {
-            // One that was told while the move was under way was not delivered.
+            // A `reply.done` held during the rewind was not delivered.
             let told = !held
                 .iter()
                 .any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_) | EventBody::NpcTurnDone(_)));
@@ -73,42 +73,42 @@ impl EventLog {
         inner.emit_with_seq(self, first + SEQS_PER_REWIND - 1, body, None);
         inner.release_held(self);
         for (promised, body, re) in held {
-            // What has a number was the unsaid turn's.
+            // Held events with a number belonged to the unsaid turn.
             if promised.is_none() {
                 inner.emit_event(self, body, re);
             }
         }
     }
 
-    /// A save was loaded: the turn under way ends unsaid, and `body` tells of the move that the ledger made,
-    /// with the number `seq`, or with the next one should that have been given out.
+    /// Publishes a restored save. The running turn ends unsaid, and `body` announces the rewind in the ledger. The
+    /// event has the number `seq`, or the next number if `seq` was already assigned.
     pub fn publish_restore(&self, body: EventBody, unsaid: &EventError, seq: u64) {
         let mut inner = self.inner.lock();
         inner.next_seq = inner.next_seq.max(seq.saturating_sub(SEQS_PER_REWIND - 1));
         inner.epoch += 1;
-        // It says where the dialogue stands, whatever was moved before.
+        // The event states the present head, whatever rewinds came before.
         inner.in_doubt_from = None;
         drop(inner);
         self.begin_rewind_hold();
         self.publish_rewind(body, unsaid);
     }
 
-    /// The dialogue was read anew, and its head had been moved meanwhile: by another node, in a restore, or by a
-    /// move whose answer was lost. Told before anything that was said since.
+    /// Publishes rewinds found on a reload: by another node, in a restore, or a rewind with a lost answer. Published
+    /// before all later events.
     pub fn publish_missed_rewinds(&self, moves: Vec<RewindRecord>) {
         self.release_rewind_hold(false);
         self.inner.lock().in_doubt_from = None;
         let unsaid = event_error(&TurnError::Unsaid);
         let mut last = 0;
         for rewound in moves {
-            // Keys of several who were served by one move share it.
+            // The keys of several callers served by a rewind share its number.
             if std::mem::replace(&mut last, rewound.seq) != rewound.seq {
                 self.publish_restore(EventBody::DialogueRewound((&rewound).into()), &unsaid, rewound.seq);
             }
         }
     }
 
-    /// How far those who listen have surely been told of moves; `None`: nobody was told anything.
+    /// Returns the last number up to which listeners surely know of rewinds; `None`: no event was published.
     pub fn last_notified_seq(&self) -> Option<u64> {
         let inner = self.inner.lock();
         let told = inner
@@ -117,7 +117,7 @@ impl EventLog {
         (inner.head_seq > 0).then_some(told)
     }
 
-    /// The head was not moved, or if that is in doubt, nobody knows until it is read anew: what waited goes out.
+    /// Releases held events if no rewind happened. With `in_doubt`, the outcome is unknown until the next load.
     pub fn release_rewind_hold(&self, in_doubt: bool) {
         let mut inner = self.inner.lock();
         let Some(EventHold { first, held }) = inner.rewind_hold.take() else {

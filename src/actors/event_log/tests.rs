@@ -1,4 +1,4 @@
-//! The order of events, what is told again, and to whom.
+//! The order of events, replays, and the right listeners.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ fn new_log() -> (Arc<EventLog>, Arc<RecordingListener>) {
     (log, ear)
 }
 
-/// Turn 1 up to the reservation of its commit, with an event of an earlier turn coming in between.
+/// Publishes turn 1 up to the reservation of its commit, with an event of an earlier turn in between.
 fn publish_spoken_turn(log: &Arc<EventLog>) -> u64 {
     log.publish_turn_started(1, "mira".parse().unwrap(), None);
     let feed = TurnEvents {
@@ -113,7 +113,7 @@ fn listener_without_optional_events_sees_sequence_gap() {
     log.publish_turn_started(2, "mira".parse().unwrap(), None);
     assert_eq!(all.heard_seqs(), [2, 3, 4, 5, 6]);
     assert_eq!(heard.heard_seqs(), [2, 3, 4, 6]);
-    // A resume skips them as well.
+    // A resume skips optional events as well.
     let late = RecordingListener::new();
     let (_, replayed, _) = log
         .attach_listener(Arc::new(WithoutOptional(Arc::clone(&late))), Some(3), Vec::new())
@@ -121,7 +121,7 @@ fn listener_without_optional_events_sees_sequence_gap() {
     assert_eq!((replayed, late.heard_seqs()), (2, vec![4, 6]));
 }
 
-/// What a listener heard of replies, as `turn/offset text`.
+/// Returns the deltas that a listener heard, as `turn/offset text`.
 fn delta_texts(ear: &RecordingListener) -> Vec<String> {
     let heard = ear.heard.lock();
     let texts = heard.iter().filter_map(|event| match &event.body {
@@ -201,7 +201,7 @@ fn newer_owner_replaces_previous_owner() {
     let (old, new) = (Arc::new(OwnerListener::default()), Arc::new(OwnerListener::default()));
     log.attach_listener(Arc::<OwnerListener>::clone(&old), None, Vec::new())
         .unwrap();
-    // Every seat is taken, and the old one's is free for the new one.
+    // All places are taken; the new owner gets the place of the old owner.
     log.attach_listener(Arc::<OwnerListener>::clone(&new), None, Vec::new())
         .unwrap();
     assert!(
@@ -234,11 +234,11 @@ fn known_seq(seq: u64, epoch: u64) -> Option<LastSeq> {
 fn sequence_numbers_of_another_node_are_not_reused() {
     let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
     let fresh = || EventLog::new(id, &test_actor_settings(), Arc::new(SystemClock));
-    // Ours all the time: nothing is left out.
+    // The same owner throughout: no number is skipped.
     let log = fresh();
     log.on_loaded(ledger_position(9, 4), known_seq(12, 3));
     assert_eq!((log.head_seq(), log.locate_missed(12)), (12, MissedEvents::InMemory));
-    // In between it was another node's, which committed nothing but may have told of something.
+    // Another node owned the dialogue in between. The node committed nothing, but may have published events.
     let log = fresh();
     log.on_loaded(ledger_position(9, 5), known_seq(12, 3));
     assert_eq!(log.last_seq(), LastSeq { seq: 508, epoch: 5 });
@@ -267,7 +267,7 @@ fn sequence_numbers_are_handed_over_only_when_idle() {
     log.publish_committed(1, turn, mira, None);
     let committed = log.next_seq_if_quiet();
     assert_eq!(committed, log.head_seq() + 1);
-    // A line that was refused since is told, and counts.
+    // The error event of a later refused line is published, and counts.
     log.publish_event(
         EventBody::Error {
             turn: None,

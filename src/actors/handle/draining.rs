@@ -1,4 +1,4 @@
-//! Stopping for good: no new turns, running ones ended or cut, and what this node owns given up.
+//! The drain of a node: no new turns, running turns end or are cut, and the node gives up its dialogues.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -20,32 +20,32 @@ use crate::{
     ports::StoreError,
 };
 
-/// What a drain came to.
+/// The result of a drain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DrainReport {
-    /// Turns that ended by themselves.
+    /// Turns that ended normally.
     pub finished: usize,
     /// Turns that were cut at the deadline (committed as interrupted).
     pub cut: usize,
-    /// Turns that did not end even then; their lines were never acknowledged.
+    /// Turns that did not end even after the cut; their lines were never acknowledged.
     pub abandoned: usize,
-    /// Jobs that still ran; they stay leased to this node and run after the next start.
+    /// Jobs that still ran. The jobs stay leased to the node and run after the next start.
     pub jobs_left: usize,
 }
 
-/// What is left of a drain's deadline for turns that had to be cut, at most.
+/// The part of a drain's deadline reserved for turns that had to be cut, at most.
 const CUT_GRACE: Duration = Duration::from_secs(2);
 
 impl Sessions {
-    /// Stops for good: refuses new lines at once (`DialogueError::Draining`), lets running turns end
-    /// by themselves, cuts those that have not shortly before the deadline, stops the actors and
-    /// writes what is buffered. Listeners stay attached until their turn has ended.
+    /// Drains the node. New lines are refused at once (`DialogueError::Draining`). Running turns may end normally;
+    /// shortly before the deadline, the remaining turns are cut. Then the actors stop, and buffered data is written.
+    /// Listeners stay attached until their turn has ended.
     pub async fn drain_node(&self, deadline: Duration) -> DrainReport {
         self.drain_node_within(deadline.saturating_sub(CUT_GRACE.min(deadline / 4)), deadline)
             .await
     }
 
-    /// As [`Self::drain_node`], which says when turns are cut: `patience` from now, at most `deadline`.
+    /// As [`Self::drain_node`], with the time of the cut: `patience` from now, at most `deadline`.
     pub(in crate::actors) async fn drain_node_within(&self, patience: Duration, deadline: Duration) -> DrainReport {
         self.node.draining.store(true, Relaxed);
         let now = self.node.ports.clock.monotonic_now();
@@ -53,7 +53,7 @@ impl Sessions {
         let mut drained = DrainReport::default();
         let mut waiting = FuturesUnordered::new();
         let (sessions, conversations) = (self.node.sessions.live_addrs(), self.node.conversations.live_addrs());
-        // Among others a dialogue is theirs as soon as nothing runs in it; alone it may be listened to till
+        // In a cluster, other nodes get a dialogue as soon as its turn has ended. A single node retains listeners to
         // the end.
         let leaves = self.node.membership.is_some();
         for addr in sessions {
@@ -66,7 +66,7 @@ impl Sessions {
             drained.finished += usize::from(had_turn);
         }
         if !waiting.is_empty() {
-            // Best effort: a full mailbox is a dialogue that answers by itself.
+            // Best effort: a dialogue with a full mailbox is still handling messages.
             for addr in self.node.sessions.live_addrs() {
                 let _ = addr.try_send(session::CutRunningTurn);
             }
@@ -102,7 +102,7 @@ impl Sessions {
     async fn release_all_dialogues(&self) -> Result<(), StoreError> {
         let (node, ledger) = (&self.node, &self.node.ports.ledger);
         if node.membership.is_some() {
-            // Whatever is still its own is taken over from a node that is no more.
+            // Other nodes take over the remaining dialogues of a deregistered node.
             return ledger.nodes.deregister_node(node.id, node.ports.clock.now()).await;
         }
         ledger.dialogues.release_all_ownership(node.id).await
@@ -132,14 +132,14 @@ impl Sessions {
     }
 }
 
-/// Whether a dialogue had a turn running when it was told to take no more, once none does. Then, if it
-/// `leaves`, it is given up.
+/// Tells a dialogue to accept no more lines, and waits for the running turn. True if a turn was running. With `leaves`,
+/// the dialogue is then given up.
 async fn drain_dialogue<A>(node: Arc<Node>, addr: Addr<A>, leaves: bool) -> bool
 where
     A: Mailbox + Handler<QueuedMessage<session::DrainDialogue>> + Handler<QueuedMessage<session::StopDialogue>>,
 {
     let (reply, answer) = oneshot::channel();
-    // An actor that is gone has no turn.
+    // A stopped actor has no turn.
     let had_turn = send_message(&node, &addr, session::DrainDialogue { reply })
         .await
         .is_ok()

@@ -1,4 +1,4 @@
-//! The way in to conversations of NPCs: a method per thing one can be asked.
+//! The entry to conversations of NPCs, with a method for each request.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::{
     tenancy::{Principal, TenantScope},
 };
 
-/// How often a player comes in at another place, when each is taken back before it has.
+/// How often a player joins at another line when the line of each attempt is rewound first.
 const MAX_JOIN_ATTEMPTS: usize = 4;
 
-/// How a conversation stands.
+/// The state of a conversation.
 #[derive(Debug, Clone)]
 pub struct ConversationSnapshot {
     pub dialogue: Arc<Dialogue>,
@@ -32,7 +32,7 @@ pub struct ConversationSnapshot {
     pub running_turn: Option<u32>,
 }
 
-/// Where a player comes in.
+/// The point at which a player joins.
 #[derive(Debug, Clone)]
 pub struct JoinPoint {
     pub dialogue: Arc<Dialogue>,
@@ -40,8 +40,8 @@ pub struct JoinPoint {
     pub head: Option<TurnId>,
 }
 
-/// The id of the session in which a player joins a conversation with `key`: always the same one, so that a
-/// repeated request finds what the first one made, whenever that died. It sorts with the conversation.
+/// Returns the id of the session in which a player joins a conversation with `key`. The id is always the same, so a
+/// repeated request finds the first request's session, even after a crash. The id sorts with the conversation.
 #[must_use]
 pub fn joined_session_id(conversation: DialogueId, player: &PlayerId, key: &str) -> DialogueId {
     const RANDOM: u128 = (1 << 80) - 1;
@@ -61,12 +61,12 @@ pub fn joined_session_id(conversation: DialogueId, player: &PlayerId, key: &str)
     DialogueId::new(DialogueKind::Session, Ulid((made & !RANDOM) | (mixed & RANDOM)))
 }
 
-/// The conversations of this node. Cheap to clone.
+/// The conversations of the local node. Cheap to clone.
 #[derive(Clone)]
 pub struct NpcConversations(pub(in crate::actors) Sessions);
 
 impl NpcConversations {
-    /// Makes a conversation and, if it paces itself, begins it.
+    /// Creates a conversation, and starts a self-paced conversation.
     pub async fn create_conversation(
         &self,
         scope: &TenantScope,
@@ -112,7 +112,7 @@ impl NpcConversations {
         };
         node.ports.ledger.dialogues.create_dialogue(scope, &dialogue).await?;
         place.mark_stored();
-        // No other process gave out numbers of this one.
+        // No other process has assigned sequence numbers of the new dialogue.
         let first = LastSeq {
             seq: CREATED_SEQ,
             epoch: 0,
@@ -124,22 +124,23 @@ impl NpcConversations {
         Ok(dialogue)
     }
 
-    /// Has one that paces itself go on, should it not be in memory. It is there already if this fails
-    /// for want of room, and goes on the next time.
+    /// Wakes a self-paced conversation that is not in memory. If no room is free, the conversation exists all the same
+    /// and continues at the next request.
     pub async fn wake_conversation(&self, scope: &TenantScope, id: DialogueId) {
         if let Err(error) = self.snapshot(scope, id).await {
             tracing::info!(dialogue = %id, %error, "a conversation could not go on now");
         }
     }
 
-    /// How it stands.
+    /// Returns the state of the conversation.
     pub async fn snapshot(&self, scope: &TenantScope, id: DialogueId) -> Result<ConversationSnapshot, DialogueError> {
         self.send_request(scope, id, |ask| ConversationRequest::Snapshot { ask })
             .await
     }
 
-    /// Adds a listener. With `last_seq`, events after it are delivered again first, in order. One that paces itself and is not in
-    /// memory goes on if the listener `wakes` it; or else it sleeps until somebody does.
+    /// Adds a listener. With `last_seq`, later events are first delivered again in order. A self-paced conversation
+    /// that is not in memory continues if the listener `wakes` the conversation; otherwise it sleeps until another
+    /// request.
     pub async fn attach_listener(
         &self,
         scope: &TenantScope,
@@ -157,13 +158,13 @@ impl NpcConversations {
         self.send_request_as(scope, id, !wakes, request).await
     }
 
-    /// Takes a listener off. Unknown ones are fine.
+    /// Removes a listener. An unknown listener is no error.
     pub fn detach_listener(&self, scope: &TenantScope, id: DialogueId, listener: u64) {
         self.0.detach_listener(scope, id, listener);
     }
 
-    /// Has one line said, paused or not. The receiver gets it, and fails when the conversation ended
-    /// or the server drained first.
+    /// Requests one line, even during a pause. The receiver gets the line, and fails when the conversation ends or the
+    /// server drains first.
     pub async fn say_next_line(
         &self,
         scope: &TenantScope,
@@ -173,8 +174,8 @@ impl NpcConversations {
             .await
     }
 
-    /// Cuts the line that is being said, or goes back to an earlier one, and pauses; answers once that is
-    /// durable. `wish.turn` unset: whichever is being said.
+    /// Cuts the running line or rewinds to an earlier line, and pauses the conversation. Answers once the result is
+    /// durable. `wish.turn` unset: the running line.
     pub async fn interrupt_dialogue(
         &self,
         scope: &TenantScope,
@@ -188,8 +189,8 @@ impl NpcConversations {
         .await
     }
 
-    /// Goes on after a pause; a line that was cut a moment ago is taken up again, if nothing was said
-    /// since. Harmless when there was no pause.
+    /// Continues after a pause. A line that was cut a moment ago is resumed if no later line exists. Harmless without a
+    /// pause.
     pub async fn resume_dialogue(
         &self,
         scope: &TenantScope,
@@ -200,8 +201,8 @@ impl NpcConversations {
             .await
     }
 
-    /// Opens a session of a player with everybody who takes part. The conversation pauses (`joined`);
-    /// a line that is being said is cut. With a `key` it is the session [`Self::find_joined_session`] finds from then on.
+    /// Opens a session of a player with all NPCs of the conversation. The conversation pauses (`joined`), and a running
+    /// line is cut. With a `key`, [`Self::find_joined_session`] finds the session from then on.
     pub async fn join_conversation(
         &self,
         scope: &TenantScope,
@@ -228,8 +229,7 @@ impl NpcConversations {
         })
     }
 
-    /// Opens `session` where the conversation is now. `None`: the line it was to go on from was taken back
-    /// meanwhile.
+    /// Opens `session` at the present line of the conversation. `None`: the line was rewound meanwhile.
     async fn join_at_current_line(
         &self,
         scope: &TenantScope,
@@ -254,7 +254,7 @@ impl NpcConversations {
             cause: point.head.map(Cause::Turn),
         };
         match self.0.create_session_with_id(scope, session, new).await {
-            // The same request may have been handled meanwhile.
+            // A repeat of the request may have been handled meanwhile.
             Err(error @ DialogueError::Store(_)) => match self.read_joined_session(scope, session).await? {
                 Some(joined) => Ok(Some(joined)),
                 None => Err(error),
@@ -266,10 +266,10 @@ impl NpcConversations {
         }
     }
 
-    /// Whether a session of everybody who takes part could be opened: all of them are there.
+    /// Checks that a session with all NPCs of the conversation could be opened.
     ///
     /// # Errors
-    /// The conversation has ended, or who of them is gone.
+    /// The conversation has ended, or an NPC was deleted.
     pub async fn check_joinable(&self, scope: &TenantScope, dialogue: &Dialogue) -> Result<(), DialogueError> {
         if dialogue.status == DialogueStatus::Closed {
             return Err(DialogueError::Ended);
@@ -280,11 +280,11 @@ impl NpcConversations {
         Ok(())
     }
 
-    /// The session that a player opened when it joined with this key to say `text`, with a new resume
-    /// token: the one before is void. `None`: it has not joined with it.
+    /// Finds the session that a player opened by joining with the key to say `text`. The resume token is new, and the
+    /// previous token is void. `None`: no join used the key.
     ///
     /// # Errors
-    /// The session is closed, or what was said in it with this key is unsaid or another line.
+    /// The session is closed, or the key's line is unsaid or has another text.
     pub async fn find_joined_session(
         &self,
         scope: &TenantScope,
@@ -319,7 +319,7 @@ impl NpcConversations {
         Ok(token.map(|resume_token| CreatedSession { dialogue, resume_token }))
     }
 
-    /// Whoever overhears a conversation may have been deleted since; the others go on.
+    /// Removes witnesses that were deleted meanwhile; the rest stay.
     async fn remove_deleted_npcs(
         &self,
         scope: &TenantScope,
@@ -338,7 +338,7 @@ impl NpcConversations {
         Ok(())
     }
 
-    /// Ends it. A line that is being said is cut and committed first.
+    /// Ends the conversation. A running line is cut and committed first.
     pub async fn close_dialogue(
         &self,
         scope: &TenantScope,
@@ -358,7 +358,7 @@ impl NpcConversations {
         self.send_request_as(scope, id, false, request).await
     }
 
-    /// As [`Self::send_request`]; one that is not in memory comes into it `asleep`.
+    /// As [`Self::send_request`]; with `asleep`, a conversation that was not in memory is loaded asleep.
     async fn send_request_as<T>(
         &self,
         scope: &TenantScope,

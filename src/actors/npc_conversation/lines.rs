@@ -1,4 +1,4 @@
-//! The lines of a conversation: when the next one begins, who says it, and what follows it.
+//! The lines of a conversation: the start of the next line, its speaker, and the work after a line.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,13 +29,13 @@ use crate::{
     memory::turn::TurnStatus,
 };
 
-/// Lines that may fail one after another before it is paused.
+/// Failed lines in a row before the conversation pauses.
 const MAX_FAILURES_IN_A_ROW: u32 = 5;
 const LONGEST_RETRY_PAUSE: Duration = Duration::from_mins(1);
-/// How soon it tries again whose tenant has used up its budget.
+/// Delay before the next try when the tenant's budget is used up.
 const BUDGET_RETRY_PAUSE: Duration = Duration::from_mins(1);
 
-/// How long to wait after so many failures in a row.
+/// Returns the pause after the given number of failures in a row.
 pub(super) fn retry_pause(failures: u32) -> Duration {
     Duration::from_secs(1)
         .saturating_mul(1 << failures.saturating_sub(1).min(16))
@@ -43,7 +43,7 @@ pub(super) fn retry_pause(failures: u32) -> Duration {
 }
 
 impl NpcConversation {
-    /// Asks for a line now. Refused while one is being said.
+    /// Requests a line. Refused while another line is running or requested.
     pub(super) fn on_step(&mut self, ask: ReplyHandle<oneshot::Receiver<TurnOutcome>>, ctx: &mut Context<Self>) {
         if self.running.is_some() || !self.stepping.is_empty() {
             return ask.answer(Err(DialogueError::TurnInProgress {
@@ -58,14 +58,14 @@ impl NpcConversation {
         self.start_next_if_idle(ctx);
     }
 
-    /// Asks the running line to end where it is. Of several, whoever heard least decides.
+    /// Asks the running line to end at its present text. Of several requests, the smallest heard length decides.
     pub(super) fn cut_running_turn(&mut self, heard_chars: Option<usize>, by: Option<CutRequester>) {
         if let Some(running) = &self.running {
             running.request_cut(heard_chars, by);
         }
     }
 
-    /// Starts the next line, or whatever has to happen before it, unless one is being said.
+    /// Starts the next line, or the next preparation, unless a line is running.
     pub(super) fn start_next_if_idle(&mut self, ctx: &mut Context<Self>) {
         if self.running.is_some() || self.rewinds.is_busy() || matches!(self.phase, ConversationPhase::Loading) {
             return;
@@ -82,7 +82,7 @@ impl NpcConversation {
         }
         if let Some(reply) = self.drained.take() {
             self.stepping.clear();
-            // Whoever drains may have given up.
+            // The draining caller may have given up.
             let _ = reply.send(self.drain_saw_turn);
             return;
         }
@@ -98,7 +98,7 @@ impl NpcConversation {
         }
         let settings = &self.node.ports.settings.conversation;
         if let Some(reason) = end_reason(&loaded.dialogue, loaded.checkpoint.ended, settings) {
-            // Until the last line can have been read, or while somebody has cut in, it can be cut and joined.
+            // Until the reading time is over, or during a pause, the last line can still be cut and joined.
             let open = self.line_timer.is_some() || loaded.dialogue.options.paused;
             if open && self.stepping.is_empty() {
                 self.memory.waiting_since = None;
@@ -122,7 +122,7 @@ impl NpcConversation {
         }
     }
 
-    /// Lets the next line wait, for a bounded time, until what the last one taught is known.
+    /// Lets the next line wait, for a bounded time, until the facts of the last line are known.
     fn wait_for_memory(&mut self, ctx: &mut Context<Self>) {
         let longest = Duration::from_millis(self.node.ports.settings.turn.wait_for_memory_ms);
         if self.memory.begin_wait(self.now(), longest) {
@@ -184,7 +184,7 @@ impl NpcConversation {
             return;
         };
         let Some(npc) = speaker.and_then(|npc| rows.npc(&npc)) else {
-            // A dialogue names its NPCs, so there is always one.
+            // A dialogue names its NPCs, so a speaker always exists.
             return self.stepping.clear();
         };
         if let Some(rest) = self.line_timer.take() {
@@ -207,7 +207,7 @@ impl NpcConversation {
         let (running, line) = RunningTurn::begin_turn(&self.node, now, input, feed, waiters, &tracing::Span::none());
         self.running = Some(running);
         ctx.spawn(line.into_actor(self).map(|ended, talk, ctx| {
-            // One that was let go is not there any more.
+            // A cancelled line needs no further handling.
             if let Some(ended) = ended {
                 talk.on_turn_ended(ended, ctx);
             }
@@ -216,7 +216,7 @@ impl NpcConversation {
 
     pub(super) fn on_turn_ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
         if self.rewinds.is_busy() {
-            // Whether it stands, the move decides.
+            // The rewind decides whether the line stands.
             self.deferred_outcome = Some(ended);
             return;
         }
@@ -260,7 +260,7 @@ impl NpcConversation {
         self.mark_cuts_committed(&turn, &cut_keys);
         match self.node.get_or_spawn_curator(&self.key.0).filter(|_| !jobs.is_empty()) {
             Some(curator) => {
-                // A curator that stops just now leaves the jobs leased; they are found again later.
+                // A curator that is just stopping leaves the jobs leased; the jobs are found again later.
                 let node = Arc::clone(&self.node);
                 let hand_over = async move { send_message(&node, &curator, TakeJobs { jobs }).await };
                 ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
@@ -281,7 +281,7 @@ impl NpcConversation {
         if matches!(error, TurnError::Fenced) {
             self.node.metrics.count_fenced_write(FencedWrite::Line);
         }
-        // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
+        // Only the ledger knows the outcome of a commit with a lost answer, and the present owner.
         let doubtful = self.rewinds.in_doubt || error.is_doubtful();
         let cut = matches!(error, TurnError::CutBeforeReply);
         let over = error.over_budget().filter(|over| over.of.is_daily());
@@ -293,7 +293,8 @@ impl NpcConversation {
             self.start_loading(ctx);
         }
         if let Some(over) = over {
-            // It goes on by itself with the next day, or with a larger budget. Where nothing more may be stored it fails.
+            // The conversation continues by itself on the next day or with a larger budget. An exhausted storage budget
+            // counts as a failure instead.
             self.schedule_next_line(over.retry_after.min(BUDGET_RETRY_PAUSE), ctx);
             self.start_next_if_idle(ctx);
         } else if cut {
@@ -303,7 +304,7 @@ impl NpcConversation {
         }
     }
 
-    /// A line came to nothing: the next try waits longer each time, and after a few it is paused.
+    /// Handles a failed line. The delay before each retry grows; after a few failures the conversation pauses.
     pub(super) fn on_line_failed(&mut self, ctx: &mut Context<Self>) {
         self.failures += 1;
         self.schedule_next_line(retry_pause(self.failures), ctx);
@@ -316,7 +317,7 @@ impl NpcConversation {
         self.start_next_if_idle(ctx);
     }
 
-    /// Says nothing by itself for so long.
+    /// Delays the next self-paced line by `pause`.
     pub(super) fn schedule_next_line(&mut self, pause: Duration, ctx: &mut Context<Self>) {
         if let Some(rest) = self.line_timer.take() {
             ctx.cancel_future(rest);
@@ -360,13 +361,13 @@ impl NpcConversation {
             let (epoch, buffer_min) = (loaded.epoch, self.node.ports.settings.summaries.buffer_min_turns);
             ctx.spawn(read.into_actor(self).map(move |read, talk, _| {
                 let loaded = match &mut talk.phase {
-                    // What was read before a move of the head may be gone, and is read anew after it.
+                    // Summaries read before a rewind may be gone; the actor reads them again after the rewind.
                     ConversationPhase::Ready(loaded) if loaded.epoch == epoch => loaded,
                     _ => return,
                 };
                 match read {
                     Ok(summaries) => loaded.set_summaries(summaries, buffer_min),
-                    // The next one, or the next load, brings them.
+                    // The next summary, or the next load, reads the summaries.
                     Err(error) => tracing::warn!(dialogue = %talk.key.1, %error, "summaries could not be read"),
                 }
             }));

@@ -1,4 +1,4 @@
-//! Who watches a conversation, and how one that was away catches up.
+//! The listeners of a conversation, and the replay of missed events.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,13 +1,13 @@
-//! NPCs who talk with each other: their buffer, whose turn is next, and the line that is being said.
+//! A conversation between NPCs: the buffer, the next speaker and the running line.
 //!
-//! As a session, the actor is a state machine whose mailbox stays open; what a line is made of is
-//! `dialogue::turn`. One that paces itself says a line, waits until it can have been read, and says the
-//! next, until somebody cuts in, a speaker concludes, or the last line is said. This file has the actor,
-//! its messages and its life; `lines` the lines and what follows them, `moves` what cuts them and takes
-//! them back, `owed` a line that is gone on with, `handle` the way in.
+//! As with a session, the actor is a state machine with an open mailbox; `dialogue::turn` does the work of a line. A
+//! self-paced conversation says a line, waits for its reading time, and says the next line. An interrupt pauses the
+//! conversation; a speaker's conclusion or the last line ends it. The present file has the actor, its messages and its
+//! lifetime. Other modules: `lines`, `rewinds` (with interrupts), `pending_replacement` (continued lines) and `handle`
+//! (the entry).
 //!
-//! An open conversation that paces itself goes on after a restart as soon as anybody looks at it. One
-//! whose actor panicked is taken up again by the node's chores.
+//! An open self-paced conversation continues after a restart at the first request. After a panic, the node's chores
+//! spawn the actor again.
 
 pub mod handle;
 mod lines;
@@ -58,7 +58,7 @@ use crate::{
     tenancy::Principal,
 };
 
-/// What a conversation can be asked.
+/// The requests to a conversation.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) enum ConversationRequest {
@@ -68,7 +68,7 @@ pub(super) enum ConversationRequest {
     Attach {
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
-        /// Whether a conversation that sleeps goes on for it.
+        /// True if the listener wakes a sleeping conversation.
         wakes: bool,
         ask: ReplyHandle<AttachedListener>,
     },
@@ -76,17 +76,17 @@ pub(super) enum ConversationRequest {
     Step {
         ask: ReplyHandle<oneshot::Receiver<TurnOutcome>>,
     },
-    /// Cuts the running line, or goes back to an earlier one, and pauses.
+    /// Cuts the running line or rewinds to an earlier line, and pauses.
     Interrupt {
         wish: InterruptCommand,
         ask: ReplyHandle<InterruptOutcome>,
     },
-    /// Goes on after a pause.
+    /// Continues after a pause.
     Resume {
         who: Principal,
         ask: ReplyHandle<ConversationSnapshot>,
     },
-    /// Pauses for a player, and says where.
+    /// Pauses for a player, and returns the join point.
     Join {
         ask: ReplyHandle<JoinPoint>,
     },
@@ -96,7 +96,7 @@ pub(super) enum ConversationRequest {
     },
 }
 
-/// Lines may be said again: the tenant is no longer disabled, or it is asleep no longer.
+/// Allows lines again: the tenant was enabled, or the conversation was woken.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct ContinueTalking;
@@ -120,36 +120,37 @@ pub(super) struct NpcConversation {
     generation: u64,
     log: Arc<EventLog>,
     phase: ConversationPhase,
-    /// Requests that came while the dialogue was being loaded.
+    /// Requests that came during a load of the dialogue.
     early: VecDeque<ConversationRequest>,
     running: Option<RunningTurn>,
-    /// Who waits for the line that is to be said next.
+    /// Callers that wait for the next line.
     stepping: Vec<oneshot::Sender<TurnOutcome>>,
-    /// Who is to be told once no line runs.
+    /// Callers to answer once no line is running.
     pending_cuts: Vec<CutWaiter>,
     rewinds: ConversationRewindState,
     memory: MemoryWait,
-    /// How the running line ended while the head was being moved.
+    /// The result of a running line that ended during a rewind.
     deferred_outcome: Option<Result<CommittedTurn, TurnError>>,
-    /// The line that was cut and taken back, for its speaker to go on with.
+    /// The line that was cut and rewound, for a continuation by its speaker.
     unfinished: Option<PartialReply>,
-    /// The line that is being put back, or could not be.
+    /// The line being reinstated, or whose reinstatement failed.
     reinstating: Option<TurnId>,
     /// The pause before the next line.
     line_timer: Option<SpawnHandle>,
-    /// Lines that failed one after another.
+    /// Failed lines in a row.
     failures: u32,
     reading_participants: bool,
     speaker_query: SpeakerQuery,
     closing: Option<ConversationClosing>,
     drained: Option<oneshot::Sender<bool>>,
     drain_saw_turn: bool,
-    /// It is in memory for those who only watch, and says nothing by itself until somebody else comes.
+    /// True if the conversation is in memory only for watchers. A sleeping conversation is silent until another
+    /// request.
     asleep: bool,
     used: Instant,
-    /// How long the last line took, for `retry_after`.
+    /// Duration of the last line, for `retry_after`.
     last_turn_took: Duration,
-    /// Until it is handed over.
+    /// Set until the place is handed over.
     residency: Option<ResidencyPermit>,
 }
 
@@ -217,7 +218,7 @@ impl NpcConversation {
 
     fn start_loading(&mut self, ctx: &mut Context<Self>) {
         if self.rewinds.is_under_way() {
-            // It is written with the epoch that a load would take from it, and ends in this phase.
+            // The rewind uses the epoch that a load would replace, and must end in the present phase.
             self.rewinds.load_after = true;
             return;
         }
@@ -249,7 +250,7 @@ impl NpcConversation {
         self.on_ready(ctx);
     }
 
-    /// Everything is read: what waited for it goes on.
+    /// Continues the work that waited for the load.
     fn on_ready(&mut self, ctx: &mut Context<Self>) {
         if !self.rewinds.is_busy() && self.reinstate_turn(ctx) {
             return;
@@ -261,7 +262,7 @@ impl NpcConversation {
             self.dispatch_request(request, ctx);
         }
         if self.rewinds.is_busy() {
-            // Asked before it was read.
+            // A rewind was requested before the load ended.
             ctx.notify(BeginConversationRewind);
         }
         self.start_next_if_idle(ctx);
@@ -285,7 +286,7 @@ impl NpcConversation {
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
         self.log.publish_not_committed(&told);
-        // What the store could not tell now, the chores ask again; nobody else would.
+        // After a store failure, only the node's chores try again.
         let conversations = &self.node.conversations;
         if matches!(error, DialogueError::Store(_)) && !self.asleep {
             conversations.clear_crashes(&self.key, self.generation);
@@ -347,7 +348,7 @@ impl NpcConversation {
 
     // --- ending ---
 
-    /// Ends it: the running line is cut and still committed.
+    /// Ends the conversation: the running line is cut and still committed.
     fn begin_closing(&mut self, reason: &'static str, ask: Option<ReplyHandle<()>>, ctx: &mut Context<Self>) {
         let ending = self.closing.get_or_insert(ConversationClosing {
             reason,
@@ -359,7 +360,7 @@ impl NpcConversation {
         self.start_next_if_idle(ctx);
     }
 
-    /// Nothing is being said and it is to end.
+    /// Writes the end once no line is running.
     fn finish_closing(&mut self, ctx: &mut Context<Self>) {
         let ConversationPhase::Ready(loaded) = &self.phase else {
             return;
@@ -373,7 +374,8 @@ impl NpcConversation {
             let Some(mut ending) = talk.closing.take() else { return };
             match written {
                 Ok(OwnerWriteOutcome::Fenced) => {
-                    // It ends as what it is by now; whoever asked is sent on if it is another node's.
+                    // The reload finds the present state and ends the conversation accordingly. A caller whose dialogue
+                    // is on another node is redirected.
                     ending.begun = false;
                     talk.closing = Some(ending);
                     talk.start_loading(ctx);
@@ -396,7 +398,7 @@ impl NpcConversation {
                     for ask in ending.asks {
                         ask.answer(Err(error.clone().into()));
                     }
-                    // Nobody asked for a natural end, so nobody asks again.
+                    // A natural end has no caller that would try again.
                     talk.failures += 1;
                     talk.schedule_next_line(lines::retry_pause(talk.failures), ctx);
                 }
@@ -406,13 +408,13 @@ impl NpcConversation {
 
     // --- staying alive ---
 
-    /// Goes out of memory, and leaves the dialogue to whoever wants it next; one that goes on by itself to
-    /// the node that takes up what this one leaves behind.
+    /// Stops and releases the dialogue for the next owner. In a cluster, a self-paced dialogue stays owned for a
+    /// takeover.
     fn release_and_stop(&mut self, ctx: &mut Context<Self>) {
         if let ConversationPhase::Ready(loaded) = &self.phase
             && !(self.paces_itself() && self.node.membership.is_some())
         {
-            // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
+            // Not awaited: an actor that takes the dialogue again meanwhile has its own epoch.
             let next_seq = self.log.next_seq_if_quiet();
             actix::spawn(load::release_ownership(
                 Arc::clone(&self.node),
@@ -426,7 +428,7 @@ impl NpcConversation {
         ctx.stop();
     }
 
-    /// Whether it says lines without being asked.
+    /// True if the conversation says lines without a request.
     fn paces_itself(&self) -> bool {
         match &self.phase {
             ConversationPhase::Ready(loaded) => {
@@ -442,7 +444,7 @@ impl NpcConversation {
         self.residency.iter().for_each(ResidencyPermit::mark_used);
     }
 
-    /// Whether nothing goes on, and nobody listens.
+    /// True if the conversation has no work and no listeners.
     fn is_idle(&self) -> bool {
         let busy = self.running.is_some()
             || self.paces_itself()
@@ -455,7 +457,7 @@ impl NpcConversation {
         !busy && !self.log.has_listeners()
     }
 
-    /// Renews ownership when it is due, and stops when nothing goes on and nobody listens.
+    /// Renews ownership when due, and stops after a long time without work and listeners.
     fn on_tick(&mut self, ctx: &mut Context<Self>) {
         let now = self.now();
         let idle = Duration::from_secs(self.node.settings.idle_s);
@@ -479,7 +481,7 @@ impl NpcConversation {
         ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::on_tick);
     }
 
-    /// Another node owns the dialogue. A running line learns it at its commit.
+    /// Handles the loss of ownership to another node. A running line learns of the loss at its commit.
     fn on_ownership_lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
         let ours = matches!(&self.phase, ConversationPhase::Ready(loaded) if loaded.epoch == epoch);
         if ours && self.running.is_none() && !self.rewinds.is_busy() {
@@ -498,7 +500,7 @@ impl Actor for NpcConversation {
 }
 
 impl Drop for NpcConversation {
-    /// Also runs while a panic unwinds: whoever watches must learn that the line will not come.
+    /// Also runs while a panic unwinds: listeners must learn that the line will not come.
     fn drop(&mut self) {
         if self.running.is_some() {
             self.log.publish_not_committed(&lost_turn_error());
@@ -519,7 +521,7 @@ impl Handler<JobEnded> for NpcConversation {
 
     fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
         if self.rewinds.is_busy() || matches!(self.phase, ConversationPhase::Loading) {
-            // Whether its line stands is known when the head is.
+            // Only the new head tells whether the job's line stands.
             self.rewinds.deferred_jobs.push(ended);
         } else {
             self.on_job_ended(ended, ctx);
@@ -562,7 +564,7 @@ impl Handler<LeaveIfIdle> for NpcConversation {
             && let Some(live) = self.residency.take()
         {
             self.release_and_stop(ctx);
-            // Whoever asked may have lost patience: then the place is free.
+            // The caller may have given up; the place is then free.
             let _ = reply.send(live);
         }
     }

@@ -1,4 +1,4 @@
-//! Pauses: nobody speaks until somebody says so. And who waits until nothing is being said.
+//! Pauses of a conversation, and callers that wait until no line is running.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,14 +20,14 @@ use crate::{
     tenancy::Principal,
 };
 
-/// A move takes a few of these.
+/// Shorter than a rewind, which takes a few polls.
 const REWIND_POLL_DELAY: Duration = Duration::from_millis(5);
 
-/// Who waits until nothing is being said.
+/// A caller that waits until no line is running.
 pub(super) enum CutWaiter {
     Cut(PendingCut),
     Join(ReplyHandle<JoinPoint>),
-    /// Goes on, with the line that is being cut if it may.
+    /// Continues the conversation, with the line that is being cut if possible.
     Resume {
         who: Principal,
         ask: ReplyHandle<ConversationSnapshot>,
@@ -45,8 +45,8 @@ impl CutWaiter {
 }
 
 impl NpcConversation {
-    /// Writes that it is paused for `reason`, or goes on, tells of it, and does what follows. A pause is
-    /// written before the running line is cut, so that no restart goes on where somebody cut in.
+    /// Writes a pause with `reason`, or its end, publishes the change and calls `then`. A pause is written before the
+    /// running line is cut, so that no restart continues behind an interrupt.
     pub(super) fn set_paused(
         &mut self,
         paused: bool,
@@ -57,8 +57,8 @@ impl NpcConversation {
         self.write_paused((paused, reason), false, ctx, then);
     }
 
-    /// As [`Self::set_paused`], when the move that was to pause it has found that nothing is to be moved, and is under
-    /// way until `then`.
+    /// As [`Self::set_paused`], after a rewind with a pause found no turn to move. The rewind counts as running until
+    /// `then`.
     pub(super) fn pause_without_rewind(
         &mut self,
         ctx: &mut Context<Self>,
@@ -97,7 +97,7 @@ impl NpcConversation {
                 }
                 Ok(OwnerWriteOutcome::Fenced) => {
                     talk.node.metrics.count_fenced_write(FencedWrite::Pause);
-                    // Once nothing is under way any more.
+                    // The reload follows once no rewind is running.
                     talk.rewinds.in_doubt |= unmoved;
                     talk.on_ownership_lost(epoch, ctx);
                     Err(DialogueError::Overloaded {
@@ -110,7 +110,7 @@ impl NpcConversation {
         }));
     }
 
-    /// Whether the epoch may be another since a move of its own came first, and not since somebody else has it.
+    /// True if the actor's own rewind may have changed the epoch, and not another owner.
     fn is_own_rewind(&self, epoch: u64) -> bool {
         match &self.phase {
             ConversationPhase::Ready(loaded) => loaded.epoch != epoch || self.rewinds.is_under_way(),
@@ -118,7 +118,7 @@ impl NpcConversation {
         }
     }
 
-    /// As [`Self::set_paused`], with the epoch that is known once the move has ended and what it changed is read.
+    /// As [`Self::set_paused`], with the new epoch after the rewind and its reload.
     fn set_paused_after_rewind(
         &mut self,
         paused: bool,
@@ -139,7 +139,7 @@ impl NpcConversation {
             return;
         };
         let options = &mut Arc::make_mut(&mut loaded.dialogue).options;
-        // Whoever asked at the same time has told of it.
+        // A simultaneous request has published the change already.
         if std::mem::replace(&mut options.paused, paused) != paused {
             let turn = loaded.dialogue.head_turn;
             let body = if paused {
@@ -156,7 +156,7 @@ impl NpcConversation {
             if let Err(error) = paused {
                 return ask.answer(Err(error));
             }
-            // Whoever comes in goes on from what was heard.
+            // A joining player continues from the heard part.
             talk.unfinished = None;
             talk.cut_running_turn(None, None);
             talk.pending_cuts.push(CutWaiter::Join(ask));
@@ -164,7 +164,7 @@ impl NpcConversation {
         });
     }
 
-    /// Says lines by itself again.
+    /// Continues to say lines without requests.
     pub(super) fn resume_pacing(&mut self, ask: ReplyHandle<ConversationSnapshot>, ctx: &mut Context<Self>) {
         self.set_paused(false, "", ctx, move |talk, written, ctx| {
             talk.failures = 0;
@@ -173,7 +173,7 @@ impl NpcConversation {
         });
     }
 
-    /// Nothing is being said: tells those who waited for that.
+    /// Answers the callers that waited until no line is running.
     pub(super) fn resolve_pending_cuts(&mut self, ctx: &mut Context<Self>) {
         for cutting in std::mem::take(&mut self.pending_cuts) {
             match (cutting, &self.phase) {

@@ -1,4 +1,4 @@
-//! Interrupts of the running line, until the line ends: each is answered with what came of the cut.
+//! Interrupts of the running line until its end. Every interrupt is answered with the result of its cut.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl NpcConversation {
-    /// A line was committed, with the cuts of these keys: nothing is left to keep of them.
+    /// Notes a committed line and the keys of its cuts: the stored keys need no further record.
     pub(super) fn mark_cuts_committed(&mut self, line: &Arc<Turn>, keys: &[String]) {
         for cutting in &mut self.pending_cuts {
             if let CutWaiter::Cut(cut) = cutting {
@@ -22,7 +22,7 @@ impl NpcConversation {
         }
     }
 
-    /// A line was cut before its first character.
+    /// Notes a line that was cut before its first character.
     pub(super) fn mark_cuts_dropped(&mut self, line: TurnId) {
         for cutting in &mut self.pending_cuts {
             if let CutWaiter::Cut(cut) = cutting {
@@ -31,8 +31,8 @@ impl NpcConversation {
         }
     }
 
-    /// The line whose commit a cut waited for was `said`, or came to nothing. One that had been said to its end by
-    /// then is cut where it was heard.
+    /// Resolves a cut after the line's commit or failure. A line that had ended before the cut is cut at the heard
+    /// length.
     pub(super) fn resolve_cut(&mut self, cut: PendingCut, ctx: &mut Context<Self>) {
         let ConversationPhase::Ready(loaded) = &self.phase else {
             return cut.ask.answer(Err(self.overloaded_error()));

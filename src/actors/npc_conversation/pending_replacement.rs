@@ -1,5 +1,5 @@
-//! A line that was cut and is gone on with: until the whole of it is committed it is owed, and stands again as it
-//! was cut if that comes to nothing.
+//! A cut line that is being continued. The replacement is pending until the whole line is committed. If the
+//! continuation fails, the line is reinstated as it was cut.
 
 use actix::Context;
 
@@ -14,7 +14,7 @@ impl NpcConversation {
         }
     }
 
-    /// Whether somebody is about to go on with the line that is owed.
+    /// True if a continuation of the cut line is about to start.
     pub(super) fn has_continuation(&self) -> bool {
         let now = self.node.ports.clock.now();
         self.pending_replacement().is_some()
@@ -24,7 +24,7 @@ impl NpcConversation {
                 .is_some_and(|unfinished| unfinished.until > now)
     }
 
-    /// Puts the line back that nobody goes on with. `false`: there is none.
+    /// Reinstates a cut line without a continuation. `false`: no line needs a reinstatement.
     pub(super) fn reinstate_turn(&mut self, ctx: &mut Context<Self>) -> bool {
         let Some(turn) = self
             .pending_replacement()
@@ -35,7 +35,7 @@ impl NpcConversation {
         self.unfinished = None;
         if self.reinstating.replace(turn) == Some(turn) {
             tracing::error!(dialogue = %self.key.1, %turn, "a line that was to be gone on with could not be put back");
-            // With the next line said on top of what stands it would be lost for good.
+            // The next line on top of the present head would lose the cut line for good.
             self.phase = ConversationPhase::Loading;
             let error = StoreError::Unavailable("a line could not be put back".to_owned());
             self.on_load_failed(&error.into(), ctx);

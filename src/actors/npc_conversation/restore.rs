@@ -1,7 +1,7 @@
-//! What this actor holds is not what stands: a save of the world was loaded, or the dialogue is another node's.
+//! A restored save of the world, or a dialogue that moved to another node: the cached state no longer stands.
 //!
-//! The ledger has moved every head already, so there is nothing to ask: the running line is let go, those
-//! who watch are told, and everything is read anew.
+//! After a restore the ledger has moved every head already, so no request is needed. The running line is aborted, the
+//! listeners are notified, and the whole state is loaded again.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// How long what is being read, or moved, is waited for.
+/// Delay before a restore that met a load or a rewind is tried again.
 const RESTORE_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 impl NpcConversation {
@@ -30,11 +30,11 @@ impl NpcConversation {
             return;
         };
         if told.0.epoch <= loaded.epoch {
-            // What is held was read after it.
+            // The state was loaded after the restore.
             return;
         }
         if busy {
-            // The ledger made that move before this one, or refuses it.
+            // The ledger made the running rewind before the restore, or refuses the rewind.
             ctx.run_later(RESTORE_RETRY_DELAY, |talk, ctx| talk.on_world_restored(told, ctx));
             return;
         }
@@ -56,7 +56,7 @@ impl NpcConversation {
             ctx.cancel_future(timer);
         }
         self.memory = MemoryWait::default();
-        // Whoever waits to cut in, or for a line, asked of what is no more.
+        // Waiting interrupts and requests were made to a dialogue that no longer stands.
         self.cancel_rewinds(&DialogueError::Overloaded {
             retry_after: RESTORE_RETRY_DELAY,
         });
@@ -67,7 +67,7 @@ impl NpcConversation {
         self.start_loading(ctx);
     }
 
-    /// The save has this conversation ended, or not at all.
+    /// Ends a conversation that is closed or missing in the save.
     pub(super) fn on_closed_by_restore(&mut self, turn: u32, ctx: &mut Context<Self>) {
         for request in std::mem::take(&mut self.early) {
             request.reject_with(DialogueError::Ended);
@@ -91,7 +91,7 @@ impl Handler<OwnershipLost> for NpcConversation {
     type Result = ();
 
     fn handle(&mut self, OwnershipLost: OwnershipLost, ctx: &mut Self::Context) {
-        // What runs is fenced; its commit finds that out, and so who owns the dialogue now.
+        // The running line is fenced. Its commit finds the fence, and so the new owner of the dialogue.
         self.cut_running_turn(None, None);
         if let ConversationPhase::Ready(loaded) = &self.phase {
             let epoch = loaded.epoch;

@@ -1,7 +1,6 @@
-//! Cutting in: the running line is cut, or the head goes back to an earlier one and what followed it
-//! never happened. As in a session, the ledger is asked at once, and whoever asks at the same time is
-//! told the same outcome. A move of the head pauses the conversation in one with it; before the running line is
-//! cut it is paused by itself, so that no restart goes on where somebody cut in.
+//! Interrupts: the running line is cut, or the conversation is rewound to an earlier line. As in a session, the ledger
+//! gets the rewind at once, and simultaneous callers get the same outcome. A single transaction rewinds and pauses. A
+//! cut of the running line writes the pause first, so that no restart continues behind an interrupt.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -27,38 +26,38 @@ use crate::{
     tenancy::Principal,
 };
 
-/// What is asked of the head, and what waits for it.
+/// Rewind requests of the conversation, and the state that waits for them.
 #[derive(Default)]
 pub(super) struct ConversationRewindState {
     intents: RewindQueue<ConversationRewindCaller>,
     /// Jobs that ended meanwhile.
     pub deferred_jobs: Vec<JobEnded>,
     recent: RecentRewinds,
-    /// Interrupts that are about to ask for a move: what is asked at once is one move.
+    /// Number of interrupts that may soon request a rewind: simultaneous requests become a single rewind.
     preparing: usize,
-    /// The last move that was made, until what it changed is read.
+    /// The last rewind, until its changes are read.
     outcome: Option<Arc<RewindRecord>>,
-    /// Whether a move was made is not known. What runs meanwhile ends, and then everything is read anew.
+    /// True if the outcome of a rewind is unknown. The running line ends first; then the whole state is loaded again.
     pub in_doubt: bool,
-    /// Whether the move under way pauses the conversation, or has it go on.
+    /// True if the running rewind pauses the conversation, false if it ends a pause.
     pauses: Option<bool>,
-    /// Somebody wanted everything read anew while a move was under way; then it is read after it.
+    /// True if a load was wanted during a rewind; the load then follows the rewind.
     pub load_after: bool,
 }
 
-/// Who is told of a move.
+/// A caller that waits for a rewind.
 pub(super) enum ConversationRewindCaller {
     Rewind(ReplyHandle<InterruptOutcome>),
-    /// Goes on afterwards, whether or not there was a line to take up.
+    /// The conversation continues afterwards, with or without a resumed line.
     Resume(ReplyHandle<ConversationSnapshot>),
-    /// Would have gone on, had nobody cut in at the same time.
+    /// A resume that a simultaneous interrupt overrules.
     StayPaused(ReplyHandle<ConversationSnapshot>),
-    /// What was to be gone on with is put back.
+    /// A line rewound for a continuation is reinstated.
     Reinstate,
 }
 
 impl ConversationRewindCaller {
-    /// Whether somebody asked to take the dialogue back.
+    /// Breaks with the reply handle if the caller requested a rewind.
     fn into_rewind_reply(self) -> ControlFlow<ReplyHandle<InterruptOutcome>, Self> {
         match self {
             Self::Rewind(ask) => ControlFlow::Break(ask),
@@ -74,7 +73,7 @@ impl ConversationRewindCaller {
     }
 }
 
-/// What was asked to be taken back so far is begun.
+/// Starts the rewinds requested so far.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct BeginConversationRewind;
@@ -88,14 +87,14 @@ impl ConversationRewindState {
         self.intents.is_under_way()
     }
 
-    /// Everything is read anew.
+    /// Forgets the last rewind before a load.
     pub fn clear_outcome(&mut self) {
         self.outcome = None;
     }
 }
 
 impl NpcConversation {
-    /// Answers a repeated key with what it came to; else pauses, and cuts.
+    /// Answers a repeated key with the stored outcome; otherwise pauses and cuts.
     pub(super) fn on_interrupt(
         &mut self,
         wish: InterruptCommand,
@@ -118,7 +117,7 @@ impl NpcConversation {
         }));
     }
 
-    /// One of those that were about to ask has asked, or will not.
+    /// Ends the preparation of an interrupt, whether or not the interrupt requested a rewind.
     fn on_prepared(&mut self, ctx: &mut Context<Self>) {
         self.rewinds.preparing -= 1;
         if self.rewinds.is_busy() {
@@ -146,7 +145,7 @@ impl NpcConversation {
         });
     }
 
-    /// Whether something that was said is to be taken back. That pauses it, too.
+    /// True if the interrupt rewinds earlier lines. The rewind also pauses the conversation.
     fn needs_rewind(&self, wish: &InterruptCommand) -> bool {
         let (ConversationPhase::Ready(loaded), Some(turn)) = (&self.phase, wish.turn) else {
             return false;
@@ -159,7 +158,7 @@ impl NpcConversation {
             })
     }
 
-    /// What took the turn back that is not there, if that is why nothing can be moved.
+    /// Answers with the rewind that removed the requested turn, if any, or else with `error`.
     fn answer_unsaid_or_error(
         &self,
         error: DialogueError,
@@ -190,7 +189,7 @@ impl NpcConversation {
         rewinding::record_and_answer(&self.node, &self.key, key, (told, outcome), ask, ctx);
     }
 
-    /// Whether there is such a line, and the conversation is what the caller takes it for.
+    /// Checks that the line exists and that the caller knows the head. Returns the head.
     fn check_rewind_allowed(&self, turn: Option<u32>, if_head: Option<u32>) -> Result<u32, DialogueError> {
         let ConversationPhase::Ready(loaded) = &self.phase else {
             return Err(self.overloaded_error());
@@ -204,14 +203,14 @@ impl NpcConversation {
             (_, Some(known)) if known != head_turn && Some(known) != running => {
                 Err(DialogueError::StaleHead { head_turn })
             }
-            // One that is about to be gone on with stands as it was cut.
+            // A line with a pending continuation stands as it was cut.
             (Some(turn), _) if turn == head_turn + 1 && self.pending_replacement().is_some() => Ok(head_turn),
             (Some(turn), _) if turn > head_turn && Some(turn) != running => Err(DialogueError::NotRunning { turn }),
             _ => Ok(head_turn),
         }
     }
 
-    /// The last move, if `turn` is gone with it and nothing was said since.
+    /// Returns the last rewind, if it removed `turn` and no line was said since.
     fn last_rewind_removing(&self, turn: u32) -> Option<Arc<RewindRecord>> {
         let ConversationPhase::Ready(loaded) = &self.phase else {
             return None;
@@ -219,18 +218,18 @@ impl NpcConversation {
         self.rewinds.recent.last_removing(turn, loaded.head)
     }
 
-    /// The last move, if it went just where this is to go.
+    /// Returns the last rewind, if its target equals the wish.
     fn last_rewind_to(&self, wish: &InterruptCommand) -> Option<Arc<RewindRecord>> {
         let ConversationPhase::Ready(loaded) = &self.phase else {
             return None;
         };
-        // A line that is owed is not gone for good.
+        // A line with a pending replacement is not gone for good.
         let idle = self.running.is_none() && !self.rewinds.is_busy() && self.pending_replacement().is_none();
         self.rewinds.recent.last_with_target(wish, loaded.head).filter(|_| idle)
     }
 
     fn cut_or_rewind(&mut self, wish: InterruptCommand, ask: ReplyHandle<InterruptOutcome>, ctx: &mut Context<Self>) {
-        // Who cuts in cuts in where the line ended that was about to be gone on with.
+        // An interrupt applies where the cut line ended, before its continuation.
         if self.running.is_none() {
             self.unfinished = None;
             let being_put_back = self.reinstating.is_some() && self.rewinds.is_busy();
@@ -242,9 +241,9 @@ impl NpcConversation {
             Ok(head_turn) => head_turn,
             Err(error) => return self.answer_unsaid_or_error(error, wish.key, ask, ctx),
         };
-        // A line that was asked for before is not said after the cut.
+        // A line requested before the cut is not said after it.
         for step in std::mem::take(&mut self.stepping) {
-            // Whoever asked may have gone.
+            // The caller may have gone away.
             let _ = step.send(Err(Arc::new(TurnError::Unsaid)));
         }
         if let Some(rewound) = self.last_rewind_to(&wish) {
@@ -271,7 +270,7 @@ impl NpcConversation {
                 Err(error) => ask.answer(Err(error)),
             },
             (_, Some(running)) => {
-                // Counted in what was sent so far, as the client counted.
+                // Counted in the text sent so far, as the client counted.
                 let heard = wish.heard.map(|heard| self.log.heard_scalar_count(heard));
                 let by = CutRequester {
                     who: wish.who.clone(),
@@ -279,7 +278,7 @@ impl NpcConversation {
                     action: "conversation.interrupt",
                 };
                 running.request_cut(heard, Some(by));
-                // Told once what was said of it is committed, or unsaid after all.
+                // Answered once the heard part is committed, or unsaid after all.
                 let cut = PendingCut::of_running_turn(running, heard, true, wish, ask);
                 self.pending_cuts.push(CutWaiter::Cut(cut));
             }
@@ -290,7 +289,7 @@ impl NpcConversation {
         }
     }
 
-    /// Takes the last line up again, if it was cut a moment ago, and goes on.
+    /// Resumes the last line, if cut a moment ago, and continues the conversation.
     pub(super) fn on_resume(
         &mut self,
         who: Principal,
@@ -333,7 +332,8 @@ impl NpcConversation {
             action,
             caller,
         });
-        // After the messages that are here already: what is asked at once is one move.
+        // The message comes after the messages already in the mailbox, so that simultaneous requests become a single
+        // rewind.
         ctx.notify(BeginConversationRewind);
     }
 
@@ -352,12 +352,12 @@ impl NpcConversation {
             return;
         };
         if goal.target.paused_after() == Some(true) {
-            // Whoever cuts in wins.
+            // An interrupt overrules a resume.
             for caller in self.rewinds.intents.served_callers() {
                 caller.keep_paused();
             }
         }
-        // A line that is owed would come back after a move that changes nothing.
+        // A line with a pending replacement would come back after a rewind without changes.
         let fence = self.running.is_some() || loaded.replacing.is_some() || self.reinstating.is_some();
         let seq = self.log.begin_rewind_hold();
         let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
@@ -378,7 +378,7 @@ impl NpcConversation {
                 let told = rewinding::repeated_outcome(*rewound);
                 self.on_rewind_rejected(&|_| Ok(told.clone()), false, ctx);
             }
-            // All of the line had been heard; whoever cuts in pauses it all the same.
+            // The whole line had been heard; the interrupt pauses the conversation all the same.
             Ok(RewindResponse::Unchanged) if self.rewinds.pauses.take() == Some(true) => {
                 self.pause_without_rewind(ctx, |talk, paused, ctx| {
                     let told = |head_turn| paused.clone().map(|()| InterruptOutcome::Idle { head_turn });
@@ -395,8 +395,8 @@ impl NpcConversation {
         }
     }
 
-    /// Nothing was written, or if it is `doubtful`, nobody knows: a line that runs goes on, and who asked is
-    /// told why.
+    /// Handles a rewind that did not happen, or with `doubtful`, whose outcome is unknown. A running line continues,
+    /// and the callers get the reason.
     fn on_rewind_rejected(
         &mut self,
         told: &dyn Fn(u32) -> Result<InterruptOutcome, DialogueError>,
@@ -427,14 +427,14 @@ impl NpcConversation {
                 (ConversationRewindCaller::Reinstate, _) => {}
             }
         }
-        // What runs ends first, and so does what is moved meanwhile.
+        // The running line and further rewinds end first.
         self.rewinds.in_doubt |= load;
-        // While a move is asked for, whether the line stands is left to it.
+        // A queued rewind decides whether the line stands.
         if let Some(ended) = self.deferred_outcome.take() {
             self.on_turn_ended(ended, ctx);
         }
         if matches!(self.phase, ConversationPhase::Loading) {
-            // What is still asked is begun once everything is read.
+            // Queued requests start after the load.
             return;
         }
         if self.rewinds.in_doubt && self.running.is_none() {
@@ -449,15 +449,15 @@ impl NpcConversation {
     }
 
     fn on_rewind_applied(&mut self, done: AppliedRewind, ctx: &mut Context<Self>) {
-        // Everything is read again anyway.
+        // The state is read again anyway.
         self.rewinds.load_after = false;
         let ConversationPhase::Ready(loaded) = &mut self.phase else {
-            // Nothing is read while a move is under way, so there is always a dialogue to move.
+            // No load runs during a rewind, so a dialogue is always present.
             return self.cancel_rewinds(&self.overloaded_error());
         };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
-        // It holds the epoch that an earlier move would have raised.
+        // The answer has the epoch that an earlier rewind would have raised.
         self.rewinds.in_doubt = false;
         self.log.set_epoch(rewound.epoch);
         let before = std::mem::replace(&mut loaded.head, rewound.head);
@@ -491,7 +491,7 @@ impl NpcConversation {
                         .intents
                         .add_served_caller(ConversationRewindCaller::Rewind(ask));
                 }
-                // They come in, and go on, where the conversation is now.
+                // Joins and resumes apply to the present state of the conversation.
                 other => self.pending_cuts.push(other),
             }
         }
@@ -508,7 +508,7 @@ impl NpcConversation {
         if late.is_empty() {
             return self.answer_rewind_callers(callers, &rewound, ctx);
         }
-        // Whoever came when the move was written is told once that is written too.
+        // Late callers of the rewind are answered after their keys are stored too.
         let phase = std::mem::replace(&mut self.phase, ConversationPhase::Loading);
         let (node, key, known) = (Arc::clone(&self.node), self.key.clone(), OnKeyConflict::Replace);
         let kept = rewinding::record_outcome(node, key, late, Arc::clone(&rewound), known);
@@ -520,7 +520,7 @@ impl NpcConversation {
         }));
     }
 
-    /// Tells those who asked, and reads what the move changed.
+    /// Answers the callers, and reads the rows that the rewind changed.
     fn answer_rewind_callers(
         &mut self,
         callers: Vec<ConversationRewindCaller>,
@@ -539,7 +539,7 @@ impl NpcConversation {
         self.reread_after_rewind(resuming, ctx);
     }
 
-    /// Reads what the move changed; until then everything waits.
+    /// Reads the rows that the rewind changed; all requests wait until then.
     fn reread_after_rewind(&mut self, resuming: Vec<ReplyHandle<ConversationSnapshot>>, ctx: &mut Context<Self>) {
         let ConversationPhase::Ready(mut loaded) = std::mem::replace(&mut self.phase, ConversationPhase::Loading)
         else {

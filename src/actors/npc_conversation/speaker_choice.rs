@@ -1,4 +1,4 @@
-//! Who says the next line, where a model is asked for it before the line begins.
+//! The choice of the next speaker by a model, before the line begins.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::{
     ports::ledger::dialogues::NextSpeaker,
 };
 
-/// What a model was asked, and what it said.
+/// The query to a model, and its answer.
 #[derive(Default)]
 pub(super) struct SpeakerQuery {
-    /// After which line a model is being asked.
+    /// The line after which a model is choosing.
     asked: Option<(Option<TurnId>, SpawnHandle)>,
-    /// After which line, and who.
+    /// The line and the chosen speaker.
     chosen: Option<(Option<TurnId>, Option<NpcId>)>,
 }
 
-/// Whose line it is.
+/// The speaker of the next line.
 pub(super) enum SpeakerChoice {
-    /// `None`: nobody is there.
+    /// `None`: no NPC takes part.
     Known(Option<NpcId>),
-    /// A model is being asked; the conversation goes on once it has answered.
+    /// A model is choosing; the conversation continues after the answer.
     Pending,
 }
 
@@ -39,7 +39,7 @@ impl NpcConversation {
             return SpeakerChoice::Known(next_speaker(&members, &loaded.history));
         }
         let head = loaded.head;
-        // Who speaks after a line that is gone is not asked any more.
+        // A query after a rewound line is cancelled.
         if let Some((after, asking)) = self.speaker_query.asked {
             if after == head {
                 return SpeakerChoice::Pending;

@@ -1,4 +1,4 @@
-//! Cuts of the turn that runs, in a session or a conversation: who asked is told once it has ended.
+//! Cuts of the running turn, in a session or a conversation: the caller is answered after the turn has ended.
 
 use std::sync::Arc;
 
@@ -14,34 +14,34 @@ use crate::{
     tenancy::Principal,
 };
 
-/// Somebody asked to cut the turn that runs.
+/// A request to cut the running turn.
 pub(in crate::actors) struct PendingCut {
     id: TurnId,
     pub number: u32,
-    /// The turn, once it is committed.
+    /// The turn, once committed.
     said: Option<Arc<Turn>>,
-    /// It was cut before the first character of its reply, and is none.
+    /// True if the turn was cut before the first character of its reply and dropped.
     dropped: bool,
-    /// What was heard, in Unicode scalar values of what was sent so far, as the client counted.
+    /// The heard length in Unicode scalar values of the text sent so far, as the client counted.
     heard: Option<usize>,
-    /// The commit writes down who asked, if there is one.
+    /// True if the turn's commit, if any, records the caller.
     noted: bool,
     pub wish: InterruptCommand,
     pub ask: ReplyHandle<InterruptOutcome>,
 }
 
-/// What a cut has come to, once the turn has ended.
+/// The result of a cut after the turn has ended.
 pub(in crate::actors) enum CutOutcome {
-    /// It had been said to its end by then: it is to be cut where it was heard, in Unicode scalar values.
+    /// The reply ended before the cut. A rewind must cut at the heard length, in Unicode scalar values.
     TooLate(usize),
-    /// It was cut before the first character of its reply: what its key is kept with.
+    /// The turn was cut before the first character of its reply. The record is stored with the key.
     Dropped(Arc<RewindRecord>),
-    /// What who asked is told, and its key is kept with.
+    /// The answer for the caller, and the record stored with the key.
     Answered(InterruptOutcome, Arc<RewindRecord>),
 }
 
 impl PendingCut {
-    /// `noted`: the commit writes down who asked.
+    /// `noted`: the commit records the caller.
     pub fn of_running_turn(
         running: &RunningTurn,
         heard: Option<usize>,
@@ -61,7 +61,7 @@ impl PendingCut {
         }
     }
 
-    /// A turn was committed, with the cuts of these keys: if it is this one, nothing is left to keep of them.
+    /// Notes a committed turn and the keys that its commit stored. A stored key of the present cut is dropped here.
     pub fn on_turn_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
         if self.id == turn.id {
             self.said = Some(Arc::clone(turn));
@@ -69,27 +69,27 @@ impl PendingCut {
         }
     }
 
-    /// A turn was cut before the first character of its reply.
+    /// Notes a turn that was cut before the first character of its reply.
     pub fn on_turn_dropped(&mut self, turn: TurnId) {
         self.dropped |= self.id == turn;
     }
 
-    /// Whether the turn's own cut, which is `by` somebody, is this one.
+    /// True if the turn's own cut `by` a requester is the present request.
     pub fn is_requested_by(&self, by: &CutRequester) -> bool {
         self.noted && self.wish.key == by.key && self.wish.who.subject == by.who.subject
     }
 
-    /// Who asked, if nothing else writes that down once the turn is taken back with others.
+    /// Returns the caller, if only the rewind of the turn can record the caller.
     pub fn audit_entry(&self, action: &'static str) -> Option<(Principal, &'static str)> {
         (!self.noted || self.dropped).then(|| (self.wish.who.clone(), action))
     }
 
-    /// What it has come to in the dialogue as it is now.
+    /// Returns the result of the cut in the present dialogue.
     pub fn outcome(&self, loaded: &LoadedDialogue, node: &Node) -> CutOutcome {
         let nothing = loaded.unchanged_outcome(node);
         let chars = match &self.said {
             Some(turn) => turn.reply_text.chars().count(),
-            // Whether it was committed, its own task never learned.
+            // The turn's own task never learned of the commit.
             None if loaded.head == Some(self.id) => usize::MAX,
             None => 0,
         };

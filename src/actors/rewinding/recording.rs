@@ -1,5 +1,5 @@
-//! What is kept of those who asked to take a dialogue back: with their keys what they were told, so that to ask again takes
-//! nothing back that is said later; and in the audit log that they asked.
+//! Records of rewind requests. The ledger stores each key with its answer, so that a repeated request removes no later
+//! turn. The audit log stores the callers.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -21,16 +21,16 @@ use crate::{
     tenancy::Principal,
 };
 
-/// Those who are told of a move that was written without them.
+/// Callers answered with a rewind that was written without them.
 #[derive(Debug, Default)]
 pub(in crate::actors) struct LateCallers {
     pub keys: Vec<String>,
-    /// Who asked, and for what.
+    /// The callers and their actions.
     pub asked: Vec<(Principal, &'static str)>,
 }
 
 impl LateCallers {
-    /// One more. Whoever asks again with the same key has asked once.
+    /// Adds a caller. A repeat with the same key counts once.
     pub fn add_caller(&mut self, key: Option<String>, asked: Option<(Principal, &'static str)>) {
         if key.as_ref().is_some_and(|key| self.keys.contains(key)) {
             return;
@@ -53,7 +53,7 @@ impl From<Vec<String>> for LateCallers {
     }
 }
 
-/// Keeps what these are told, since no move of their own does, and that they asked: both, or nothing.
+/// Stores the late callers' answer and audit entries, since no rewind of their own does. Both are written, or none.
 pub(in crate::actors) async fn record_outcome(
     node: Arc<Node>,
     (scope, dialogue): DialogueKey,
@@ -74,8 +74,8 @@ pub(in crate::actors) async fn record_outcome(
         .await
 }
 
-/// Those who may be told of a move, once what was owed to those who came late is kept, or could not be. Whoever asked to take
-/// the dialogue back asks again, then: a key that is not kept would take back what is said later.
+/// Returns the callers to answer after the late callers were recorded, or failed to be. On a failure, rewind callers
+/// get the error and must retry: a repeated key that is not stored would remove later turns.
 pub(in crate::actors) fn callers_if_recorded<A>(
     kept: Result<(), StoreError>,
     (_, dialogue): &DialogueKey,
@@ -94,8 +94,7 @@ pub(in crate::actors) fn callers_if_recorded<A>(
     callers.into_iter().filter_map(refuse).collect()
 }
 
-/// Answers with `told`; first, a key is kept with the outcome it stands for, so that it takes back nothing that
-/// is said later.
+/// Answers with `told`. A key is first stored with its outcome, so that a repeat removes no later turn.
 pub(in crate::actors) fn record_and_answer<A: Actor<Context = Context<A>>>(
     node: &Arc<Node>,
     dialogue: &DialogueKey,
@@ -110,7 +109,7 @@ pub(in crate::actors) fn record_and_answer<A: Actor<Context = Context<A>>>(
     }
 }
 
-/// As [`record_and_answer`], of a turn that was cut before the first character of its reply: no commit has told the audit log of it.
+/// As [`record_and_answer`], for a turn cut before the first character of its reply: no commit wrote the audit log.
 pub(in crate::actors) fn record_dropped_cut<A: Actor<Context = Context<A>>>(
     node: &Arc<Node>,
     dialogue: &DialogueKey,

@@ -1,4 +1,4 @@
-//! Who is served by which move, and what is kept of it.
+//! The rewind that serves each request, and its records.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -119,7 +119,7 @@ fn reinstatement_is_still_pending_after_a_failed_lower_rewind() {
     let goal = moves.begin_next().unwrap();
     assert_eq!(goal.target, again().target);
     assert_eq!(moves.finish_at_head(5), [1]);
-    // Whoever takes its turn back for good has decided.
+    // A permanent rewind of the turn decides.
     moves.push_intent(again());
     moves.push_intent(rewind_intent(4, None, 2));
     moves.begin_next().unwrap();
@@ -143,7 +143,7 @@ fn idempotency_keys_go_with_the_rewind_that_serves_them() {
         ["k4"],
         "it came when the move was written"
     );
-    // The lowest has none.
+    // The lowest request has no key.
     moves.push_intent(RewindIntent {
         key: None,
         ..rewind_intent(1, None, 5)

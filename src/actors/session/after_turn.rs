@@ -1,4 +1,4 @@
-//! What follows a turn: its jobs report what they did.
+//! The time after a turn: playback, and the reports of the turn's jobs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Session {
-    /// A turn was played to its end: what waited for that is done now.
+    /// Handles a turn that was played to the end: the jobs that waited for the playback become due.
     pub(super) fn on_played(&mut self, turn: u32, ask: ReplyHandle<()>, ctx: &mut Context<Self>) {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return;
@@ -30,7 +30,7 @@ impl Session {
         let replying = self.log.replying_turn() == Some(turn);
         let said = |running: &&mut RunningTurn| running.number == turn && !replying;
         if let Some(running) = self.running.as_mut().filter(said) {
-            // All of it was said, and it is about to be committed.
+            // The reply has ended and is about to be committed.
             running.played = true;
             return ask.answer(Ok(()));
         }
@@ -39,7 +39,7 @@ impl Session {
         }
         let earlier = loaded.history.iter().find(|said| said.number == turn);
         match earlier.map(|said| said.id).filter(|_| turn < head_turn) {
-            // The line that followed it has ended its wait, unless the ledger did not answer.
+            // The following line has ended the wait already, unless the ledger did not answer.
             Some(id) if loaded.dialogue.options.playback == Playback::Ack => {
                 let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), id);
                 ctx.spawn(due.into_actor(self).map(|_, _, _| ()));
@@ -50,9 +50,9 @@ impl Session {
         ask.answer(Ok(()));
     }
 
-    /// Another turn is the last one, or the same one again. What a client hears of its own accord is learned
-    /// when it has been heard; once it would have been played it counts as heard, whatever the client says.
-    /// Of a reply that was cut, it is known how much was.
+    /// Starts to track the playback of a new last turn, or of the same turn again. With `playback: ack`, learning
+    /// starts when the client has heard the turn. After the longest playback time, the turn counts as heard without an
+    /// acknowledgement. The heard length of a cut reply is known already.
     pub(super) fn track_head_playback(&mut self, was_cut: bool, ctx: &mut Context<Self>) {
         if let Some(earlier) = self.playback_timer.take() {
             ctx.cancel_future(earlier);
@@ -70,15 +70,14 @@ impl Session {
         self.playback_timer = Some(ctx.run_later(longest, move |session, ctx| {
             session.playback_timer = None;
             let is_last = matches!(&session.phase, SessionPhase::Ready(loaded) if loaded.head == Some(turn));
-            // After a restart, the jobs are found when they are due.
+            // After a restart, the jobs become due by themselves.
             if is_last && !session.rewinds.is_busy() {
                 session.on_head_heard(ctx);
             }
         }));
     }
 
-    /// The last turn counts as heard: what waited for that is learned now, and the next turn waits for it
-    /// as for any other.
+    /// Counts the last turn as heard. The waiting jobs become due, and the next turn waits for them as usual.
     pub(super) fn on_head_heard(&mut self, ctx: &mut Context<Self>) {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return;
@@ -87,7 +86,7 @@ impl Session {
         let Some(turn) = head.filter(|_| std::mem::take(&mut self.awaits_playback)) else {
             return;
         };
-        // What is being learned from it already is waited for in any case.
+        // The next turn waits for extractions that already run in any case.
         let was_awaited = self.memory.awaited_turn == head;
         self.memory.awaited_turn = head;
         let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), turn);
@@ -109,7 +108,7 @@ impl Session {
         self.start_next_if_idle(ctx);
     }
 
-    /// Tells what a turn unlocked, once that is read: nobody waits for it.
+    /// Publishes the scenarios that a turn unlocked, after reading them. No turn waits for the read.
     pub(super) fn publish_unlocked(&self, turn: &Turn, unlocking: UnlockTrigger, ctx: &mut Context<Self>) {
         let (node, turn_id, number) = (Arc::clone(&self.node), turn.id, turn.number);
         let reading = async move { node.use_cases.find_newly_unlocked(&unlocking).await };
@@ -154,14 +153,14 @@ impl Session {
             let read = load::reload_summaries(Arc::clone(&self.node), self.key.clone());
             ctx.spawn(read.into_actor(self).map(move |read, session, _| {
                 let loaded = match &mut session.phase {
-                    // What was read before a move of the head may be gone, and is read anew after it.
+                    // Summaries read before a rewind may be gone; the actor reads them again after the rewind.
                     SessionPhase::Ready(loaded) if loaded.epoch == epoch => loaded,
                     _ => return,
                 };
                 match read {
                     Ok(summaries) => loaded.set_summaries(summaries, buffer_min),
                     Err(error) => {
-                        // The next one, or the next load, brings them.
+                        // The next summary, or the next load, reads the summaries.
                         tracing::warn!(dialogue = %session.key.1, %error, "summaries could not be read");
                     }
                 }
@@ -170,8 +169,8 @@ impl Session {
     }
 }
 
-/// What waited until a turn was heard is done now. Returns how much that was; `None`: the ledger did not answer,
-/// and it becomes due by itself.
+/// Makes the jobs due that waited until a turn was heard. Returns the number of jobs; `None`: the ledger did not
+/// answer, and the jobs become due by themselves.
 async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) -> Option<u64> {
     let jobs = &node.ports.ledger.jobs;
     match jobs.make_due(&scope, id, turn, node.ports.clock.now()).await {
@@ -179,7 +178,7 @@ async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) 
             if due > 0
                 && let Some(curator) = node.get_or_spawn_curator(&scope)
             {
-                // A curator that stops just now leaves the jobs to the next one.
+                // A curator that is just stopping leaves the jobs to the next curator.
                 let _ = send_message(&node, &curator, JobsDue).await;
             }
             Some(due)

@@ -1,4 +1,4 @@
-//! What a session reads from the stores: the dialogue with its ownership, the buffer, the summaries.
+//! Reads of a session from the stores: the dialogue with its ownership, the buffer, the summaries.
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
@@ -26,15 +26,15 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Moves of the head told when a dialogue is read anew; of more, only the first.
+/// Rewinds published when a dialogue is loaded again; beyond the limit, only the first rewinds.
 const MAX_MISSED_REWINDS: u32 = 64;
 
-/// A dialogue as its owner holds it.
+/// A dialogue in the memory of its owner.
 pub(in crate::actors) struct LoadedDialogue {
     pub dialogue: Arc<Dialogue>,
     /// `None` in an NPC conversation.
     pub player: Option<PlayerId>,
-    /// Who speaks when nobody else is meant: the one who spoke last.
+    /// The default speaker: the last speaker.
     pub npc: NpcId,
     pub closed: bool,
     pub epoch: u64,
@@ -43,11 +43,11 @@ pub(in crate::actors) struct LoadedDialogue {
     pub history: Arc<Vec<BufferedTurn>>,
     pub summaries: Arc<Vec<Summary>>,
     pub next_seq: u64,
-    /// A turn that went to be said anew, in whose place none was committed yet.
+    /// A turn rewound for a replacement, while the replacement is not committed yet.
     pub replacing: Option<TurnId>,
-    /// The last turn, if its facts are being extracted or about to be.
+    /// The last turn, if a fact extraction is running or due.
     pub awaited: Option<TurnId>,
-    /// Moves of the head that those who listen have not been told of, in order.
+    /// Rewinds that the listeners do not know yet, in order.
     pub missed_rewinds: Vec<RewindRecord>,
     pub participants: Participants,
     /// When ownership was taken or renewed.
@@ -55,7 +55,8 @@ pub(in crate::actors) struct LoadedDialogue {
 }
 
 impl LoadedDialogue {
-    /// A turn that ran while a summary landed knows nothing of it: what was summarised only grows.
+    /// Merges summary progress into the checkpoint. A turn that ran while a summary landed does not know the summary;
+    /// the summarised range only grows.
     pub fn merge_summary_progress(&mut self, other: &Checkpoint) {
         let ours = &mut self.checkpoint;
         if other.summarised_through > ours.summarised_through {
@@ -65,13 +66,13 @@ impl LoadedDialogue {
         ours.buffer_from = ours.buffer_from.max(other.buffer_from);
     }
 
-    /// Whether the last of the moves that nobody was told of made it closed, as only a restore can.
+    /// True if the last unknown rewind closed the dialogue, as only a restore can.
     pub fn is_closed_by_restore(&self) -> bool {
         let last = self.missed_rewinds.last();
         self.closed && self.replacing.is_none() && last.is_some_and(|rewound| rewound.at == self.dialogue.updated_at)
     }
 
-    /// Drops what is no longer in the buffer.
+    /// Drops turns before the start of the buffer.
     pub fn trim_history(&mut self) {
         let from = self.checkpoint.buffer_from;
         if self.history.first().is_some_and(|turn| turn.number < from) {
@@ -80,8 +81,8 @@ impl LoadedDialogue {
     }
 }
 
-/// Takes ownership and reads everything a session goes on from. Those who listen have seen the events up to
-/// number `told`, if anybody has seen any.
+/// Takes ownership and reads the whole state of a session. The listeners have seen the events up to number `told`, if
+/// any.
 pub(in crate::actors) async fn load_dialogue(
     node: Arc<Node>,
     key: DialogueKey,
@@ -136,7 +137,7 @@ pub(in crate::actors) async fn load_dialogue(
                 None => Ok(Vec::new()),
             }
         },
-        // Read now so that the first turn need not; what is wrong with it shows when a turn needs it.
+        // Read early to spare the first turn the read. A failed read shows when a turn needs the rows.
         Participants::read_all(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
     );
     let (summaries, extracting) = rest?;
@@ -159,7 +160,7 @@ pub(in crate::actors) async fn load_dialogue(
         next_seq: open.next_seq,
         replacing: open.replacing,
         awaited: open.head.filter(|_| extracting),
-        // One that was made since ownership was taken is told by whoever made it.
+        // Rewinds since the takeover are published by the actor that made them.
         missed_rewinds: meanwhile?
             .into_iter()
             .filter(|rewound| rewound.epoch < open.epoch)
@@ -171,8 +172,8 @@ pub(in crate::actors) async fn load_dialogue(
     })
 }
 
-/// Who speaks when nobody else is meant: the one who spoke last, here or where the dialogue was joined, or
-/// the first. `None`: nobody is there.
+/// Returns the default speaker: the last speaker, here or where the dialogue was joined, or the first NPC. `None`: no
+/// NPC takes part.
 async fn last_speaker(
     node: &Node,
     scope: &TenantScope,
@@ -189,7 +190,7 @@ async fn last_speaker(
     Ok(joined.or_else(|| dialogue.npcs.first().cloned()))
 }
 
-/// Reads again what a move of the head changed; ownership stays.
+/// Reads again the rows that a rewind changed; ownership stays.
 pub(in crate::actors) async fn reread_after_rewind(
     node: Arc<Node>,
     (scope, id): DialogueKey,
@@ -235,7 +236,7 @@ pub(in crate::actors) async fn reread_after_rewind(
     })
 }
 
-/// What [`reread_after_rewind`] read.
+/// The result of [`reread_after_rewind`].
 pub(in crate::actors) struct RereadDialogue {
     pub dialogue: Dialogue,
     pub npc: Option<NpcId>,
@@ -245,7 +246,7 @@ pub(in crate::actors) struct RereadDialogue {
     pub awaited: Option<TurnId>,
 }
 
-/// The buffer, if it is the one the ledger describes, or else built anew from the ledger.
+/// Returns the buffer if it matches the ledger's head, or else builds the buffer again from the ledger.
 async fn load_history(node: &Node, (scope, id): &DialogueKey, open: &OpenDialogue) -> StoreResult<Vec<BufferedTurn>> {
     if open.head.is_none() {
         return Ok(Vec::new());
@@ -281,7 +282,7 @@ async fn load_history(node: &Node, (scope, id): &DialogueKey, open: &OpenDialogu
     Ok(snapshot.turns)
 }
 
-/// What the buffer has, if it may be believed.
+/// Returns the turns of the buffer, if the buffer is valid.
 async fn load_buffered_history(
     node: &Node,
     (scope, id): (&TenantScope, DialogueId),
@@ -289,7 +290,7 @@ async fn load_buffered_history(
     head: BufferHead,
 ) -> StoreResult<Option<Vec<BufferedTurn>>> {
     let buffers = &node.ports.buffers;
-    // After a rewind it may begin too late: a summary that had taken turns out of it is gone.
+    // After a rewind the buffer may begin too late: a summary that had removed turns from the buffer is gone.
     let Some(kept) = buffers
         .load_buffer(scope, id)
         .await?
@@ -297,8 +298,8 @@ async fn load_buffered_history(
     else {
         return Ok(None);
     };
-    // Taking ownership raises the epoch by one and moves nothing, so what the owner before left is what stands; it
-    // is this one's from now on, unless somebody has just written another.
+    // Taking ownership raises the epoch by one and moves no head, so the previous owner's buffer stands. The buffer
+    // gets the new epoch, unless another writer has just replaced the buffer.
     let is_handed_over = kept.head.turn == head.turn && kept.head.epoch + 1 == head.epoch;
     let is_ours =
         kept.head == head || (is_handed_over && buffers.truncate_buffer(scope, id, kept.head, u32::MAX, head).await?);
@@ -312,12 +313,12 @@ fn has_full_history(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
         .map_or(from > open.dialogue.head_turn, |first| first.number <= from)
 }
 
-/// A turn as the buffer keeps it.
+/// Converts a turn to the form of the buffer.
 pub(in crate::actors) fn to_buffered(turn: &Turn) -> BufferedTurn {
     turn.into()
 }
 
-/// Prolongs ownership. `false`: it was lost.
+/// Extends ownership. `false`: the node has lost the dialogue.
 pub(in crate::actors) async fn renew_ownership(
     node: Arc<Node>,
     (scope, id): DialogueKey,
@@ -352,8 +353,8 @@ pub(in crate::actors) async fn close_dialogue(
     closed
 }
 
-/// Gives ownership up. If that fails it stays this node's, which is asked for the dialogue as before.
-/// `next_seq`: see [`next_seq_if_quiet`](crate::actors::event_log::EventLog::next_seq_if_quiet).
+/// Releases ownership. After a failure the node stays the owner and gets requests as before. `next_seq`: see
+/// [`next_seq_if_quiet`](crate::actors::event_log::EventLog::next_seq_if_quiet).
 pub(in crate::actors) async fn release_ownership(node: Arc<Node>, (scope, id): DialogueKey, epoch: u64, next_seq: u64) {
     if let Err(error) = node
         .ports
@@ -366,7 +367,7 @@ pub(in crate::actors) async fn release_ownership(node: Arc<Node>, (scope, id): D
     }
 }
 
-/// What summarising changed, read again.
+/// Reads the summaries again after a summary job.
 pub(in crate::actors) async fn reload_summaries(
     node: Arc<Node>,
     (scope, id): DialogueKey,

@@ -1,9 +1,8 @@
-//! A player's dialogue with an NPC: its buffer, its one running turn and the lines that wait.
+//! A player's dialogue with an NPC: the buffer, the running turn and the waiting lines.
 //!
-//! The actor is a state machine; the mailbox stays open whatever it waits for. What a turn does is
-//! `dialogue::turn`. This file has the actor and its life; `request` what it can be told, `waiting` the lines,
-//! `turns` their queue and the turns, `moves` taking the dialogue back, `restored` what a loaded save makes of it,
-//! `load` what is read from the stores, `residency` how long it is in memory.
+//! The actor is a state machine, and the mailbox stays open during every wait. `dialogue::turn` does the work of a
+//! turn. The present file has the actor and its lifetime. Other modules: `request`, `waiting_line`, `turns` (with the
+//! queue), `rewinds`, `restore` (restored saves), `load` (reads from the stores) and `residency` (the time in memory).
 
 mod after_turn;
 pub(super) mod load;
@@ -58,17 +57,17 @@ pub(super) struct Session {
     generation: u64,
     log: Arc<EventLog>,
     phase: SessionPhase,
-    /// Requests that came while the dialogue was being loaded.
+    /// Requests that came during a load of the dialogue.
     early: VecDeque<SessionRequest>,
-    /// Lines that are not turns yet, in the order they were spoken.
+    /// Lines that are not turns yet, in the order of speaking.
     queue: VecDeque<WaitingLine>,
     running: Option<RunningTurn>,
     rewinds: RewindState,
-    /// Saves that were loaded while this actor could not follow.
+    /// Restored saves that the actor could not handle yet.
     late_restores: Vec<WorldRestored>,
-    /// The last turn has jobs that wait until it was heard.
+    /// True if the last turn has jobs that wait until the turn was heard.
     awaits_playback: bool,
-    /// Ends the wait for that.
+    /// Ends the wait for the playback.
     playback_timer: Option<SpawnHandle>,
     keys: TurnKeys,
     memory: MemoryWait,
@@ -77,10 +76,10 @@ pub(super) struct Session {
     drained: Option<oneshot::Sender<bool>>,
     drain_saw_turn: bool,
     used: Instant,
-    /// How long the last turn took, for `retry_after`.
+    /// Duration of the last turn, for `retry_after`.
     last_turn_took: Duration,
     next_line: u64,
-    /// Until it is handed over.
+    /// Set until the place is handed over.
     residency: Option<ResidencyPermit>,
 }
 
@@ -130,10 +129,10 @@ impl Session {
 
     // --- loading ---
 
-    /// Reads everything from the stores, at the start and whenever what is held may be wrong.
+    /// Reads the whole state from the stores, at the start and whenever the cached state may be wrong.
     fn start_loading(&mut self, ctx: &mut Context<Self>) {
         if self.rewinds.is_under_way() {
-            // It is written with the epoch that a load would take from it, and ends in this phase.
+            // The rewind uses the epoch that a load would replace, and must end in the present phase.
             self.rewinds.load_after = true;
             return;
         }
@@ -151,7 +150,7 @@ impl Session {
         let ended = loaded.is_closed_by_restore();
         self.apply_missed_rewinds(std::mem::take(&mut loaded.missed_rewinds));
         self.node.sync_event_log(&self.key, &self.log, &loaded);
-        // A turn that ran when an earlier actor panicked, if nobody has said so yet.
+        // Reports a turn that ran when an earlier actor panicked, unless already reported.
         self.log.publish_not_committed(&lost_turn_error());
         self.keys.reset_known(loaded.next_seq > 1);
         self.memory = MemoryWait::for_turn(loaded.awaited);
@@ -159,7 +158,7 @@ impl Session {
         if unreplaced.is_none() {
             self.rewinds.clear_reinstating();
         }
-        // What is put back is not said anew as well.
+        // A reinstated turn is not regenerated as well.
         self.drop_replacements(|theirs| unreplaced.is_none() && theirs == head);
         self.phase = SessionPhase::Ready(Box::new(loaded));
         self.track_head_playback(false, ctx);
@@ -169,7 +168,7 @@ impl Session {
         if let Some(turn) = unreplaced
             && !self.reinstate_turn(turn, ctx)
         {
-            // With the next line said on top of what stands it would be lost for good.
+            // The next line on top of the present head would lose the turn for good.
             self.phase = SessionPhase::Loading;
             let error = StoreError::Unavailable("a turn could not be put back".to_owned());
             return self.on_load_failed(&error.into(), ctx);
@@ -177,7 +176,7 @@ impl Session {
         self.on_ready(ctx);
     }
 
-    /// Everything is read: what waited for it goes on.
+    /// Continues the work that waited for the load.
     fn on_ready(&mut self, ctx: &mut Context<Self>) {
         if self.apply_late_restores(ctx) {
             return;
@@ -190,7 +189,7 @@ impl Session {
             self.on_job_ended(ended, ctx);
         }
         if self.rewinds.is_busy() {
-            // Asked before it was read.
+            // A rewind was requested before the load ended.
             ctx.notify(BeginRewind);
         }
         self.start_next_if_idle(ctx);
@@ -212,7 +211,7 @@ impl Session {
         self.log.publish_not_committed(&told);
         self.cancel_rewinds(error);
         self.reject_queued_lines(&told, error);
-        // With listeners the entry stays, and with it the log; the next message tries again.
+        // With listeners, the entry and its log stay; the next message tries again.
         if matches!(error, DialogueError::Store(_)) && self.log.has_listeners() {
             self.node.sessions.clear_crashes(&self.key, self.generation);
         } else {
@@ -367,7 +366,7 @@ impl Session {
         self.begin_closing(reason, Some(ask), ctx);
     }
 
-    /// Ends the dialogue: lines that wait are let go, the running reply is cut and still committed.
+    /// Closes the dialogue: queued lines are cancelled, the running reply is cut and still committed.
     fn begin_closing(&mut self, reason: &'static str, ask: Option<ReplyHandle<()>>, ctx: &mut Context<Self>) {
         let closing = self.closing.get_or_insert(SessionClosing {
             reason,
@@ -379,7 +378,7 @@ impl Session {
         self.start_next_if_idle(ctx);
     }
 
-    /// Nothing runs and the dialogue is to end.
+    /// Writes the close once no turn runs.
     fn finish_closing(&mut self, ctx: &mut Context<Self>) {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return;
@@ -395,7 +394,8 @@ impl Session {
             };
             match written {
                 Ok(OwnerWriteOutcome::Fenced) => {
-                    // It ends as what it is by now; whoever asked is sent on if it is another node's.
+                    // The reload finds the present state and ends the session accordingly. A caller whose dialogue is
+                    // on another node is redirected.
                     closing.begun = false;
                     session.closing = Some(closing);
                     session.start_loading(ctx);
@@ -418,7 +418,7 @@ impl Session {
     }
 }
 
-/// What listeners hear of a turn that died with its actor.
+/// Returns the error for listeners of a turn that died with its actor.
 pub(super) fn lost_turn_error() -> EventError {
     event_error(&TurnError::Store(StoreError::Rejected(String::new())))
 }
@@ -433,12 +433,12 @@ impl Actor for Session {
 }
 
 impl Drop for Session {
-    /// Also runs while a panic unwinds: whoever waits for the reply must not wait for ever.
+    /// Also runs while a panic unwinds: callers that wait for the reply must not wait for ever.
     fn drop(&mut self) {
         if self.running.is_some() {
             self.log.publish_not_committed(&lost_turn_error());
         }
-        // Lines that were not accepted yet are asked again of the next actor.
+        // Lines that were not accepted yet are sent again to the next actor.
         for waiting in self.queue.drain(..).filter(WaitingLine::is_accepted) {
             let body = EventBody::Error {
                 turn: None,
@@ -477,7 +477,7 @@ impl Handler<OwnershipLost> for Session {
     type Result = ();
 
     fn handle(&mut self, OwnershipLost: OwnershipLost, ctx: &mut Self::Context) {
-        // What runs is fenced; its commit finds that out, and so who owns the dialogue now.
+        // The running turn is fenced. Its commit finds the fence, and so the new owner of the dialogue.
         self.cut_running_turn(None, None);
         if let SessionPhase::Ready(loaded) = &self.phase {
             let epoch = loaded.epoch;
@@ -499,7 +499,7 @@ impl Handler<JobEnded> for Session {
 
     fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
         if self.rewinds.is_busy() || matches!(self.phase, SessionPhase::Loading) {
-            // Whether its turn stands is known when the head is.
+            // Only the new head tells whether the job's turn stands.
             self.rewinds.deferred_jobs.push(ended);
         } else {
             self.on_job_ended(ended, ctx);

@@ -1,4 +1,4 @@
-//! What a session can be told, and how it answers.
+//! The messages of a session, and the way to refuse them.
 
 use std::{sync::Arc, time::Instant};
 
@@ -16,7 +16,7 @@ use crate::{
     tenancy::Principal,
 };
 
-/// What a session can be asked.
+/// The requests to a session.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) enum SessionRequest {
@@ -33,7 +33,7 @@ pub(in crate::actors) enum SessionRequest {
         wish: InterruptCommand,
         ask: ReplyHandle<InterruptOutcome>,
     },
-    /// Takes the last turn back and says its line anew.
+    /// Rewinds the last turn and says its line again.
     Regenerate {
         key: Option<String>,
         if_head: Option<u32>,
@@ -41,12 +41,12 @@ pub(in crate::actors) enum SessionRequest {
         who: Principal,
         ask: ReplyHandle<AcceptedLine>,
     },
-    /// The client has played a reply to its end.
+    /// Reports that the client has played a reply to the end.
     Played {
         turn: u32,
         ask: ReplyHandle<()>,
     },
-    /// Takes a reply that was cut a moment ago up again.
+    /// Resumes a reply that was cut a moment ago.
     Resume {
         wish: ResumeCommand,
         ask: ReplyHandle<InterruptOutcome>,
@@ -59,7 +59,7 @@ pub(in crate::actors) enum SessionRequest {
     Snapshot {
         ask: ReplyHandle<SessionSnapshot>,
     },
-    /// What a turn with this line would start from.
+    /// Asks for the input of a turn with the given line.
     Prepare {
         text: String,
         ask: ReplyHandle<TurnInput>,
@@ -71,7 +71,7 @@ pub(in crate::actors) enum SessionRequest {
 }
 
 impl SessionRequest {
-    /// Whether it takes the dialogue back; then it does not wait for another that does.
+    /// True if the request rewinds the dialogue. Such a request does not wait for a running rewind.
     pub fn is_rewind_request(&self) -> bool {
         matches!(
             self,
@@ -91,8 +91,8 @@ impl SessionRequest {
     }
 }
 
-/// The curator ran a job of this dialogue, or what a turn unlocked was read, which is no job. Without a report it failed, for
-/// now.
+/// Reports a finished job of the dialogue, or the scenarios that a turn unlocked, which is no job. A missing report
+/// means a failed attempt.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) struct JobEnded {
@@ -101,7 +101,7 @@ pub(in crate::actors) struct JobEnded {
     pub report: Option<JobReport>,
 }
 
-/// Takes no more lines, lets those that wait go, and answers once no turn runs: whether one did.
+/// Refuses new lines and cancels queued lines. The answer comes once no turn runs: true if a turn was running.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) struct DrainDialogue {
@@ -113,32 +113,32 @@ pub(in crate::actors) struct DrainDialogue {
 #[rtype(result = "()")]
 pub(in crate::actors) struct CutRunningTurn;
 
-/// The dialogue was closed in the ledger, by what happened elsewhere.
+/// Reports that another part of the system closed the dialogue in the ledger.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) struct ClosedInLedger(pub &'static str);
 
-/// The dialogue is no longer this node's.
+/// Reports that the node no longer owns the dialogue.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) struct OwnershipLost;
 
-/// A save of the world was loaded, and this is what became of this dialogue.
+/// Reports a restored save of the world, with the new state of the dialogue.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) struct WorldRestored(pub Arc<RestoredDialogue>);
 
-/// What was asked to be taken back so far is begun.
+/// Starts the rewinds requested so far.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct BeginRewind;
 
-/// Stops at once.
+/// Stops the actor at once.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(in crate::actors) struct StopDialogue;
 
-/// Makes the actor panic, to see what becomes of it.
+/// Makes the actor panic, to test the recovery.
 #[cfg(test)]
 #[derive(Message)]
 #[rtype(result = "()")]

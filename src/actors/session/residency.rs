@@ -1,5 +1,5 @@
-//! How long a session is in memory: ownership is renewed, and it leaves when it was idle for a while, or when another
-//! dialogue needs its place.
+//! The session's time in memory. The actor renews its ownership, and leaves memory after a long idle time or when
+//! another dialogue needs the place.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ impl Session {
         self.residency.iter().for_each(ResidencyPermit::mark_used);
     }
 
-    /// Whether there is nothing to do, and nobody listens.
+    /// True if the session has no work and no listeners.
     fn is_idle(&self) -> bool {
         let busy = self.running.is_some()
             || !self.queue.is_empty()
@@ -25,7 +25,7 @@ impl Session {
         !busy && !self.log.has_listeners()
     }
 
-    /// Renews ownership when it is due, and stops when nothing was asked for a while.
+    /// Renews ownership when due, and stops after a long time without requests.
     pub(super) fn on_tick(&mut self, ctx: &mut Context<Self>) {
         let now = self.now();
         let idle = Duration::from_secs(self.node.settings.idle_s);
@@ -49,10 +49,10 @@ impl Session {
         ctx.run_later(idle.min(half).max(Duration::from_millis(20)), Self::on_tick);
     }
 
-    /// Stops, and leaves the dialogue to whoever wants it next.
+    /// Stops and releases the dialogue for the next owner.
     pub(super) fn release_and_stop(&mut self, ctx: &mut Context<Self>) {
         if let SessionPhase::Ready(loaded) = &self.phase {
-            // Not awaited: an actor that takes the dialogue again meanwhile has an epoch of its own.
+            // Not awaited: an actor that takes the dialogue again meanwhile has its own epoch.
             let next_seq = self.log.next_seq_if_quiet();
             actix::spawn(load::release_ownership(
                 Arc::clone(&self.node),
@@ -65,7 +65,7 @@ impl Session {
         ctx.stop();
     }
 
-    /// Another node owns the dialogue. A running turn learns it at its commit.
+    /// Handles the loss of ownership to another node. A running turn learns of the loss at its commit.
     pub(super) fn on_ownership_lost(&mut self, epoch: u64, ctx: &mut Context<Self>) {
         let ours = matches!(&self.phase, SessionPhase::Ready(loaded) if loaded.epoch == epoch);
         if ours && self.running.is_none() && !self.rewinds.is_busy() {
@@ -82,7 +82,7 @@ impl Handler<LeaveIfIdle> for Session {
             && let Some(live) = self.residency.take()
         {
             self.release_and_stop(ctx);
-            // Whoever asked may have lost patience: then the place is free.
+            // The caller may have given up; the place is then free.
             let _ = reply.send(live);
         }
     }

@@ -1,7 +1,7 @@
-//! A save of the world was loaded: what this actor holds is not what stands.
+//! A restored save of the world: the actor's cached state no longer stands.
 //!
-//! The ledger has moved every head already, so there is nothing to ask: the running turn is let go, those
-//! who listen are told, and everything is read anew.
+//! The ledger has moved every head already, so no request is needed. The running turn is aborted, the listeners are
+//! notified, and the whole state is loaded again.
 
 use actix::{AsyncContext, Context};
 
@@ -21,11 +21,12 @@ impl Session {
             return self.late_restores.push(told);
         };
         if told.0.epoch <= loaded.epoch {
-            // What is held was read after it, and so was what it moved.
+            // The state was loaded after the restore, and so were the restore's rewinds.
             return;
         }
         if self.rewinds.is_busy() {
-            // The ledger made that move before this one, or refuses it; then it is heard of here.
+            // The ledger made the running rewind before the restore, or refuses the rewind. The restore is handled
+            // afterwards.
             return self.late_restores.push(told);
         }
         self.mark_used();
@@ -54,14 +55,14 @@ impl Session {
         if !told.0.open && told.0.rewound.is_some() {
             return self.on_closed_by_restore(ctx);
         }
-        // They were said to what is no more.
+        // The queued lines were said to a dialogue that no longer stands.
         self.unsay_queued_lines(self.next_line);
         self.start_loading(ctx);
         self.resolve_pending_cuts(ctx);
     }
 
-    /// The dialogue is read anew. What somebody else has moved since, or a move whose answer was lost, is told, and lines
-    /// that had been spoken before go with what they followed. Those behind a turn that was fenced end as it did.
+    /// Handles a load that found rewinds of other nodes, or of a request with a lost answer. The rewinds are published.
+    /// Lines spoken before are unsaid with their turns, and lines behind a fenced turn fail with the same error.
     pub(super) fn apply_missed_rewinds(&mut self, moved: Vec<RewindRecord>) {
         let took_turns = moved
             .iter()
@@ -78,7 +79,7 @@ impl Session {
         }
     }
 
-    /// What came while nothing could be done about it. `true`: everything is read anew.
+    /// Handles restores that came at a bad time. `true`: the state is being loaded again.
     pub(super) fn apply_late_restores(&mut self, ctx: &mut Context<Self>) -> bool {
         for told in std::mem::take(&mut self.late_restores) {
             self.on_world_restored(told, ctx);
@@ -86,7 +87,7 @@ impl Session {
         matches!(self.phase, SessionPhase::Loading)
     }
 
-    /// The save has this dialogue closed, or not at all.
+    /// Ends a session that is closed or missing in the save.
     pub(super) fn on_closed_by_restore(&mut self, ctx: &mut Context<Self>) {
         let why = EventError {
             code: "session_closed",

@@ -1,8 +1,7 @@
-//! Taking the dialogue back: interrupts of what was said, rewinds, replies said anew or taken up again.
+//! Rewinds of the dialogue: interrupts of earlier turns, rewinds, regenerated and resumed replies.
 //!
-//! The ledger is asked at once, whatever the running turn waits for; only when the head has moved is
-//! that turn let go. Meanwhile lines wait, and whoever else asks to take the dialogue back is told
-//! the same outcome.
+//! The ledger gets the rewind at once, whatever the running turn waits for. The running turn is aborted only after the
+//! head has moved. Lines wait meanwhile, and callers with further rewind requests get the same outcome.
 
 mod interrupt;
 mod regenerate;
@@ -34,60 +33,60 @@ use crate::{
     tenancy::Principal,
 };
 
-/// What is asked of the head, and what waits for it.
+/// Rewind requests of the session, and the state that waits for them.
 #[derive(Default)]
 pub(super) struct RewindState {
     intents: RewindQueue<RewindCaller>,
-    /// Cuts of the turn that runs: told once what was said of it is committed, or came to nothing.
+    /// Cuts of the running turn: answered after the heard part is committed, or after the turn is dropped.
     pending_cuts: Vec<PendingCut>,
-    /// How the running turn ended while the head was being moved.
+    /// The result of a running turn that ended during a rewind.
     pub deferred_outcome: Option<Result<CommittedTurn, TurnError>>,
     /// Jobs that ended meanwhile.
     pub deferred_jobs: Vec<JobEnded>,
-    /// The turn that is being put back, or could not be.
+    /// The turn being reinstated, or whose reinstatement failed.
     reinstating: Option<TurnId>,
-    /// Somebody wanted everything read anew while a move was under way; then it is read after it.
+    /// True if a load was wanted during a rewind; the load then follows the rewind.
     pub load_after: bool,
-    /// What the moves of the callers that still wait have come to.
+    /// The outcome of rewinds for callers that still wait.
     pub outcome: Option<Arc<RewindRecord>>,
     recent: RecentRewinds,
-    /// Whether a move was made is not known. What runs meanwhile ends, and then everything is read anew.
+    /// True if the outcome of a rewind is unknown. The running turn ends first; then the whole state is loaded again.
     pub in_doubt: bool,
-    /// Those who may ask for a move: whether their keys are known is being looked up.
+    /// Number of requests whose idempotency key is being looked up.
     preparing: usize,
-    /// What is asked is to take a reply up again.
+    /// True if the queued rewind resumes a reply.
     resuming: bool,
-    /// Somebody asked to take turns back: lines with a lower number had been spoken before, and go with them.
+    /// Set by a request that removes turns: lines with a lower number were spoken before and are unsaid with the turns.
     spoken_before: Option<u64>,
-    /// Whether that was done is not known: those lines go if it was.
+    /// Set if the outcome of the rewind is unknown: lines with a lower number are unsaid if the rewind happened.
     pub doubted_before: Option<u64>,
-    /// The running turn was fenced, and lines with a lower number had been spoken by then.
+    /// Set if the running turn was fenced: lines with a lower number had been spoken by then.
     pub fenced_before: Option<u64>,
-    /// The reply that the move under way has found to be gone on with.
+    /// The cut reply that the running rewind found for a continuation.
     unfinished: Option<PartialReply>,
 }
 
-/// Who is told of a move.
+/// A caller that waits for a rewind.
 #[expect(clippy::large_enum_variant, reason = "a handful, and each for a moment")]
 enum RewindCaller {
     Rewind(ReplyHandle<InterruptOutcome>),
-    /// Whose reply is taken up again.
+    /// The caller wants a cut reply resumed.
     Resume {
         re: Option<Arc<str>>,
         ask: ReplyHandle<InterruptOutcome>,
     },
-    /// Its line is said anew once turn `before` is the last one.
+    /// The caller's line is said again once turn `before` is the last turn.
     Regenerate {
         before: u32,
         line: PlayerLine,
         ask: ReplyHandle<AcceptedLine>,
     },
-    /// What was to be said anew is put back.
+    /// A turn rewound for a regeneration is reinstated.
     Reinstate,
 }
 
 impl RewindCaller {
-    /// Whether somebody asked to take the dialogue back.
+    /// Breaks with the reply handle if the caller requested a rewind.
     fn into_rewind_reply(self) -> ControlFlow<ReplyHandle<InterruptOutcome>, Self> {
         match self {
             Self::Rewind(ask) => ControlFlow::Break(ask),
@@ -101,14 +100,14 @@ impl RewindState {
         self.intents.is_busy()
     }
 
-    /// Another dialogue is made of it: earlier outcomes say nothing about what stands.
+    /// Forgets earlier outcomes after a restore: they do not apply to the restored dialogue.
     pub fn forget_outcomes(&mut self) {
         self.recent = RecentRewinds::default();
         self.deferred_jobs.clear();
         self.reinstating = None;
     }
 
-    /// No turn is owed.
+    /// Notes that no turn needs a reinstatement.
     pub fn clear_reinstating(&mut self) {
         self.reinstating = None;
     }
@@ -117,12 +116,12 @@ impl RewindState {
         self.intents.is_under_way()
     }
 
-    /// Whether somebody may be about to ask for a move.
+    /// True if a rewind request may follow soon.
     pub fn is_preparing(&self) -> bool {
         self.preparing > 0
     }
 
-    /// Whether a line is to be said anew as the turn that this key is for.
+    /// True if a regeneration with the given key is queued.
     fn is_regenerating(&self, key: Option<&str>) -> bool {
         key.is_some()
             && self
@@ -162,11 +161,12 @@ impl Session {
             action,
             caller,
         });
-        // After the messages that are here already: what is asked at once is one move.
+        // The message comes after the messages already in the mailbox, so that simultaneous requests become a single
+        // rewind.
         ctx.notify(BeginRewind);
     }
 
-    /// Whether turns go with it, and not only the end of the last reply.
+    /// True if the rewind removes turns, and not only the end of the last reply.
     fn removes_turns(&self, target: RewindTarget) -> bool {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return false;
@@ -184,27 +184,27 @@ impl Session {
         gone
     }
 
-    /// Lines with a lower number than `before` were said to what is taken back, and go with it. Those who listen
-    /// are told of each. What becomes of those that take a turn's place is decided by [`Self::drop_replacements`].
+    /// Cancels lines with a lower number than `before`, which were said to rewound turns. Listeners get an event per
+    /// line. [`Self::drop_replacements`] handles lines that replace a turn.
     pub(super) fn unsay_queued_lines(&mut self, before: u64) {
         for key in self.cancel_queued_lines(before, &DialogueError::TurnUnsaid, TurnError::Unsaid) {
             self.keys.mark_unsaid(key);
         }
     }
 
-    /// Lines with a lower number than `before` waited behind a turn that was fenced, and end as it did: whoever asks again with the same key says it to what
-    /// stands.
+    /// Cancels lines with a lower number than `before` behind a fenced turn, with the same error. A retry with the same
+    /// key says the line to the present head.
     pub(super) fn fence_queued_lines(&mut self, before: u64) {
         let refused = self.overloaded_error();
         self.cancel_queued_lines(before, &refused, TurnError::Fenced);
     }
 
-    /// Lines with a lower number than `before` are not said, and end so. Returns their keys.
+    /// Cancels lines with a lower number than `before` with the given errors. Returns the keys of the lines.
     fn cancel_queued_lines(&mut self, before: u64, refused: &DialogueError, ended: TurnError) -> Vec<String> {
         let (why, ended) = (event_error(&ended), Arc::new(ended));
         let mut keys = Vec::new();
         for line in self.drain_queue_where(|line| line.id < before && line.replaces_after.is_none()) {
-            // Others are answered that it is none.
+            // Lines that were not accepted get only the refusal.
             if line.is_accepted() {
                 let body = EventBody::Error {
                     turn: None,
@@ -225,13 +225,13 @@ impl Session {
             return;
         };
         if self.rewinds.is_preparing() {
-            // Who asks at the same time is told of the same move.
+            // Simultaneous callers get the same rewind.
             return;
         }
         let Some(goal) = self.rewinds.intents.begin_next() else {
             return;
         };
-        // A turn that is owed would come back after a move that changes nothing.
+        // A turn with a pending replacement would come back after a rewind without changes.
         let owed = self.has_pending_replacement() || self.rewinds.reinstating.is_some();
         let (fence, seq) = (self.running.is_some() || owed, self.log.begin_rewind_hold());
         let request = loaded.rewind_request(&self.node, &self.key, goal, fence, seq);
@@ -261,8 +261,8 @@ impl Session {
         }
     }
 
-    /// Nothing was written, or if it is `doubtful`, nobody knows: the running turn goes on, and who asked is
-    /// told why.
+    /// Handles a rewind that did not happen, or with `doubtful`, whose outcome is unknown. The running turn continues,
+    /// and the callers get the reason.
     fn on_rewind_rejected(
         &mut self,
         told: &dyn Fn(u32) -> Result<InterruptOutcome, DialogueError>,
@@ -299,13 +299,13 @@ impl Session {
                 RewindCaller::Reinstate => {}
             }
         }
-        // What runs ends first, and so does what is moved meanwhile.
+        // The running turn and further rewinds end first.
         self.rewinds.in_doubt |= load;
         if let Some(ended) = self.rewinds.deferred_outcome.take() {
             self.on_turn_ended(ended, ctx);
         }
         if matches!(self.phase, SessionPhase::Loading) {
-            // What is still asked is begun once everything is read.
+            // Queued requests start after the load.
             return;
         }
         if self.rewinds.in_doubt && self.running.is_none() {
@@ -321,16 +321,16 @@ impl Session {
     }
 
     fn on_rewind_applied(&mut self, done: AppliedRewind, ctx: &mut Context<Self>) {
-        // Everything is read again anyway.
+        // The state is read again anyway.
         self.rewinds.load_after = false;
         self.rewinds.reinstating = None;
         let SessionPhase::Ready(loaded) = &mut self.phase else {
-            // Nothing is read while a move is under way, so there is always a dialogue to move.
+            // No load runs during a rewind, so a dialogue is always present.
             return self.cancel_rewinds(&self.overloaded_error());
         };
         let rewound = Arc::new(done.rewound);
         loaded.epoch = rewound.epoch;
-        // It holds the epoch that an earlier move would have raised.
+        // The answer has the epoch that an earlier rewind would have raised.
         self.rewinds.in_doubt = false;
         self.rewinds.doubted_before = None;
         self.log.set_epoch(rewound.epoch);
@@ -381,7 +381,7 @@ impl Session {
             self.answer_rewind_callers(callers, &rewound);
             return self.reread_after_rewind(ctx);
         }
-        // Whoever came when the move was written is told once that is written too.
+        // Late callers of the rewind are answered after their keys are stored too.
         let phase = std::mem::replace(&mut self.phase, SessionPhase::Loading);
         let (node, key, known) = (Arc::clone(&self.node), self.key.clone(), OnKeyConflict::Replace);
         let kept = rewinding::record_outcome(node, key, late, Arc::clone(&rewound), known);
@@ -441,14 +441,14 @@ impl Session {
         }
     }
 
-    /// Lines that were to take the place of a turn, and for which the head `is_theirs` no longer, are not said.
+    /// Cancels lines that replace a turn and follow a head for which `is_theirs` is false.
     pub(super) fn drop_replacements(&mut self, is_theirs: impl Fn(Option<TurnId>) -> bool) {
         let gone =
             self.drain_queue_where(|line| line.replaces_after.is_some_and(|ReplacedHead(head)| !is_theirs(head)));
         gone.into_iter().for_each(WaitingLine::cancel_unsaid);
     }
 
-    /// Reads what the move changed; until then everything waits.
+    /// Reads the rows that the rewind changed; all requests wait until then.
     fn reread_after_rewind(&mut self, ctx: &mut Context<Self>) {
         let SessionPhase::Ready(mut loaded) = std::mem::replace(&mut self.phase, SessionPhase::Loading) else {
             return;
@@ -469,19 +469,19 @@ impl Session {
         }));
     }
 
-    /// A turn was committed, with the cuts of these keys: nothing is left to keep of them.
+    /// Notes a committed turn and the keys of its cuts: the stored keys need no further record.
     pub(super) fn mark_cuts_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
         for cutting in &mut self.rewinds.pending_cuts {
             cutting.on_turn_committed(turn, keys);
         }
     }
 
-    /// A turn was cut before the first character of its reply: nothing is committed that would tell of those who cut it.
+    /// Notes a turn that was cut before the first character of its reply: no commit records the callers of the cuts.
     pub(super) fn mark_cuts_dropped(&mut self, running: &RunningTurn, ctx: &mut Context<Self>) {
         let mut by = running.cut_requesters();
         for cutting in &mut self.rewinds.pending_cuts {
             cutting.on_turn_dropped(running.id);
-            // Who waits to be told is written down then.
+            // A caller that still waits is recorded with the answer.
             if let Some(at) = by.iter().position(|by| cutting.is_requested_by(by)) {
                 by.swap_remove(at);
             }
@@ -500,7 +500,7 @@ impl Session {
         );
     }
 
-    /// The turn that cuts waited for has ended, one way or another.
+    /// Resolves the pending cuts after the end of their turn.
     pub(super) fn resolve_pending_cuts(&mut self, ctx: &mut Context<Self>) {
         if self.running.is_some() || matches!(self.phase, SessionPhase::Loading) {
             return;

@@ -1,4 +1,4 @@
-//! What the next turn of a dialogue starts from, and what a turn or a summary leaves of it.
+//! The input of a dialogue's next turn, and the updates after a turn or a summary.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// A turn that comes next, spoken by `npc`, with an empty line.
+/// Returns the input of the next turn, spoken by `npc`, with an empty line.
 pub(in crate::actors) fn next_turn_input(
     node: &Node,
     scope: &TenantScope,
@@ -55,7 +55,7 @@ pub(in crate::actors) fn next_turn_input(
     }
 }
 
-/// Who answers a line: the one it is for, or whom it names, or else the one who spoke last.
+/// Returns the NPC that answers a line: the addressed NPC, the NPC that the line names, or else the last speaker.
 pub(super) fn answering_npc(
     loaded: &load::LoadedDialogue,
     authored: &ParticipantRecords,
@@ -71,7 +71,7 @@ pub(super) fn answering_npc(
 }
 
 impl load::LoadedDialogue {
-    /// A turn was committed, with this checkpoint.
+    /// Appends a committed turn with its checkpoint.
     pub(in crate::actors) fn append_turn(&mut self, turn: &Turn, checkpoint: Checkpoint) {
         self.head = Some(turn.id);
         self.npc = turn.npc.clone();
@@ -84,16 +84,16 @@ impl load::LoadedDialogue {
         self.trim_history();
     }
 
-    /// Whether a turn that a job was for has not been unsaid meanwhile.
+    /// True if the turn of a job has not been unsaid meanwhile.
     pub(in crate::actors) fn is_standing(&self, id: TurnId, number: u32) -> bool {
         match self.history.iter().find(|turn| turn.number == number) {
             Some(turn) => turn.id == id,
-            // It has left the buffer, or the dialogue.
+            // The turn has left the buffer, or the dialogue.
             None => number <= self.dialogue.head_turn,
         }
     }
 
-    /// The head was moved, and this was read since.
+    /// Applies the rows that were read after a rewind.
     pub(in crate::actors) fn apply_reread(&mut self, read: load::RereadDialogue) {
         if let Some(npc) = read.npc {
             self.npc = npc;
@@ -104,10 +104,10 @@ impl load::LoadedDialogue {
         self.summaries = Arc::new(read.summaries);
     }
 
-    /// What was heard of an earlier turn, in Unicode scalar values.
+    /// Returns the heard length of an earlier turn, in Unicode scalar values.
     ///
     /// # Errors
-    /// If it was counted in a text that is not at hand.
+    /// The length was counted in UTF-16 units, and the turn's text is not in the buffer.
     pub(in crate::actors) fn heard_chars_of(
         &self,
         turn: u32,
@@ -123,7 +123,7 @@ impl load::LoadedDialogue {
             .ok_or(DialogueError::NotRunning { turn })
     }
 
-    /// Summaries were read again.
+    /// Applies summaries that were read again.
     pub(in crate::actors) fn set_summaries(&mut self, summaries: Vec<Summary>, buffer_min: u32) {
         self.checkpoint.apply_summaries(&summaries, buffer_min);
         self.summaries = Arc::new(summaries);

@@ -1,4 +1,4 @@
-//! The idempotency keys of a session's turns, so that no line but a repeated one waits for a look-up.
+//! The idempotency keys of a session's turns, so that only repeated lines wait for a look-up.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -7,21 +7,21 @@ use std::{
 
 use crate::memory::turn::Turn;
 
-/// Turns remembered by key. Each holds its texts, so few; older ones are looked up in the ledger.
+/// Turns remembered by key. The number is small because each turn holds its texts; older turns are looked up in the
+/// ledger.
 const MAX_REMEMBERED_TURNS: usize = 16;
-/// Keys that are known to belong to turns, of a hundred bytes or so each. Of a dialogue with more of them, each
-/// key is looked up.
+/// Known keys of turns, of a hundred bytes or so per key. In a dialogue with more keys, every key is looked up.
 pub(super) const MAX_KNOWN_KEYS: usize = 500;
-/// Keys of lines that were taken back before they were turns, of which the ledger knows nothing: of the latest, for as long
-/// as the session is in memory.
+/// Keys of lines that were unsaid before they were turns, unknown to the ledger. Only the latest keys are remembered,
+/// for as long as the session is in memory.
 const MAX_UNSAID_KEYS: usize = 64;
 
 #[derive(Default)]
 pub(super) struct TurnKeys {
     recent: VecDeque<(String, Arc<Turn>)>,
-    /// Those of which the ledger has the turn.
+    /// Keys whose turn is in the ledger.
     in_ledger: HashSet<String>,
-    /// Of lines that are not to be said when somebody repeats them, newest last.
+    /// Keys of unsaid lines, which a repeat must not say again; newest last.
     unsaid: VecDeque<String>,
     others: LedgerKeys,
 }
@@ -31,14 +31,14 @@ pub(super) struct TurnKeys {
 enum LedgerKeys {
     #[default]
     None,
-    /// There may be some: the dialogue may have turns from before it was loaded.
+    /// Some may exist: the dialogue may have turns from before the load.
     Unread,
-    /// There are too many to be read.
+    /// Too many to be read.
     TooMany,
 }
 
 impl TurnKeys {
-    /// `ledger_knows_more`: the dialogue may have turns from before it was loaded.
+    /// `ledger_knows_more`: the dialogue may have turns from before the load.
     pub fn new(ledger_knows_more: bool) -> Self {
         let others = if ledger_knows_more {
             LedgerKeys::Unread
@@ -51,7 +51,7 @@ impl TurnKeys {
         }
     }
 
-    /// The same for a dialogue that is as if it were read anew.
+    /// Resets the known keys, as for a dialogue that was loaded again.
     pub fn reset_known(&mut self, ledger_knows_more: bool) {
         *self = Self {
             unsaid: std::mem::take(&mut self.unsaid),
@@ -59,7 +59,7 @@ impl TurnKeys {
         };
     }
 
-    /// A line with this key was accepted, and taken back.
+    /// Notes the key of an accepted line that was unsaid.
     pub fn mark_unsaid(&mut self, key: String) {
         if self.is_unsaid(&key) {
             return;
@@ -70,7 +70,7 @@ impl TurnKeys {
         self.unsaid.push_back(key);
     }
 
-    /// Whether it belongs to such a line, unless the ledger has a turn with it.
+    /// True if the key belongs to an unsaid line, unless the ledger has a turn with the key.
     pub fn is_unsaid(&self, key: &str) -> bool {
         self.unsaid.iter().any(|unsaid| unsaid == key)
     }
@@ -80,17 +80,18 @@ impl TurnKeys {
         known.map(|(_, turn)| turn)
     }
 
-    /// Whether a key that is not found here may still belong to a turn.
+    /// True if a key without a turn here may still belong to a turn in the ledger.
     pub fn needs_ledger_lookup(&self, key: &str) -> bool {
         self.others != LedgerKeys::None || self.in_ledger.contains(key) || self.is_unsaid(key)
     }
 
-    /// Whether to read all keys of the dialogue, [`MAX_KNOWN_KEYS`] and one at most, since not all are known.
+    /// True if all keys of the dialogue should be read, at most [`MAX_KNOWN_KEYS`] and one, since some keys are
+    /// unknown.
     pub fn needs_all_keys(&self) -> bool {
         self.others == LedgerKeys::Unread
     }
 
-    /// The ledger has turns with these keys, whether or not they stand.
+    /// Adds keys of turns in the ledger, whether or not the turns stand.
     pub fn add_ledger_keys(&mut self, keys: Vec<String>) {
         if keys.len() > MAX_KNOWN_KEYS {
             self.others = LedgerKeys::TooMany;

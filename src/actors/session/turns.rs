@@ -76,7 +76,7 @@ impl Session {
                 retry_after: self.retry_after(),
             }));
         }
-        // A turn that the line ends keeps no place from it.
+        // A turn that the line cuts does not count against the queue.
         let cuts = line.on_busy == OnBusy::Interrupt;
         let ahead = self.queue.len() + usize::from(self.running.is_some() && !cuts);
         if ahead > self.node.ports.settings.turn.max_queued {
@@ -101,14 +101,14 @@ impl Session {
         if let Some(key) = to_check {
             self.look_up_key(id, key, ctx);
         } else if cuts {
-            // Lines that were queued before it are still said before it.
+            // Lines queued earlier are still said first.
             self.cut_running_turn(None, by);
         }
         self.start_next_if_idle(ctx);
     }
 
-    /// Whoever asks with the key of a turn that runs, waits or was just committed is told of that one. The
-    /// ask comes back if there is none.
+    /// Answers a caller with the running, waiting or just committed turn of the same key. Returns `ask` if no such turn
+    /// exists.
     pub(super) fn join_turn_with_key(
         &mut self,
         key: Option<&str>,
@@ -138,8 +138,8 @@ impl Session {
         }
     }
 
-    /// Asks the ledger whether a key belongs to an earlier turn, and for all keys if that spares the next lines the
-    /// question; all else goes on beside it.
+    /// Asks the ledger whether a key belongs to an earlier turn. Also reads all keys if the read spares later lines the
+    /// question. Other work continues meanwhile.
     fn look_up_key(&mut self, line: u64, key: String, ctx: &mut Context<Self>) {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return;
@@ -161,7 +161,7 @@ impl Session {
             tokio::join!(dialogues.load_turn_by_key(&scope, id, &key), all)
         };
         ctx.spawn(look.into_actor(self).map(move |(found, all), session, ctx| {
-            // A turn that came and went meanwhile may be missing among them.
+            // Keys of turns that were rewound meanwhile may be missing.
             let same = matches!(&session.phase, SessionPhase::Ready(loaded) if loaded.epoch == epoch);
             if let Some(all) = all.filter(|_| same) {
                 session.keys.add_ledger_keys(all);
@@ -193,7 +193,7 @@ impl Session {
         }
         let Some(waiting) = self.queue.remove(at) else { return };
         if at == 0 {
-            // What it waited for memory is not the next one's time.
+            // The line's wait for memory does not count for the next line.
             self.memory.waiting_since = None;
         }
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
@@ -206,7 +206,7 @@ impl Session {
         }
     }
 
-    /// Lets every waiting line go; those who listen are told why.
+    /// Cancels all queued lines; the listeners get the reason.
     pub(super) fn reject_queued_lines(&mut self, why: &EventError, error: &DialogueError) {
         self.memory.waiting_since = None;
         for waiting in self.queue.drain(..) {
@@ -233,7 +233,7 @@ impl Session {
 
     // --- cutting ---
 
-    /// Asks the running turn to end where it is. Of several, whoever heard least decides.
+    /// Asks the running turn to end at its present text. Of several requests, the smallest heard length decides.
     pub(super) fn cut_running_turn(&mut self, heard_chars: Option<usize>, by: Option<CutRequester>) {
         if let Some(running) = &self.running {
             running.request_cut(heard_chars, by);
@@ -242,7 +242,7 @@ impl Session {
 
     // --- turns ---
 
-    /// Starts the next turn, or whatever it still needs, unless one runs.
+    /// Starts the next turn, or the next preparation, unless a turn runs.
     pub(super) fn start_next_if_idle(&mut self, ctx: &mut Context<Self>) {
         if self.running.is_some() || self.rewinds.is_busy() {
             return;
@@ -259,13 +259,14 @@ impl Session {
         let now = self.node.ports.clock.monotonic_now();
         let Some(first) = self.queue.front_mut() else { return };
         first.ready_at.get_or_insert(now);
-        // What is to be said in another turn's place is not, if that one is what they cut.
+        // A replacement line must not start if a pending request may interrupt the replaced turn.
         if first.replaces_after.is_some() && self.rewinds.is_preparing() {
             return;
         }
         let checked = first.checked;
         let authored = loaded.participants.loaded_records();
-        // Also a line that was spoken while the last turn ran ends the wait of that, and waits for what it teaches.
+        // A line ends the wait for the playback of the last turn, even if spoken while the turn ran. The line then
+        // waits for the turn's facts.
         self.on_head_heard(ctx);
         if authored.is_none() && !self.reading_participants {
             self.read_participants(ctx);
@@ -281,7 +282,7 @@ impl Session {
         }
     }
 
-    /// The session takes no more lines and nothing runs.
+    /// Finishes a drain or a close: no new lines are accepted and no turn runs.
     fn drain_or_close(&mut self, ctx: &mut Context<Self>) {
         if let Some(reply) = self.drained.take() {
             let why = EventError {
@@ -290,7 +291,7 @@ impl Session {
                 retry_after_ms: None,
             };
             self.reject_queued_lines(&why, &DialogueError::Draining);
-            // Whoever drains may have given up.
+            // The draining caller may have given up.
             let _ = reply.send(self.drain_saw_turn);
         }
         if self.closing.is_some() {
@@ -339,7 +340,7 @@ impl Session {
         }));
     }
 
-    /// Lets the next turn wait, for a bounded time, until the last one's facts are known.
+    /// Lets the next turn wait, for a bounded time, until the last turn's facts are known.
     fn wait_for_memory(&mut self, now: Instant, ctx: &mut Context<Self>) {
         let longest = Duration::from_millis(self.node.ports.settings.turn.wait_for_memory_ms);
         if self.memory.begin_wait(now, longest) {
@@ -350,7 +351,7 @@ impl Session {
         }
     }
 
-    /// The first waiting line becomes a turn.
+    /// Turns the first waiting line into the running turn.
     fn start_turn(&mut self, authored: &ParticipantRecords, now: Instant, ctx: &mut Context<Self>) {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return;
@@ -378,7 +379,7 @@ impl Session {
             npc: npc.id.clone(),
         });
         let mut input = self.build_turn_input(loaded, authored, npc, line.text, accepted_at);
-        // The turn of a reply that is gone on with takes the key over from the one that was cut.
+        // A continued turn inherits the key of the cut turn.
         input.key = line.key.filter(|_| goes_on.is_none());
         input.continuation = goes_on;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
@@ -396,14 +397,14 @@ impl Session {
         running.key = key;
         self.running = Some(running);
         ctx.spawn(turn.into_actor(self).map(|ended, session, ctx| {
-            // One that was let go has been told of.
+            // A cancelled turn has been reported already.
             if let Some(ended) = ended {
                 session.on_turn_ended(ended, ctx);
             }
         }));
     }
 
-    /// What a turn with this line starts from, now.
+    /// Returns the input of a turn with the given line.
     fn build_turn_input(
         &self,
         loaded: &load::LoadedDialogue,
@@ -439,7 +440,7 @@ impl Session {
         ctx.spawn(read.into_actor(self).map(|read, session, _| {
             ask.answer(read.and_then(|cast| match cast.loaded_records() {
                 Some(authored) => session.prepared_input(&authored, text),
-                // Edited since.
+                // Edited since the read.
                 None => Err(DialogueError::Overloaded {
                     retry_after: session.last_turn_took,
                 }),
@@ -460,7 +461,7 @@ impl Session {
 
     pub(super) fn on_turn_ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
         if self.rewinds.is_under_way() {
-            // Whether it stands, the move decides.
+            // The rewind decides whether the turn stands.
             self.rewinds.deferred_outcome = Some(ended);
             return;
         }
@@ -473,7 +474,7 @@ impl Session {
                 keys.retain(|key| !kept.contains(key));
                 self.on_turn_committed(committed, running, ctx);
                 self.record_cut_keys(keys, ctx);
-                // Before the next line begins on top of what is to be cut.
+                // Before the next line starts on top of a turn that a cut still shortens.
                 self.resolve_pending_cuts(ctx);
                 self.start_next_if_idle(ctx);
             }
@@ -516,7 +517,7 @@ impl Session {
         if let Some(key) = key {
             self.keys.remember_turn(key, Arc::clone(&turn));
         }
-        // It was cut as it was heard, and is learned from already.
+        // The turn was cut at the heard length, and its jobs are due already.
         self.track_head_playback(turn.status == TurnStatus::Interrupted && !jobs.is_empty(), ctx);
         if let Some(unlocking) = unlocking {
             self.publish_unlocked(&turn, unlocking, ctx);
@@ -530,7 +531,7 @@ impl Session {
         }
         match self.node.get_or_spawn_curator(&self.key.0) {
             Some(curator) => {
-                // A curator that stops just now leaves the jobs leased; they are found again later.
+                // A curator that is just stopping leaves the jobs leased; the jobs are found again later.
                 let node = Arc::clone(&self.node);
                 let hand_over = async move { send_message(&node, &curator, TakeJobs { jobs }).await };
                 ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
@@ -547,7 +548,7 @@ impl Session {
             self.node.metrics.count_fenced_write(FencedWrite::Turn);
             self.rewinds.fenced_before = Some(self.next_line);
         }
-        // What became of a commit whose answer was lost, and who owns the dialogue now, only the ledger knows.
+        // Only the ledger knows the outcome of a commit with a lost answer, and the present owner.
         let doubtful = error.is_doubtful();
         if matches!(error, TurnError::CutBeforeReply) {
             self.mark_cuts_dropped(&running, ctx);
@@ -556,7 +557,7 @@ impl Session {
         if doubtful || self.rewinds.in_doubt || self.has_pending_replacement() {
             self.start_loading(ctx);
         } else {
-            // Before the next line begins, which is another turn of the same number.
+            // Before the next line starts, which becomes another turn of the same number.
             self.resolve_pending_cuts(ctx);
             self.start_next_if_idle(ctx);
         }

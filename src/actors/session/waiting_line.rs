@@ -1,4 +1,4 @@
-//! A line that is not a turn yet: who asked for it, and whose key it has.
+//! A line that is not a turn yet, with its callers and its key.
 
 use std::{sync::Arc, time::Instant};
 
@@ -13,7 +13,7 @@ use crate::{
     ports::ledger::metrics::GaugeGuard,
 };
 
-/// The head that a line is to follow; `None`: it is to be the first turn.
+/// The head that a line shall follow; `None`: the line shall be the first turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReplacedHead(pub Option<TurnId>);
 
@@ -21,25 +21,25 @@ pub(super) struct ReplacedHead(pub Option<TurnId>);
 pub(super) struct WaitingLine {
     pub(super) id: u64,
     pub(super) line: PlayerLine,
-    /// The reply it goes on with.
+    /// The cut reply that the line continues.
     pub(super) continuation: Option<Arc<PartialReply>>,
-    /// Of a line that takes the place of a turn: the head that it is to follow, and no other.
+    /// For a replacement line: the only head that the line may follow.
     pub(super) replaces_after: Option<ReplacedHead>,
     pub(super) accepted_at: Instant,
-    /// When only memory, rows or its key's look-up kept it from being a turn.
+    /// When only memory, rows or a look-up of the key delayed the turn.
     pub(super) ready_at: Option<Instant>,
-    /// Its key is known not to belong to an earlier turn.
+    /// True if the key is known not to belong to an earlier turn.
     pub(super) checked: bool,
-    /// Who has not been answered yet, until then.
+    /// Callers without an answer so far.
     pub(super) unanswered: Vec<ReplyHandle<AcceptedLine>>,
     pub(super) waiters: Vec<oneshot::Sender<TurnOutcome>>,
-    /// What its turn is a part of: the request of whoever asked first.
+    /// The parent span of the turn: the first caller's request.
     pub(super) span: Span,
     _counted: GaugeGuard,
 }
 
 impl WaitingLine {
-    /// Somebody was told that this line is, or will be, a turn.
+    /// True if a caller was told that the line is, or will be, a turn.
     pub(super) fn is_accepted(&self) -> bool {
         self.checked
     }
@@ -48,7 +48,7 @@ impl WaitingLine {
         self.line.re.clone()
     }
 
-    /// A line that is said anew.
+    /// Creates a line for a regeneration.
     pub(super) fn for_regeneration(
         id: u64,
         line: PlayerLine,
@@ -61,7 +61,7 @@ impl WaitingLine {
         waiting
     }
 
-    /// That it takes the place of the turn that followed `head`.
+    /// Makes the line a replacement of the turn that followed `head`.
     pub(super) fn replacing_after(self, head: Option<TurnId>) -> Self {
         Self {
             replaces_after: Some(ReplacedHead(head)),
@@ -69,23 +69,23 @@ impl WaitingLine {
         }
     }
 
-    /// What it was to take the place of is not what comes next any more.
+    /// Cancels a replacement line whose turn is no longer next.
     pub(super) fn cancel_unsaid(self) {
         self.cancel_with(&DialogueError::TurnUnsaid, &Arc::new(TurnError::Unsaid));
     }
 
-    /// It is not said.
+    /// Cancels the line: `refused` for unanswered callers, `ended` for waiters.
     pub(super) fn cancel_with(self, refused: &DialogueError, ended: &Arc<TurnError>) {
         for ask in self.unanswered {
             ask.answer(Err(refused.clone()));
         }
         for waiter in self.waiters {
-            // Whoever waited may have gone.
+            // The waiter may have gone away.
             let _ = waiter.send(Err(Arc::clone(ended)));
         }
     }
 
-    /// A reply that was cut and is gone on with.
+    /// Creates a line that continues a cut reply.
     pub(super) fn for_continuation(
         id: u64,
         unfinished: PartialReply,
@@ -96,7 +96,7 @@ impl WaitingLine {
         let line = PlayerLine {
             text: unfinished.of.player_text.clone(),
             to: Some(unfinished.of.npc.clone()),
-            // A retry of the line joins it.
+            // A retry of the line joins the continuation.
             key: unfinished.key.clone(),
             on_busy: OnBusy::Queue,
             re,
@@ -124,12 +124,12 @@ impl WaitingLine {
         }
     }
 
-    /// Whether it cuts the running reply now.
+    /// True if the line cuts the running reply now.
     pub(super) fn is_cutting(&self) -> bool {
         self.checked && self.line.on_busy == OnBusy::Interrupt
     }
 
-    /// For whom it does.
+    /// Returns the cut request of the line's speaker.
     pub(super) fn cut_request(&self) -> Option<CutRequester> {
         self.line.who.clone().map(|who| CutRequester {
             who,
@@ -138,7 +138,7 @@ impl WaitingLine {
         })
     }
 
-    /// One more asks for this line, with the same key.
+    /// Adds a caller with the same key. Another text or addressee is refused as [`DialogueError::KeyReused`].
     pub(super) fn join_repeat(&mut self, line: &PlayerLine, ask: ReplyHandle<AcceptedLine>) {
         let addressed = self.line.to.as_ref().is_none_or(|npc| is_addressed_to(line, npc));
         if self.line.text == line.text && addressed {
@@ -160,7 +160,7 @@ impl WaitingLine {
     }
 }
 
-/// A committed turn is the answer to its own line only.
+/// Returns a committed turn for a repeat of its own line; other lines are refused.
 pub(super) fn repeated_turn(turn: &Arc<Turn>, line: &PlayerLine) -> Result<AcceptedLine, DialogueError> {
     if turn.player_text == line.text && is_addressed_to(line, &turn.npc) {
         Ok(AcceptedLine::Repeated(Arc::clone(turn)))
@@ -169,7 +169,7 @@ pub(super) fn repeated_turn(turn: &Arc<Turn>, line: &PlayerLine) -> Result<Accep
     }
 }
 
-/// Whether `npc` may answer a line: it is for nobody else.
+/// True if the line is addressed to `npc` or to no NPC.
 pub(super) fn is_addressed_to(line: &PlayerLine, npc: &NpcId) -> bool {
     line.to.as_ref().is_none_or(|to| to == npc)
 }

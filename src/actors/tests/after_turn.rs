@@ -1,4 +1,4 @@
-//! Jobs: waited for, in order, retried, resumed.
+//! Jobs after a turn: the wait for jobs, their order, retries and recovery.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -38,7 +38,7 @@ async fn unlocked_scenario_is_published_after_reading_without_delaying_the_turn(
     let world = TestWorld::new().await;
     let id = world.new_session().await;
     let ear = world.attach_recorder(id).await;
-    // Each of them is committed, and followed, while nothing has been read yet.
+    // Every turn is committed, and followed by another, before the read of the unlocked scenarios.
     world.say_and_wait(id, "unlock").await;
     world.say_and_wait(id, "unlock").await;
     world.say_and_wait(id, "3").await;
@@ -170,7 +170,7 @@ async fn job_that_waited_too_long_is_left_to_its_new_owner() {
     let world = TestWorld::with_settings(test_actor_settings(), dialogue).await;
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
-    // Not fresh: each asks for its lease again before it runs.
+    // The leases are not fresh: every job renews its lease before the run.
     *world.fake.leased_for.lock() = Duration::from_mins(1);
     let first = world.new_session().await;
     world.say_and_wait(first, "1").await;
@@ -190,7 +190,7 @@ async fn job_that_waited_too_long_is_left_to_its_new_owner() {
     world.fake.job_go.add_permits(1);
     let ran = || world.fake.jobs.lock().iter().map(|(of, _)| *of).collect::<Vec<_>>();
     wait_until("the first has run", || ran() == [first]).await;
-    // Looked at every 50 ms.
+    // The curator polls every 50 ms.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(ran(), [first], "the model is paid once");
     jobs.release_all_leases(rival).await.unwrap();
@@ -221,7 +221,7 @@ async fn job_waits_for_its_predecessor_at_another_node() {
     world.fake.job_go.add_permits(1);
     let ran = || world.fake.jobs.lock().iter().map(|(_, job)| job.id).collect::<Vec<_>>();
     wait_until("the first has run", || ran() == [taken[0].id]).await;
-    // Looked at every 50 ms.
+    // The curator polls every 50 ms.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(ran(), [taken[0].id], "the third waits for the second");
     jobs.finish_job(&world.scope, taken[1].id, &[]).await.unwrap();

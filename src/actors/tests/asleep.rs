@@ -1,4 +1,4 @@
-//! Conversations that a restart has stopped, and who has them go on.
+//! Conversations that a restart has stopped, and the requests that wake them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A tenant that has used up what it may use.
+//! A tenant with an exhausted budget.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl TestWorld {
-    /// Another process gave the tenant this budget.
+    /// Sets the tenant's budget, as another process would.
     async fn set_budget(&self, budget: TenantBudget) {
         let (ports, tenant) = (&self.ports, self.scope.tenant());
         let change = TenantChange {
@@ -91,7 +91,7 @@ async fn self_paced_conversation_resumes_when_the_tenant_budget_allows() {
     });
     let id = world.new_conversation("x", 2, true).await;
     let ear = world.attach_watcher(id, Some(1)).await;
-    // More tries than a model has that fails.
+    // More tries than a failing model gets.
     wait_until("it tried often", || world.fake.spoken.lock().len() > 8).await;
     assert!(!ear.event_labels().iter().any(|event| event.starts_with("paused")));
     *world.fake.fail_turns.lock() = false;

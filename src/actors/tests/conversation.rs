@@ -1,4 +1,4 @@
-//! NPCs who talk: pacing, steps, cutting in, joining, ending, and what a crash leaves.
+//! Conversations of NPCs: pacing, steps, interrupts, joins, the end, and recovery after a crash.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -92,7 +92,7 @@ async fn next_speaker_is_chosen_by_the_model() {
         .into_iter()
         .filter(|event| event.contains("started"))
         .collect();
-    // After the three that were named, whoever was silent for longest.
+    // After the three named speakers, the NPC that was silent for longest speaks.
     let expected = [
         "ergen started 1",
         "ergen started 2",
@@ -100,7 +100,7 @@ async fn next_speaker_is_chosen_by_the_model() {
         "ergen started 4",
     ];
     assert_eq!(started, expected);
-    // Where the rule decides, nobody is asked.
+    // With the rule, no model is asked.
     *world.fake.next_speakers.lock() = vec!["ergen".parse().unwrap()];
     let id = world.new_conversation("the mill", 1, true).await;
     let ear = world.attach_watcher(id, Some(1)).await;
@@ -182,7 +182,7 @@ async fn last_line_can_be_cut_or_joined_while_it_may_still_be_read() {
             "{:?}",
             ear.event_labels()
         );
-        // Another line is not to be had.
+        // No further line is possible.
         let stepped = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
         assert!(stepped.await.is_err());
         wait_until("it ends", || {
@@ -253,7 +253,7 @@ async fn interrupt_pauses_the_conversation_until_resumed() {
             .unwrap_or_else(|| panic!("{what}: {story:?}"))
     };
     assert!(place("paused 0 interrupted") < place("committed 1"));
-    // The line that was cut is gone on with.
+    // The cut line is continued.
     assert!(place("committed 1") < place("rewound 0"));
     assert!(place("resumed 0") < place("completed 1") && place("completed 1") < place("ergen started 2"));
     world.shut_down().await;
@@ -272,7 +272,7 @@ async fn conversation_resumed_during_a_line_continues_after_it() {
             .await
             .unwrap()
     };
-    // While it is being cut: that line is gone on with.
+    // During the cut: the cut line is continued.
     let cut = async {
         let (talks, wish) = (world.npc_conversations(), world.conversation_interrupt(None));
         talks.interrupt_dialogue(&world.scope, id, wish).await.unwrap()
@@ -286,7 +286,7 @@ async fn conversation_resumed_during_a_line_continues_after_it() {
     world.fake.go.add_permits(1);
     ear.wait_for_event("completed 1").await;
     world.wait_for_begun(3).await;
-    // While one is said that was asked for during a pause.
+    // During a line that was requested in a pause.
     world
         .npc_conversations()
         .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
@@ -325,14 +325,14 @@ async fn rewind_removes_later_lines_and_the_running_line() {
         "{:?}",
         ear.event_labels()
     );
-    // Asked too late for the same: told what it came to.
+    // A late request for the same rewind gets its outcome.
     let late = world
         .npc_conversations()
         .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(Some(4)))
         .await
         .unwrap();
     assert_eq!(late, InterruptOutcome::Rewound(Arc::clone(&rewound)));
-    // Not if it takes the conversation for what it is not.
+    // A wrong `if_head` is refused.
     let stale = InterruptCommand {
         if_head: Some(4),
         ..world.conversation_interrupt(Some(4))
@@ -345,7 +345,7 @@ async fn rewind_removes_later_lines_and_the_running_line() {
         matches!(stale, Err(DialogueError::StaleHead { head_turn: 2 })),
         "{stale:?}"
     );
-    // It goes on from there.
+    // The conversation continues from there.
     let next = world.say_next_line(id).await;
     assert_eq!((next.number, next.npc.as_str()), (3, "mira"));
     world.shut_down().await;
@@ -386,7 +386,7 @@ async fn concurrent_interrupts_apply_the_lowest_and_answer_all() {
         assert_eq!(rewound.head_turn, 2);
     }
     assert_eq!(world.line_texts(id).await.len(), 2);
-    // The pause is told before or after, whichever of the two came to it first.
+    // The pause may come before or after, because either request may be handled first.
     let moves: Vec<_> = ear
         .event_labels()
         .into_iter()
@@ -462,7 +462,7 @@ async fn hung_job_of_an_unsaid_line_blocks_no_other_job() {
         .await
         .unwrap();
     let stands = world.say_next_line(id).await;
-    // One that hangs would take it first.
+    // A hung job would take the permit first.
     wait_until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
     world.fake.job_go.add_permits(1);
     wait_until("it ends", || !world.fake.jobs.lock().is_empty()).await;
@@ -484,7 +484,7 @@ async fn player_joins_at_the_current_line_and_the_conversation_pauses() {
     let names: Vec<&str> = joined.dialogue.npcs.iter().map(NpcId::as_str).collect();
     assert_eq!(names, ["mira", "ergen"]);
     assert!(joined.dialogue.cause.is_some(), "it began at the line that was cut");
-    // The one who spoke last answers, unless another is named or asked.
+    // The last speaker answers, unless the line names or addresses another NPC.
     let session = joined.dialogue.id;
     assert_eq!(world.say_and_wait(session, "who was it?").await.npc.as_str(), "mira");
     assert_eq!(
@@ -492,7 +492,7 @@ async fn player_joins_at_the_current_line_and_the_conversation_pauses() {
         "ergen"
     );
     assert_eq!(world.say_and_wait(session, "and then?").await.npc.as_str(), "ergen");
-    // Taken back to where it was joined, whoever spoke there answers again.
+    // After a rewind to the join, the last speaker at the join answers again.
     world.rewind_to(session, 0).await.unwrap();
     assert_eq!(world.say_and_wait(session, "who was it?").await.npc.as_str(), "mira");
     let lines = world
@@ -547,7 +547,7 @@ async fn panicked_conversation_resumes_by_itself() {
     addr.try_send(session::PanicForTest).unwrap();
     ear.wait_for_event("failed 1").await;
     world.fake.go.add_permits(10);
-    // Nobody asks for anything: the chores take it up.
+    // Without a request, the chores revive the conversation.
     ear.wait_for_event("ended 2 max_turns").await;
     assert_eq!(world.line_texts(id).await.len(), 2);
     world.shut_down().await;

@@ -1,4 +1,4 @@
-//! Lines of NPCs that wait for what the line before taught.
+//! Lines of NPCs that wait for the facts of the previous line.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -37,7 +37,7 @@ async fn requested_line_is_not_said_after_an_interrupt() {
         *world.fake.hold_jobs.lock() = true;
         let id = world.new_conversation("the mill", 3, false).await;
         world.say_next_line(id).await;
-        // Waits for what the first one taught.
+        // Waits for the facts of the first line.
         let waiting = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
         let cut = world
             .npc_conversations()
@@ -49,7 +49,7 @@ async fn requested_line_is_not_said_after_an_interrupt() {
         world.fake.job_go.add_permits(3);
         wait_until("it is learned", || world.fake.running_jobs.load(Relaxed) == 0).await;
         assert_eq!(world.line_texts(id).await.len(), 1);
-        // The next one that is asked for is.
+        // The next requested line is said.
         world.say_next_line(id).await;
         assert_eq!(world.line_texts(id).await.len(), 2);
         world.shut_down().await;

@@ -1,4 +1,4 @@
-//! Replies that are cut while they are said: who did it is kept, and they are gone on with.
+//! Replies that are cut while running: the callers are recorded, and the replies are continued.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,7 +42,7 @@ impl TestWorld {
         self.sessions.resume_dialogue(&self.scope, id, wish).await
     }
 
-    /// Waits until so many have cut the turn that began last.
+    /// Waits until the given number of callers have cut the latest turn.
     async fn wait_for_cuts(&self, many: usize) {
         wait_until("it is cut", || {
             let cut = self.fake.cut.lock();
@@ -70,7 +70,7 @@ impl TestWorld {
         }
     }
 
-    /// A session whose second reply, to a line with the key `hold`, was cut while it was being said.
+    /// Creates a session whose second reply, to a line with the key `hold`, was cut while running.
     pub(super) async fn new_session_with_cut_reply(&self) -> DialogueId {
         let id = self.new_session().await;
         self.say_and_wait(id, "one").await;
@@ -83,7 +83,7 @@ impl TestWorld {
     }
 }
 
-/// The turn `number` once it stands and has been told.
+/// Waits for turn `number` to stand and to be published.
 async fn wait_for_committed(
     world: &TestWorld,
     id: DialogueId,
@@ -151,7 +151,7 @@ async fn player_line_that_cuts_a_reply_is_recorded_too() {
         .unwrap();
     assert_eq!(wait_for_turn(running).await.unwrap().status, TurnStatus::Interrupted);
     assert_eq!(world.audit_rows("session.interrupt").await.len(), 1);
-    // Its turn's events have told of it; no event of its own comes before or after a restart.
+    // The turn's events report the cut; no separate event comes before or after a restart.
     let story = ear.event_labels();
     assert_eq!(
         story,
@@ -215,7 +215,7 @@ async fn reply_cut_while_streaming_is_continued() {
     );
     let again = world.resume_reply(id, None).await;
     assert!(matches!(again, Err(DialogueError::NothingToResume)), "{again:?}");
-    // The line was said, and its key tells so.
+    // The line was said, and a repeat of its key returns the turn.
     let repeated = wait_for_turn(world.say_line_with(id, "hold", Some("hold"), OnBusy::Queue).await)
         .await
         .unwrap();
@@ -238,7 +238,7 @@ async fn retried_resume_line_joins_the_continued_turn() {
     let id = world.new_session_with_cut_reply().await;
     world.resume_reply(id, None).await.unwrap();
     world.wait_for_begun(3).await;
-    // However the retry would have treated a turn of somebody else's line.
+    // `on_busy` of the retry makes no difference.
     let mut retries = Vec::new();
     for on_busy in [OnBusy::Queue, OnBusy::Reject, OnBusy::Interrupt] {
         retries.push(world.say_line_with(id, "hold", Some("hold"), on_busy).await);
@@ -322,12 +322,12 @@ async fn reply_that_cannot_be_continued_stands_as_cut() {
     *world.fake.fail_turns.lock() = true;
     world.resume_reply(id, Some("up")).await.unwrap();
     ear.wait_for_event("rewound 2").await;
-    // Answered once the session has put back what it had taken back.
+    // Answered after the session has reinstated the turn.
     world.sessions.snapshot(&world.scope, id).await.unwrap();
     assert_eq!(world.said_turns(id).await, before);
     assert_eq!(ear.event_labels(), ["rewound 1", "started 2", "failed 2", "rewound 2"]);
 
-    // Nothing came of it, so the same request is another try; then the process dies.
+    // The resume failed, so the same request is another try. Then the process dies.
     *world.fake.fail_turns.lock() = false;
     world.resume_reply(id, Some("up")).await.unwrap();
     world.wait_for_begun(4).await;
@@ -409,7 +409,7 @@ async fn cut_of_an_uncommitted_turn_does_not_cut_the_next() {
         let wish = world.keyed_interrupt(None, key);
         world.sessions.interrupt_dialogue(&world.scope, id, wish).await.unwrap()
     };
-    // The model fails all the same.
+    // The model fails despite the cut.
     *world.fake.fail_turns.lock() = true;
     let failing = world.say_line(id, "hold").await;
     world.wait_for_begun(2).await;
@@ -417,7 +417,7 @@ async fn cut_of_an_uncommitted_turn_does_not_cut_the_next() {
     assert_eq!(idle, InterruptOutcome::Idle { head_turn: 1 }, "told once that is known");
     wait_for_turn(failing).await.unwrap_err();
     *world.fake.fail_turns.lock() = false;
-    // It is taken back before it is committed.
+    // The turn is rewound before its commit.
     let unsaid = world.say_line(id, "hold on").await;
     world.wait_for_begun(3).await;
     let (told, back) = tokio::join!(cut(&world, "unsaid"), world.rewind_to(id, 0));
@@ -449,7 +449,7 @@ async fn cut_of_an_uncommitted_npc_line_does_not_cut_the_next() {
             .await
             .unwrap()
     };
-    // The model fails all the same.
+    // The model fails despite the cut.
     let failed = world.new_conversation("hold", 20, false).await;
     world.fake.go.add_permits(1);
     world.say_next_line(failed).await;
@@ -463,7 +463,7 @@ async fn cut_of_an_uncommitted_npc_line_does_not_cut_the_next() {
     let idle = cut(&world, failed).await;
     assert_eq!(idle, InterruptOutcome::Idle { head_turn: 1 });
     *world.fake.fail_turns.lock() = false;
-    // It is taken back before it is committed.
+    // The line is rewound before its commit.
     let unsaid = world.new_conversation("hold on", 20, false).await;
     world.fake.go.add_permits(2);
     world.say_next_line(unsaid).await;
@@ -503,7 +503,7 @@ async fn cut_of_an_uncommitted_npc_line_does_not_cut_the_next() {
 async fn cut_is_published_only_once_durable() {
     let world = TestWorld::new().await;
     let id = world.new_session().await;
-    // Its commit waits for a second permit.
+    // The commit waits for a second permit.
     let running = world.say_line(id, "hold on").await;
     world.wait_for_begun(1).await;
     let wish = world.keyed_interrupt(Some(1), "cut");
@@ -512,7 +512,7 @@ async fn cut_is_published_only_once_durable() {
     let told = AtomicUsize::new(0);
     let after = async {
         world.wait_for_cuts(1).await;
-        // Whatever was told by now was told too early.
+        // Every answer by now would be too early.
         assert!(world.said_turns(id).await.is_empty());
         assert_eq!(told.load(Ordering::Relaxed), 0);
         world.fake.go.add_permits(1);
@@ -525,7 +525,7 @@ async fn cut_is_published_only_once_durable() {
     assert_eq!(told.load(Ordering::Relaxed), 2);
     assert_eq!(world.said_turns(id).await[0].status, TurnStatus::Interrupted);
     wait_for_turn(running).await.unwrap();
-    // Another process knows the key: nothing that is said there is cut.
+    // Another process knows the key: a repeat cuts no later turn.
     let world = world.restart_process();
     let running = world.say_line(id, "hold").await;
     world.wait_for_begun(1).await;

@@ -23,7 +23,7 @@ async fn npc_line_that_cannot_be_continued_stands_as_cut() {
     let before = world.said_turns(id).await;
     let told = ear.event_labels().len();
     *world.fake.fail_turns.lock() = true;
-    // Nobody steps: who takes a line up asks for it.
+    // No step is needed: the resume requests the line.
     world
         .npc_conversations()
         .resume_dialogue(&world.scope, id, &world.test_principal())
@@ -37,7 +37,7 @@ async fn npc_line_that_cannot_be_continued_stands_as_cut() {
     assert_eq!(story[told..][..2], ["rewound 0", "resumed 0"], "{story:?}");
     assert_eq!(story.last().unwrap(), "rewound 1");
 
-    // The process dies while it is gone on with.
+    // The process dies during the continuation.
     *world.fake.fail_turns.lock() = false;
     world
         .npc_conversations()
@@ -58,7 +58,7 @@ async fn npc_line_that_cannot_be_continued_stands_as_cut() {
     );
     assert_eq!(world.said_turns(id).await, before);
 
-    // Whoever comes in meanwhile goes on from what was heard.
+    // A player who joins meanwhile continues from the heard part.
     world
         .npc_conversations()
         .resume_dialogue(&world.scope, id, &world.test_principal())

@@ -1,4 +1,4 @@
-//! What a tenant's being disabled stops.
+//! The work that stops for a disabled tenant.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +18,7 @@ async fn conversation_of_a_disabled_tenant_says_no_line_until_enabled() {
     world.wait_for_begun(1).await;
     world.set_disabled(true);
     world.fake.go.add_permits(10);
-    // What is being said is said to its end.
+    // The running line is said to its end.
     ear.wait_for_event("committed 1").await;
     for _ in 0..3 {
         let asked = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
@@ -49,7 +49,7 @@ async fn jobs_of_a_disabled_tenant_wait_until_enabled() {
     world.set_disabled(true);
     wait_until("what runs is let go", || curators() == 0).await;
     world.fake.job_go.add_permits(10);
-    // One that was said as it happened.
+    // A line said at the moment of the change.
     world.say_and_wait(id, "3").await;
     assert_eq!(curators(), 0);
     assert!(world.fake.jobs.lock().is_empty());

@@ -1,4 +1,4 @@
-//! Where there is no room in memory, what is idle makes room.
+//! Eviction of idle dialogues when memory is full.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{
     ids::DialogueId,
 };
 
-/// Of which one tenant may have four.
+/// A single tenant may have four.
 const MAX_SESSIONS: usize = 5;
 
 async fn small_world() -> TestWorld {
@@ -89,7 +89,7 @@ async fn busy_sessions_stay_and_newcomers_are_refused() {
     let refused = world.say_line(late, "hello").await.unwrap_err();
     assert!(matches!(refused, DialogueError::OverShare(_)), "{refused:?}");
 
-    // One of them ends while the next one waits.
+    // A session becomes idle while the newcomer waits.
     let (let_in, ()) = tokio::join!(world.say_line(late, "hello"), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         world.fake.go.add_permits(1_000);

@@ -1,4 +1,4 @@
-//! Turns, jobs and moves of heads that tests hold and let go.
+//! Turns, jobs and rewinds that tests hold and release.
 
 use std::{
     collections::HashMap,
@@ -45,42 +45,42 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Turns and jobs as the tests want them. A turn whose line begins with `hold` waits for `go` (or a
-/// cut) after its first delta, `hold on` for both; `panic` panics there; `fail` fails as a model would.
+/// Turns and jobs under the control of the tests. After its first delta, a turn whose line begins with `hold` waits for
+/// `go` or a cut, and `hold on` for both. `panic` panics there; `fail` fails like a model.
 pub struct FakeUseCases {
     pub ports: Ports,
     pub go: Semaphore,
-    /// Jobs wait for a permit of this when `hold_jobs` is set.
+    /// Jobs wait for a permit when `hold_jobs` is set.
     pub job_go: Semaphore,
     pub hold_jobs: Mutex<bool>,
     pub with_jobs: Mutex<bool>,
-    /// How long jobs are leased by the turn that brings them.
+    /// Length of the leases of a turn's jobs.
     pub leased_for: Mutex<Duration>,
-    /// Every turn fails as a model would.
+    /// Makes every turn fail like a model.
     pub fail_turns: Mutex<bool>,
-    /// Why they fail, if not since the model is slow.
+    /// Makes failing turns fail for a budget, and not for a slow model.
     pub over_budget: Mutex<Option<OverBudget>>,
-    /// Lines, in the order their turns began.
+    /// Lines, in the order of their turns' starts.
     pub spoken: Mutex<Vec<String>>,
-    /// Who has cut the turn that began last.
+    /// The cut requests of the latest turn.
     pub cut: Mutex<Option<watch::Receiver<Option<Cut>>>>,
     pub memory_waits: Mutex<Vec<f64>>,
-    /// Jobs, in the order they ended.
+    /// Jobs, in the order of their ends.
     pub jobs: Mutex<Vec<(DialogueId, Job)>>,
-    /// Times that jobs of a dialogue still fail.
+    /// Remaining failures of each dialogue's jobs.
     pub failures: Mutex<HashMap<DialogueId, u32>>,
     pub running_jobs: AtomicUsize,
     pub most_running_jobs: AtomicUsize,
     pub usage: Mutex<Vec<(TenantScope, UsageDelta)>>,
-    /// What was asked to be taken back, in order.
+    /// Rewind requests, in order.
     pub rewinds: Mutex<Vec<RewindRequest>>,
-    /// Moves of a head wait for a permit of `rewind_go` when set.
+    /// Makes rewinds wait for a permit of `rewind_go`.
     pub hold_rewinds: Mutex<bool>,
     pub rewind_go: Semaphore,
     pub settled: AtomicUsize,
-    /// Who speaks next, where a model is asked; each answer once.
+    /// Next speakers for a model to choose; every answer is used once.
     pub next_speakers: Mutex<Vec<NpcId>>,
-    /// Whoever is asked for it does not answer.
+    /// Makes the choosing model hang.
     pub hold_speakers: Mutex<bool>,
     pub speakers_asked: AtomicUsize,
 }
@@ -110,7 +110,7 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
 }
 
 impl FakeUseCases {
-    /// The last turn as it was before somebody said how much of it was heard.
+    /// Returns the last turn as it was before a heard length cut it.
     async fn uncut_turn(&self, request: &RewindRequest) -> Result<Option<TurnId>, RewindError> {
         let head = request.head.ok_or(RewindError::NothingToResume)?;
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
@@ -118,7 +118,7 @@ impl FakeUseCases {
         Ok(sealed.and_then(|sealed| sealed.whole))
     }
 
-    /// The last line, if it was cut while it was being said.
+    /// Returns the last line, if cut while running.
     async fn sealed_reply(&self, request: &RewindRequest) -> Result<PartialReply, RewindError> {
         let head = request.head.ok_or(RewindError::NothingToResume)?;
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
@@ -136,7 +136,7 @@ impl FakeUseCases {
         })
     }
 
-    /// The turn `number`, of which as much was heard, if that was not all of it.
+    /// Returns turn `number` cut at `heard`, unless the whole reply was heard.
     async fn cut_replacement(
         &self,
         request: &RewindRequest,
@@ -190,7 +190,7 @@ impl FakeUseCases {
             return Vec::new();
         }
         let until_played = Duration::from_secs(self.ports.settings.turn.playback_timeout_s.into());
-        // One that was cut is what was heard.
+        // The text of a cut turn is the heard part.
         let is_held = input.dialogue.options.playback == Playback::Ack && status != TurnStatus::Interrupted;
         vec![NewJob {
             id: self.ports.ids.next_id(),
@@ -305,7 +305,7 @@ impl FakeUseCases {
     }
 }
 
-/// What the NPC says to a line, up to where it is cut.
+/// Returns the NPC's reply to a line, up to the cut.
 fn fake_reply(input: &TurnInput, cut: Option<&Cut>) -> String {
     let reply_text = match (&input.continuation, &input.player) {
         (Some(unfinished), _) => format!("{} And on.", unfinished.text),

@@ -1,4 +1,4 @@
-//! Sessions in which nothing is learned from a reply before it was heard.
+//! Sessions that learn from a reply only after it was heard.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,7 @@ use crate::{
     memory::turn::TurnStatus,
 };
 
-/// A session whose only reply was cut after it was said; what was heard of it is being learned.
+/// Creates a session whose only reply was cut after its end; a job is learning the heard part.
 async fn new_session_cut_after_reply(world: &TestWorld) -> DialogueId {
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
@@ -23,11 +23,11 @@ async fn new_session_cut_after_reply(world: &TestWorld) -> DialogueId {
     id
 }
 
-/// Says the second line, which is to wait until the running job ends.
+/// Says the second line, which must wait until the running job ends.
 async fn say_waiting_line(world: &TestWorld, id: DialogueId) {
     let ear = world.attach_recorder(id).await;
     let second = world.say_line(id, "2").await;
-    // Whatever the line made of jobs that are held has been written by now, and heard of.
+    // By now the line's effect on held jobs has been written and reported.
     let jobs = &world.ports.ledger.jobs;
     let said = world
         .ports
@@ -56,7 +56,7 @@ fn assert_taught_before_second(ear: &RecordingListener) {
     );
 }
 
-/// Says a line while the reply to `first` runs, which ends as `ended`; it is answered once that has taught.
+/// Says a line during the reply to `first`, which ends as `ended`; the answer must wait for its facts.
 async fn assert_second_waits_for_taught(first: &str, on_busy: OnBusy, ended: TurnStatus) {
     let world = TestWorld::new().await;
     *world.fake.with_jobs.lock() = true;

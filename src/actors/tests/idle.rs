@@ -1,4 +1,4 @@
-//! What was touched once does not stay in memory.
+//! Actors leave memory after a single use.
 
 use std::{
     sync::Arc,
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Stands still until it is moved.
+/// A clock that stands still until `advance`.
 struct StoppedClock(Mutex<(DateTime<Utc>, Instant)>);
 
 impl StoppedClock {
@@ -45,7 +45,7 @@ async fn idle_actors_and_their_memory_are_evicted() {
     const SESSIONS: usize = 300;
     const TALKS: usize = 20;
     let idle = Duration::from_secs(1);
-    // How often an actor looks does not depend on the clock that is stopped here.
+    // The actors' tick does not depend on the stopped clock.
     let settings = ActorSettings {
         idle_s: idle.as_secs(),
         ..test_actor_settings()
@@ -69,14 +69,14 @@ async fn idle_actors_and_their_memory_are_evicted() {
         ("npc", 2),
         ("curator", 1),
     ];
-    // The first of them have looked at the clock by now, which stands still.
+    // The first actors have read the stopped clock by now.
     assert_eq!(world.sessions.actor_counts(), all);
     clock.advance(idle);
     wait_until("all of them are gone", || {
         world.sessions.actor_counts().iter().all(|(_, count)| *count == 0) && world.sessions.live_count() == 0
     })
     .await;
-    // And each comes back when it is needed.
+    // Every actor comes back when needed.
     let id = world.new_session().await;
     world.say_and_wait(id, "hello").await;
     assert_eq!(world.sessions.live_count(), 1);
@@ -85,7 +85,7 @@ async fn idle_actors_and_their_memory_are_evicted() {
 
 #[actix::test]
 async fn expired_verdicts_are_pruned_however_many() {
-    /// More than goes in one go of the chores.
+    /// More than a run of the chores deletes.
     const PAIRS: u16 = 2_600;
     let clock = StoppedClock::new();
     let world = TestWorld::with_clock(clock.clone(), test_actor_settings(), test_dialogue_settings()).await;

@@ -45,14 +45,14 @@ async fn idle_actor_stops_and_the_next_message_spawns_another() {
     let id = world.new_session().await;
     let mut last = 0;
     for number in 1..=5 {
-        // Speaking races with the eviction that a time of zero keeps trying.
+        // The line races with the eviction that an idle time of zero keeps trying.
         let turn = world.say_and_wait(id, "hello").await;
         assert_eq!(turn.number, number);
         assert!(turn.seqs.started > last, "numbers rise over evictions");
         last = turn.seqs.committed;
         wait_until("the idle actor stops", || world.sessions.live_count() == 0).await;
     }
-    // A listener keeps it.
+    // A listener keeps the actor alive.
     let ear = world.attach_recorder(id).await;
     world.say_and_wait(id, "hello").await;
     assert_eq!(ear.event_labels().len(), 3);
@@ -141,7 +141,7 @@ async fn mailbox_messages_are_counted_until_handled() {
     let all = futures_util::future::join_all(views);
     let seen = async {
         wait_until("all of them wait", || waiting(ActorKind::Session) == 3).await;
-        // The curator may still be told what became of the turn's jobs.
+        // The curator may still get messages about the turn's jobs.
         for kind in [ActorKind::NpcConversation, ActorKind::Npc] {
             assert_eq!(waiting(kind), 0, "nobody else was asked anything");
         }
@@ -256,7 +256,7 @@ async fn node_that_lost_ownership_writes_nothing_more() {
     let id = world.new_session().await;
     world.say_and_wait(id, "mine").await;
     let ear = world.attach_recorder(id).await;
-    // Somebody else takes over: this node's epoch is stale from now on.
+    // Another owner takes over: the node's epoch is stale from now on.
     let now = world.ports.clock.now();
     let later = now + Duration::from_hours(1);
     let dialogues = &world.ports.ledger.dialogues;
@@ -273,7 +273,7 @@ async fn node_that_lost_ownership_writes_nothing_more() {
         ),
         (1, 0)
     );
-    // It noticed, claimed the dialogue back (nobody else lives) and goes on.
+    // The node noticed, claimed the dialogue again (no other node lives) and continues.
     assert_eq!(
         wait_for_turn(world.say_line(id, "again").await).await.unwrap().number,
         2
@@ -366,7 +366,7 @@ async fn npc_edit_shows_in_the_next_turn_and_npc_deletion_ends_sessions() {
         .await;
     assert_eq!(gone.unwrap(), DeleteOutcome::Deleted);
     world.sessions.forget_authored(scope, &vale);
-    // The line is let go: there is nobody to answer it.
+    // The line is cancelled: no NPC is left to answer.
     if let Ok(AcceptedLine::Turn { done }) = world.say_line(id, "still there?").await {
         assert!(done.await.is_err());
     }
@@ -391,7 +391,7 @@ async fn stopped_actor_releases_its_dialogues() {
     let idle = world.new_session().await;
     world.say_and_wait(idle, "hello").await;
     wait_until("the idle actor stops", || world.sessions.live_count() == 0).await;
-    // What it gives up is written just after it has stopped.
+    // The release is written just after the actor has stopped.
     let taken = async {
         while !matches!(claim(idle).await, OwnershipClaim::Owned(_)) {
             tokio::task::yield_now().await;
@@ -408,8 +408,8 @@ async fn stopped_actor_releases_its_dialogues() {
     world.shut_down().await;
 }
 
-/// A session of two turns whose buffer has other words for the first, under `epoch`; what another process takes
-/// them for, and the epoch that the buffer has then.
+/// Takes over a session of two turns whose buffer, under `epoch`, has another text for the first turn. Returns the text
+/// that the next process reads, and the epoch of the buffer afterwards.
 async fn take_over_buffer(epoch: u64) -> (String, u64) {
     let world = TestWorld::new().await;
     let id = world.new_session().await;
@@ -441,7 +441,7 @@ async fn take_over_buffer(epoch: u64) -> (String, u64) {
 
 #[actix::test]
 async fn buffer_of_the_previous_owner_is_taken_over() {
-    // The owner before had the first epoch, and the next one has the second.
+    // The previous owner had the first epoch; the next owner has the second.
     assert_eq!(take_over_buffer(1).await, ("from the buffer".to_owned(), 2));
     assert_eq!(
         take_over_buffer(0).await,

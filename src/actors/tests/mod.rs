@@ -1,4 +1,4 @@
-//! The actors over a real ledger, with turns and jobs that tests hold and let go.
+//! The actors over a real ledger, with turns and jobs that tests hold and release.
 
 #![allow(clippy::unwrap_used)]
 

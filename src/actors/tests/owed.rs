@@ -1,4 +1,4 @@
-//! Somebody cuts in, or goes back, while a turn is out only to be said anew or gone on with.
+//! Interrupts and rewinds while a turn is rewound for a regeneration or a continuation.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     memory::turn::TurnStatus,
 };
 
-/// Every line waits a second for what the last one taught, which is never known.
+/// Creates a world in which every line waits a second for facts that never come.
 async fn world_with_memory_wait() -> TestWorld {
     let mut dialogue = test_dialogue_settings();
     dialogue.turn.wait_for_memory_ms = 1_000;
@@ -20,7 +20,7 @@ async fn world_with_memory_wait() -> TestWorld {
     world
 }
 
-/// Longer than a line that nobody took away would wait.
+/// Waits longer than a queued line would.
 async fn outwait_memory() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
 }
@@ -223,7 +223,7 @@ async fn player_line_that_cuts_before_the_first_character_is_audited() {
         TurnError::CutBeforeReply
     ));
     assert_eq!(wait_for_turn(next).await.unwrap().number, 1);
-    // Nobody waits for that, so it may be a moment later.
+    // The audit row is written without a waiting caller, so maybe a moment later.
     for _ in 0..600 {
         if !world.audit_rows("session.interrupt").await.is_empty() {
             break;

@@ -1,4 +1,4 @@
-//! Replies that are regenerated and fail: the reply of before stands again.
+//! Replies whose regeneration fails: the previous reply is reinstated.
 
 use super::{
     rewinding::session_with_turns,
@@ -13,7 +13,7 @@ async fn reply_that_cannot_be_regenerated_stands_again() {
     world.fake.go.add_permits(1);
     world.say_and_wait(id, "hold").await;
     let standing = async |world: &TestWorld| {
-        // Answered once the session has put back what it had taken back.
+        // Answered after the session has reinstated the turn.
         let view = world.sessions.snapshot(&world.scope, id).await.unwrap();
         assert_eq!((view.dialogue.head_turn, view.history.len()), (2, 2));
         let dialogues = &world.ports.ledger.dialogues;

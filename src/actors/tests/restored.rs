@@ -1,5 +1,4 @@
-//! Conversations of NPCs when a save of their world is loaded: who watches, who speaks next, and what a
-//! restart makes of it.
+//! Conversations of NPCs when a save of their world is restored: listeners, the next speaker, and restarts.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +13,7 @@ use crate::{
 };
 
 impl TestWorld {
-    /// How a conversation stands for its actor and in the ledger: its last turn, and whether it is paused.
+    /// Returns the last turn and the pause of a conversation, as the actor and the ledger have them.
     async fn conversation_state(&self, id: DialogueId) -> (u32, bool) {
         let view = self.npc_conversations().snapshot(&self.scope, id).await.unwrap();
         let stored = self
@@ -55,7 +54,7 @@ async fn conversation_and_its_speakers_return_to_the_save() {
     );
     assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
 
-    // Who was away is told the same by another process.
+    // A listener that was away gets the same events from another process.
     let seqs = ear.heard_seqs();
     let world = world.restart_process();
     let late = world.attach_watcher(id, Some(seqs[0] - 1)).await;
@@ -75,7 +74,7 @@ async fn line_running_during_a_restore_never_happened() {
     let ear = world.attach_watcher(id, None).await;
     let stepped = world.npc_conversations().say_next_line(&world.scope, id).await.unwrap();
     world.wait_for_begun(2).await;
-    // Nobody lets the model go: it is not waited for.
+    // The model stays held: the restore does not wait for the model.
     load_save(&world, taken).await;
     let unsaid = tokio::time::timeout(PATIENCE, stepped).await.unwrap().unwrap();
     assert!(unsaid.is_err());
@@ -102,7 +101,7 @@ async fn self_paced_conversation_continues_from_the_save() {
     world.wait_for_begun(3).await;
     load_save(&world, taken).await;
     ear.wait_for_event("rewound 1").await;
-    // Nobody asks for anything.
+    // No request is needed.
     world.fake.go.add_permits(10);
     ear.wait_for_event("ended 4 max_turns").await;
     let story = ear.event_labels();
@@ -114,7 +113,7 @@ async fn self_paced_conversation_continues_from_the_save() {
     );
     assert!(ear.heard_seqs().is_sorted_by(|a, b| a < b));
 
-    // It had ended, and is open again.
+    // The conversation had ended, and is open again.
     load_save(&world, taken).await;
     assert_eq!(world.line_texts(id).await, ["Mira says 1"]);
     let again = world.attach_watcher(id, None).await;
@@ -202,14 +201,14 @@ async fn paused_state_is_part_of_a_save() {
         .unwrap();
     world.wait_for_begun(2).await;
 
-    // Nobody goes on behind a player who had cut in.
+    // The conversation stays paused behind the player's interrupt.
     load_save(&world, paused).await;
     assert_eq!(world.conversation_state(id).await, (1, true));
-    // And where they were talking they talk on.
+    // In the other save the conversation was running, and continues.
     load_save(&world, going_on).await;
     assert_eq!(world.conversation_state(id).await, (0, false));
     world.wait_for_begun(3).await;
-    // Only that is another.
+    // The line that continues is another line.
     let wish = world.conversation_interrupt(Some(0));
     world
         .npc_conversations()

@@ -1,4 +1,4 @@
-//! Coming back: replay from memory, from the ledger, and after a crash.
+//! Resumed listening: replay from memory, from the ledger, and after a crash.
 
 use std::sync::Arc;
 
@@ -89,10 +89,10 @@ async fn turn_lost_in_a_crash_is_reported_as_failed() {
     world.say_and_wait(id, "again").await;
     assert_eq!(late.event_labels()[1..], ["started 2", "completed 2", "committed 2"]);
     assert!(late.heard_seqs().is_sorted_by(|a, b| a < b));
-    // Told once: who says that it heard so hears it no more, and nobody else heard it at all.
+    // Published once: a client that reports the event gets no repeat, and other clients never saw the turn.
     let (_, attached) = attach_after_seq(&world, id, late.heard_seqs()[0]).await.unwrap();
     assert_eq!(attached.replayed, 3);
-    // A number that was never sent is no reason to jump there.
+    // A number that was never sent is refused.
     let refused = attach_after_seq(&world, id, u64::MAX).await.err().unwrap();
     assert!(matches!(refused, DialogueError::ResumeExpired { .. }));
     world.shut_down().await;
@@ -107,7 +107,7 @@ async fn sequence_numbers_lost_in_a_crash_are_not_reused() {
     world.say_line(id, "hold").await.unwrap();
     world.wait_for_begun(2).await;
     let seen = *ear.heard_seqs().last().unwrap();
-    // Somebody else speaks before the one who saw the lost turn is back.
+    // Another client speaks before the client with the lost turn is back.
     let world = world.restart_process();
     let other = world.attach_recorder(id).await;
     world.say_and_wait(id, "other").await;
@@ -119,7 +119,7 @@ async fn sequence_numbers_lost_in_a_crash_are_not_reused() {
         "the lost turn's numbers are not used again"
     );
     assert_eq!(other.event_labels(), late.event_labels());
-    // Killed again before anything more was committed: those numbers do not come again either.
+    // Killed again before another commit: the new lost numbers are not used again either.
     world.say_line(id, "hold").await.unwrap();
     world.wait_for_begun(2).await;
     let seen = *other.heard_seqs().last().unwrap();

@@ -1,4 +1,4 @@
-//! Taking a session back while turns run, lines wait and others ask for the same.
+//! Rewinds of a session with running turns, waiting lines and simultaneous callers.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -38,7 +38,7 @@ async fn hung_job_of_an_unsaid_turn_blocks_no_other_job() {
     wait_until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
     expect_rewound(world.rewind_to(id, 1).await);
     let stands = world.say_and_wait(id, "stands").await;
-    // One that hangs would take it first.
+    // A hung job would take the permit first.
     wait_until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
     world.fake.job_go.add_permits(1);
     wait_until("it ends", || !world.fake.jobs.lock().is_empty()).await;
@@ -93,7 +93,7 @@ async fn running_turn_ends_unsaid_on_a_rewind() {
     let ear = world.attach_recorder(id).await;
     let held = world.say_line(id, "hold").await;
     world.wait_for_begun(3).await;
-    // Nobody lets the model go: the answer does not wait for it.
+    // The model stays held: the answer does not wait for the model.
     let back = expect_rewound(world.interrupt(id, Some(1), None).await);
     assert_eq!((back.head_turn, &back.removed[..]), (1, &[2][..]));
     assert!(matches!(*wait_for_turn(held).await.unwrap_err(), TurnError::Unsaid));
@@ -149,7 +149,7 @@ async fn queued_lines_are_cancelled_with_the_turn_they_followed() {
         assert!(matches!(*unsaid, TurnError::Unsaid), "{unsaid:?}");
     }
     assert_eq!(world.say_and_wait(id, "and now?").await.number, 2);
-    // One that only cuts what is being said lets the others be said.
+    // A cut of the running reply leaves the queued lines alone.
     let held = world.say_line(id, "hold").await;
     wait_until("it is said", || {
         world.fake.spoken.lock().last().is_some_and(|line| line == "hold")
@@ -192,7 +192,7 @@ async fn reply_heard_in_part_is_cut_even_during_its_commit() {
     let late = world.say_line(id, "commit later").await;
     ear.wait_for_event("completed 2").await;
     let waits = world.say_line(id, "after that").await;
-    // Which one it heard is plain, and so is what it knew the head for.
+    // The interrupted turn is clear without a number, and so is the expected head.
     let wish = InterruptCommand {
         if_head: Some(1),
         ..world.interrupt_command(None, Some(HeardLength::Chars(3)))
@@ -209,7 +209,7 @@ async fn reply_heard_in_part_is_cut_even_during_its_commit() {
     let cut = expect_rewound(cut);
     assert_eq!((cut.head_turn, cut.heard_chars), (2, Some(3)));
     assert_eq!(wait_for_turn(late).await.unwrap().number, 2);
-    // Only the end of the reply was taken back.
+    // Only the end of the reply was removed.
     assert_eq!(wait_for_turn(waits).await.unwrap().number, 3);
     world.shut_down().await;
 }
@@ -227,7 +227,7 @@ async fn turn_that_commits_during_a_rewind_is_rewound_with_it() {
         world.fake.go.add_permits(1);
         let dialogues = &world.ports.ledger.dialogues;
         loop {
-            // Committed, and nobody was told.
+            // Committed, but not published.
             if dialogues
                 .load_dialogue(&world.scope, id)
                 .await
@@ -382,7 +382,7 @@ async fn callers_behind_a_fenced_rewind_are_served_from_what_stands() {
                 if_head: Some(99),
                 ..world.interrupt_command(Some(2), None)
             };
-            // Answered at once, and so after the second was asked.
+            // The refusal comes at once, and therefore after the second request.
             let stale = world.sessions.rewind_dialogue(&world.scope, id, stale).await;
             assert!(matches!(stale, Err(DialogueError::StaleHead { .. })), "{stale:?}");
             world.fake.rewind_go.add_permits(2);
@@ -430,7 +430,7 @@ async fn keys_of_coalesced_rewinds_rewind_nothing_later() {
         assert_eq!(expect_rewound(told), first);
     }
     assert_eq!(first.head_turn, 3);
-    // What is gone already, and what nothing was done for, too.
+    // Also keys for turns that are already gone, and keys without effect.
     let gone = world
         .sessions
         .interrupt_dialogue(&world.scope, id, keyed(Some(6), "gone"))
@@ -451,7 +451,7 @@ async fn keys_of_coalesced_rewinds_rewind_nothing_later() {
             .interrupt_dialogue(&world.scope, id, keyed(Some(turn), key))
             .await;
         let again = expect_rewound(again);
-        // One of the moves that they were served with.
+        // A rewind that served the key.
         assert!(
             again.seq <= first.seq && again.head_turn >= first.head_turn,
             "{key}: {again:?}"
@@ -510,7 +510,7 @@ async fn reply_stands_again_after_each_failed_regeneration() {
             .sessions
             .regenerate_reply(&world.scope, id, &who, None, None, None);
         wait_for_turn(anew.await).await.unwrap_err();
-        // Answered once the session has put back what it had taken back.
+        // Answered after the session has reinstated the turn.
         let view = world.sessions.snapshot(&world.scope, id).await.unwrap();
         assert_eq!(view.dialogue.head_turn, 2, "after {times} failures");
     }

@@ -1,4 +1,4 @@
-//! A save that is loaded while turns run, heads are moved and nobody is there.
+//! Restores of a save during turns and rewinds, and without listeners.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -39,7 +39,7 @@ pub(super) async fn load_save(world: &TestWorld, save: SaveId) -> RestoreReport 
     }
 }
 
-/// Another node loads it, and its notice is on the way.
+/// Restores a save as another node would; returns the dialogues of the pending notice.
 pub(super) async fn load_save_remotely(world: &TestWorld, save: SaveId) -> Vec<RestoredDialogue> {
     let request = RestoreRequest {
         scope: world.scope.clone(),
@@ -74,7 +74,7 @@ async fn running_turns_are_discarded_on_a_restore_and_all_are_notified() {
     let held = world.say_line(id, "hold").await;
     world.wait_for_begun(4).await;
 
-    // Nobody lets the model go: it is not waited for.
+    // The model stays held: the restore does not wait for the model.
     let restored = load_save(&world, older).await;
     assert_eq!((restored.changed, restored.ended, restored.removed_turns), (2, 1, 2));
     assert!(matches!(*wait_for_turn(held).await.unwrap_err(), TurnError::Unsaid));
@@ -143,7 +143,7 @@ async fn hung_job_unsaid_by_a_restore_blocks_no_other_job() {
     wait_until("its job hangs", || world.fake.running_jobs.load(Relaxed) == 1).await;
     load_save(&world, taken).await;
     let stands = world.say_and_wait(id, "stands").await;
-    // One that hangs would take it first.
+    // A hung job would take the permit first.
     wait_until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
     world.fake.job_go.add_permits(1);
     wait_until("it ends", || !world.fake.jobs.lock().is_empty()).await;
@@ -182,7 +182,7 @@ async fn queued_lines_are_cancelled_with_the_turns_a_restore_removes() {
     world.say_and_wait(id, "two").await;
     let newer = create_save(&world).await;
     let ear = world.attach_recorder(id).await;
-    // Back, and to where it stands, where only what runs is let go.
+    // First the present state, where only the running turn is cancelled; then an older state.
     for (save, next) in [(newer, 3), (older, 2)] {
         let told = ear.event_labels().len();
         let held = world.say_line(id, "hold").await;
@@ -219,7 +219,7 @@ async fn lines_queued_behind_a_fenced_turn_fail_with_it_and_may_be_retried() {
     let waits = world
         .say_line_with(id, "after that", Some("waits"), OnBusy::Queue)
         .await;
-    // It has the dialogue where it stands, so that nothing is moved, and what runs is fenced.
+    // The save has the present head, so no turn is removed, but the running turn is fenced.
     load_save_remotely(&world, taken).await;
     world.fake.go.add_permits(1);
     for fenced in [held, waits] {
@@ -346,7 +346,7 @@ async fn late_notice_of_a_restore_unsays_no_newer_turn() {
     let fenced = wait_for_turn(held).await.unwrap_err();
     assert!(matches!(*fenced, TurnError::Fenced), "{fenced:?}");
     assert!(matches!(*wait_for_turn(waits).await.unwrap_err(), TurnError::Unsaid));
-    // What was moved is told before anything that is said on top of it.
+    // The rewind is published before the events of later turns.
     assert_eq!(world.say_and_wait(id, "two, otherwise").await.number, 2);
     let before = ear.event_labels();
     let at = before.iter().position(|event| event == "rewound 1").unwrap();

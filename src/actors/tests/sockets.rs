@@ -1,4 +1,4 @@
-//! Sockets over real connections: framing, closing, joining deltas, and a client that never reads.
+//! Sockets over real connections: framing, closing, joined deltas, and a client that never reads.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
 
 type SocketClient = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// Echoes text; `bye` closes with an error before.
+/// Echoes text; `bye` closes the connection after the echo.
 #[derive(Default)]
 struct EchoProtocol {
     open: Mutex<Vec<Arc<SocketConnection>>>,
@@ -44,7 +44,7 @@ impl SocketProtocol for EchoProtocol {
         self.open.lock().push(Arc::clone(connection));
     }
     fn on_text(&self, connection: &Arc<SocketConnection>, text: ByteString) {
-        // An echo that cannot go out is no loss.
+        // A lost echo is harmless.
         let _ = connection.send_text(text.clone());
         if text == "bye" {
             connection.close_after_flush(close_code::FORBIDDEN, "forbidden");
@@ -113,7 +113,7 @@ impl SocketTestServer {
     }
 }
 
-/// Everything the server says until it closes: the texts, and the close code.
+/// Reads until the server closes; returns the texts and the close code.
 async fn read_until_close(client: &mut SocketClient) -> (Vec<String>, Option<u16>) {
     let mut texts = Vec::new();
     let listening = async {
@@ -142,7 +142,7 @@ async fn text_messages_pass_in_one_or_many_frames() {
     let mut client = server.connect_client().await;
     client.send(Message::text("안녕")).await.unwrap();
     assert_eq!(client.next().await.unwrap().unwrap(), Message::text("안녕"));
-    // Cut inside of a character.
+    // Cut inside a character.
     let (head, tail) = "안녕".as_bytes().split_at(4);
     let part = |bytes: &[u8], code, last| Message::Frame(Frame::message(bytes.to_vec(), OpCode::Data(code), last));
     client.send(part(head, Data::Text, false)).await.unwrap();
@@ -286,12 +286,12 @@ async fn client_that_never_reads_is_dropped_without_affecting_others() {
 async fn silent_socket_is_pinged_and_then_closed() {
     let settings = SocketSettings {
         ping_s: 1,
-        // Long next to the pings, so that a busy machine does not make the lively one look silent.
+        // Much longer than the ping interval, so that on a busy machine the lively client does not look silent.
         silence_s: 4,
         ..SocketSettings::default()
     };
     let server = SocketTestServer::start_server(settings, Duration::ZERO);
-    // This client answers nothing, since nobody polls it; the other one does.
+    // The silent client answers nothing, because no task polls it; the lively client answers.
     let mut silent = server.connect_client().await;
     let mut lively = server.connect_client().await;
     let lively = actix::spawn(async move {

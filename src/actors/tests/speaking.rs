@@ -1,4 +1,4 @@
-//! Lines: queued, cutting in, refused, repeated.
+//! Lines: queued, interrupting, refused, repeated.
 
 use super::world::{TestWorld, wait_for_turn, wait_until};
 use crate::{
@@ -91,7 +91,7 @@ async fn player_line_may_ask_to_be_rejected_when_busy() {
 async fn idempotency_key_makes_one_turn_however_often_sent() {
     let world = TestWorld::new().await;
     let id = world.new_session().await;
-    // A turn before, and a fresh actor, so that the ledger is asked too.
+    // A previous turn and a fresh actor, so that the ledger is asked too.
     world.say_and_wait(id, "before").await;
     let world = world.restart_process();
     let mut asked = Vec::new();
@@ -114,7 +114,7 @@ async fn idempotency_key_makes_one_turn_however_often_sent() {
         turns.push(wait_for_turn(asked.await.unwrap()).await.unwrap());
     }
     assert!(turns.iter().all(|turn| turn.id == turns[0].id && turn.number == 2));
-    // Remembered by the actor, and by the ledger when the actor is another.
+    // Remembered by the actor, and by the ledger for another actor.
     for world in [&world, &world.restart_process()] {
         let again = world.say_line_with(id, "hold", Some("k"), OnBusy::Queue).await.unwrap();
         let AcceptedLine::Repeated(turn) = again else {
@@ -217,7 +217,7 @@ async fn idempotency_key_belongs_to_one_text() {
             .await;
         assert!(matches!(refused, Err(DialogueError::KeyReused)), "{refused:?}");
     };
-    // While its turn runs, while its line waits, once it is committed, and when only the ledger knows.
+    // During the turn, while the line waits, after the commit, and when only the ledger knows the key.
     let first = world.say_line(id, "hold").await;
     world.wait_for_begun(1).await;
     let waiting = world.say_line_with(id, "hold 2", Some("k"), OnBusy::Queue).await;
@@ -260,7 +260,7 @@ async fn retried_line_is_said_once_however_old() {
     for n in [21, 1, 20, 21, 22] {
         assert_eq!(keyed(&again, n).await, n);
     }
-    // Nor if the turn is gone.
+    // Nor after the turn was rewound.
     again.rewind_to(id, 2).await.unwrap();
     for n in [30, 40] {
         let key = format!("key {}", n / 2);

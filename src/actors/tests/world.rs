@@ -1,5 +1,5 @@
-//! A node's actors over a SQLite ledger in a temporary folder. `World::end` fails the test if an
-//! actor is still in memory.
+//! A node's actors over a SQLite ledger in a temporary folder. `TestWorld::shut_down` fails the test if an actor is
+//! still in memory.
 
 use std::{
     sync::{Arc, atomic::AtomicUsize},
@@ -44,7 +44,7 @@ use crate::{
     tenancy::{Principal, Role, TenantScope},
 };
 
-/// How long a condition may take to come true.
+/// How long a condition may take to become true.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 pub struct TestWorld {
@@ -154,7 +154,7 @@ impl TestWorld {
         Self::with_clock(Arc::new(SystemClock), settings, dialogue).await
     }
 
-    /// Whose time is another's.
+    /// Creates a world with the given clock.
     pub async fn with_clock(clock: Arc<dyn Clock>, settings: ActorSettings, dialogue: DialogueSettings) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let path = folder.path().join("ledger.db");
@@ -227,7 +227,7 @@ impl TestWorld {
         }
     }
 
-    /// Another process on the same ledger, as after a kill: nothing of this one was told to stop.
+    /// Starts another process on the same ledger, as after a kill: the old process gets no stop.
     pub fn restart_process(&self) -> Self {
         Self::start_world(
             self.ports.clone(),
@@ -243,7 +243,7 @@ impl TestWorld {
         self.new_session_with_token().await.0
     }
 
-    /// A session in which nothing is learned from a reply before it was heard.
+    /// Creates a session that learns from a reply only after it was heard.
     pub async fn new_acknowledging_session(&self) -> DialogueId {
         self.create_with_playback(Playback::Ack).await.0
     }
@@ -293,7 +293,7 @@ impl TestWorld {
         wait_for_turn(self.say_line(id, text).await).await.unwrap()
     }
 
-    /// Takes a dialogue back to a turn.
+    /// Rewinds a dialogue to a turn.
     pub async fn rewind_to(&self, id: DialogueId, turn: u32) -> Result<InterruptOutcome, DialogueError> {
         self.sessions
             .rewind_dialogue(&self.scope, id, self.interrupt_command(Some(turn), None))
@@ -342,19 +342,19 @@ impl TestWorld {
         ear
     }
 
-    /// Waits until as many turns as this have begun.
+    /// Waits until the given number of turns have begun.
     pub async fn wait_for_begun(&self, turns: usize) {
         wait_until("turns begin", || self.fake.spoken.lock().len() >= turns).await;
     }
 
-    /// Stops everything; fails if an actor stays.
+    /// Stops the world; fails if an actor stays.
     pub async fn shut_down(self) {
         self.fake.go.add_permits(1_000);
         self.fake.job_go.add_permits(1_000);
         self.fake.rewind_go.add_permits(1_000);
         self.sessions.drain_node(PATIENCE).await;
         wait_until("no actor is left", || self.sessions.live_count() == 0).await;
-        // A mailbox is dropped just after its actor, and the permits in it with it.
+        // A mailbox is dropped just after its actor, together with the permits in its messages.
         wait_until("every permit is back", || {
             self.sessions.free_permits() == self.settings.max_in_flight
         })
@@ -363,7 +363,7 @@ impl TestWorld {
     }
 }
 
-/// A tenant with a world.
+/// Writes a tenant with a world.
 pub async fn write_authored(ports: &Ports, tenant: &str) -> TenantScope {
     let now = ports.clock.now();
     let tenant: TenantId = tenant.parse().unwrap();
@@ -445,7 +445,7 @@ pub async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         .unwrap_or_else(|_| panic!("in vain: {what}"));
 }
 
-/// A listener that writes down what it hears.
+/// A listener that records its events.
 pub struct RecordingListener {
     pub heard: Mutex<Vec<Arc<PublishedEvent>>>,
     pub deaf: Mutex<bool>,
@@ -458,7 +458,7 @@ impl RecordingListener {
             deaf: Mutex::new(false),
         })
     }
-    /// `type turn/number` of the durable events so far.
+    /// Returns `type turn/number` of the durable events so far.
     pub fn event_labels(&self) -> Vec<String> {
         let heard = self.heard.lock();
         heard

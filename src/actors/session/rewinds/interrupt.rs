@@ -1,5 +1,5 @@
-//! What can be asked: to cut the running reply, to cut or to take back what was said. And keys, so that whoever
-//! asks again takes nothing back that is said later.
+//! Interrupt and rewind requests: cuts of the running reply, cuts and rewinds of earlier turns. Idempotency keys ensure
+//! that a repeated request removes no later turn.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Session {
         );
     }
 
-    /// Answers a repeated key with what it came to, else goes on with `then`.
+    /// Answers a repeated key with the stored outcome; otherwise continues with `then`.
     fn with_idempotency_check(
         &mut self,
         wish: InterruptCommand,
@@ -77,7 +77,7 @@ impl Session {
         }));
     }
 
-    /// Whether the dialogue can be taken back at all, and is what the caller takes it for.
+    /// Checks that the dialogue can be rewound and that the caller knows its head. Returns the head.
     pub(super) fn check_rewind_allowed(&self, if_head: Option<u32>) -> Result<u32, DialogueError> {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return Err(self.overloaded_error());
@@ -124,7 +124,7 @@ impl Session {
         let running = self.running.as_ref().map(|running| running.number);
         let replying = self.log.replying_turn().filter(|number| Some(*number) == running);
         if replying.is_some_and(|number| wish.turn.is_none_or(|turn| turn == number)) {
-            // Counted in what was sent so far, as the client counted.
+            // Counted in the text sent so far, as the client counted.
             let heard = wish.heard.map(|heard| self.log.heard_scalar_count(heard));
             let by = CutRequester {
                 who: wish.who.clone(),
@@ -132,7 +132,7 @@ impl Session {
                 action: "session.interrupt",
             };
             let mut others = self.rewinds.pending_cuts.iter();
-            // One that is asked for again is told with the first.
+            // A repeated cut is answered together with the first cut.
             if wish.key.is_none() || others.all(|other| other.wish.key != wish.key) {
                 self.cut_running_turn(heard, Some(by));
             }
@@ -140,7 +140,7 @@ impl Session {
         }
         match (running, wish.turn) {
             (Some(number), turn) if turn.is_none_or(|turn| turn == number) && wish.heard.is_some() => {
-                // All of it was said and it is being committed: it is cut when it has been.
+                // The whole reply was sent and is being committed; the cut follows the commit.
                 let heard = wish.heard.map(|heard| self.log.heard_scalar_count(heard));
                 self.push_pending_cut(heard, false, wish, ask);
             }
@@ -179,7 +179,7 @@ impl Session {
         }
     }
 
-    /// The turn that was to be cut has ended. One that had been said to its end by then is cut where it was heard.
+    /// Resolves a cut after the end of its turn. A reply that had ended before the cut is cut at the heard length.
     pub(super) fn resolve_cut(&mut self, cut: PendingCut, ctx: &mut Context<Self>) {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return cut.ask.answer(Err(self.overloaded_error()));
@@ -208,13 +208,13 @@ impl Session {
         rewinding::record_and_answer(&self.node, &self.key, key, (told, outcome), ask, ctx);
     }
 
-    /// The keys of cuts that came to nothing, since the turn had been said to its end or not at all, are kept: to
-    /// repeat one cuts nothing that is said later.
+    /// Stores the keys of cuts without effect, because the reply had ended or never began. A repeated key then cuts no
+    /// later turn.
     pub(in crate::actors::session) fn record_cut_keys(&self, mut keys: Vec<String>, ctx: &mut Context<Self>) {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return;
         };
-        // Those who wait to be told have theirs kept then.
+        // Keys of waiting callers are stored with their answers.
         keys.retain(|key| {
             self.rewinds
                 .pending_cuts
@@ -227,7 +227,7 @@ impl Session {
         self.record_late_cuts(keys.into(), loaded.unchanged_outcome(&self.node), ctx);
     }
 
-    /// Keeps what cuts came to whom nobody waits to tell of.
+    /// Records the outcome of cuts without waiting callers.
     pub(super) fn record_late_cuts(&self, late: LateCallers, outcome: RewindRecord, ctx: &mut Context<Self>) {
         if late.is_empty() {
             return;
@@ -291,15 +291,14 @@ impl Session {
         }
     }
 
-    /// Whether the last turn is out only to be said anew, or gone on with, and is the one that is asked for; or which
-    /// one is the last is about to be known.
+    /// True if the requested last turn was rewound only for a replacement, or if the last turn is about to change.
     fn needs_reinstated_turn(&self, wish: &InterruptCommand, head_turn: u32) -> bool {
         let owed = self.running.is_none() && self.has_pending_replacement() && wish.turn == Some(head_turn + 1);
         owed || self.rewinds.intents.is_replacing()
     }
 
-    /// Whoever cuts in cuts in on the turn as it was: what was to take its place is not said, it stands again, and then
-    /// `request` comes.
+    /// Reinstates the interrupted turn before `request` runs. The replacement line is cancelled, because the interrupt
+    /// applies to the original turn.
     fn defer_until_reinstated(&mut self, request: SessionRequest, ctx: &mut Context<Self>) {
         self.early.push_back(request);
         if !self.rewinds.intents.is_replacing() {
@@ -308,17 +307,17 @@ impl Session {
         }
     }
 
-    /// The last move, if it went just where this is to go.
+    /// Returns the last rewind, if its target equals the wish.
     fn last_rewind_to(&self, wish: &InterruptCommand) -> Option<Arc<RewindRecord>> {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return None;
         };
-        // A turn that is owed is not gone for good.
+        // A turn with a pending replacement is not gone for good.
         let idle = self.running.is_none() && !self.rewinds.is_busy() && !self.has_pending_replacement();
         self.rewinds.recent.last_with_target(wish, loaded.head).filter(|_| idle)
     }
 
-    /// The last move, if `turn` is gone with it and nothing was said since.
+    /// Returns the last rewind, if it removed `turn` and no turn was said since.
     fn last_rewind_removing(&self, turn: u32) -> Option<Arc<RewindRecord>> {
         let SessionPhase::Ready(loaded) = &self.phase else {
             return None;

@@ -1,4 +1,4 @@
-//! Replies said anew, and those that were cut and are taken up again.
+//! Regenerated replies, and resumed replies that were cut.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Session {
         let look = async move { ports.ledger.dialogues.load_turn_by_key(&scope, id, &known).await };
         ctx.spawn(look.into_actor(self).map(move |found, session, ctx| match found {
             Ok(Some(found)) if found.stands => ask.answer(Ok(AcceptedLine::Repeated(Arc::new(found.turn)))),
-            // Unless its reply was cut and is being gone on with.
+            // The key may belong to a cut reply that is being continued.
             Ok(Some(_)) => {
                 if let Some(ask) = session.join_turn_with_key(key.as_deref(), ask) {
                     ask.answer(Err(DialogueError::TurnUnsaid));
@@ -75,14 +75,14 @@ impl Session {
             Ok(head_turn) => head_turn,
             Err(error) => return ask.answer(Err(error)),
         };
-        // Whoever asks with the same key at the same time is told of the same turn.
+        // Simultaneous callers with the same key get the same turn.
         let other = self.rewinds.is_busy() && !self.rewinds.is_regenerating(key.as_deref());
         if self.running.is_some() || !self.queue.is_empty() || other {
             return ask.answer(Err(DialogueError::TurnInProgress {
                 retry_after: self.last_turn_took,
             }));
         }
-        // Before the turn is taken back: it would only be put back.
+        // Checked before the rewind: without a budget the turn would only be reinstated.
         if let Err(over) = self.node.ports.budgets.check_turn(self.key.0.tenant()) {
             return ask.answer(Err(over.into()));
         }
@@ -101,14 +101,14 @@ impl Session {
             who: None,
         };
         let before = head_turn - 1;
-        // The key is the new turn's alone: if there will be none, the next try is not a repetition.
+        // Only the new turn gets the key: if the new turn fails, the next try is not a repeat.
         let target = RewindTarget::Regenerate { number: before };
         let caller = RewindCaller::Regenerate { before, line, ask };
         self.enqueue_rewind(target, None, who, "session.regenerate", caller, ctx);
     }
 
-    /// The turn that was to be said anew stands again, since nothing took its place. `false`: that was tried just
-    /// now and the ledger did not answer.
+    /// Reinstates a turn whose replacement failed. `false`: the reinstatement was just tried and the ledger did not
+    /// answer.
     pub(in crate::actors::session) fn reinstate_turn(&mut self, turn: TurnId, ctx: &mut Context<Self>) -> bool {
         if self.rewinds.reinstating.replace(turn) == Some(turn) {
             tracing::error!(dialogue = %self.key.1, %turn, "a turn that was to be said anew could not be put back");
@@ -120,7 +120,7 @@ impl Session {
         true
     }
 
-    /// A turn went to be said anew, and nothing has taken its place yet.
+    /// True if a turn was rewound for a replacement that is not committed yet.
     pub(in crate::actors::session) fn has_pending_replacement(&self) -> bool {
         matches!(&self.phase, SessionPhase::Ready(loaded) if loaded.replacing.is_some())
     }
@@ -141,7 +141,7 @@ impl Session {
                 return session.early.push_back(SessionRequest::Resume { wish, ask });
             };
             match known {
-                // It did not come after all, and the turn that was cut stands again: this is another try.
+                // The continuation failed and the cut turn stands again: the request is a new try.
                 Ok(Some(known)) if known.replacing.is_some() && known.replacing == loaded.head => {
                     session.resume_cut_reply(ResumeCommand { key: None, ..wish }, ask, ctx);
                 }
@@ -159,7 +159,7 @@ impl Session {
         if self.drained.is_some() || self.node.is_draining() {
             return ask.answer(Err(DialogueError::Draining));
         }
-        // Whoever asks for the same at the same time is told the same.
+        // Simultaneous callers get the same answer.
         let other = self.rewinds.is_busy() && !self.rewinds.resuming;
         if self.running.is_some() || !self.queue.is_empty() || other {
             return ask.answer(Err(DialogueError::NothingToResume));

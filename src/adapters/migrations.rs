@@ -1,5 +1,5 @@
-//! The history of the ledger's schema: the files of `migrations/`, compiled in. `sqlx::migrate!` would do it
-//! as well, but for its macro the compiler needs sqlx and all that it is made of a second time.
+//! The schema history of the ledger: the files of `migrations/`, compiled in. `sqlx::migrate!` would do the same, but
+//! its macro makes the compiler build sqlx and all its dependencies a second time.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use sqlx::{
 
 use crate::ports::StoreError;
 
-/// The files of both engines, oldest first. A new migration is one more line here.
+/// The migration files of both engines, oldest first. A new migration adds a line below.
 macro_rules! histories {
     ($($file:literal)*) => {
         pub(super) static SQLITE: LazyLock<Migrator> =
@@ -39,13 +39,13 @@ histories! {
     "0017_budgets"
 }
 
-/// Of files named `<version>_<description>`, each with its text.
+/// Builds a migrator from files named `<version>_<description>`, each with its SQL text.
 fn build_migrator(files: &[(&'static str, &'static str)]) -> Migrator {
     let migration = |(file, sql): &(&'static str, &'static str)| {
         let (version, description) = file.split_once('_').unwrap_or((file, ""));
-        // A name without a number is version 0, which the test below does not find in the folder.
+        // A name without a number becomes version 0, which the test below does not find in the folder.
         let version = version.parse().unwrap_or_default();
-        // As sqlx reads the description off a file's name.
+        // sqlx derives the description from a file's name in the same way.
         let description = description.replace('_', " ");
         Migration::new(
             version,
@@ -58,7 +58,7 @@ fn build_migrator(files: &[(&'static str, &'static str)]) -> Migrator {
     Migrator::with_migrations(files.iter().map(migration).collect())
 }
 
-/// The latest version this program knows.
+/// Returns the latest version known to this program.
 pub(super) fn latest_version(history: &Migrator) -> i64 {
     history
         .iter()
@@ -67,13 +67,14 @@ pub(super) fn latest_version(history: &Migrator) -> i64 {
         .unwrap_or_default()
 }
 
-/// A migration that one build carried in other words, which make the same schema.
+/// The version of a migration whose text differed in another build, with the same resulting schema.
 pub(super) const REWORDED_VERSION: i64 = 11;
-/// Takes a database with those words (`$2`) for one of this history (`$1`).
+/// Replaces the other build's checksum (`$2`) with this program's checksum (`$1`). The program then accepts the
+/// database.
 pub(super) const ADOPT_REWORDED: &str =
     "UPDATE _sqlx_migrations SET checksum = $1 WHERE version = 11 AND checksum = $2";
 
-/// What that statement binds: the checksums of the words here and of the other ones.
+/// Returns the bind values of [`ADOPT_REWORDED`]: this program's checksum and the other build's checksum.
 pub(super) fn reworded_checksums(history: &Migrator) -> [Vec<u8>; 2] {
     const OTHER_CHECKSUM_HEX: &str =
         "aef5fd952adfb927dc5d5a87e6fd95ab4dc1d81bbe0897400b4b8893698849061b53ea0c0fe9a47aa2b5d44a9ffaeca0";
@@ -86,7 +87,7 @@ pub(super) fn reworded_checksums(history: &Migrator) -> [Vec<u8>; 2] {
     ]
 }
 
-/// Why `database` was left as it is.
+/// Explains why `database` was not migrated.
 pub(super) fn migration_error(database: &str, error: &MigrateError) -> StoreError {
     match error {
         MigrateError::VersionMissing(version) => StoreError::Rejected(format!(

@@ -1,4 +1,4 @@
-//! What the ports are made of. Only `app` and the tests name anything in here.
+//! The implementations of the ports. Only `app` and the tests name the adapters.
 
 mod breaker;
 pub mod in_process;

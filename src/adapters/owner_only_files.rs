@@ -1,5 +1,5 @@
-//! Folders and files that are their owner's alone, since what players say will be in them. What is there already
-//! stays as it is.
+//! Folders and files accessible only to their owner, because players' lines will be stored there. Existing folders and
+//! files are not changed.
 
 use std::{
     fs::{DirBuilder, OpenOptions},
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// Makes a folder, and those above it that are missing.
+/// Creates a folder and its missing parents.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let mut folders = DirBuilder::new();
     folders.recursive(true);
@@ -16,7 +16,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     folders.create(path)
 }
 
-/// How a file is opened that must be new, for writing.
+/// Returns options that create a new file for writing and fail if the file exists.
 #[must_use]
 pub fn new_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();

@@ -1,9 +1,9 @@
-//! A connection that does not wait for ever.
+//! A connection with a deadline for every statement.
 //!
-//! `statement_timeout` is kept by the server. One that vanished without a word (its host, or the way to it, is gone)
-//! keeps nothing, and a socket waits for it for as long as the kernel's own patience lasts, which for an idle one is for
-//! ever. So every statement has a deadline on this side too. A connection that missed it has an answer outstanding
-//! that nobody will read, as has one whose reader went away in the middle: it is not used again.
+//! The server enforces `statement_timeout`. If the server's host or network vanishes silently, the socket waits as long
+//! as the kernel does, which for an idle socket is for ever. Therefore every statement also has a client-side deadline.
+//! A connection after a missed deadline still has an unread answer. The same holds if a reader stopped midway. In both
+//! cases, the connection is not used again.
 
 use std::{
     io,
@@ -19,13 +19,13 @@ use sqlx::{
 };
 use tokio::time::{Sleep, sleep, timeout};
 
-/// What the shared statements run on.
+/// A connection for the shared statements.
 #[derive(Debug)]
 pub(crate) struct Connection {
     inner: PgConnection,
-    /// How long a statement may take, its way there and back included.
+    /// The time limit of a statement, including the network.
     limit: Duration,
-    /// A statement was begun whose answer was not read to its end.
+    /// True if a statement has started and its answer was not read to the end.
     outstanding: bool,
 }
 
@@ -38,17 +38,17 @@ impl Connection {
         }
     }
 
-    /// Whether a statement was given up on.
+    /// Returns whether a statement's answer is still unread.
     pub(super) fn is_outstanding(&self) -> bool {
         self.outstanding
     }
 
-    /// Whether the server answers, within `limit`.
+    /// Returns whether the server answers within `limit`.
     pub(super) async fn is_answering(&mut self, limit: Duration) -> bool {
         matches!(timeout(limit, self.inner.ping()).await, Ok(Ok(())))
     }
 
-    /// Says goodbye and closes it.
+    /// Closes the connection cleanly.
     pub(super) async fn close(self, limit: Duration) -> Result<(), Error> {
         timeout(limit, self.inner.close())
             .await
@@ -63,7 +63,7 @@ fn timeout_error() -> Error {
     ))
 }
 
-/// One answer, until its deadline.
+/// Waits for an answer until its deadline.
 async fn with_deadline<T>(
     limit: Duration,
     outstanding: &mut bool,
@@ -75,7 +75,7 @@ async fn with_deadline<T>(
     answer
 }
 
-/// What a statement brings, until its deadline.
+/// The results of a statement, until its deadline.
 struct DeadlineStream<'e, T> {
     stream: BoxStream<'e, Result<T, Error>>,
     deadline: Pin<Box<Sleep>>,
@@ -91,7 +91,7 @@ impl<T> Stream for DeadlineStream<'_, T> {
             return Poll::Ready(None);
         }
         if let Poll::Ready(item) = self.stream.poll_next_unpin(context) {
-            // Nothing but the end comes after an error.
+            // After an error, only the end follows.
             *self.outstanding = matches!(item, Some(Ok(_)));
             return Poll::Ready(item);
         }

@@ -1,7 +1,7 @@
-//! The words of the shared statements that Postgres has its own way to say. `sqlite/dialect.rs` has the
-//! same macros, and says what they mean.
+//! Postgres's forms of the words in shared statements. `sqlite/dialect.rs` has the same macros, and documents their
+//! meaning.
 
-// Of an array Postgres expects ten values; of JSON a hundred, for which it would rather read all of a table that has some
+// Postgres expects ten values of an array but a hundred of JSON. For a hundred, it would read all of a table with some
 // thousand rows.
 macro_rules! array_of {
     ($elements:literal, $list:literal) => {
@@ -27,15 +27,15 @@ macro_rules! in_json_list {
     };
 }
 
-// As an array, and so by an index: of a LIMIT that is bound Postgres expects a tenth of the table, and would
-// read all of it.
+// As an array, so that an index applies: from a bound LIMIT Postgres expects a tenth of the table, and would read the
+// whole table.
 macro_rules! in_subquery {
     ($query:expr) => {
         concat!("= ANY (ARRAY(", $query, "))")
     };
 }
 
-// In the order and equality of every column, whatever the database's own are.
+// With the order and equality of all columns, independent of the database's collation.
 macro_rules! json_texts_table {
     ($list:literal) => {
         concat!(
@@ -46,9 +46,9 @@ macro_rules! json_texts_table {
     };
 }
 
-// Row-level security lets no operator see a row before its policy has, but those that cannot leak what they
-// see; and `->>` is none of these. So a condition with it is no condition of an index, and a column is needed
-// that is there already: OFFSET keeps the planner from putting the expression in its place.
+// Under row-level security, only leakproof operators may see a row before its policy has run, and `->>` is not
+// leakproof. A condition with `->>` therefore cannot use an index, and the key must already be a column. OFFSET keeps
+// the planner from inlining the expression.
 macro_rules! json_arrays_table {
     ($list:literal) => {
         concat!(
@@ -155,7 +155,7 @@ macro_rules! skip_locked {
     };
 }
 
-/// Now by the database's clock, in microseconds: what rows are dated with that nobody else dates.
+/// The database's current time in microseconds, for rows that no other clock dates.
 macro_rules! database_now {
     () => {
         "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::BIGINT"
@@ -183,7 +183,7 @@ macro_rules! has_one_of {
     };
 }
 
-// The first, by its name in the batch. Counted, so that it has done all it does before.
+// Tests the first statement, which the batch names `a`. Counting makes that statement finish first.
 macro_rules! was_changed {
     () => {
         "(SELECT COUNT(*) FROM a) > 0"
@@ -206,7 +206,7 @@ macro_rules! batch_with_rows {
     };
 }
 
-// The ids first, as an array: a join with the facts may be turned round, and read all of the tenant's.
+// The ids first, as an array: the planner may reverse a join with the facts, and read all facts of the tenant.
 macro_rules! facts_of_each {
     ($columns:expr, $rows:expr, $query:expr $(, $more:expr)* $(,)?) => {
         concat!(

@@ -1,7 +1,7 @@
-//! What the shared statements run on: Postgres's types, and transactions on pooled connections.
+//! The engine for the shared statements: Postgres's types, and transactions on pooled connections.
 //!
-//! Everything runs on threads of the ledger's own, so that an acknowledged write depends on no caller's
-//! runtime and no connection on a thread that is busy with something else.
+//! All work runs on the ledger's own threads. Acknowledged writes therefore depend on no caller's runtime, and
+//! connections depend on no busy thread.
 
 use std::{
     collections::BTreeSet,
@@ -39,22 +39,22 @@ use crate::{
     shares::Shares,
 };
 
-/// How often work is run at most, when other writers get in its way.
+/// The most attempts for work that collides with other writers.
 const MAX_WRITE_ATTEMPTS: u32 = 6;
-/// Before the second attempt; doubles from there.
+/// The delay before the second attempt; doubles with each further attempt.
 const RETRY_WRITE_DELAY: Duration = Duration::from_millis(8);
-/// What the message of such a failure begins with: whoever reports it to a caller needs no more, and
-/// whoever can run the work again sees that it may.
+/// The prefix of a collision's message. A caller can report the message as is, and the retry loop sees that the work
+/// may run again.
 const COLLISION_PREFIX: &str = "two writers were in each other's way: ";
-/// The same of a connection that ended while it was used; not of one that was only silent.
+/// The prefix for a connection that ended during use; a connection that was only silent does not get the prefix.
 const CONNECTION_LOST_PREFIX: &str = "the connection to the database was lost: ";
 
-/// What every store of this ledger shares.
+/// The shared parts of all stores of a ledger.
 pub(crate) struct Engine {
     pub(super) pool: Arc<Pool>,
     pub(super) runtime: LedgerRuntime,
     pub(super) worlds: WorldWriteQueues,
-    /// A place for each write that runs or waits.
+    /// A share for each write that runs or waits.
     pub(super) queue: Arc<Shares<Arc<str>>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) embedding_model: Arc<str>,
@@ -81,7 +81,7 @@ impl LedgerRuntime {
 
 impl Drop for LedgerRuntime {
     fn drop(&mut self) {
-        // Not waited for: this may be the thread of another runtime, which must not block.
+        // Does not wait: this may be the thread of another runtime, which must not block.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -89,9 +89,9 @@ impl Drop for LedgerRuntime {
 }
 
 impl Engine {
-    /// Runs `work` in a transaction of its own and returns its result once that is durable. The work
-    /// is done even if the caller goes away. An `Err` of the work undoes what it wrote. It is run
-    /// again where the database gave it up in favour of another's.
+    /// Runs `work` in a transaction of its own and returns the result once it is durable. The work runs even if the
+    /// caller goes away. An `Err` of the work rolls back its writes. The work runs again if the database cancelled it
+    /// in favour of another transaction.
     pub(super) async fn write_transaction<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -101,8 +101,8 @@ impl Engine {
             .await
     }
 
-    /// As [`Self::write_transaction`], for work of which one statement writes at most: that is a transaction of its own. Should its
-    /// connection be lost it is run once more, and must bear that: it may have been done the first time.
+    /// Runs work of which at most one statement writes, without an explicit transaction. If the connection is lost, the
+    /// work runs once more. The work must tolerate that repetition, because the first run may have succeeded.
     pub(super) async fn write_statement<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -112,8 +112,8 @@ impl Engine {
             .await
     }
 
-    /// As [`Self::write_transaction`], for work that begins with the lock of a memory of this world: while many others of this node
-    /// write there, it waits without a connection.
+    /// Runs work that begins with a memory lock of this world, as [`Self::write_transaction`] does. While many writes
+    /// of this node to the world are running, the work waits without a connection.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -154,7 +154,7 @@ impl Engine {
             let begin = begin_statement(&marker);
             let mut pause = RETRY_WRITE_DELAY;
             let mut attempt = 1;
-            // Its statement may be the first to find that its connection is lost. BEGIN finds that for the others.
+            // A single statement may be the first to find its connection lost. For transactions, BEGIN finds the loss.
             let mut trusts = matches!(span, WriteUnit::Statement);
             loop {
                 let written = match span {
@@ -163,7 +163,7 @@ impl Engine {
                 };
                 match written {
                     Err(StoreError::Unavailable(why)) if trusts && why.starts_with(CONNECTION_LOST_PREFIX) => {
-                        // All are looked at before they are used again.
+                        // All connections are checked before their next use.
                         trusts = false;
                         continue;
                     }
@@ -185,27 +185,27 @@ impl Engine {
             .unwrap_or_else(|_| Err(StoreError::Unavailable("the ledger is closed".to_owned())))
     }
 
-    /// A connection, for one or more queries in a row.
+    /// Returns a connection, for one or more queries in a row.
     pub(super) async fn acquire_reader<'r>(&self, reach: impl Into<RowScope<'r>>) -> StoreResult<LeasedConnection> {
         self.pool.acquire_reader(tenant_marker(reach.into())).await
     }
 }
 
-/// What `colloquy.tenant` is set to; the policies of `migrations/postgres` compare it with each row.
+/// Returns the value of `colloquy.tenant`; the policies of `migrations/postgres` compare the value with each row.
 pub(super) fn tenant_marker(reach: RowScope<'_>) -> &str {
     match reach {
         RowScope::Tenant(tenant) => tenant.as_str(),
-        // No tenant id: those begin with a letter or a digit.
+        // Not a tenant id: tenant ids begin with a letter or a digit.
         RowScope::All => "*",
     }
 }
 
-/// Two statements in one trip, which need no plan. A tenant id has no character that a literal would have to escape.
+/// Returns two statements in one trip, which need no plan. A tenant id has no character that a literal must escape.
 fn begin_statement(marker: &str) -> Arc<str> {
     format!("BEGIN; SET LOCAL colloquy.tenant = '{marker}'").into()
 }
 
-/// What becomes durable at once.
+/// The unit that becomes durable at once.
 #[derive(Debug, Clone, Copy)]
 enum WriteUnit {
     Transaction,
@@ -229,7 +229,7 @@ where
     result
 }
 
-/// What the work comes to, or that it panicked.
+/// Returns the result of the work, or an error if the work panicked.
 async fn run_catching_panics<T, F>(connection: &mut Connection, work: F) -> StoreResult<T>
 where
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
@@ -253,7 +253,7 @@ where
     let took = pool.metrics.transactions.start_timer();
     let result = run_catching_panics(&mut lease, work).await;
     if lease.is_outstanding() {
-        // Nothing more is asked of it: the server rolls back once it finds that nobody is there.
+        // No further statement is sent: the server rolls back once it notices that the client is gone.
         took.observe_duration();
         return result.and_then(|_| Err(no_answer_error()));
     }
@@ -268,13 +268,13 @@ where
             }
             result
         }
-        // Whether it was committed is not known; the connection is not used again.
+        // The outcome of the commit is unknown, so the connection is not used again.
         (Ok(_), Err(error)) | (Err(error), Err(_)) => Err(error),
     }
 }
 
 pub(super) async fn execute_raw(connection: &mut Connection, statement: Arc<str>) -> StoreResult<()> {
-    // Not a prepared statement: those are one at a time.
+    // Not a prepared statement, because a prepared statement is limited to a single command.
     sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
         .execute(connection)
         .await
@@ -282,7 +282,7 @@ pub(super) async fn execute_raw(connection: &mut Connection, statement: Arc<str>
         .map_err(store_error)
 }
 
-/// Keeps other writers away from something until the transaction ends; sees what they had done.
+/// Locks data against other writers until the transaction ends; afterwards the transaction sees their commits.
 pub(super) async fn acquire_lock(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -290,8 +290,8 @@ pub(super) async fn acquire_lock(
 ) -> StoreResult<()> {
     const LOCK_BY_NAME: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
     const LOCK_SHARED_BY_NAME: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))";
-    // Below, what is asked for by several rows is asked for in their order, which is the same for everybody.
-    // The world's memory beside others, what everybody knows too, and each NPC's alone.
+    // Statements below that lock several rows lock them in the same order in all transactions. Locks the world's memory
+    // and common knowledge shared, and each NPC's memory exclusively.
     const LOCK_MEMORY_OF_NPCS: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended(v.name, 0))
         FROM unnest($1) v (name)
         UNION ALL SELECT pg_advisory_xact_lock(hashtextextended(v.name, 0)) FROM unnest($2) v (name)";
@@ -332,30 +332,30 @@ pub(super) async fn acquire_lock(
     query.execute(connection).await.map(drop).map_err(store_error)
 }
 
-/// How often a connection was lost. Which one a statement ran on is not known where its error is: all
-/// are looked at before they are used again.
+/// The number of lost connections. An error does not name the connection, so all connections are checked before the
+/// next use.
 static CONNECTIONS_LOST: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn connections_lost() -> u64 {
     CONNECTIONS_LOST.load(Ordering::Relaxed)
 }
 
-/// A connection was lost, or found to be.
+/// Records that a connection was lost.
 pub(super) fn record_connection_loss() {
     CONNECTIONS_LOST.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What a failed statement means to a caller.
+/// Maps a failed statement to the error that a caller acts on.
 pub(super) fn store_error(error: sqlx::Error) -> StoreError {
     classify_error(error, CONNECTION_LOST_PREFIX)
 }
 
-/// As [`store_error`], of an attempt to connect.
+/// Maps a failed connection attempt as [`store_error`] does.
 pub(super) fn connect_error(error: sqlx::Error) -> StoreError {
     classify_error(error, "")
 }
 
-/// `lost`: what a connection's end is called.
+/// Classifies an error; `lost` is the message prefix for a lost connection.
 fn classify_error(error: sqlx::Error, lost: &str) -> StoreError {
     match error {
         sqlx::Error::Database(database) => {
@@ -368,7 +368,7 @@ fn classify_error(error: sqlx::Error, lost: &str) -> StoreError {
                 "53100" => StoreError::NotWritable("the disk of the database is full".to_owned()),
                 // Cancelled (a timeout), lock not available.
                 "57014" | "55P03" => StoreError::Unavailable(database.to_string()),
-                // A transaction that idled or took too long, and the session with it; and the classes connection,
+                // A transaction that idled or took too long, which ends the session; and the classes connection,
                 // authorization, resources, administrator, system.
                 code if ["25P03", "25P04"].contains(&code)
                     || ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) =>

@@ -1,7 +1,7 @@
 //! The ledger on Postgres: many nodes, one database.
 //!
-//! Owns the connections, the migrations and the tenant that row-level security lets a connection see.
-//! The statements are those of `sql`, shared with SQLite.
+//! Owns the connections, the migrations and the tenant that row-level security lets a connection see. The statements
+//! are in `sql`, shared with SQLite.
 
 #[macro_use]
 mod dialect;
@@ -47,27 +47,27 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How the database is used.
+/// The options of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresOptions {
-    /// Connections at most; 1–1000. Opened when they are needed.
+    /// The most connections; 1–1000. Connections are opened when needed.
     pub connections: u32,
-    /// How many of them may be used at once for what nobody waits for ([`in_background`]), all but one of these for one
-    /// world; 1 to one less than all, if there is more than one. Whoever waits for one of them does so for as long as for
-    /// a statement. On two cores with everything else beside it two kept those who cut in waiting less than
-    /// four did (p99 50 and 59 ms), and nothing that was left to be done piled up.
+    /// The connections that background work ([`in_background`]) may use at once: 1 to `connections` - 1, or 1 if there
+    /// is only one connection. A single world may use all of them but one. Background work waits for a connection as
+    /// long as a statement may run. On two cores shared with the whole server, interrupts waited less with two than
+    /// with four (p99 50 and 59 ms). No jobs piled up.
     ///
-    /// [`in_background`]: crate::ports::ledger::urgency::in_background
+    /// [`in_background`]: crate::ports::ledger::priority::in_background
     pub background_connections: u32,
-    /// How long a call waits for a free connection, and then for one that answers.
+    /// A call's longest wait for a free connection, and then for an answering connection.
     pub acquire_timeout: Duration,
-    /// How long one statement may run, waiting for others' locks included. The server keeps to it; where nothing is
-    /// heard of a statement for this long and `acquire_timeout` on top, its connection is given up.
+    /// The time limit of a statement, including waits for locks. The server enforces the limit. If a statement has no
+    /// answer after this limit plus `acquire_timeout`, its connection is abandoned.
     pub statement_timeout: Duration,
-    /// Writes that may run or wait; more are refused as unavailable.
+    /// The most writes running or waiting; further writes are refused as unavailable.
     pub write_queue: usize,
-    /// The name kept beside every embedding: which model made it. Only embeddings of this name are
-    /// read; facts that have another one wait for `FactStore::store_embeddings`.
+    /// The name of the embedding model, stored with every embedding. Only embeddings with this name are read; facts
+    /// with another model's embedding wait for `FactStore::store_embeddings`.
     pub embedding_model: String,
 }
 
@@ -84,21 +84,21 @@ impl Default for PostgresOptions {
     }
 }
 
-/// An open database. Cheap to clone; call `Maintenance::close` before the last clone's end, so that what
-/// is being written is waited for.
+/// An open database. Clones are cheap. Call `Maintenance::close_connections` before dropping the last clone, so that
+/// running writes finish.
 #[derive(Clone)]
 pub struct PostgresLedger {
     engine: Arc<Engine>,
 }
 
-/// Connects and brings the schema up to date, one node at a time.
+/// Connects and migrates the schema, one node at a time.
 ///
-/// `url` is `postgres://user:password@host:port/database`, with the parameters of libpq that sqlx
-/// knows, such as `sslmode`.
+/// `url` is `postgres://user:password@host:port/database`, with the parameters of libpq that sqlx knows, such as
+/// `sslmode`.
 ///
 /// # Errors
-/// The database cannot be reached, or its schema is from a newer version of this program: then it is left
-/// as it is. No message has the password.
+/// The database cannot be reached, or its schema is from a newer version of this program and stays unchanged. No
+/// message contains the password.
 pub async fn open_ledger(url: &str, options: PostgresOptions, clock: Arc<dyn Clock>) -> StoreResult<PostgresLedger> {
     let connect = connect_options(url)?;
     let mut first = connect_to(&connect).await?;
@@ -110,21 +110,21 @@ pub async fn open_ledger(url: &str, options: PostgresOptions, clock: Arc<dyn Clo
     let timeout = options.statement_timeout.as_millis().to_string();
     let connect = connect.options([
         ("statement_timeout", timeout.as_str()),
-        // A process that hangs or is frozen in a transaction would keep its locks, and nobody could take over what it owns.
+        // A hung or frozen process in a transaction would keep its locks, and no node could take over its dialogues.
         ("idle_in_transaction_session_timeout", "5000"),
-        // Nor is a node that vanished without a word waited for: in seconds, then in milliseconds.
+        // A silently vanished node must not be waited for either: values in seconds, the last in milliseconds.
         ("tcp_keepalives_idle", "10"),
         ("tcp_keepalives_interval", "5"),
         ("tcp_keepalives_count", "3"),
         ("tcp_user_timeout", "20000"),
-        // Compiling a plan takes longer than any of these statements runs.
+        // Compiling a plan takes longer than any of the ledger's statements runs.
         ("jit", "off"),
-        // Every statement looks up a few rows by their keys: none is better off reading a table from end to end,
-        // which the default, for disks that turn, has some do with tables of up to some ten thousand rows.
+        // Every statement looks up a few rows by key, so no statement gains from a table scan. The default, for
+        // spinning disks, makes some statements scan tables of up to about ten thousand rows.
         ("random_page_cost", "1.1"),
-        // Nor is any better off with a plan for the very values it is given, and making one takes longer than running it.
+        // No statement gains from a plan for its bound values, and planning takes longer than running.
         ("plan_cache_mode", "force_generic_plan"),
-        // They name their tables in the order in which one leads to the next.
+        // The statements name their tables in the order of the lookups.
         ("join_collapse_limit", "1"),
     ]);
     let meters = LedgerMetrics::default();
@@ -152,10 +152,10 @@ pub async fn open_ledger(url: &str, options: PostgresOptions, clock: Arc<dyn Clo
     })
 }
 
-/// Brings the schema up to date. Returns its version.
+/// Migrates the schema and returns its version.
 ///
 /// # Errors
-/// As [`open_ledger`].
+/// The same as for [`open_ledger`].
 pub async fn migrate_schema(url: &str) -> StoreResult<i64> {
     let mut connection = connect_to(&connect_options(url)?).await?;
     run_migrations(&mut connection).await?;
@@ -163,10 +163,10 @@ pub async fn migrate_schema(url: &str) -> StoreResult<i64> {
     Ok(migrations::latest_version(&migrations::POSTGRES))
 }
 
-/// Whether a database that is there has this tenant, without changing it, its schema included.
+/// Returns whether an existing database has the tenant. The database and its schema are not changed.
 ///
 /// # Errors
-/// There is no such database or no ledger in it, or it cannot be read.
+/// The database does not exist, contains no ledger, or cannot be read.
 pub async fn has_tenant(url: &str, tenant: &TenantId) -> StoreResult<bool> {
     let connection = connect_to(&connect_options(url)?).await?;
     let mut connection = Connection::new(connection, PostgresOptions::default().statement_timeout);
@@ -184,7 +184,7 @@ pub async fn has_tenant(url: &str, tenant: &TenantId) -> StoreResult<bool> {
 }
 
 impl PostgresLedger {
-    /// The ledger port.
+    /// Returns the ledger port.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         let maintenance = PostgresMaintenance {
@@ -194,7 +194,7 @@ impl PostgresLedger {
         sql::build_ledger(&self.engine, Arc::new(maintenance))
     }
 
-    /// Where the in-process index loads a partition from.
+    /// Returns the source from which the in-process index loads a partition.
     #[must_use]
     pub fn point_source(&self) -> Arc<dyn PointSource> {
         sql::point_source(&self.engine)
@@ -236,7 +236,7 @@ impl Maintenance for PostgresMaintenance {
     }
 }
 
-/// Whether a URL can be read; nothing is reached.
+/// Checks that a URL can be parsed, without connecting.
 ///
 /// # Errors
 /// [`StoreError::Rejected`], without the password.
@@ -251,7 +251,7 @@ fn connect_options(url: &str) -> StoreResult<PgConnectOptions> {
         ));
     }
     let options = PgConnectOptions::from_str(url)
-        // The parser's own message may quote the URL, and so the password.
+        // The parser's own message may quote the URL with the password.
         .map_err(|_| StoreError::Rejected("the ledger's URL cannot be read".to_owned()))?;
     Ok(options
         .application_name("colloquy")
@@ -259,8 +259,8 @@ fn connect_options(url: &str) -> StoreResult<PgConnectOptions> {
         .disable_statement_logging())
 }
 
-/// Boxed, like the migrations below: the compiler cannot see that sqlx's own futures are `Send`
-/// for every lifetime, and `open` must be.
+/// Boxed, like the migrations below: the compiler cannot see that sqlx's own futures are `Send` for every lifetime, and
+/// `open_ledger` must be.
 fn connect_to(options: &PgConnectOptions) -> BoxFuture<'_, StoreResult<PgConnection>> {
     Box::pin(async move {
         options
@@ -270,7 +270,7 @@ fn connect_to(options: &PgConnectOptions) -> BoxFuture<'_, StoreResult<PgConnect
     })
 }
 
-/// Under an advisory lock, so that nodes that start together wait for the first one.
+/// Migrates under an advisory lock: nodes starting together wait for the first.
 async fn run_migrations(connection: &mut PgConnection) -> StoreResult<()> {
     sqlx::query("SELECT set_config('colloquy.tenant', '*', false)")
         .execute(&mut *connection)
@@ -297,7 +297,7 @@ async fn run_migrations(connection: &mut PgConnection) -> StoreResult<()> {
     migrated.map_err(|error| migrations::migration_error(&name, &error))
 }
 
-/// Row-level security binds every role but those that are above it.
+/// Row-level security binds every role except superusers and roles with BYPASSRLS.
 async fn warn_if_superuser(connection: &mut PgConnection) -> StoreResult<()> {
     let above: bool = sqlx::query_scalar("SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
         .fetch_one(connection)

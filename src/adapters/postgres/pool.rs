@@ -1,11 +1,12 @@
-//! The connections.
+//! The connection pool.
 //!
-//! Not `sqlx::Pool`: that asks the server whenever a connection is given back, which is one more trip per
-//! statement, and it knows nothing of the tenant a connection is set to. Here a connection that was just
-//! used is trusted, unless one was lost since, and whoever reads gets one that is set to its tenant already
-//! where there is one. Of several, everybody gets one that did the like before ([`ConnectionUse`]): a connection plans a
-//! statement when it first runs it, and again whenever rows were counted, which for a move of a head takes longer
-//! than the move.
+//! Not `sqlx::Pool`, which pings the server whenever a connection is returned: another trip per statement. `sqlx::Pool`
+//! also does not know the tenant that a connection is set to. Here a recently used connection is trusted, unless a
+//! connection was lost since. A read gets a connection that is already set to its tenant, if possible.
+//!
+//! Among several connections, work gets one with the same previous use ([`ConnectionUse`]). A connection plans a
+//! statement on its first run, and again after each analysis of the tables. For a rewind, planning takes longer than
+//! the rewind.
 
 use std::{
     future::Future,
@@ -38,44 +39,45 @@ use crate::{
 };
 use prometheus::Histogram;
 
-/// A connection that nobody used for this long is asked whether it is there.
+/// The idle time after which a connection is pinged before use.
 const TRUSTED_FOR: Duration = Duration::from_secs(10);
-/// For how long no other connection is asked for where one that is another's is free, after one was refused.
+/// The time after a refused connection attempt in which the pool lends connections of other uses and opens none.
 const CROWDED_FOR: Duration = Duration::from_secs(30);
-/// So many connections do what comes first of all, as long as nobody waits for them longer than it takes to plan that anew,
-/// and no other is there to do it.
+/// The number of connections kept for urgent work. Urgent work waits at most [`URGENT_PATIENCE`], about the time to
+/// plan its statements again. If another free connection has done urgent work, there is no wait.
 const URGENT_CONNECTIONS: usize = 2;
 const URGENT_PATIENCE: Duration = Duration::from_millis(15);
-/// How long it may take a connection to answer, and to say goodbye; at most half of the pool's patience, so that there is time
-/// for a new one.
+/// The time for a connection to answer a ping or to close. At most half of the pool's patience, which leaves time for a
+/// new connection.
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct Pool {
     options: PgConnectOptions,
-    /// One for each connection; closed when the ledger closes. Of those who wait, the tenant that has fewest goes first.
+    /// A permit for each connection; closed when the ledger closes. Among waiting tenants, the tenant with the fewest
+    /// goes first.
     places: Arc<FairPermits<Arc<str>>>,
     size: u32,
-    /// As many as those may use of them that nobody waits for.
+    /// Permits for background work, which may use only this part of the connections.
     background: Arc<FairPermits<Arc<str>>>,
     background_size: u32,
-    /// As many as there are that know the statements of those who come first of all.
+    /// A permit for each connection that has planned the statements of urgent work.
     ready: Arc<Semaphore>,
-    /// How long to wait for a free connection, and then for one that answers.
+    /// The time to wait for a free connection, and then for a connection that answers.
     patience: Duration,
-    /// How long a statement may take, its way there and back included.
+    /// The time limit of a statement, including the network.
     statement_limit: Duration,
     free: Mutex<Vec<PooledConnection>>,
-    /// When there was no other connection to be had.
+    /// The moment of the last refused connection attempt.
     crowded: Mutex<Option<Instant>>,
-    /// Where the sockets of the connections are watched.
+    /// The runtime that watches the connections' sockets.
     runtime: Handle,
     pub(super) metrics: LedgerMetrics,
 }
 
-/// What a connection does: statements of one are seldom those of another.
+/// The use of a connection. Different uses seldom share statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionUse {
-    /// Moves of heads and what is cut.
+    /// Rewinds and interrupts.
     Urgent,
     Background,
     Other,
@@ -94,10 +96,10 @@ impl ConnectionUse {
 struct PooledConnection {
     connection: Connection,
     used_for: ConnectionUse,
-    /// What `colloquy.tenant` of the session is set to, and so the transaction's before one sets it.
+    /// The value of `colloquy.tenant` in the session, and in a transaction until the transaction sets its own.
     marker: String,
     used: Instant,
-    /// How many connections had been lost when this one was last known to be there.
+    /// The number of lost connections when this connection last answered.
     lost: u64,
 }
 
@@ -131,12 +133,12 @@ impl Pool {
         self.places.is_closed()
     }
 
-    /// A connection for queries outside a transaction, set to `marker`. It is given back when dropped.
+    /// Returns a connection for queries outside a transaction, set to `marker`. Dropping it returns the connection.
     pub(super) async fn acquire_reader(self: &Arc<Self>, marker: &str) -> StoreResult<LeasedConnection> {
         self.acquire_for_tenant(marker, &self.metrics.read_waits).await
     }
 
-    /// As [`Self::acquire_reader`], for a statement that writes.
+    /// Returns a connection as [`Self::acquire_reader`] does, for a statement that writes.
     pub(super) async fn acquire_for_statement(self: &Arc<Self>, marker: &str) -> StoreResult<LeasedConnection> {
         self.acquire_for_tenant(marker, &self.metrics.write_waits).await
     }
@@ -167,8 +169,9 @@ impl Pool {
         Ok(self.lease_connection(pooled, permit, true))
     }
 
-    /// A connection in a transaction that `begin` opened, for `marker`. Unless [`LeasedConnection::return_to_pool`] is called, it is closed when
-    /// dropped. One that turns out to be lost is replaced: nothing has been run on it yet.
+    /// Returns a connection in a transaction opened by `begin`, for `marker`. Dropping it closes the connection, unless
+    /// [`LeasedConnection::return_to_pool`] was called. A lost connection is replaced, because no work has run on it
+    /// yet.
     pub(super) async fn acquire_for_transaction(
         self: &Arc<Self>,
         marker: &str,
@@ -189,7 +192,7 @@ impl Pool {
         Ok(self.lease_connection(pooled, permit, false))
     }
 
-    /// Getting a connection that answers has a deadline over all of it. What is in hand then is closed.
+    /// Limits the total time to get an answering connection. After the limit, the current connection is closed.
     async fn within_patience<T>(&self, getting: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
         timeout(self.patience, getting).await.unwrap_or_else(|_| {
             record_connection_loss();
@@ -197,7 +200,7 @@ impl Pool {
         })
     }
 
-    /// Waits for another writer, as long as one may wait for a lock in the database.
+    /// Waits for another writer, at most as long as for a lock in the database.
     pub(super) async fn wait_for_writer<T>(&self, other: impl Future<Output = T>) -> StoreResult<T> {
         timeout(self.statement_limit, other).await.map_err(|_| {
             StoreError::Unavailable(format!(
@@ -227,7 +230,7 @@ impl Pool {
         }
     }
 
-    /// Leave to use a connection for `marker`. Whoever waits in vain is among the waits too.
+    /// Returns a permit to use a connection for `marker`. The wait is measured even if it fails.
     async fn acquire_permit(&self, marker: &str, waits: &Histogram) -> StoreResult<ConnectionPermit> {
         let busy = |connections: u32, patience: Duration| {
             StoreError::Unavailable(format!(
@@ -235,7 +238,7 @@ impl Pool {
             ))
         };
         let holder: Arc<str> = marker.into();
-        // Nobody waits for it, so it has more patience; and each that it waits for has a deadline.
+        // No caller waits for background work, so the patience is longer. All permit holders have deadlines.
         let background = if is_in_background() {
             let _waited = self.metrics.background_waits.start_timer();
             let permit = timeout(
@@ -279,14 +282,14 @@ impl Pool {
         })
     }
 
-    /// A connection that is there, and whether it is new.
+    /// Returns a working connection, and whether the connection is new.
     async fn take_connection(&self, marker: Option<&str>) -> StoreResult<(PooledConnection, bool)> {
         loop {
             let mut pooled = match self.take_free_connection(marker) {
                 Some(pooled) => pooled,
                 None => match self.open_connection().await {
                     Ok(pooled) => return Ok((pooled, true)),
-                    // The server may have no more than there are: one that is another's will do.
+                    // The server may accept no more connections, so a connection of another use is taken.
                     Err(error) => {
                         let free = self.free.lock().pop();
                         self.crowded.lock().replace(Instant::now());
@@ -302,14 +305,15 @@ impl Pool {
                 pooled.lost = known;
                 return Ok((pooled, false));
             }
-            // The others will be no better: asking each of them in turn would take longer than anybody waits.
+            // The other idle connections are probably lost too: pinging each in turn would exceed every caller's
+            // patience.
             record_connection_loss();
             let fresh = |pooled: &PooledConnection| pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR;
             self.free.lock().retain(fresh);
         }
     }
 
-    /// Whether a connection is free that did what comes first of all before.
+    /// Returns whether a free connection has done urgent work before.
     fn has_urgent_connection(&self) -> bool {
         self.free
             .lock()
@@ -321,8 +325,9 @@ impl Pool {
         PING_TIMEOUT.min(self.patience / 2)
     }
 
-    /// The last one that did the like, of those that are set to `marker`, if it is to be. Where there is none, and room for
-    /// another, that is better than taking one that its own would miss; and else the one that they miss least.
+    /// Takes the free connection last used for the same purpose and set to `marker`, or not set yet. Without a match,
+    /// `None` asks for a new connection if the pool has room, because another use would miss the taken connection. In a
+    /// full pool, takes the connection that its own use misses least.
     fn take_free_connection(&self, marker: Option<&str>) -> Option<PooledConnection> {
         let like = ConnectionUse::of_current_task();
         let mut free = self.free.lock();
@@ -332,7 +337,7 @@ impl Pool {
             free.iter()
                 .rposition(|pooled| pooled.used_for == like && set_to(pooled, to))
         };
-        // To set one takes a trip, which is less than what a move has to plan on another.
+        // Setting the tenant takes a trip, which costs less than planning a rewind on another connection.
         let any = || match like {
             ConnectionUse::Urgent => free.iter().rposition(|pooled| pooled.used_for == like),
             ConnectionUse::Background | ConnectionUse::Other => None,
@@ -341,7 +346,7 @@ impl Pool {
             return Some(free.remove(at));
         }
         let lent = self.places.held_count();
-        // The caller is among those.
+        // The caller's permit is included.
         let open = lent.saturating_sub(1) + free.len();
         let crowded = self.crowded.lock().is_some_and(|at| at.elapsed() < CROWDED_FOR);
         if open < self.size as usize && !crowded {
@@ -360,7 +365,7 @@ impl Pool {
         let known = connections_lost();
         let options = self.options.clone();
         let patience = self.patience;
-        // In the ledger's runtime, which watches the socket from then on; and there it ends, should nobody wait for it.
+        // In the ledger's runtime, which then watches the socket. If the caller goes away, the connection ends there.
         let connecting = self
             .runtime
             .spawn(async move { timeout(patience, options.connect()).await });
@@ -378,7 +383,7 @@ impl Pool {
         }
     }
 
-    /// Waits for what runs and closes every connection. Later uses fail.
+    /// Waits for running work and closes every connection. Later uses fail.
     pub(super) async fn close(&self) {
         self.places.close().await;
         let free = std::mem::take(&mut *self.free.lock());
@@ -390,7 +395,7 @@ impl Pool {
     }
 }
 
-/// Leave to use a connection.
+/// A permit to use a connection.
 struct ConnectionPermit {
     _connection: FairPermit<Arc<str>>,
     _background: Option<FairPermit<Arc<str>>>,
@@ -401,18 +406,18 @@ pub(super) fn ledger_closed_error() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
-/// A connection on loan.
+/// A borrowed connection.
 pub(super) struct LeasedConnection {
     pooled: Option<PooledConnection>,
     pool: Arc<Pool>,
     reusable: bool,
-    // Dropped after `drop` below has put the connection back.
+    // Dropped after `drop` below has returned the connection.
     _permit: ConnectionPermit,
     _busy: GaugeGuard,
 }
 
 impl LeasedConnection {
-    /// Its transaction has ended.
+    /// Returns the connection after its transaction has ended.
     pub(super) fn return_to_pool(mut self) {
         self.reusable = true;
     }

@@ -1,12 +1,14 @@
-//! How large the tables are, for the planner.
+//! Table statistics for the planner.
 //!
-//! A plan that was made while a table was nearly empty reads it from end to end, and a connection keeps its
-//! plans until Postgres counts the rows again. By itself it does so once a minute at best: long enough for
-//! a new database under load to spend most of its time on rows that nobody asked for. So nodes look every two
-//! seconds themselves, and have those tables analysed that are several times as large as they were. What
-//! grows slower than that, or only changes, is left to autovacuum: after each count every connection makes its
-//! plans anew, which takes longer than the statements themselves. For the same reason tables that are nearly due
-//! go along with one that is: those that a turn writes grow together, and are counted together from then on.
+//! A plan made for a nearly empty table scans the whole table, and a connection keeps its plans until Postgres analyses
+//! the table again. Autovacuum does so once a minute at best. Meanwhile a new database under load would spend most of
+//! its time on rows that no query needs. Therefore nodes check every two seconds, and analyse tables that are several
+//! times as large as before.
+//!
+//! Slower growth and mere changes are left to autovacuum: after each analysis every connection plans its statements
+//! again, which takes longer than the statements themselves. For the same reason tables that are nearly due are
+//! analysed together with a due table. Tables written by each turn grow together, and are analysed together from then
+//! on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,19 +18,20 @@ use super::{
 };
 use crate::ports::StoreResult;
 
-/// Rows below which it does not matter much how a table is read.
+/// The number of rows below which the way of reading a table does not matter much.
 const MIN_GROWN_ROWS: i64 = 30;
-/// A table known to have so many is not read from end to end any more, and autovacuum counts it when half of it has changed.
+/// The row count from which plans no longer scan a table. Autovacuum analyses such a table when half of the rows have
+/// changed.
 const MAX_COUNTED_ROWS: i64 = 20_000;
-/// So many times as large is grown.
+/// The growth factor that makes a table due.
 const GROWTH_FACTOR: i64 = 4;
-/// So many times as large goes along with one that is.
+/// The growth factor from which a table is analysed along with a due table.
 const NEAR_GROWTH_FACTOR: i64 = 3;
-/// Held by the node that has tables analysed, until its transaction ends. Any number that nobody else has.
+/// The advisory lock of the node that analyses tables, until its transaction ends. Any number without another use.
 const ANALYSE_LOCK_KEY: i64 = 0x636f_6c73_7461_7473;
 
-/// The tables of the ledger that have grown since their rows were counted, and whether this role
-/// may have them counted. A table that was only vacuumed has a count, but nothing is known of its columns.
+/// Selects the ledger's tables grown since their last analysis, with this role's right to analyse the table. A table
+/// that was only vacuumed has a row count, but no column statistics.
 const SELECT_GROWN_TABLES: &str = "SELECT format('%I.%I', current_schema(), c.relname),
         pg_has_role(c.relowner, 'USAGE')
             OR pg_has_role((SELECT datdba FROM pg_database WHERE datname = current_database()), 'USAGE')
@@ -41,12 +44,12 @@ const SELECT_GROWN_TABLES: &str = "SELECT format('%I.%I', current_schema(), c.re
 
 #[derive(Default)]
 pub(super) struct Statistics {
-    /// Whether it was said that tables belong to somebody else.
+    /// True after the warning that another role owns tables.
     refused: AtomicBool,
 }
 
 impl Statistics {
-    /// Has the tables analysed that have grown; see `Maintenance::count_grown_tables`.
+    /// Analyses the tables that have grown; see `Maintenance::count_grown_tables`.
     pub(super) async fn analyse_grown_tables(&self, engine: &Engine) -> StoreResult<usize> {
         let mut reader = engine.acquire_reader(RowScope::All).await?;
         let (ours, others) = load_grown_tables(&mut reader, GROWTH_FACTOR).await?;
@@ -67,7 +70,7 @@ impl Statistics {
     }
 }
 
-/// Tables so many times as large that this role may have analysed, and those that it may not.
+/// Returns the tables grown by the factor `times`: first the tables that this role may analyse, then the others.
 async fn load_grown_tables(connection: &mut Connection, times: i64) -> StoreResult<(Vec<String>, Vec<String>)> {
     let rows: Vec<(String, bool)> = sqlx::query_as(SELECT_GROWN_TABLES)
         .bind(MIN_GROWN_ROWS)
@@ -90,16 +93,16 @@ async fn analyse_if_alone(connection: &mut Connection) -> StoreResult<usize> {
     if !alone {
         return Ok(0);
     }
-    // Once more: another node may just have done it.
+    // Checked again under the lock: another node may have finished just before.
     if load_grown_tables(connection, GROWTH_FACTOR).await?.0.is_empty() {
         return Ok(0);
     }
     let (tables, _) = load_grown_tables(connection, NEAR_GROWTH_FACTOR).await?;
-    // Autovacuum may have come in between, and no names at all would mean every table.
+    // Autovacuum may have run in between, and an empty list would analyse every table.
     if tables.is_empty() {
         return Ok(0);
     }
-    // Not those that autovacuum has in hand: it would give up what it does for whoever waits for it.
+    // Skips tables that autovacuum is processing: autovacuum would cancel its work for a waiting lock.
     let tables_of = tables.join(", ");
     let statement = format!("ANALYZE (SKIP_LOCKED) {tables_of}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(statement))

@@ -1,9 +1,9 @@
-//! Who writes what is remembered in a world, of those of this node.
+//! Queues for this node's writes to the memory of a world.
 //!
-//! Whoever waits for a lock of a memory in the database waits with a connection in hand: those of one busy world would
-//! hold all of them, and nobody else could so much as read. So only so many of one node are let through at a time, and
-//! the others wait here, in the order in which they came. Those that somebody waits for do not wait here for those that
-//! nobody waits for.
+//! A write that waits for a memory lock in the database holds a connection. The waiting writes of a busy world would
+//! take all connections, and no other work could even read. Therefore only a limited number of writes per node proceeds
+//! at a time, and the rest wait here in order of arrival. Writes that a caller waits for never queue behind background
+//! writes.
 
 use std::{
     collections::HashMap,
@@ -18,19 +18,19 @@ use crate::{
     ports::ledger::priority::is_in_background,
 };
 
-/// So many are kept before those that nobody waits for are looked for.
+/// The number of queues above which unused queues are removed.
 const QUEUES_BEFORE_SWEEP: usize = 1_024;
 
 type WorldKey = (TenantId, WorldId);
 
-/// Those who write to one world: a permit each.
+/// The writers of a world: a permit for each.
 pub(super) struct WorldWriteQueue {
     urgent: Semaphore,
     background: Semaphore,
 }
 
 impl WorldWriteQueue {
-    /// `None`: nobody is let through any more.
+    /// Waits for a slot. `None` means that the queue is closed.
     pub(super) async fn acquire_slot(&self) -> Option<SemaphorePermit<'_>> {
         let room = if is_in_background() {
             &self.background
@@ -43,13 +43,14 @@ impl WorldWriteQueue {
 
 pub(super) struct WorldWriteQueues {
     queues: Mutex<HashMap<WorldKey, Weak<WorldWriteQueue>>>,
-    /// How many there may be for one world.
+    /// The number of slots per world.
     urgent: usize,
     background: usize,
 }
 
 impl WorldWriteQueues {
-    /// One world may have a quarter of the `connections`, or two; and all but one of those that are for the `background`.
+    /// A world may use a quarter of the `connections` but at least two. Of the `background` connections it may use all
+    /// but one.
     pub(super) fn new(connections: u32, background: u32) -> Self {
         Self {
             queues: Mutex::default(),

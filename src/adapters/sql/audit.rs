@@ -1,4 +1,4 @@
-//! The audit log. Triggers refuse to change or delete its rows.
+//! The audit log. Triggers reject changes and deletions of its rows.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn parse_role(name: &str) -> Option<Role> {
     ROLES.into_iter().find(|(_, own)| *own == name).map(|(role, _)| role)
 }
 
-/// Audit rows of edits as one JSON bind.
+/// Returns the audit rows of edits as a single JSON bind.
 pub(super) fn audit_rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> String {
     let rows = edits.into_iter().map(|edit| {
         json!([
@@ -79,7 +79,7 @@ pub(super) fn audit_rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> 
     rows.collect::<serde_json::Value>().to_string()
 }
 
-/// Writes the audit row of an edit, in the transaction of what it changed.
+/// Writes the audit row of an edit, in the same transaction as the edit.
 pub(super) async fn record_audit(connection: &mut Connection, tenant: &TenantId, edit: &Edit) -> StoreResult<()> {
     sqlx::query(APPEND_AUDIT)
         .bind(tenant.as_str())

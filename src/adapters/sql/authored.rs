@@ -1,4 +1,4 @@
-//! Worlds and NPCs as people write them.
+//! Authored worlds and NPCs.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::{
 
 pub(super) struct SqlAuthoredStore(pub(super) Arc<Engine>);
 
-/// The columns of [`read_world`], of the table alias `w`.
+/// The columns of [`read_world`], for the table alias `w`.
 macro_rules! world_columns {
     () => {
         "w.id, w.name, w.premise, w.language, w.rules, w.settings, w.version, w.updated_at"
     };
 }
-/// The columns of [`read_npc`], of the table alias `n`.
+/// The columns of [`read_npc`], for the table alias `n`.
 macro_rules! npc_columns {
     () => {
         "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.settings,
@@ -141,7 +141,7 @@ pub(super) fn read_npc_columns(columns: &mut Columns<'_>) -> StoreResult<Npc> {
     })
 }
 
-/// What a put may do about the stored version: `Ok` is the version to write.
+/// Compares a put with the stored version: `Ok` is the version to write.
 pub(super) fn next_version(stored: Option<i64>, if_version: Option<u32>) -> Result<u32, PutOutcome> {
     let stored = stored.and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
     match if_version {
@@ -182,7 +182,7 @@ pub(super) async fn npc_version(
         .map_err(store_error)
 }
 
-/// Why what is stored in this version is not deleted; `None`: it is.
+/// Returns why the stored version may not be deleted, or `None` if the delete may proceed.
 pub(super) fn delete_rejection(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
     let Some(stored) = stored.and_then(|version| u32::try_from(version).ok()) else {
         return Some(DeleteOutcome::NotFound);
@@ -263,7 +263,7 @@ impl AuthoredStore for SqlAuthoredStore {
                     if let Some(refused) = delete_rejection(stored, if_version) {
                         return Ok(refused);
                     }
-                    // Dialogues before their world, as whoever moves a head does.
+                    // Dialogues before their world, the same lock order as in a rewind.
                     for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
                         sqlx::query(statement)
                             .bind(tenant.as_str())

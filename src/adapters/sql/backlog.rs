@@ -1,5 +1,5 @@
-//! What waits in the queues, for `/metrics`: read through the partial indexes of what is open, so that it
-//! costs what there is to do and not what was ever done.
+//! The waiting work of the queues, for `/metrics`. The queries use partial indexes of open rows, so the cost depends on
+//! waiting work and not on history.
 
 use super::{
     Engine, RowScope,
@@ -13,7 +13,7 @@ use crate::ports::{
     },
 };
 
-/// The outbox, pending jobs and dead ones by kind: how many, and how many microseconds ago the oldest was written.
+/// Counts the outbox, pending jobs and dead jobs by kind, with the age of the oldest in microseconds (0 for dead jobs).
 const COUNT_WAITING: &str = concat!(
     "SELECT 'outbox', '', COUNT(*), COALESCE(",
     database_now!(),

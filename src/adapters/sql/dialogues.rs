@@ -1,4 +1,4 @@
-//! Dialogues. Whose they are is in `ownership`; turns are read and written in `turns`.
+//! Dialogues. `ownership` has their owners; `turns` reads and writes their turns.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::{
 
 pub(super) struct SqlDialogueStore(pub(super) Arc<Engine>);
 
-/// The columns of [`read_dialogue`], of the table alias `$d` (with its dot).
+/// The columns of [`read_dialogue`], for the table alias `$d` (with its dot).
 macro_rules! dialogue_columns {
     ($d:literal) => {
         concat!(
@@ -86,7 +86,7 @@ const INSERT_DIALOGUE: &str = batch!(
         " v WHERE TRUE ON CONFLICT DO NOTHING"
     )
 );
-/// Whoever takes the turn back meanwhile waits, and closes what it opened.
+/// Locks the turn that opens a dialogue. A concurrent rewind of the turn waits, then closes the dialogue.
 const LOCK_OPENING_TURN: &str = concat!(
     "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 AND stands = TRUE",
     for_update!()
@@ -96,8 +96,8 @@ const DIALOGUE_BY_ID: &str = concat!(
     dialogue_columns!(""),
     " FROM dialogues WHERE tenant = $1 AND id = $2"
 );
-/// Only where the NPC took part is looked at, by key from there on, and of that the latest. Ids of conversations begin with their
-/// kind.
+/// Reads only dialogues in which the NPC took part, by key from there on, latest first. Ids of conversations begin with
+/// their kind.
 const CONVERSATIONS_HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
         CROSS JOIN dialogues d CROSS JOIN turns t
     WHERE p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part IN ('speaker', 'witness')
@@ -146,7 +146,7 @@ pub(super) fn read_dialogue(columns: &mut Columns<'_>) -> StoreResult<Dialogue> 
     })
 }
 
-/// No row: no turn stands yet.
+/// Parses a checkpoint; without a row, no turn stands yet and the default applies.
 pub(super) fn parse_checkpoint(body: Option<&str>) -> StoreResult<Checkpoint> {
     body.map_or_else(
         || Ok(Checkpoint::default()),
@@ -225,7 +225,7 @@ impl DialogueStore for SqlDialogueStore {
         self.0
             .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    // One that a save is loaded into meanwhile is not part of it.
+                    // During a restore the insert waits, so the restore does not affect the new dialogue.
                     acquire_lock(connection, &tenant, LedgerLock::NewDialogue(&dialogue.world)).await?;
                     if let Some(Cause::Turn(turn)) = dialogue.cause {
                         let standing = sqlx::query(LOCK_OPENING_TURN)
@@ -299,7 +299,7 @@ impl DialogueStore for SqlDialogueStore {
             .bind(world.as_str())
             .bind(npc.as_str())
             .fetch(&mut *connection);
-        // Read as far as the first that is open.
+        // Reading stops at the first conversation that is open to the player.
         while let Some(row) = rows.try_next().await.map_err(store_error)? {
             let mut columns = Columns::new(&row);
             let heard = OverheardConversation {

@@ -1,4 +1,4 @@
-//! Remembered answers of `Idempotency-Key` requests.
+//! Stored answers of `Idempotency-Key` requests.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 
 pub(super) struct SqlIdempotencyStore(pub(super) Arc<Engine>);
 
-/// A reservation without an answer is free again after this long: its process died.
+/// The age in microseconds at which an unanswered reservation is free again: its process has died.
 const RESERVED_FOR_MICROS: i64 = 60_000_000;
 
 const RESERVE_KEY: &str = "INSERT INTO idempotency (tenant, key, fingerprint, reserved_at) VALUES ($1, $2, $3, $4)
@@ -63,7 +63,7 @@ impl IdempotencyStore for SqlIdempotencyStore {
                         .fetch_optional(connection)
                         .await
                         .map_err(store_error)?;
-                    // Released since: it is free, but it was not when it was asked for.
+                    // The key was released after the reservation attempt, during which the key was in use.
                     let Some(row) = row else { return Ok(KeyState::InFlight) };
                     let mut columns = Columns::new(&row);
                     let stored: Vec<u8> = columns.next()?;

@@ -1,4 +1,4 @@
-//! What became of the jobs of a turn, and what models were asked for by them: `jobs.calls` has a line for each attempt.
+//! The outcomes of a turn's jobs and their model calls. `jobs.calls` has a line for each attempt.
 
 use super::{
     Connection, Row,
@@ -18,7 +18,7 @@ const JOBS_OF_TURN: &str = concat!(
     unindexed!("j.id")
 );
 
-/// What an attempt used, as a line of `jobs.calls`; nothing if it asked nobody.
+/// Returns the usage of an attempt as a line of `jobs.calls`; empty if the attempt called no model.
 pub(super) fn usage_line(calls: &[TaskUsage]) -> StoreResult<String> {
     if calls.is_empty() {
         return Ok(String::new());
@@ -26,7 +26,7 @@ pub(super) fn usage_line(calls: &[TaskUsage]) -> StoreResult<String> {
     Ok(to_json(calls)? + "\n")
 }
 
-/// The sums of such lines.
+/// Sums the usage lines of a job.
 fn sum_usage_lines(lines: &str) -> StoreResult<Vec<TaskUsage>> {
     let mut sums = Vec::new();
     for line in lines.lines() {
@@ -50,7 +50,7 @@ fn read_job_trace(row: &Row) -> StoreResult<JobTrace> {
     })
 }
 
-/// The jobs of a dialogue's turn that stands, oldest first.
+/// Returns the jobs of a dialogue's standing turn, oldest first.
 pub(super) async fn load_job_traces(
     connection: &mut Connection,
     scope: &TenantScope,

@@ -1,4 +1,4 @@
-//! The job queue, and the fence every job's write passes through.
+//! The job queue, and the fence that every job's write passes.
 
 use std::sync::Arc;
 
@@ -32,9 +32,9 @@ use crate::{
 
 pub(super) struct SqlJobStore(pub(super) Arc<Engine>);
 
-/// The turn decides; everything else hangs on it by primary key. A world or an NPC that was deleted since is
-/// read all the same: others may have heard what was said. Step by step, for as long as Postgres has not counted the tables of a
-/// new ledger it would as soon begin with all of a tenant's dialogues.
+/// Reads the turn first and all related rows by primary key. Deleted worlds and NPCs are included, because other NPCs
+/// may have heard the turn. `MATERIALIZED` fixes the order: before Postgres has analyzed the tables of a new ledger, it
+/// might start with all dialogues of a tenant.
 const SPOKEN_FOR_JOB: &str = concat!(
     "WITH t AS MATERIALIZED (SELECT * FROM turns WHERE tenant = $1 AND id = $2),
         d AS MATERIALIZED (SELECT d.* FROM t CROSS JOIN dialogues d WHERE d.tenant = $1 AND d.id = t.dialogue)
@@ -80,10 +80,11 @@ const RETRY_JOB: &str = "UPDATE jobs SET status = 'pending', attempts = 0, usele
     WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
 const JOB_BY_ID: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
-// One that failed waits before it is tried again; that is not for a player to end.
+// A failed job waits for its retry time; a player's next turn does not shorten the wait.
 const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 ELSE due_at END
     WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
-/// With the status in it: those that are pending, or dead, have an index of their own. That of what is pending is not by id.
+/// Builds a list query with a literal status: pending and dead jobs have partial indexes. The index of pending jobs is
+/// not sorted by id.
 macro_rules! list_jobs {
     ($id:expr, $status:literal) => {
         concat!(
@@ -107,8 +108,8 @@ const WORLD_OF_JOB: &str = "SELECT d.world FROM jobs j CROSS JOIN dialogues d
     WHERE j.tenant = $1 AND j.id = $2 AND d.tenant = $1 AND d.id = j.dialogue";
 const COUNT_PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
 
-/// Ends the job if its turn stands with the fence's text version and the job is pending. `false`:
-/// the fence is closed and nothing may be written. `calls`: what the job used.
+/// Ends the job if its turn stands with the fence's text version and the job is pending. On `false` the fence is
+/// closed, and the caller must write nothing. `calls` is the job's model usage.
 pub(super) async fn pass_fence(
     connection: &mut Connection,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Who has which job: leases, which run out.
+//! Job leases: which node runs a job, until the lease expires.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Nothing is leased for a tenant that is disabled.
+/// A condition that stops leases for disabled tenants.
 macro_rules! is_enabled {
     () => {
         " AND NOT EXISTS (SELECT 1 FROM tenants WHERE id = $1 AND enabled = FALSE)"
     };
 }
-// Only what is due goes to the writer: an idle poll writes nothing.
+// Only due jobs reach the writer, so an idle poll writes nothing.
 const HAS_DUE_JOB: &str = concat!(
     "SELECT EXISTS (SELECT 1 FROM jobs
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))",
@@ -36,7 +36,8 @@ const FINISH_UNSAID: &str =
     WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
                       AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
-// Looked for once, and not anew for each row: what is held is skipped, also by whoever holds it.
+// The CTE selects the jobs once instead of once per row. Locked jobs are skipped, even by the transaction that holds
+// the locks.
 const LEASE_DUE_JOBS: &str = concat!(
     "WITH due (id) AS MATERIALIZED (
         SELECT id FROM jobs

@@ -1,4 +1,4 @@
-//! When an NPC and a player last talked with each other, and what was summed up of that.
+//! The last meeting of an NPC and a player, with its summary.
 
 use super::{
     Engine,
@@ -14,7 +14,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// What a summary rests on that not every player may hear of, by the checkpoint `c` of its last turn.
+/// Selects the disclosure locks of a summary from the checkpoint `c` of the summary's last turn.
 macro_rules! summary_locks {
     () => {
         concat!(
@@ -26,9 +26,9 @@ macro_rules! summary_locks {
         )
     };
 }
-/// Off the index of the player's: the newest sessions with this NPC, each with its newest summary, or (`$7`) its newest that is not locked, by what the
-/// dialogue was at the turn that the summary ends with. Where it is not known what a summary rests on, it is told by an NPC that
-/// has nothing to keep back.
+/// Finds the player's newest sessions with this NPC, through the player index, with the newest summary per session. If
+/// `$7` is true, only an unlocked summary counts, judged by the checkpoint of the summary's last turn. A summary with
+/// unknown locks counts only if the NPC has no locked scenario.
 const LAST_MEETINGS: &str = concat!(
     "SELECT m.committed_at, m.begun_at, s.text, s.created_at, ",
     summary_locks!(),
@@ -59,7 +59,7 @@ const LAST_MEETINGS: &str = concat!(
     LEFT JOIN checkpoints c ON c.tenant = $1 AND c.turn = e.id
     ORDER BY m.begun_at DESC, m.dialogue DESC"
 );
-/// Sessions that are looked through for a summary.
+/// The number of sessions searched for a summary.
 const MAX_MEETINGS_SEARCHED: i64 = 8;
 
 pub(super) async fn load_last_meeting(
@@ -93,7 +93,7 @@ pub(super) async fn load_last_meeting(
         });
         let locks: Option<DisclosureLocks> = columns.maybe_id()?;
         if let (Some(text), Some(at)) = (text, made_at) {
-            // Where nobody kept them, it is told by an NPC that has nothing to keep back.
+            // The query returns unknown locks only if the NPC has no locked scenario.
             let locks = locks.unwrap_or_default();
             meeting.summary = Some(MeetingRecap { text, since, at, locks });
             break;

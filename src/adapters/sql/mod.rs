@@ -1,34 +1,32 @@
-//! The ledger's statements and what they mean, written once for both engines.
+//! The ledger's SQL statements, written once for both engines.
 //!
-//! One file per aggregate; each keeps its statements beside their use. Decides nothing about memory:
-//! folds come from `memory::reconcile`.
+//! A file per aggregate holds the statements beside the code that runs them. No memory rule is decided here: folds come
+//! from `memory::reconcile`.
 //!
-//! This folder is compiled twice: `adapters/sqlite` and `adapters/postgres` each take it in as a child
-//! module by its path. What it needs of an engine it takes from its parent, by the same names: the
-//! types of `engine` (`Connection`, `Row`, `Db`, `Arguments`, `Engine`), its `store_error`, and the
-//! macros of `dialect`, which stand in for the few words that the two languages do not share. So the
-//! compiler sees plain functions over one concrete driver: a function that is generic over drivers
-//! needs about six bounds for every statement, and sqlx's `Any` knows neither of the column types.
-//! Nothing in here may name an engine by its path.
+//! The folder is compiled twice: `adapters/sqlite` and `adapters/postgres` each include the folder as a child module by
+//! path. The parent module supplies all engine parts under the same names: the types of `engine` (`Connection`, `Row`,
+//! `Db`, `Arguments`, `Engine`) and `store_error`. The macros of `dialect` supply the few words on which the SQL
+//! dialects differ. The compiler therefore sees plain functions over one concrete driver. A function generic over
+//! drivers needs about six bounds per statement, and sqlx's `Any` supports the column types of neither engine. No file
+//! in the folder may name an engine by its path.
 //!
 //! # Statements that both engines understand
-//! - Lists are bound as JSON: `in_json_list!` to look for one of them, `json_texts_table!` and `json_arrays_table!` as tables. A list
-//!   that an `ON CONFLICT DO UPDATE` writes names no row twice and is in a fixed order.
-//! - The rows that a query with a LIMIT finds are looked for by `in_subquery!`.
-//! - What rows of a table are looked for by is `row_key!` a row of `json_arrays_table!`, never `value ->> n`: on Postgres no
-//!   index is used for that (see its dialect).
-//! - `value ->> n` is a text on Postgres; what is none is cast: `CAST(value ->> 4 AS BIGINT)`. So is a sum.
-//! - Numbers and moments are bound and read as `i64`. Flags are bound and read as `bool` and compared
-//!   with `TRUE` and `FALSE`, in partial indexes too.
-//! - `CROSS JOIN` with its conditions in `WHERE`, where SQLite is to keep the order: it allows `ON`,
-//!   Postgres does not.
-//! - `IS DISTINCT FROM` instead of `IS NOT`, `lower(..)` instead of a collation, an alias for every
-//!   subquery in `FROM`.
-//! - Several statements in one trip are a `batch!`; what may only come after another is a trip of its own.
-//! - Whoever reads and then writes keeps others away in between, by [`LedgerLock`] or `for_update!`: on SQLite
-//!   there is one writer, on Postgres there are many, and each statement sees what was committed before it. Work that
-//!   begins with the lock of a memory, and knows the world before, is written by `write_memory`.
-//!   A statement that changes rows by their own columns alone needs nothing of the kind.
+//! - Lists are bound as JSON: `in_json_list!` tests membership; `json_texts_table!` and `json_arrays_table!` make
+//!   tables. A list written by `ON CONFLICT DO UPDATE` has no duplicate rows and a fixed order.
+//! - The rows found by a query with a LIMIT are selected through `in_subquery!`.
+//! - Rows are looked up by a `row_key!` of `json_arrays_table!`, never by `value ->> n`: Postgres uses no index for
+//!   `->>` (see the Postgres dialect).
+//! - `value ->> n` is text on Postgres, so a number is cast: `CAST(value ->> 4 AS BIGINT)`. A sum is cast too.
+//! - Numbers and moments are bound and read as `i64`. Flags are bound and read as `bool` and compared with `TRUE` and
+//!   `FALSE`, in partial indexes too.
+//! - Where SQLite must keep the join order, `CROSS JOIN` has its conditions in `WHERE`: SQLite allows `ON`, Postgres
+//!   does not.
+//! - `IS DISTINCT FROM` replaces `IS NOT`; `lower(..)` replaces a collation; every subquery in `FROM` has an alias.
+//! - A `batch!` sends several statements in one trip. A statement that must run after another has its own trip.
+//! - A read followed by a write holds a [`LedgerLock`] or `for_update!` against other writers. SQLite has one writer;
+//!   Postgres has many, and each statement sees all earlier commits. Work that starts with a memory lock, in a world
+//!   known beforehand, is written by `write_memory`. A statement that only updates rows from their own columns needs no
+//!   lock.
 
 mod audit;
 mod authored;
@@ -68,8 +66,8 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Whose rows a piece of work may touch. Every statement names its tenant; Postgres enforces it once
-/// more by row-level security.
+/// The rows open to an operation. Every statement names its tenant; on Postgres, row-level security enforces the tenant
+/// again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowScope<'a> {
     Tenant(&'a TenantId),
@@ -88,31 +86,32 @@ impl<'a> From<&'a TenantScope> for RowScope<'a> {
     }
 }
 
-/// What one writer at a time may read and then write. Whoever needs several takes them in this order.
+/// Data that one writer at a time may read and then write. Callers take several locks in the order of the variants.
 #[derive(Debug, Clone, Copy)]
 #[allow(dead_code, reason = "SQLite has one writer and asks of none of them what it is")]
 pub(super) enum LedgerLock<'a> {
-    /// What people write about a world: its row and those of its NPCs.
+    /// The authored content of a world: the world's row and the rows of its NPCs.
     Authored(&'a WorldId),
-    /// All that is remembered in a world, and which turns of it stand.
+    /// All memories of a world, and which turns of the world stand.
     Memory(&'a WorldId),
-    /// What these NPCs remember, alone or with others. What others remember may be written meanwhile.
+    /// Memories of these NPCs, alone or shared. Other NPCs' memories may be written meanwhile.
     MemoryOf(&'a WorldId, &'a [NpcId]),
-    /// What is remembered of a dialogue by those who hear it, as [`Self::MemoryOf`]; and, where factions do, by everybody.
+    /// The memories of a dialogue's listeners, as [`Self::MemoryOf`]. If factions remember the dialogue, common
+    /// knowledge is locked too.
     MemoryIn(&'a WorldId, DialogueId),
-    /// The dialogues of a world, against turns that would be committed meanwhile, and new ones.
+    /// The dialogues of a world: blocks commits of turns and new dialogues.
     Dialogues(&'a WorldId),
-    /// A new dialogue of a world. Any number may be made at the same time.
+    /// A new dialogue of a world. New dialogues do not block each other.
     NewDialogue(&'a WorldId),
-    /// A turn, against whoever would join there.
+    /// A turn, against dialogues that would join at the turn.
     Turn(TurnId),
     /// The summaries of a dialogue.
     Summaries(DialogueId),
-    /// The order of a world's changes of state: who has read up to one has read every one before it.
+    /// The order of a world's state changes: a reader of a change has seen all earlier changes.
     State(&'a WorldId),
 }
 
-/// Every store of the ledger on one engine.
+/// Returns all stores of the ledger on one engine.
 pub(super) fn build_ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenance>) -> Ledger {
     Ledger {
         tenants: Arc::new(tenants::SqlTenantStore(engine.clone())),
@@ -134,17 +133,17 @@ pub(super) fn build_ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenanc
     }
 }
 
-/// Where the in-process index loads a partition from.
+/// Returns the source from which the in-process index loads a partition.
 pub(super) fn point_source(engine: &Arc<Engine>) -> Arc<dyn PointSource> {
     Arc::new(outbox::SqlPointSource(engine.clone()))
 }
 
-/// Whether there is this tenant.
+/// Returns whether the tenant exists.
 pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
     tenants::has_tenant(connection, tenant).await
 }
 
-/// Deletes what has been kept long enough; see `Maintenance::prune`.
+/// Deletes rows past their retention time; see `Maintenance::prune_expired`.
 pub(super) async fn prune_tenant(
     engine: &Engine,
     tenant: &TenantId,
@@ -154,7 +153,7 @@ pub(super) async fn prune_tenant(
     prune::prune_expired(engine, tenant, before, limit).await
 }
 
-/// Writes one row; see `Maintenance::try_write`.
+/// Writes the probe row; see `Maintenance::try_write`.
 pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
     const UPSERT_PROBE: &str =
         "INSERT INTO write_probe (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at";
@@ -169,7 +168,7 @@ pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
         .await
 }
 
-/// What waits in the queues; see `Maintenance::backlog`.
+/// Returns the waiting work of the queues; see `Maintenance::load_backlog`.
 pub(super) async fn load_backlog(engine: &Engine) -> StoreResult<Backlog> {
     backlog::measure_backlog(engine).await
 }

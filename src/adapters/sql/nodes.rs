@@ -22,7 +22,7 @@ use crate::{
 
 pub(super) struct SqlNodeStore(pub(super) Arc<Engine>);
 
-/// A row outlives its node by this much, longer than any ownership is taken for.
+/// The time by which a row outlives its node, in microseconds. No ownership lasts longer.
 const NODE_RETENTION_MICROS: i64 = 2 * 24 * 3_600 * 1_000_000;
 
 const DATABASE_TIME: &str = concat!("SELECT ", database_now!());

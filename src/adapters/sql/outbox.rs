@@ -1,4 +1,4 @@
-//! What the index is made from: the outbox, and points with the embeddings the ledger keeps.
+//! The sources of the search index: the outbox, and points with the embeddings stored in the ledger.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ use crate::{
 
 pub(super) struct SqlPointSource(pub(super) Arc<Engine>);
 
-/// No embedder is called so: a fact has no vector of it.
+/// The name of no embedder: no fact has a vector of this model.
 const NO_MODEL: &str = "";
 
-/// Points read in one go; between pages other readers get their turn.
+/// The number of points per read; between pages, other readers get a turn.
 const POINTS_PER_READ: i64 = 1_000;
 
-/// A vector of another model says nothing beside those of this one; a fact that has only such a one
-/// is a point without a vector.
+/// Vectors of different models cannot be compared. A fact with a vector of another model only becomes a point without a
+/// vector.
 macro_rules! select_points {
     ($from:literal, $model:literal) => {
         concat!(
@@ -47,8 +47,8 @@ macro_rules! select_points {
         )
     };
 }
-// A fact that begins later is a point already: nothing would bring it into the index then, and
-// whoever confirms it checks the moment.
+// A fact with a future start is already a point, because no later event would add the fact to the index. The confirming
+// query checks the moment.
 const POINTS_BY_ID: &str = concat!(select_points!("facts f", "$4"), " AND f.id ", in_json_list!("$3"));
 const ALL_POINTS: &str = concat!(select_points!("facts f", "$5"), " AND f.id > $3 ORDER BY f.id LIMIT $4");
 const POINTS_OF_KNOWER: &str = concat!(

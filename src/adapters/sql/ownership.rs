@@ -1,5 +1,5 @@
-//! Whose a dialogue is, and what only its owner may write of it beside turns: every statement names the epoch that the
-//! owner was given, and with another one nothing is written.
+//! Owners of dialogues, and the owner's writes other than turns. Every statement names the owner's epoch; with a
+//! different epoch the statement writes nothing.
 
 use chrono::{DateTime, Utc};
 
@@ -24,14 +24,14 @@ const SET_PAUSED: &str = concat!(
     with_member!("options", "paused", "$3"),
     " WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4"
 );
-/// In one with a move, which holds the dialogue's row, and has checked and raised the epoch.
+/// Runs in the transaction of a rewind, which holds the dialogue's row and has checked and raised the epoch.
 const SET_PAUSED_UNFENCED: &str = concat!(
     "UPDATE dialogues SET options = ",
     with_member!("options", "paused", "$3"),
     " WHERE tenant = $1 AND id = $2"
 );
 const IS_OPEN: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND status = 'open'";
-/// A node that lives keeps what it owns, also where nobody could renew that for a while.
+/// A live node keeps its dialogues, even if the ownership could not be renewed for a while.
 const CLAIM_DIALOGUE: &str = concat!(
     "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
      WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3
@@ -44,7 +44,7 @@ const CLAIM_DIALOGUE: &str = concat!(
      (SELECT body FROM checkpoints WHERE checkpoints.tenant = dialogues.tenant
                                      AND checkpoints.turn = dialogues.head_turn_id)"
 );
-/// Whatever its owner was just committing is seen, then.
+/// Locks the row, to see the result of a commit in progress.
 const LOCK_OWNER: &str = concat!(
     "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2",
     for_update!()
@@ -72,7 +72,7 @@ fn read_open_dialogue(row: &Row, taken_from: Option<NodeId>) -> StoreResult<Open
     })
 }
 
-/// Pauses in the transaction of a move, or has what was paused go on.
+/// Pauses or resumes the dialogue in the transaction of a rewind.
 pub(super) async fn set_paused_unfenced(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -93,7 +93,7 @@ pub(super) const fn bool_json(paused: bool) -> &'static str {
     if paused { "true" } else { "false" }
 }
 
-/// What came of a write that changed so many rows.
+/// Returns the outcome of an owner's write that changed `changed` rows.
 async fn owner_write_outcome(
     connection: &mut Connection,
     tenant: &TenantId,

@@ -1,7 +1,6 @@
-//! Deleting what has been kept long enough.
+//! Deletion of rows past their retention time.
 //!
-//! Jobs and traces are found by their ids, which begin with the time they were made at, so that no index
-//! is kept for this alone.
+//! Jobs and traces are found by id: ids begin with their creation time, so no index is needed for deletion alone.
 
 mod unchanged;
 mod unsaid;
@@ -18,7 +17,7 @@ use crate::{
     ports::{StoreResult, ledger::PruneBefore},
 };
 
-/// One that was given up with its turn stays while a save may have the turn stand again.
+/// Keeps a job that ended with its unsaid turn while a save may make the turn stand again.
 const DELETE_DONE_JOBS: &str = concat!(
     "DELETE FROM jobs WHERE tenant = $1 AND id ",
     in_subquery!(
@@ -28,8 +27,8 @@ const DELETE_DONE_JOBS: &str = concat!(
         ORDER BY id LIMIT $4"
     )
 );
-/// That of a turn stays while such a job is left of it, or one that is to be done: it tells what the turn only repeated.
-/// They are counted, since for one that does not exist Postgres would read all jobs.
+/// Keeps a turn's trace while the turn has an unsaid or pending job: the trace shows what the turn only repeated. The
+/// jobs are counted, because for `NOT EXISTS` Postgres would read all jobs.
 const DELETE_OLD_TRACES: &str = concat!(
     "DELETE FROM traces WHERE tenant = $1 AND turn ",
     in_subquery!(
@@ -40,7 +39,7 @@ const DELETE_OLD_TRACES: &str = concat!(
          ORDER BY c.turn LIMIT $3"
     )
 );
-/// What a save pins may be older than it: while there are saves, whatever was judged may decide again.
+/// Keeps all verdicts while saves exist: a save may pin turns older than itself, and any verdict may be needed again.
 const DELETE_OLD_VERDICTS: &str = concat!(
     "DELETE FROM verdicts WHERE tenant = $1 AND pair ",
     in_subquery!(
@@ -48,11 +47,11 @@ const DELETE_OLD_VERDICTS: &str = concat!(
          AND (SELECT MIN(s.id) FROM saves s WHERE s.tenant = $1) IS NULL ORDER BY at LIMIT $3"
     )
 );
-/// Tokens that are revoked have all expired by then.
+/// By then all revoked tokens have expired.
 const DELETE_EXPIRED_REVOCATIONS: &str = "DELETE FROM revocations WHERE tenant = $1 AND (kind, name) IN (
         SELECT kind, name FROM revocations WHERE tenant = $1 AND matters_until < $2 ORDER BY matters_until LIMIT $3)";
 
-/// The first id that can have been made at `at` or later.
+/// Returns the first id that can have been created at `at` or later.
 fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {
     I::from_ulid(first_ulid(at)).to_string()
 }
@@ -154,7 +153,7 @@ sqlite_plan_tests! {
             assert_searches(DELETE_OLD_TRACES, &indexes).await;
             assert_searches(DELETE_EXPIRED_REVOCATIONS, &["revocations_by_end (tenant=? AND matters_until<?)"]).await;
             let verdicts = plan(DELETE_OLD_VERDICTS).await;
-            // Of saves the first is enough.
+            // The first save is enough.
             assert!(verdicts.contains("verdicts_by_age") && !verdicts.contains("SCAN"), "{verdicts}");
         }
     }

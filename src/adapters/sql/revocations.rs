@@ -1,4 +1,4 @@
-//! Tokens that are believed no longer.
+//! Revoked tokens.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ use crate::{
 
 pub(super) struct SqlRevocationStore(pub(super) Arc<Engine>);
 
-/// The later moments count. Dated by the ledger's clock: whoever reads what is new goes by that, and nodes' clocks differ.
+/// Keeps the later moments. Rows are dated by the ledger's clock, because readers of new rows compare with that clock
+/// and nodes' clocks differ.
 const UPSERT_REVOCATION: &str = concat!(
     "INSERT INTO revocations (tenant, kind, name, issued_until, matters_until, at)
     VALUES ($1, $2, $3, $4, $5, ",
@@ -35,7 +36,7 @@ const UPSERT_REVOCATION: &str = concat!(
         matters_until = CASE WHEN excluded.matters_until > revocations.matters_until
             THEN excluded.matters_until ELSE revocations.matters_until END"
 );
-/// One that was dated by a clock that was ahead is as new as can be.
+/// A row from a clock that ran ahead counts as dated now.
 const REVOCATIONS_SINCE: &str = concat!(
     "SELECT tenant, kind, name, issued_until, matters_until, CASE WHEN at > ",
     database_now!(),

@@ -1,4 +1,4 @@
-//! Between rows and values: moments, ids, JSON, embeddings.
+//! Conversions between rows and values: moments, ids, JSON, embeddings.
 
 use std::{borrow::Cow, str::FromStr};
 
@@ -17,7 +17,7 @@ pub(super) fn to_micros(at: DateTime<Utc>) -> i64 {
     at.timestamp_micros()
 }
 
-/// Without U+0000, which Postgres keeps in no text.
+/// Removes U+0000, which Postgres cannot store in text.
 pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {
         Cow::Owned(text.replace('\0', ""))
@@ -26,14 +26,14 @@ pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// As JSON, without U+0000.
+/// Serializes a value as JSON without U+0000.
 pub(super) fn to_json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
     const NUL_ESCAPE: &str = "\\u0000";
     let mut json = serde_json::to_string(value)
         .map_err(|error| StoreError::Rejected(format!("a value has no JSON form: {error}")))?;
     let mut from = 0;
     while let Some(at) = json[from..].find(NUL_ESCAPE).map(|at| from + at) {
-        // The backslash of an escape, and not an escaped one before a text that looks like it?
+        // An odd number of backslashes is an escape; an even number is escaped backslashes before similar text.
         let before = json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
         if before % 2 == 0 {
             json.replace_range(at..at + NUL_ESCAPE.len(), "");
@@ -45,7 +45,7 @@ pub(super) fn to_json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
     Ok(json)
 }
 
-/// The texts of ids as one JSON array, for `in_json_list!` and `json_texts_table!`.
+/// Returns the text forms of ids as a JSON array, for `in_json_list!` and `json_texts_table!`.
 pub(super) fn json_list<T: std::fmt::Display>(ids: impl IntoIterator<Item = T>) -> String {
     use std::fmt::Write as _;
     let mut text = String::from("[");
@@ -53,7 +53,7 @@ pub(super) fn json_list<T: std::fmt::Display>(ids: impl IntoIterator<Item = T>) 
         if text.len() > 1 {
             text.push(',');
         }
-        // Ids have no character that JSON escapes; writing to a String cannot fail.
+        // Ids contain no character that JSON escapes; writing to a `String` cannot fail.
         let _ = write!(text, "\"{id}\"");
     }
     text.push(']');
@@ -74,12 +74,12 @@ pub(super) fn vector_from_bytes(bytes: &[u8]) -> StoreResult<Vec<f32>> {
     Ok(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
 }
 
-/// A page's size within 1–200 and one more row, to know whether there is a next page.
+/// Returns the page size, clamped to 1–200, plus one row that shows whether a next page exists.
 pub(super) fn page_row_limit(page: &PageRequest) -> i64 {
     i64::from(page.limit.clamp(1, 200)) + 1
 }
 
-/// Cuts the row too many off and names the cursor.
+/// Removes the surplus row and sets the cursor of the next page.
 pub(super) fn into_page<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl Fn(&T) -> String) -> Page<T> {
     let limit = page.limit.clamp(1, 200) as usize;
     let next = if items.len() > limit {
@@ -91,8 +91,8 @@ pub(super) fn into_page<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl F
     Page { items, next }
 }
 
-/// Reads a page with `query`, which has everything bound: the scope, the cursor `page.after`, and
-/// [`page_row_limit`] the page.
+/// Reads a page with `query`. The caller has bound all parameters: the scope, the cursor `page.after`, and
+/// [`page_row_limit`] of the page.
 pub(super) async fn fetch_page<'q, T: Send>(
     engine: &Engine,
     scope: &TenantScope,
@@ -122,7 +122,7 @@ impl<'r> Columns<'r> {
         self.at += 1;
         self.row.try_get(at).map_err(store_error)
     }
-    /// An unsigned number.
+    /// Reads an unsigned number.
     pub(super) fn number<T: TryFrom<i64>>(&mut self) -> StoreResult<T> {
         let value: i64 = self.next()?;
         T::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is out of range")))
@@ -133,7 +133,7 @@ impl<'r> Columns<'r> {
     pub(super) fn maybe_time(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
         self.next::<Option<i64>>()?.map(from_micros).transpose()
     }
-    /// An id, or anything else with one text form.
+    /// Reads an id, or another value parsed from text.
     pub(super) fn id<T: FromStr>(&mut self) -> StoreResult<T> {
         parse_text(self.next()?)
     }
@@ -147,17 +147,17 @@ impl<'r> Columns<'r> {
         let json = self.next::<Option<&str>>()?.map(serde_json::from_str);
         json.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
     }
-    /// A name read by `parse`.
+    /// Reads a name with `parse`.
     pub(super) fn parse_with<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> StoreResult<T> {
         let text: &str = self.next()?;
         parse(text).ok_or_else(|| StoreError::Corrupt(format!("unknown name `{text}`")))
     }
-    /// Two columns: kind and id of a cause.
+    /// Reads two columns: the kind and id of a cause.
     pub(super) fn cause(&mut self) -> StoreResult<crate::memory::fact::Cause> {
         let (kind, id): (&str, &str) = (self.next()?, self.next()?);
         parse_cause(kind, id)
     }
-    /// As [`Self::cause`], where there may be none.
+    /// Reads a cause as [`Self::cause`] does, or `None` if a column is null.
     pub(super) fn maybe_cause(&mut self) -> StoreResult<Option<crate::memory::fact::Cause>> {
         let (kind, id): (Option<&str>, Option<&str>) = (self.next()?, self.next()?);
         kind.zip(id).map(|(kind, id)| parse_cause(kind, id)).transpose()

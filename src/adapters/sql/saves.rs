@@ -1,4 +1,4 @@
-//! Saves: where the heads of a world stood, and moving them all there.
+//! Saves: the heads of a world's dialogues, and restoring all dialogues to them.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::{
 
 pub(super) struct SqlSaveStore(pub(super) Arc<Engine>);
 
-/// JSON. What is not paused does not say so.
+/// Reads the `paused` member as JSON; a missing member means `false`.
 macro_rules! is_paused {
     ($options:literal) => {
         concat!("COALESCE(CAST(", json_of!($options), " -> 'paused' AS TEXT), 'false')")
@@ -37,8 +37,8 @@ macro_rules! is_paused {
 
 const WORLD_EXISTS: &str = "SELECT 1 FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const COUNT_SAVES: &str = "SELECT COUNT(*) FROM saves WHERE tenant = $1 AND world = $2";
-/// A turn that is being said anew is in it as it was: until another takes its place it stands. One that does so just now
-/// comes before, or finds that the save has what it replaces.
+/// A reply being regenerated is saved in its old form, which stands until the replacement is committed. The row locks
+/// order a concurrent replacement: the commit comes before the save, or finds that the save contains the old reply.
 const INSERT_SAVE_ITEMS: &str = concat!(
     "INSERT INTO save_items (tenant, save, dialogue, turn, status, paused)
      SELECT tenant, $3, id, COALESCE(replacing, head_turn_id), status, ",
@@ -56,8 +56,8 @@ const LIST: &str = "SELECT id, world, name, dialogues, created_at FROM saves
     ORDER BY created_at DESC, id DESC LIMIT $4";
 const DELETE_SAVE: &str = "DELETE FROM saves WHERE tenant = $1 AND world = $2 AND id = $3";
 const DELETE_SAVE_ITEMS: &str = "DELETE FROM save_items WHERE tenant = $1 AND save = $2 RETURNING turn";
-/// Checkpoints of the turns before and with some, as far as they do not stand, no other save ends in
-/// or after them, and no reply that may be taken up again, or is being said anew, has them.
+/// Deletes checkpoints of the given turns and their predecessors. A checkpoint stays if its turn stands or another save
+/// ends in or after its turn. Checkpoints of resumable and regenerating replies stay too.
 const DELETE_UNPINNED_CHECKPOINTS: &str = concat!(
     "WITH RECURSIVE
     gone (id, previous, replaces, dialogue) AS (
@@ -92,9 +92,9 @@ const DELETE_UNPINNED_CHECKPOINTS: &str = concat!(
 const RESTORE_BY_KEY: &str = "SELECT outcome FROM restores WHERE tenant = $1 AND world = $2 AND key = $3";
 const INSERT_RESTORE: &str = "INSERT INTO restores (tenant, id, world, save, key, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
-/// Dialogues of the world that are not as the save has them, that somebody may be speaking in, or that owe a
-/// turn which would otherwise come back after the save. One
-/// that was open stays closed if an NPC of it was deleted since: NPCs are not part of a save.
+/// Selects the world's dialogues that differ from the save or have an owner, who may be speaking. A dialogue with a
+/// `replacing` turn is included, because the turn would otherwise reappear after the restore. A saved open dialogue
+/// stays closed if one of its NPCs was deleted since: NPCs are not part of a save.
 const PLAN_RESTORE: &str = concat!(
     "SELECT id, head, replacing, status, wanted_head, wanted, next_seq, epoch, wanted_pause, paused FROM (
         SELECT d.id, d.head_turn_id AS head, d.replacing, d.status, d.next_seq, d.owner_epoch AS epoch,
@@ -111,7 +111,7 @@ const PLAN_RESTORE: &str = concat!(
         WHERE d.tenant = $1 AND d.world = $2) p
     WHERE owned OR head IS DISTINCT FROM wanted_head OR status <> wanted OR wanted_pause <> paused"
 );
-/// Nobody owns it any more, so that it may be taken up anywhere should it be opened again.
+/// Closes the dialogue and removes the owner: after a reopening, any node may claim the dialogue.
 const CLOSE_AND_DISOWN: &str = "UPDATE dialogues SET status = 'closed', owner_node = NULL, owner_until = NULL
     WHERE tenant = $1 AND id = $2";
 const FENCE_DIALOGUES: &str = concat!(
@@ -119,18 +119,18 @@ const FENCE_DIALOGUES: &str = concat!(
     in_json_list!("$2")
 );
 
-/// A dialogue, and how the save has it.
+/// A dialogue with its target state from the save.
 struct PlannedDialogue {
     id: DialogueId,
     to: Option<TurnId>,
-    /// What it owes.
+    /// The turn that awaits its replacement.
     replacing: Option<TurnId>,
     was_open: bool,
     open: bool,
     moves: bool,
     next_seq: u64,
     epoch: u64,
-    /// Whether it is to be paused, where it is to be another than it is.
+    /// The target pause state, if the current state differs.
     pause: Option<bool>,
 }
 
@@ -354,7 +354,7 @@ fn add_to_totals(restored: &mut RestoreReport, planned: &PlannedDialogue, rewoun
     sum.state = sum.state.saturating_add(back.state);
 }
 
-/// Makes one dialogue what the save has it for.
+/// Brings a dialogue to its state in the save.
 async fn restore_dialogue(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -395,7 +395,7 @@ async fn restore_dialogue(
     Ok(rewound)
 }
 
-/// That one dialogue was moved, for whoever looks for it in the audit log.
+/// Returns the audit edit of a dialogue's rewind. The audit log thus lists all dialogues.
 fn dialogue_edit(restore: &Edit, id: RewindId, dialogue: DialogueId) -> Edit {
     Edit {
         audit_id: AuditId::from_u128(id.as_u128()),
@@ -408,8 +408,8 @@ fn dialogue_edit(restore: &Edit, id: RewindId, dialogue: DialogueId) -> Edit {
     }
 }
 
-/// A name for one dialogue's move: it sorts with the restore, is unlike any other, and is the same again
-/// should the transaction be run again.
+/// Derives the id of a dialogue's rewind: it sorts with the restore, is unique, and stays the same if the transaction
+/// runs again.
 fn derive_rewind_id(restore: EditId, dialogue: DialogueId) -> RewindId {
     /// The random part of a ULID.
     const RANDOM_BITS: u128 = (1 << 80) - 1;
@@ -425,7 +425,7 @@ fn derive_rewind_id(restore: EditId, dialogue: DialogueId) -> RewindId {
     RewindId::from_u128((restore.as_u128() & !RANDOM_BITS) | (mixed & RANDOM_BITS))
 }
 
-/// The restore that a key belongs to.
+/// Returns the report of the restore with this key.
 async fn find_restore_by_key(
     connection: &mut Connection,
     tenant: &TenantId,

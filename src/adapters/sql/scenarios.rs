@@ -1,4 +1,4 @@
-//! What NPCs remember of their own past, as people write it.
+//! Authored memories of NPCs about their own past.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::{
 
 pub(super) struct SqlScenarioStore(pub(super) Arc<Engine>);
 
-/// The columns of [`read_scenario_columns`], of the table alias `s`.
+/// The columns of [`read_scenario_columns`], for the table alias `s`.
 macro_rules! scenario_columns {
     () => {
         "s.world, s.npc, s.id, s.title, s.content, s.keywords, s.synonyms, s.required_progress, s.version, s.updated_at"
@@ -166,7 +166,7 @@ async fn is_full(connection: &mut Connection, tenant: &TenantId, world: &WorldId
     Ok(there >= i64::from(MAX_SCENARIOS_PER_NPC))
 }
 
-/// The version that a put would write, or why it may not.
+/// Returns the version that a put would write, or the reason for refusing the put.
 async fn next_version(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -188,7 +188,7 @@ async fn next_version(
 }
 
 impl SqlScenarioStore {
-    /// What `statement` gives of an NPC's scenarios within a player's progress.
+    /// Runs `statement` for the scenarios of an NPC within a player's progress.
     async fn load_unlocked<T>(
         &self,
         statement: &'static str,

@@ -25,7 +25,7 @@ use crate::{
 
 pub(super) struct SqlStateStore(pub(super) Arc<Engine>);
 
-/// Inserts the rows of [`state_rows_json`], bound as `$rows`, in their order. Also part of a turn's commit.
+/// Inserts the rows of [`state_rows_json`], bound as `$rows`, in their order. The commit of a turn uses the macro too.
 macro_rules! insert_state_events {
     ($rows:literal) => {
         concat!(
@@ -41,7 +41,7 @@ macro_rules! insert_state_events {
 pub(super) use insert_state_events;
 
 const INSERT_STATE_EVENTS: &str = insert_state_events!("$2");
-/// The generation comes in each row, or in one without a change.
+/// Each row carries the generation; if no change exists, a single row has the generation alone.
 const STATE_SINCE: &str = "SELECT w.generation, e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at
     FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation) w
     LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
@@ -64,7 +64,7 @@ fn read_state_row(row: &Row) -> StoreResult<(i64, Option<StoredStateChange>)> {
     Ok((generation, Some(stored)))
 }
 
-/// After changes were taken back or stand again: whoever has folded them begins anew.
+/// Records a removal or return of state changes. Readers then fold from the start again.
 pub(super) async fn bump_state_generation(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -79,7 +79,7 @@ pub(super) async fn bump_state_generation(
         .map_err(store_error)
 }
 
-/// State changes as one JSON bind.
+/// Returns state changes as a single JSON bind.
 pub(super) fn state_rows_json(changes: &[NewStateChange]) -> StoreResult<String> {
     let mut rows = Vec::with_capacity(changes.len());
     for change in changes {
@@ -97,12 +97,13 @@ pub(super) fn state_rows_json(changes: &[NewStateChange]) -> StoreResult<String>
     serde_json::to_string(&rows).map_err(|error| StoreError::Rejected(error.to_string()))
 }
 
-/// The worlds that changes are of.
+/// Returns the worlds of the changes.
 pub(super) fn worlds_of(changes: &[NewStateChange]) -> BTreeSet<WorldId> {
     changes.iter().map(|change| change.world.clone()).collect()
 }
 
-/// Before changes are numbered: a reader that has seen one asks for later numbers only.
+/// Locks the state order of the worlds before changes are numbered: a reader asks only for numbers above the last one
+/// seen.
 pub(super) async fn lock_state_order(
     connection: &mut Connection,
     tenant: &TenantId,

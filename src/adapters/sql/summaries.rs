@@ -29,13 +29,13 @@ const LIVE_SUMMARIES: &str = "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s
       AND NOT EXISTS (SELECT 1 FROM summary_changes c
             WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'evict' AND c.lifted_at IS NULL)
     ORDER BY s.from_turn, s.created_at, s.id";
-// Evicted ones count: their turns have been summed up all the same.
+// Evicted summaries count too, because they already cover their turns.
 const IS_RANGE_COVERED: &str = "SELECT EXISTS (SELECT 1 FROM summaries
     WHERE tenant = $1 AND dialogue = $2 AND lifted_at IS NULL AND from_turn <= $4 AND to_turn >= $3)";
 const INSERT_SUMMARY: &str = "INSERT INTO summaries
         (tenant, id, dialogue, from_turn, to_turn, text, importance, cause_kind, cause_id, created_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'turn', $8, $9)";
-// From the summary itself, so that only one of this tenant and dialogue can be named.
+// Selecting from the summary itself excludes summaries of other tenants and dialogues.
 const INSERT_SUMMARY_CHANGE: &str =
     "INSERT INTO summary_changes (tenant, summary, change, by_summary, cause_kind, cause_id, at)
     SELECT tenant, id, $4, $5, 'turn', $6, $7 FROM summaries WHERE tenant = $1 AND dialogue = $2 AND id = $3";
@@ -84,7 +84,7 @@ impl SummaryStore for SqlSummaryStore {
                         .await
                         .map_err(store_error)?;
                     if covered {
-                        // The job is done: another one was faster.
+                        // Another job was faster, so this job is done.
                         return Ok(false);
                     }
                     sqlx::query(INSERT_SUMMARY)

@@ -1,5 +1,5 @@
-//! Turns: how they are committed and read. The commit is the hot write, so it is one trip to the engine: one text of
-//! several statements, of which the first takes the head. What else may come with a turn has trips of its own.
+//! How turns are committed and read. The commit is the hot write, so a plain commit takes one trip to the engine. Its
+//! text has several statements, and the first takes the head. Extra changes of a turn have trips of their own.
 
 use serde_json::json;
 use sqlx::query::Query;
@@ -51,7 +51,7 @@ pub(super) const TRACE_OF_TURN: &str =
     "SELECT c.body FROM turns t JOIN traces c ON c.tenant = t.tenant AND c.turn = t.id
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = TRUE";
 
-/// The fence: nobody may have closed the dialogue or taken it over, moved its head or used the key.
+/// The fence: the dialogue is open with the same owner epoch and head, and the key is unused.
 macro_rules! take_head {
     () => {
         "UPDATE dialogues SET head_turn = $4, head_turn_id = $2, next_seq = $29, updated_at = $17, replacing = NULL
@@ -61,12 +61,12 @@ macro_rules! take_head {
          RETURNING 1"
     };
 }
-/// Why the head was not taken.
+/// Selects the reason why the head was not taken.
 const WHY_NOT_COMMITTED: &str = "SELECT owner_epoch, status = 'open', EXISTS (SELECT 1 FROM turns t
         WHERE t.tenant = $1 AND t.dialogue = $2 AND t.key = $3 AND t.id <> $4),
         head_turn_id IS NOT DISTINCT FROM $4
     FROM dialogues WHERE tenant = $1 AND id = $2";
-/// The rows of a turn; `$when` is nothing, or a condition.
+/// Inserts the row of a turn; `$when` is empty or a condition.
 macro_rules! insert_turn {
     ($when:expr) => {
         concat!(
@@ -108,7 +108,7 @@ macro_rules! when_changed {
         concat!(" WHERE ", was_changed!())
     };
 }
-/// Each statement writes only if the one before it did. No row comes: nothing was written.
+/// Each statement writes only if its predecessor did. If no row comes back, no statement wrote.
 const COMMIT_TURN: &str = batch_with_rows!(
     [take_head!(), insert_turn!(when_changed!()), insert_checkpoint!(when_changed!())]
     [
@@ -116,7 +116,8 @@ const COMMIT_TURN: &str = batch_with_rows!(
         concat!(insert_jobs!(when_changed!()), " RETURNING 1"),
     ]
 );
-/// As [`COMMIT_TURN`], with changes of state in between and after: those are numbered once nobody else numbers any.
+/// Like [`COMMIT_TURN`], in two trips for a turn with extra changes. State changes are numbered under
+/// [`state::lock_state_order`]: no other transaction numbers changes meanwhile.
 const TAKE_HEAD: &str = take_head!();
 const WRITE_TURN: &str = batch!(
     insert_turn!(""),
@@ -126,7 +127,7 @@ const WRITE_TURN: &str = batch!(
     state::insert_state_events!("$24")
 );
 
-/// A commit with its free forms already written out, so that the writer's turn is spent on SQL only.
+/// A commit with serialized JSON, which leaves only SQL to the writer.
 #[derive(Clone)]
 pub(super) struct PreparedCommit {
     tenant: TenantId,
@@ -168,7 +169,7 @@ impl PreparedCommit {
         })
     }
 
-    /// Whether the turn comes alone, and is committed by one statement.
+    /// Returns whether the turn has no extra changes; [`COMMIT_TURN`] then commits the turn in a single trip.
     pub(super) fn is_plain(&self) -> bool {
         self.commit.state.is_empty() && self.commit.cuts.is_empty() && self.commit.replacing.is_none()
     }
@@ -210,7 +211,7 @@ impl PreparedCommit {
         Ok(CommitOutcome::Committed)
     }
 
-    /// A statement with all that a commit may write, in the order of [`insert_turn!`].
+    /// Binds all parameters of a commit to a statement, in the order of [`insert_turn!`].
     fn bind_commit(&self, statement: &'static str) -> Query<'_, Db, Arguments> {
         let (commit, turn) = (&self.commit, &self.commit.turn);
         let (uncut, until) = commit.sealed_reply.clone().unzip();
@@ -248,7 +249,8 @@ impl PreparedCommit {
     }
 }
 
-/// Whoever owns the dialogue now may have written the very turn: with another epoch nothing else is said of it.
+/// Returns why a commit failed. The new owner may have written the same turn, so a different epoch always means
+/// `Fenced`.
 async fn commit_rejection(
     connection: &mut Connection,
     tenant: &str,
@@ -271,7 +273,7 @@ async fn commit_rejection(
     Ok(if epoch != commit.epoch {
         CommitOutcome::Fenced
     } else if is_head {
-        // It had been committed, and the answer was lost.
+        // An earlier attempt had committed the turn, and its answer was lost.
         CommitOutcome::Committed
     } else if !open {
         CommitOutcome::Closed
@@ -282,7 +284,7 @@ async fn commit_rejection(
     })
 }
 
-/// Counters are far below 2⁶³; anything else could only be a defect, and never matches a row.
+/// Converts a counter for SQL. Counters are far below 2⁶³; a larger value is a defect and matches no row.
 pub(super) fn to_signed(counter: u64) -> i64 {
     i64::try_from(counter).unwrap_or(i64::MAX)
 }
@@ -291,7 +293,7 @@ pub(super) fn read_turn(row: &Row) -> StoreResult<KeyedTurn> {
     read_turn_columns(&mut Columns::new(row))
 }
 
-/// The columns of `turn_columns!`.
+/// Reads the columns of `turn_columns!`.
 pub(super) fn read_turn_columns(columns: &mut Columns<'_>) -> StoreResult<KeyedTurn> {
     let turn = Turn {
         id: columns.id()?,

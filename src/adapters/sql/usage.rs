@@ -42,7 +42,7 @@ const USAGE_OF_DAY: &str =
     "SELECT tenant, model, CAST(SUM(prompt_tokens) AS BIGINT), CAST(SUM(cached_tokens) AS BIGINT),
         CAST(SUM(completion_tokens) AS BIGINT)
     FROM model_usage WHERE day = $1 GROUP BY tenant, model";
-/// Not beyond what is asked for: it may be millions.
+/// Counts only up to the given limits, because the tables may have millions of rows.
 const COUNT_STORED: &str = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 LIMIT $2) d),
     (SELECT COUNT(*) FROM (SELECT 1 FROM turns WHERE tenant = $1 LIMIT $3) t)";
 
@@ -60,7 +60,7 @@ impl UsageStore for SqlUsageStore {
             return Ok(());
         }
         let tenant = scope.tenant().clone();
-        // Each counter once, and in one order for everybody who adds to several.
+        // Each counter appears once, and all writers use the same order.
         let mut sums = BTreeMap::<_, (u32, Usage)>::new();
         for delta in deltas {
             let (calls, usage) = sums.entry((delta.day, delta.task, delta.model.as_str())).or_default();
@@ -184,7 +184,7 @@ sqlite_plan_tests! {
             assert_searches(USAGE_OF_DAY, &["model_usage_of_day (day=?)"]).await;
             assert_searches(COUNT_SESSIONS_OF_PLAYER, &["dialogues_of_player (tenant=? AND player=?)"]).await;
             let stored = plan(COUNT_STORED).await;
-            // What the subqueries found is scanned.
+            // A scan of the subqueries' results is expected.
             assert!(!stored.contains("SCAN dialogues") && !stored.contains("SCAN turns"), "{stored}");
         }
     }

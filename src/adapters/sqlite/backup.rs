@@ -1,4 +1,4 @@
-//! A copy of the whole database, made while it is used, and the way back.
+//! Copies of the whole database, made during use, and their restoration.
 
 use std::{
     fs::{self, File},
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::ports::{StoreError, StoreResult};
 
-/// What SQLite keeps beside a database.
+/// The files that SQLite keeps beside a database.
 const SIDECAR_SUFFIXES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// Copies the database to a file, all of one moment, while others read and write it. The copy gets its name only once it
-/// is whole, checked and synced. Returns its length in bytes.
+/// Copies the database to a file, consistent as of one moment, during reads and writes. The copy gets its name only
+/// when it is complete, checked and synced. Returns its length in bytes.
 ///
 /// # Errors
-/// There is no database, the file is there already (and not to be replaced), or it cannot be written.
+/// The database is missing, the file exists (without `replace`), or the file cannot be written.
 pub async fn back_up_database(path_or_url: &str, to: &Path, replace: bool) -> StoreResult<u64> {
     let database = database_path(path_or_url)?;
     let database = database
@@ -48,7 +48,7 @@ pub async fn back_up_database(path_or_url: &str, to: &Path, replace: bool) -> St
 
     let reading = SqliteConnectOptions::new().filename(&database).read_only(true);
     let mut connection = connect_to(reading).await.map_err(store_error)?;
-    // Into an empty file; the source is locked no longer than any reader's.
+    // Into an empty file. The source is locked no longer than by any reader.
     let copied = sqlx::query("VACUUM INTO $1").bind(text).execute(&mut connection).await;
     connection.close().await.map_err(store_error)?;
     copied.map_err(store_error)?;
@@ -63,12 +63,12 @@ pub async fn back_up_database(path_or_url: &str, to: &Path, replace: bool) -> St
         .map_err(|error| io_error("read", to, &error))
 }
 
-/// Puts a backup in the place of the database. Until the last step, which is one renaming, the database is what it was.
-/// Returns where what was there is kept, if there was anything.
+/// Replaces the database with a backup. The last step is a rename; until then the database is unchanged. Returns the
+/// path of the previous database, if there was one.
 ///
 /// # Errors
-/// Another process uses the database; or the file is no whole ledger, or one of a newer program. Then nothing has
-/// been changed.
+/// Another process uses the database; or the file is not a complete ledger, or belongs to a newer program. In all cases
+/// the database is unchanged.
 pub async fn restore_backup(path_or_url: &str, from: &Path, now: DateTime<Utc>) -> StoreResult<Option<PathBuf>> {
     let file = LockedFile::create_and_lock(path_or_url)?;
     let path = &file.path;
@@ -89,7 +89,7 @@ pub async fn restore_backup(path_or_url: &str, from: &Path, now: DateTime<Utc>) 
     }
 }
 
-/// A copy of `from` in the folder of `database`, which nobody else may read.
+/// Copies `from` into the folder of `database`, readable only by the owner.
 fn copy_beside_database(from: &Path, database: &Path) -> StoreResult<NamedTempFile> {
     const SQLITE_HEADER: &[u8] = b"SQLite format 3\0";
     let mut source = File::open(from).map_err(|error| io_error("read", from, &error))?;
@@ -118,16 +118,16 @@ fn copy_beside_database(from: &Path, database: &Path) -> StoreResult<NamedTempFi
     Ok(draft)
 }
 
-/// Whether it is whole, and a ledger of this program or an older one; it is brought up to date.
+/// Checks that the copy is undamaged and a ledger of this program or an older version, then migrates the copy.
 async fn adopt_as_ledger(copy: &mut SqliteConnection, from: &Path) -> StoreResult<()> {
     check_integrity(copy, from).await?;
     run_migrations(copy, from).await?;
-    // One file, without a log.
+    // A single file, without a log.
     let mode = sqlx::query("PRAGMA journal_mode = DELETE").execute(copy).await;
     mode.map(drop).map_err(store_error)
 }
 
-/// Whether every page of it can be read, and it is a ledger.
+/// Checks that every page is readable and that the file is a ledger.
 async fn check_integrity(copy: &mut SqliteConnection, shown: &Path) -> StoreResult<()> {
     let damaged = |why: &str| rejected_error(shown, &format!("is damaged: {why}"));
     let found: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
@@ -153,7 +153,7 @@ async fn check_integrity(copy: &mut SqliteConnection, shown: &Path) -> StoreResu
     }
 }
 
-/// What was there before, under its second name, with the logs that were moved there.
+/// The previous database under its second name, with its moved logs.
 #[derive(Default)]
 struct PreviousDatabase {
     name: Option<PathBuf>,
@@ -162,7 +162,7 @@ struct PreviousDatabase {
 }
 
 impl PreviousDatabase {
-    /// Everything has the name that it had.
+    /// Restores all previous names.
     fn move_back(self) {
         for (from, to) in self.moved {
             if let Err(error) = fs::rename(&to, &from) {
@@ -175,14 +175,14 @@ impl PreviousDatabase {
     }
 }
 
-/// Gives the database a second name beside it, without a log; for a moment it has both.
+/// Gives the database a second name beside the first, without a log; for a moment both names exist.
 async fn keep_previous_database(path: &Path, now: DateTime<Utc>) -> StoreResult<PreviousDatabase> {
     let length = path.metadata().map_err(|error| io_error("read", path, &error))?.len();
     if length == 0 {
         return Ok(PreviousDatabase::default());
     }
     let name = sibling_path(path, &format!(".before-{}", now.format("%Y%m%dT%H%M%SZ")));
-    // What its log has goes into it. One that is too damaged for that keeps its log under the new name.
+    // The log is folded into the database. A database too damaged for folding keeps its log under the new name.
     let folded = async {
         let mut old = open_copy(path).await?;
         let folded = sqlx::query("PRAGMA journal_mode = DELETE").execute(&mut old).await;
@@ -191,11 +191,11 @@ async fn keep_previous_database(path: &Path, now: DateTime<Utc>) -> StoreResult<
     };
     match folded.await {
         Ok(()) => {}
-        // Somebody reads it, such as a backup.
+        // Another process reads the database, such as a backup.
         Err(StoreError::Unavailable(why)) => return Err(StoreError::Unavailable(why)),
         Err(error) => tracing::warn!(%error, "the database that is replaced is kept with its log"),
     }
-    // Where a file cannot have two names there are two files.
+    // On a file system without hard links, the file is copied.
     match fs::hard_link(path, &name) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => fs::copy(path, &name).map(drop),
         linked => linked,
@@ -225,7 +225,7 @@ async fn keep_previous_database(path: &Path, now: DateTime<Utc>) -> StoreResult<
     Ok(kept)
 }
 
-/// As it is, without a change of its kind of log.
+/// Opens a copy without changing its journal mode.
 async fn open_copy(path: &Path) -> StoreResult<SqliteConnection> {
     let options = SqliteConnectOptions::new().filename(path).foreign_keys(false);
     connect_to(options).await.map_err(store_error)
@@ -239,7 +239,7 @@ fn folder_of(path: &Path) -> StoreResult<&Path> {
     }
 }
 
-/// Its owner's alone, and gone unless it is [`publish_draft`] somewhere.
+/// Creates a temporary file that only the owner can read. The file is deleted unless [`publish_draft`] names it.
 fn create_draft_in(folder: &Path) -> StoreResult<NamedTempFile> {
     let draft = tempfile::Builder::new()
         .prefix(".colloquy-")
@@ -248,10 +248,10 @@ fn create_draft_in(folder: &Path) -> StoreResult<NamedTempFile> {
     draft.map_err(|error| io_error("write to the folder", folder, &error))
 }
 
-/// Syncs a draft and gives it its name, and syncs that.
+/// Syncs a draft, gives it its name, and syncs the folder.
 fn publish_draft(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<()> {
     let folder = folder_of(to)?;
-    // By its name: it may have been written by that.
+    // Opened by name, because another handle may have written the file.
     let synced = File::open(draft.path()).and_then(|file| file.sync_all());
     synced.map_err(|error| io_error("sync", draft.path(), &error))?;
     let named = if replace {
@@ -261,7 +261,7 @@ fn publish_draft(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<
     };
     named.map_err(|error| io_error("write", to, &error.error))?;
     match File::open(folder).and_then(|folder| folder.sync_all()) {
-        // It has its name, and the database of before none any more.
+        // The rename is done, and the previous database no longer has the name.
         Err(error) if replace => tracing::warn!(%error, "the folder could not be synced: keep what was restored from"),
         synced => synced.map_err(|error| io_error("sync the folder", folder, &error))?,
     }

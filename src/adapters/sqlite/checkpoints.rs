@@ -1,9 +1,9 @@
-//! Checkpoints: what the write-ahead log holds goes to the database file, beside the writer.
+//! Checkpoints of the write-ahead log (WAL): its pages are copied to the database file, beside the writer.
 //!
-//! SQLite would have it done by whoever's commit fills the log: that one copies megabytes and waits for two
-//! `fsync`s while all others wait for it. Here a connection of its own does so as the log grows. What is
-//! written meanwhile is left over, and as long as anything is, the log is not begun anew: once it is long, the
-//! writer is asked to copy the little that is left, between two transactions.
+//! By default SQLite checkpoints in the commit that fills the log. That commit copies megabytes and waits for two
+//! `fsync`s while all other writes wait. Here a separate connection copies as the log grows. Pages written meanwhile
+//! stay uncopied, and SQLite restarts the log only when no page is left. When the log is long, the writer copies the
+//! few remaining pages between two transactions.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -19,18 +19,18 @@ use tokio::{
 use super::engine::store_error;
 use crate::ports::StoreResult;
 
-/// When what is copied. Pages are of 4 KiB.
+/// The checkpoint thresholds. A page has 4 KiB.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckpointRules {
-    /// How often it is looked at how much there is to copy, while anything is written.
+    /// The interval between checks of the uncopied pages, while writes arrive.
     pub(super) look_every: Duration,
-    /// How many pages in the log are worth copying.
+    /// The number of uncopied pages that starts a copy.
     pub(super) pages: i64,
-    /// How long a commit may wait to be copied, however little it is; and how long nothing is tried after a failure.
-    /// Copying syncs the log first, so this also bounds what a power cut can take with `synchronous=NORMAL`, unless
-    /// somebody reads for longer: what was written since they began is neither copied nor synced until they end.
+    /// The longest wait of a commit for its copy, however small; also the pause after a failure. Copying syncs the log
+    /// first, so this also bounds the loss in a power cut with `synchronous=NORMAL`. The exception is a longer read:
+    /// commits made since the read began are neither copied nor synced until the read ends.
     pub(super) max_delay: Duration,
-    /// From how many pages on the log is to be begun anew.
+    /// The number of log pages from which the log is restarted.
     pub(super) restart_from_pages: i64,
 }
 
@@ -45,11 +45,10 @@ impl Default for CheckpointRules {
     }
 }
 
-/// From how many pages in the log (256 MiB) a commit copies them itself after all: SQLite's own rule, for when
-/// nobody else has come to it.
+/// The number of log pages (256 MiB) from which a commit copies them itself: SQLite's own rule, as a fallback.
 pub(super) const FALL_BACK_PAGES: &str = "65536";
 
-/// What the writer and the checkpoints tell each other.
+/// Signals between the writer and the checkpoints.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointSignals {
     committed: Notify,
@@ -57,23 +56,23 @@ pub(super) struct CheckpointSignals {
 }
 
 impl CheckpointSignals {
-    /// The writer has committed.
+    /// Signals that the writer has committed.
     pub(super) fn notify_committed(&self) {
         self.committed.notify_one();
     }
 
-    /// Whether the writer is to copy what is left; asked for once.
+    /// Returns whether the writer should copy the remaining pages; clears the request.
     pub(super) fn take_finish_request(&self) -> bool {
         self.finish.load(Ordering::Relaxed) && self.finish.swap(false, Ordering::Relaxed)
     }
 
-    /// Asks the writer to copy what is left.
+    /// Asks the writer to copy the remaining pages.
     pub(super) fn request_finish(&self) {
         self.finish.store(true, Ordering::Relaxed);
     }
 }
 
-/// How long the log is, and how much of it is in the database file already; in pages. Both -1 where another connection
+/// The length of the log, and the part already copied to the database file, in pages. Both are -1 if another connection
 /// was copying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WalStatus {
@@ -112,7 +111,8 @@ pub(super) async fn run_checkpoints(
     }
 }
 
-/// Waits no longer when the ledger closes: whoever closes it last copies what there is.
+/// Waits for a threshold, then copies. Returns early when the ledger closes: the last connection to close copies the
+/// rest.
 async fn copy_when_due(
     connection: &mut SqliteConnection,
     rules: CheckpointRules,
@@ -133,11 +133,11 @@ async fn copy_when_due(
     }
     let log = copy_wal(connection).await?;
     if log.pages_left() > 0 {
-        // Somebody reads what is older: again, whether or not anything is written.
+        // A reader needs an older state: try again, even without new writes.
         signals.notify_committed();
     }
     if log.pages >= rules.restart_from_pages {
-        // So that the writer has to copy only what is written while this does: not if somebody reads what is older.
+        // A second copy leaves the writer only the pages written during the copy, unless a reader needs an older state.
         copy_wal(connection).await?;
         if read_wal_status(connection).await?.pages_left() < rules.pages {
             signals.request_finish();
@@ -146,13 +146,13 @@ async fn copy_when_due(
     Ok(())
 }
 
-/// How far the log is, without doing anything to it.
+/// Returns the state of the log without changing it.
 async fn read_wal_status(connection: &mut SqliteConnection) -> StoreResult<WalStatus> {
     wal_status_after(connection, "PRAGMA wal_checkpoint(NOOP)").await
 }
 
-/// Copies what is in the log, but for what is written meanwhile or what somebody still reads past. Waits for nobody;
-/// where somebody else copies, this does not.
+/// Copies the log, except pages that are written meanwhile or come after a running read. Never waits, and does nothing
+/// if another connection is copying.
 pub(super) async fn copy_wal(connection: &mut SqliteConnection) -> StoreResult<WalStatus> {
     wal_status_after(connection, "PRAGMA wal_checkpoint(PASSIVE)").await
 }

@@ -1,14 +1,14 @@
-//! The words of the shared statements that SQLite has its own way to say. `postgres/dialect.rs` has the
-//! same macros; each expands to a literal, for `concat!`.
+//! SQLite's forms of the words in shared statements. `postgres/dialect.rs` has the same macros; each expands to a
+//! literal, for `concat!`.
 
-/// Is one of a list of texts, which is bound as a JSON array.
+/// Membership in a list of texts, which is bound as a JSON array.
 macro_rules! in_json_list {
     ($list:literal) => {
         concat!("IN (SELECT value FROM json_each(", $list, "))")
     };
 }
 
-/// Is one of the few that a query with a LIMIT finds.
+/// Membership in the few rows of a query with a LIMIT.
 macro_rules! in_subquery {
     ($query:expr) => {
         concat!("IN (", $query, ")")
@@ -22,22 +22,22 @@ macro_rules! json_texts_table {
     };
 }
 
-/// A JSON array of arrays as a table with the columns `value`, of which `value ->> n` is a text, and
-/// `key`, which counts. Needs an alias.
+/// A JSON array of arrays as a table with the columns `value`, where `value ->> n` is text, and `key`, the row's
+/// position. Needs an alias.
 macro_rules! json_arrays_table {
     ($list:literal) => {
         concat!("json_each(", $list, ")")
     };
 }
 
-/// The text that a row of [`json_arrays_table!`] has at 0 or 1, where rows of a table are looked for by it.
+/// The text at 0 or 1 in a row of [`json_arrays_table!`], as a key to look up rows of a table.
 macro_rules! row_key {
     ($row:literal, $at:literal) => {
         concat!($row, ".value ->> ", $at)
     };
 }
 
-/// The rows of a query as one JSON array of objects: a label, a value, and so on.
+/// The rows of a query as a JSON array of objects: a label, a value, and so on.
 macro_rules! json_rows {
     ($members:expr) => {
         concat!("json_group_array(json_object(", $members, "))")
@@ -58,14 +58,14 @@ macro_rules! json_flag {
     };
 }
 
-/// JSON with one member set to other JSON.
+/// A JSON object with a member set to other JSON.
 macro_rules! with_member {
     ($json:literal, $member:literal, $value:literal) => {
         concat!("json_set(", $json, ", '$.", $member, "', json(", $value, "))")
     };
 }
 
-/// One member of a JSON object in a column, as a text: JSON if it is an array or an object.
+/// A member of a JSON object in a column, as text: JSON if the member is an array or an object.
 macro_rules! member_of {
     ($json:literal, $member:literal) => {
         concat!("(", $json, " ->> '", $member, "')")
@@ -93,57 +93,57 @@ macro_rules! sql_greatest {
     };
 }
 
-/// A column that no index is to be used for.
+/// A column hidden from the planner's index choice.
 macro_rules! unindexed {
     ($column:literal) => {
         concat!("+", $column)
     };
 }
 
-/// After a table's name: the index the planner would not choose by itself.
+/// After a table's name: an index that the planner would not choose on its own.
 macro_rules! by_index {
     ($($index:literal),+) => {
         concat!(" INDEXED BY ", $($index),+)
     };
 }
 
-/// After a SELECT: keeps the rows from other writers until the transaction ends. There is one writer.
+/// After a SELECT: locks the rows against other writers until the transaction ends. SQLite has a single writer.
 macro_rules! for_update {
     () => {
         ""
     };
 }
 
-/// After a SELECT: keeps others from changing the rows until the transaction ends. There is one writer.
+/// After a SELECT: locks the rows against changes until the transaction ends. SQLite has a single writer.
 macro_rules! for_share {
     () => {
         ""
     };
 }
 
-/// As [`for_update!`], without rows that another writer holds.
+/// Like [`for_update!`], but skips rows locked by another writer.
 macro_rules! skip_locked {
     () => {
         ""
     };
 }
 
-/// Now by the database's clock, in microseconds: what rows are dated with that nobody else dates.
+/// The database's current time in microseconds, for rows that no other clock dates.
 macro_rules! database_now {
     () => {
         "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
     };
 }
 
-/// Several statements in one trip. None may need what another did (but see [`was_changed!`]), nor touch a row that another
-/// does: on Postgres they run at once.
+/// Several statements in one trip. On Postgres the statements run at once. No statement may depend on another (but see
+/// [`was_changed!`]), or touch a row that another touches.
 macro_rules! batch {
     ($first:expr $(, $next:expr)* $(,)?) => {
         concat!($first $(, ";\n", $next)*)
     };
 }
 
-/// Whether a list of texts in a column has one of another list.
+/// True if a list of texts in a column shares an element with another list.
 macro_rules! has_one_of {
     ($column:literal, $list:literal) => {
         concat!(
@@ -156,24 +156,24 @@ macro_rules! has_one_of {
     };
 }
 
-/// In a [`batch!`], or in [`batch_with_rows!`]: whether the statement before did anything. The first must answer in rows, and each after it
-/// write only if this holds.
+/// In a [`batch!`] or [`batch_with_rows!`]: true if the previous statement (on Postgres, the first) changed a row. The
+/// first statement must return rows, and each later statement may write only if this holds.
 macro_rules! was_changed {
     () => {
         "changes() > 0"
     };
 }
 
-/// As [`batch!`]: some that answer nothing (or in rows of as many columns, which may come), and then some that answer in rows
-/// of the same columns, of which all come.
+/// Like [`batch!`], in two groups. The first group returns no rows (or rows with the same number of columns, which may
+/// be returned). The second group returns rows of the same columns, and all of them are returned.
 macro_rules! batch_with_rows {
     ([$($silent:expr),* $(,)?] [$first:expr $(, $next:expr)* $(,)?]) => {
         concat!($($silent, ";\n",)* $first $(, ";\n", $next)*)
     };
 }
 
-/// Columns of the facts `f`, of the tenant `$1`, that queries over each row `p` of a table name; those that are
-/// named more than once may come more than once.
+/// Columns of facts `f` of the tenant `$1`, selected by queries over each row `p` of a table. A fact that is selected
+/// repeatedly may be returned repeatedly.
 macro_rules! facts_of_each {
     ($columns:expr, $rows:expr, $query:expr $(, $more:expr)* $(,)?) => {
         concat!(
@@ -189,7 +189,7 @@ macro_rules! facts_of_each {
     };
 }
 
-/// Columns of the latest extractions `e`, of the tenant `$1`, that a condition names over each row `p` of a table.
+/// Columns of the latest extractions `e` of the tenant `$1`, selected by a condition over each row `p` of a table.
 macro_rules! extractions_of_each {
     ($columns:literal, $rows:expr, $condition:literal, $most:literal) => {
         concat!(
@@ -206,7 +206,7 @@ macro_rules! extractions_of_each {
     };
 }
 
-/// Tests of how SQLite finds the rows of the statements above them.
+/// Tests of SQLite's query plans for the statements in the same file.
 macro_rules! sqlite_plan_tests {
     ($tests:item) => {
         $tests

@@ -1,4 +1,4 @@
-//! What the shared statements run on: SQLite's types, and the writer and readers behind them.
+//! The engine for the shared statements: SQLite's types, with the writer and the readers.
 
 use std::{
     future::{Ready, ready},
@@ -21,7 +21,7 @@ use crate::{
     ports::{StoreError, StoreResult, clock::Clock, ledger::metrics::LedgerMetrics},
 };
 
-/// Whose turn it is at a connection or the writer: a tenant's, or the server's own (`None`).
+/// The key of a fair queue: a tenant, or the server itself (`None`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FairnessKey(Option<TenantId>);
 
@@ -34,7 +34,7 @@ impl FairnessKey {
     }
 }
 
-/// What every store of this ledger shares.
+/// The shared parts of all stores of a ledger.
 pub(crate) struct Engine {
     pub(super) writer: Writer,
     pub(super) readers: Readers,
@@ -44,11 +44,10 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Runs `work` in the writer's next transaction and returns its result once that is durable.
-    /// The work is done even if the caller goes away. An `Err` of the work undoes what it wrote,
-    /// and nobody else's.
+    /// Runs `work` in the writer's next transaction and returns the result once it is durable. The work runs even if
+    /// the caller goes away. An `Err` of the work rolls back only the work's own writes.
     ///
-    /// `Clone`, because another engine may have to run it a second time.
+    /// `Clone`, because another engine may have to run the work a second time.
     pub(super) async fn write_transaction<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -59,7 +58,7 @@ impl Engine {
             .await
     }
 
-    /// As [`Self::write_transaction`], of one statement.
+    /// Runs a single statement as [`Self::write_transaction`] does.
     pub(super) async fn write_statement<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -68,7 +67,7 @@ impl Engine {
         self.write_transaction(reach, work).await
     }
 
-    /// As [`Self::write_transaction`], of what is remembered in a world. There is one writer.
+    /// Runs a write to a world's memory as [`Self::write_transaction`] does. SQLite has a single writer.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, _world: &WorldId, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -77,7 +76,7 @@ impl Engine {
         self.write_transaction(tenant, work).await
     }
 
-    /// A reader, for one or more queries in a row.
+    /// Returns a reader, for one or more queries in a row.
     pub(super) async fn acquire_reader<'r>(&self, reach: impl Into<RowScope<'r>>) -> StoreResult<ReadConnection<'_>> {
         self.readers
             .acquire_connection(&FairnessKey::from_scope(reach.into()))
@@ -85,12 +84,12 @@ impl Engine {
     }
 }
 
-/// Keeps other writers away from something until the transaction ends. There is one writer.
+/// Locks data against other writers until the transaction ends. SQLite has a single writer, so no lock is needed.
 pub(super) fn acquire_lock(_: &mut Connection, _: &TenantId, _: LedgerLock<'_>) -> Ready<StoreResult<()>> {
     ready(Ok(()))
 }
 
-/// What a failed statement means to a caller.
+/// Maps a failed statement to the error that a caller acts on.
 pub(super) fn store_error(error: sqlx::Error) -> StoreError {
     match error {
         sqlx::Error::Database(database) => {
@@ -101,7 +100,7 @@ pub(super) fn store_error(error: sqlx::Error) -> StoreError {
                 (13, _) => StoreError::NotWritable("the disk of the ledger is full".to_owned()),
                 // READONLY
                 (8, _) => StoreError::NotWritable("the ledger's file or its file system is read-only".to_owned()),
-                // IOERR_WRITE, _FSYNC, _DIR_FSYNC, _TRUNCATE, _SHMSIZE: a quota, a file system that turned read-only
+                // IOERR_WRITE, _FSYNC, _DIR_FSYNC, _TRUNCATE, _SHMSIZE: a quota, or a file system that turned read-only
                 (_, 778 | 1034 | 1290 | 1546 | 4874) => {
                     StoreError::NotWritable(format!("writing to the ledger's file failed ({database})"))
                 }

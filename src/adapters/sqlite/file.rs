@@ -1,4 +1,4 @@
-//! The database's file: its name, its making, and the lock that gives it to one process.
+//! The database file: name, creation, and the lock of the owning process.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -11,7 +11,7 @@ use crate::{
     ports::{StoreError, StoreResult},
 };
 
-/// Whether it names a database file; none is made.
+/// Checks that the text names a database file, without creating the file.
 ///
 /// # Errors
 /// [`StoreError::Rejected`].
@@ -19,7 +19,7 @@ pub fn check_path(path_or_url: &str) -> StoreResult<()> {
     database_path(path_or_url).map(drop)
 }
 
-/// The path that a URL names. There are no databases in memory and no parameters.
+/// Returns the path in a URL. In-memory databases and parameters are rejected.
 pub(super) fn database_path(path_or_url: &str) -> StoreResult<PathBuf> {
     let path = path_or_url
         .strip_prefix("sqlite://")
@@ -33,22 +33,22 @@ pub(super) fn database_path(path_or_url: &str) -> StoreResult<PathBuf> {
     Ok(path.into())
 }
 
-/// A database file that belongs to this process alone while the value lives.
+/// A database file that only this process may use while the value lives.
 #[derive(Debug)]
 pub(super) struct LockedFile {
-    /// Without symbolic links.
+    /// The path without symbolic links.
     pub(super) path: PathBuf,
-    /// The lock goes with the handle, also when the process is killed. Its file stays: whoever removed it could take the
-    /// place of somebody who is just locking it.
+    /// The lock ends with the handle, even if the process is killed. The lock file stays: its removal could let a
+    /// second process in while another is taking the lock.
     _lock: File,
 }
 
 impl LockedFile {
-    /// Makes the folder and the file if they are new, and locks them. The lock is beside the file itself, so it is one
-    /// lock by whatever path the file is reached.
+    /// Creates the folder and the file if they are missing, and locks the file. The lock is next to the resolved file,
+    /// so all paths to the file share a single lock.
     ///
     /// # Errors
-    /// Another process has it, or it cannot be made.
+    /// Another process has the lock, or a file cannot be created.
     pub(super) fn create_and_lock(path_or_url: &str) -> StoreResult<Self> {
         let path = database_path(path_or_url)?;
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -74,7 +74,7 @@ impl LockedFile {
     }
 }
 
-/// The file of this path with more behind its name.
+/// Returns the path with `more` appended to the file name.
 pub(super) fn sibling_path(path: &Path, more: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(more);
@@ -85,11 +85,11 @@ fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
     StoreError::Unavailable(format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// SQLite makes the files beside a new one alike.
+/// SQLite creates the files beside a new database with the same permissions.
 fn create_if_missing(path: &Path) -> io::Result<()> {
     match owner_only_files::new_file_options().open(path) {
         Ok(_) => Ok(()),
-        // A link that leads to no file yet is one that is there, too.
+        // A link to a missing file also reports `AlreadyExists`.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => match path.metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => owner_only_files::new_file_options()
                 .create_new(false)
@@ -133,7 +133,7 @@ mod tests {
         let mut paths = vec![
             file.clone(),
             folder.path().join("deep/../deep/./ledger.db"),
-            // Relative to where the tests run.
+            // Relative to the working directory of the tests.
             std::iter::repeat_n("..", std::env::current_dir().unwrap().components().count())
                 .collect::<PathBuf>()
                 .join(file.strip_prefix("/").unwrap()),

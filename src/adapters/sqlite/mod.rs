@@ -1,8 +1,8 @@
 //! The ledger on SQLite: one file, no service.
 //!
-//! Owns the connections (one writer that groups waiting writes into one transaction, one that copies what
-//! was written from the log to the database, a few readers), the migrations and their order. The
-//! statements are those of `sql`, shared with Postgres.
+//! Owns the connections, the migrations and their order. The connections are a writer that groups waiting writes into
+//! one transaction, a connection that copies the log to the database, and a few readers. The statements are in `sql`,
+//! shared with Postgres.
 
 mod backup;
 mod checkpoints;
@@ -53,20 +53,20 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How the database is opened.
+/// The options of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// `synchronous=FULL`: acknowledged writes survive a power cut too. `false` (`NORMAL`): they
-    /// survive a killed process.
+    /// `synchronous=FULL`: acknowledged writes survive a power cut too. `false` (`NORMAL`): acknowledged writes survive
+    /// a killed process.
     pub synchronous_full: bool,
-    /// Connections that read beside the writer; 1–32.
+    /// The number of reading connections beside the writer; 1–32.
     pub readers: u32,
-    /// How long a statement waits for a lock held by another process.
+    /// A statement's longest wait for another process's lock.
     pub busy_timeout: Duration,
-    /// Writes that may wait for the writer; more are refused as unavailable.
+    /// The most writes waiting for the writer; further writes are refused as unavailable.
     pub write_queue: usize,
-    /// The name kept beside every embedding: which model made it. Only embeddings of this name are
-    /// read; facts that have another one wait for `FactStore::store_embeddings`.
+    /// The name of the embedding model, stored with every embedding. Only embeddings with this name are read; facts
+    /// with another model's embedding wait for `FactStore::store_embeddings`.
     pub embedding_model: String,
 }
 
@@ -82,17 +82,17 @@ impl Default for SqliteOptions {
     }
 }
 
-/// An open database. Cheap to clone; the last clone's end closes it without flushing, so call
-/// `Maintenance::close` first.
+/// An open database. Clones are cheap. Dropping the last clone closes the database without flushing, so call
+/// `Maintenance::close_connections` first.
 #[derive(Clone)]
 pub struct SqliteLedger {
     engine: Arc<Engine>,
 }
 
-/// Opens the database, creating its folder and file, and brings its schema up to date.
+/// Opens the database, creates its folder and file if missing, and migrates its schema.
 ///
-/// `path_or_url` is `sqlite://…`, `sqlite:…` or a path. A database from a newer version of this
-/// program is refused and left as it is, and so is one that another process has open for writing.
+/// `path_or_url` is `sqlite://…`, `sqlite:…` or a path. A database from a newer version of this program is refused and
+/// left unchanged. A database that another process has open for writing is refused too.
 pub async fn open_ledger(
     path_or_url: &str,
     options: SqliteOptions,
@@ -135,7 +135,7 @@ pub async fn open_ledger(
     })
 }
 
-/// Brings the schema up to date and closes the database again. Returns the schema's version.
+/// Migrates the schema and closes the database again. Returns the schema's version.
 pub async fn migrate_schema(path_or_url: &str) -> StoreResult<i64> {
     let file = LockedFile::create_and_lock(path_or_url)?;
     let mut connection = connect_to(connect_options(&file.path, &SqliteOptions::default()))
@@ -146,10 +146,10 @@ pub async fn migrate_schema(path_or_url: &str) -> StoreResult<i64> {
     Ok(migrations::latest_version(&migrations::SQLITE))
 }
 
-/// Whether a database that is there has this tenant, without changing it, its schema included.
+/// Returns whether an existing database has the tenant. The database and its schema are not changed.
 ///
 /// # Errors
-/// There is no such database, or it cannot be read.
+/// The database does not exist, or cannot be read.
 pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<bool> {
     let file = file::database_path(path_or_url)?;
     let options = SqliteConnectOptions::new().filename(&file).read_only(true);
@@ -160,13 +160,13 @@ pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<boo
 }
 
 impl SqliteLedger {
-    /// The ledger port.
+    /// Returns the ledger port.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         sql::build_ledger(&self.engine, Arc::new(SqliteMaintenance(self.engine.clone())))
     }
 
-    /// Where the in-process index loads a partition from.
+    /// Returns the source from which the in-process index loads a partition.
     #[must_use]
     pub fn point_source(&self) -> Arc<dyn PointSource> {
         sql::point_source(&self.engine)
@@ -201,8 +201,8 @@ impl Maintenance for SqliteMaintenance {
     async fn prune_expired(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
         sql::prune_tenant(&self.0, scope.tenant(), before, limit).await
     }
-    /// Nothing: without statistics a statement has the plan that its tests know (`plans.rs`), however many
-    /// rows there are. With them it would have one that depends on when they were gathered.
+    /// Gathers no statistics and returns 0. Without statistics every statement has the plan that the tests check
+    /// (`plans.rs`), however large the tables are. With statistics the plan would depend on when they were gathered.
     async fn count_grown_tables(&self) -> StoreResult<usize> {
         Ok(0)
     }
@@ -212,8 +212,7 @@ impl Maintenance for SqliteMaintenance {
     }
 }
 
-/// No `mmap_size`: a reader gives its mapping up whenever somebody has committed, and page faults cost
-/// more than reads.
+/// Sets no `mmap_size`: a reader drops its mapping after every commit, and page faults cost more than reads.
 fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(file)
@@ -235,8 +234,8 @@ fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions
         .disable_statement_logging()
 }
 
-/// Boxed, like the migrations below: the compiler cannot see that sqlx's own futures are `Send`
-/// for every lifetime, and `open` must be.
+/// Boxed, like the migrations below: the compiler cannot see that sqlx's own futures are `Send` for every lifetime, and
+/// `open_ledger` must be.
 fn connect_to(options: SqliteConnectOptions) -> BoxFuture<'static, Result<SqliteConnection, sqlx::Error>> {
     Box::pin(async move { options.connect().await })
 }

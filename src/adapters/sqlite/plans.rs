@@ -4,7 +4,7 @@ use sqlx::{ConnectOptions as _, SqliteConnection};
 
 use super::{SqliteOptions, connect_options, migrations};
 
-/// SQLite's plan of a statement against the empty schema, one step a line.
+/// Returns SQLite's plan of a statement against the empty schema, one step per line.
 pub(super) async fn plan(statement: &str) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut connection: SqliteConnection = connect_options(&folder.path().join("plan.db"), &SqliteOptions::default())
@@ -20,11 +20,11 @@ pub(super) async fn plan(statement: &str) -> String {
     rows.into_iter().map(|row| row.3).collect::<Vec<_>>().join("\n")
 }
 
-/// Asserts that no table is read from end to end (lists given as JSON, and what the statement has
-/// materialized by itself, apart), none by its tenant alone, and that each of `uses` is a part of the plan.
+/// Asserts that the plan contains all of `uses`, scans no table, and searches no table by tenant alone. Scans of JSON
+/// lists and of tables that the statement has materialized are allowed.
 pub(super) async fn assert_searches(statement: &str, uses: &[&str]) {
     let plan = plan(statement).await;
-    // What the statement makes itself.
+    // Tables that the statement creates itself.
     let materialized: Vec<&str> = plan
         .lines()
         .filter_map(|step| {
@@ -46,8 +46,8 @@ pub(super) async fn assert_searches(statement: &str, uses: &[&str]) {
     }
 }
 
-/// See `.cargo/config.toml`: without it, statements that touch a partial index are prepared anew for
-/// every run, which takes longer than running them.
+/// See `.cargo/config.toml`: without the flag, SQLite prepares statements on partial indexes again for every run, which
+/// takes longer than running them.
 #[tokio::test]
 async fn query_plans_do_not_depend_on_bound_values() {
     let folder = tempfile::tempdir().expect("a temporary folder");

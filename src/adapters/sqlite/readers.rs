@@ -1,7 +1,7 @@
-//! The readers: a fixed handful of connections.
+//! The readers: a small fixed number of connections.
 //!
-//! Not `sqlx::Pool`: that pings a connection whenever it is returned, which is one more trip to
-//! SQLite's thread per read, and recall reads on the hot path. A local file needs no ping.
+//! Not `sqlx::Pool`, which pings each returned connection. The ping is another trip to SQLite's thread per read, and
+//! recall reads on the hot path. A local file needs no ping.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub(super) struct Readers {
-    /// One for each connection; closed when the ledger closes.
+    /// A permit for each connection; closed when the ledger closes.
     places: Arc<FairPermits<FairnessKey>>,
     free: Mutex<Vec<SqliteConnection>>,
     metrics: LedgerMetrics,
@@ -44,7 +44,7 @@ impl Readers {
         })
     }
 
-    /// Waits for a free connection. Of those who wait, the tenant that has fewest goes first.
+    /// Waits for a free connection. Among waiting tenants, the tenant with the fewest connections goes first.
     pub(super) async fn acquire_connection(&self, holder: &FairnessKey) -> StoreResult<ReadConnection<'_>> {
         let waited = self.metrics.read_waits.start_timer();
         let place = self
@@ -78,11 +78,11 @@ fn ledger_closed_error() -> StoreError {
     StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
-/// A connection on loan; it goes back when this is dropped.
+/// A borrowed connection; dropping it returns the connection.
 pub(super) struct ReadConnection<'r> {
     connection: Option<SqliteConnection>,
     readers: &'r Readers,
-    // Dropped after `drop` below has put the connection back, so a place always finds one.
+    // Dropped after `drop` below has returned the connection, so a permit always finds a connection.
     _place: FairPermit<FairnessKey>,
     _busy: GaugeGuard,
 }

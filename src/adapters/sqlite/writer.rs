@@ -1,9 +1,9 @@
-//! The one writer: group commit.
+//! The single writer, with group commit.
 //!
-//! Owns the writing connection on a thread of its own, so that an acknowledged write depends on no
-//! caller's runtime. Whatever waits is run in one transaction, each piece of work after the first in a
-//! savepoint of its own, and acknowledged after the commit. Work that has been queued is done even if its caller
-//! has gone away. The thread carries the checkpoints, too: they follow what is written.
+//! Owns the writing connection on a separate thread. Acknowledged writes therefore do not depend on a caller's runtime.
+//! Waiting writes run in one transaction and are acknowledged after the commit. Each write after the first has a
+//! savepoint of its own. Queued writes run even if their callers have gone away. The thread also runs the checkpoints,
+//! which follow the writes.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -26,16 +26,16 @@ use crate::{
 };
 use prometheus::HistogramTimer;
 
-/// Most pieces of work in one transaction: bounds how long the first waits for the last.
+/// The most writes in one transaction: limits how long the first write waits for the last.
 const MAX_GROUP: usize = 128;
 
-// One hop to SQLite's thread per boundary, not two: sqlx runs all statements of a text. The first
-// work needs no savepoint: there is nothing before it that its undoing could take along.
+// Each boundary takes one hop to SQLite's thread, not two: sqlx runs all statements of a text. The first write needs no
+// savepoint, because a rollback cannot take earlier writes along.
 const BEGIN: &str = "BEGIN IMMEDIATE";
 const OPEN_SAVEPOINT: &str = "SAVEPOINT work";
 const NEXT_SAVEPOINT: &str = "RELEASE work; SAVEPOINT work";
 const UNDO_SAVEPOINT: &str = "ROLLBACK TO work";
-/// Releases what savepoint there is, too.
+/// Also releases an open savepoint.
 const COMMIT: &str = "COMMIT";
 const ROLLBACK: &str = "ROLLBACK";
 
@@ -46,14 +46,14 @@ pub(super) struct Writer {
     metrics: LedgerMetrics,
 }
 
-/// Tenants take turns in it, so that one with much to write does not keep the others waiting.
+/// A queue in which tenants take turns: a tenant with many writes does not delay other tenants.
 type WriteQueue = FairQueue<FairnessKey, Box<dyn QueuedWrite>>;
 
 /// A queued write with its caller's type erased.
 trait QueuedWrite: Send {
-    /// Runs it inside the open savepoint. `false`: undo the savepoint.
+    /// Runs the write inside the open savepoint. `false`: undo the savepoint.
     fn run<'c>(&'c mut self, connection: &'c mut SqliteConnection) -> BoxFuture<'c, bool>;
-    /// Tells the caller. `lost`: the transaction failed, whatever the work itself returned.
+    /// Sends the result to the caller. `lost` means that the transaction failed, whatever the write itself returned.
     fn acknowledge_caller(self: Box<Self>, lost: Option<&StoreError>);
 }
 
@@ -61,7 +61,7 @@ struct TypedWrite<T, F> {
     work: Option<F>,
     result: StoreResult<T>,
     caller: oneshot::Sender<StoreResult<T>>,
-    /// Until it is run.
+    /// Runs until the write starts.
     waited: Option<HistogramTimer>,
     counted: GaugeGuard,
 }
@@ -88,7 +88,7 @@ where
     F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
     fn run<'c>(&'c mut self, connection: &'c mut SqliteConnection) -> BoxFuture<'c, bool> {
-        // Its wait is over.
+        // The wait is over.
         drop(self.waited.take());
         Box::pin(async move {
             if let Some(work) = self.work.take() {
@@ -106,16 +106,16 @@ where
             None => self.result,
         };
         drop(self.counted);
-        // A caller that has gone away does not change what is written.
+        // A caller that has gone away does not change the written data.
         let _ = self.caller.send(result);
     }
 }
 
-/// The connections of the thread, and how one of them follows the other.
+/// The connections of the thread, and the rules for checkpoints.
 pub(super) struct WriterConnections {
     pub(super) writing: SqliteConnection,
     pub(super) copying: SqliteConnection,
-    /// The database's lock, which is let go once the last of these is closed. `None`: nobody else looks for it.
+    /// The database's lock, released after the last connection closes. `None`: no other process uses the file.
     pub(super) file: Option<LockedFile>,
     pub(super) checkpoints: checkpoints::CheckpointRules,
 }
@@ -157,7 +157,7 @@ impl Writer {
         answer.await.unwrap_or_else(|_| Err(ledger_closed_error()))
     }
 
-    /// Finishes what is queued and closes the connection. Later writes fail.
+    /// Finishes the queued writes and closes the connection. Later writes fail.
     pub(super) async fn close(&self) {
         self.queue.close();
         let Some(thread) = self.thread.lock().take() else {
@@ -184,14 +184,14 @@ async fn write_and_checkpoint(connections: WriterConnections, queue: &WriteQueue
         connection
     };
     let (connection, ()) = tokio::join!(writing, copying);
-    // The last to close copies what is left and takes the log away.
+    // The last connection to close copies the remaining pages and deletes the log.
     if let Err(error) = connection.close().await {
         tracing::warn!(%error, "closing the ledger's writer failed");
     }
     drop(connections.file);
 }
 
-/// Returns the connection.
+/// Writes groups until the queue closes, then returns the connection.
 async fn write_until_closed(
     mut connection: SqliteConnection,
     queue: &WriteQueue,
@@ -222,8 +222,8 @@ async fn write_until_closed(
     connection
 }
 
-/// Runs a group in one transaction and acknowledges it. Returns the work that was not begun,
-/// because the whole transaction was given up on the way: it gets another one.
+/// Runs a group in one transaction and acknowledges it. Returns the writes that did not start because the transaction
+/// was rolled back; they get another transaction.
 async fn commit_group(
     connection: &mut SqliteConnection,
     group: Vec<Box<dyn QueuedWrite>>,
@@ -235,7 +235,7 @@ async fn commit_group(
     let mut boundary = BEGIN;
     while let Some(mut work) = waiting.next() {
         if let Err(error) = execute_statement(connection, boundary).await {
-            // The transaction is gone, and with it everything that ran in it.
+            // The transaction and all writes in it are lost.
             done.push(work);
             if boundary == BEGIN {
                 done.extend(waiting.by_ref());
@@ -245,7 +245,7 @@ async fn commit_group(
         }
         let keep = work.run(connection).await;
         if boundary == BEGIN && !keep {
-            // Fails when SQLite rolled back by itself, which is just as well.
+            // Fails if SQLite rolled back by itself, which is fine.
             let _ = execute_statement(connection, ROLLBACK).await;
             work.acknowledge_caller(None);
             return waiting.collect();
@@ -266,7 +266,7 @@ async fn commit_group(
     }
     if let Some(error) = &lost {
         tracing::error!(%error, writes = done.len(), "a group of ledger writes was lost");
-        // Fails when SQLite rolled back by itself, which is just as well.
+        // Fails if SQLite rolled back by itself, which is fine.
         let _ = execute_statement(connection, ROLLBACK).await;
     } else {
         #[expect(clippy::cast_precision_loss, reason = "at most MAX_GROUP")]
@@ -304,7 +304,7 @@ mod tests {
             .filename(folder.join("t.db"))
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
-            // Only those of this program.
+            // Only this program's checkpoints.
             .pragma("wal_autocheckpoint", "0")
             .connect()
             .await
@@ -369,7 +369,7 @@ mod tests {
         let meters = LedgerMetrics::default();
         assert!(commit_group(&mut connection, group, &meters).await.is_empty());
         assert_eq!(numbers(&mut connection).await, [1, 2, 3]);
-        // A first one that fails gives its transaction up; the others get the next.
+        // A failing first write rolls back its transaction; the other writes run in the next.
         group = vec![insert(1), insert(4), insert(1), insert(5)];
         group = commit_group(&mut connection, group, &meters).await;
         assert_eq!((group.len(), numbers(&mut connection).await), (3, vec![1, 2, 3]));
@@ -482,7 +482,7 @@ mod tests {
         std::fs::metadata(folder.join("t.db-wal")).unwrap().len()
     }
 
-    /// Writes 64 KiB and returns how long the log is then.
+    /// Writes 64 KiB and returns the new length of the log.
     async fn grow(writer: &Writer, folder: &Path) -> u64 {
         execute(writer, "INSERT INTO pages (what) VALUES (randomblob(65536))").await;
         length_of_log(folder)
@@ -500,7 +500,7 @@ mod tests {
         let (folder, writer) = started(8, rules).await;
         execute(&writer, "CREATE TABLE pages (what BLOB NOT NULL)").await;
 
-        // Somebody who reads an old state keeps it in the log: nothing waits for them.
+        // A reader of an old state keeps the state in the log, and no write waits for the reader.
         let mut reader = connect(folder.path()).await;
         let mut reading = reader.begin().await.unwrap();
         let rows = async |connection: &mut SqliteConnection| -> i64 {
@@ -518,7 +518,7 @@ mod tests {
         assert_eq!(rows(&mut *reading).await, 0);
         reading.rollback().await.unwrap();
 
-        // Without them it is used again, by writes that never pause: what is written next does not make it longer.
+        // Without the reader the log is reused, even by writes without a pause: new writes do not make it longer.
         let deadline = Instant::now() + Duration::from_mins(1);
         let mut written = 80;
         while grow(&writer, folder.path()).await > longest {
@@ -527,7 +527,7 @@ mod tests {
             assert!(Instant::now() < deadline, "{longest} bytes");
         }
         written += 1;
-        // The last to go takes it away, and all is in the database.
+        // The last connection to close deletes the log, and all rows are in the database.
         reader.close().await.unwrap();
         writer.close().await;
         assert!(!folder.path().join("t.db-wal").exists());
@@ -544,7 +544,7 @@ mod tests {
         };
         let (folder, writer) = started(8, rules).await;
         execute(&writer, "INSERT INTO t (n) VALUES (5)").await;
-        // Until the database file says so by itself. It may be copied in the middle of a checkpoint.
+        // Until the database file alone has the row. The copy may be taken in the middle of a checkpoint.
         let alone = folder.path().join("alone.db");
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {

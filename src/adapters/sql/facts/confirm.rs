@@ -1,4 +1,5 @@
-//! Of candidates, those that a viewpoint may use: valid, known to it, and not replaced by what it may use as well.
+//! Selects the candidates that a viewpoint may use: valid, known to the viewpoint, and not replaced by another usable
+//! fact.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -20,9 +21,9 @@ use crate::{
     },
 };
 
-/// One narrow row per candidate and knower, by primary key and not by knower: that keeps it to one search per
-/// candidate instead of one per candidate and knower. The answer is a single row, since every row
-/// is a message between two threads.
+/// Selects a narrow row per candidate and knower. The search uses the primary key and not the knower, which needs a
+/// search per candidate instead of per candidate and knower. The answer is a single row, because every row is a message
+/// between two threads.
 const SELECT_USABLE: &str = concat!(
     "SELECT string_agg(k.fact || ' ' || k.version || ' ' || k.locked_by || ' ' || CASE WHEN k.pinned THEN '' ELSE k.replaced_by END, ',') FROM fact_knowers k
      WHERE k.tenant = $1 AND k.fact ",
@@ -36,14 +37,14 @@ const SELECT_USABLE: &str = concat!(
       AND (k.private_to = '' OR k.private_to = $6 OR $7)"
 );
 
-/// Facts that ended as duplicates, each with the newer fact that says the same.
+/// Selects facts that ended as duplicates, each with the newer equivalent fact.
 const SELECT_DUPLICATES: &str = concat!(
     "SELECT d.id, n.id FROM facts d CROSS JOIN facts n
      WHERE d.tenant = $1 AND d.id ",
     in_json_list!("$2"),
     " AND d.invalid_reason = 'duplicate' AND n.tenant = $1 AND n.id = d.invalid_by AND n.valid_at >= d.valid_at"
 );
-/// How often the same may have been said again.
+/// The limit of repetitions of the same statement that are followed.
 const MAX_DUPLICATE_CHAIN: usize = 16;
 
 /// A candidate that is valid and known.
@@ -57,7 +58,8 @@ pub(super) fn knower_keys(viewpoint: &Viewpoint) -> Vec<String> {
     viewpoint.knowers().map(|knower| knower.store_key()).collect()
 }
 
-/// The partitions that a viewpoint may read: each knower with each privacy; for a designer, who sees all, each knower once.
+/// Returns the partitions that a viewpoint may read: each knower with each privacy. A designer sees all privacies, so
+/// each knower appears once.
 pub(super) fn readable_partitions(viewpoint: &Viewpoint) -> Vec<(String, &str)> {
     let player = viewpoint.player.as_ref().filter(|_| !viewpoint.sees_all_players);
     let privacies = std::iter::once("").chain(player.map(PlayerId::as_str));
@@ -77,10 +79,10 @@ pub(super) async fn confirm_candidates(
     let replacing = found.values().flat_map(|found| &found.replaced_by).copied();
     let newer = find_usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
     let mut confirmation = FactConfirmation::default();
-    // Each once, in the order asked for.
+    // Each fact once, in the requested order.
     for id in ids {
         let Some(found) = found.remove(id) else { continue };
-        // What replaces a fact is open wherever the fact is.
+        // A replacing fact is visible wherever the replaced fact is.
         if found.replaced_by.iter().any(|by| newer.contains(by)) {
             continue;
         }
@@ -93,9 +95,9 @@ pub(super) async fn confirm_candidates(
     Ok(confirmation)
 }
 
-/// Of facts that replace others, those that are valid and known to whoever asks. One that was said again since, and ended as a
-/// duplicate of that, counts as long as what says the same does. A designer, who sees every privacy, is shown what was
-/// replaced for some as well: for them nothing counts. Few facts are replaced, so this seldom asks.
+/// Returns the replacing facts that are valid and known to the viewpoint. A replacing fact that ended as a duplicate
+/// counts as long as its newer equivalent does. A designer sees every privacy and therefore also facts that are
+/// replaced only for some viewers, so the result for a designer is empty. Few facts are replaced, so queries are rare.
 pub(super) async fn find_usable(
     engine: &Engine,
     tenant: &TenantId,
@@ -107,7 +109,7 @@ pub(super) async fn find_usable(
     if viewpoint.sees_all_players {
         return Ok(usable);
     }
-    // Each with the latest fact that says the same, as far as it was followed.
+    // Each replacing fact with its latest equivalent found so far.
     let mut latest: Vec<(FactId, FactId)> = replacing.into_iter().map(|fact| (fact, fact)).collect();
     for _ in 0..MAX_DUPLICATE_CHAIN {
         let ids: Vec<FactId> = latest.iter().map(|(_, now)| *now).collect();
@@ -127,7 +129,7 @@ pub(super) async fn find_usable(
     Ok(usable)
 }
 
-/// Of those that ended as duplicates, the newer facts.
+/// Returns the newer fact of each fact that ended as a duplicate.
 async fn load_newer_duplicates(
     engine: &Engine,
     tenant: &TenantId,
@@ -184,7 +186,7 @@ async fn find_candidates(
         .collect()
 }
 
-/// A fact, its version, its locks and what replaces it, with spaces between them.
+/// Parses a fact id, the version, the locks and the replacing facts, separated by spaces.
 fn parse_candidate(entry: &str) -> Option<ConfirmedCandidate> {
     let mut parts = entry.splitn(4, ' ');
     Some(ConfirmedCandidate {

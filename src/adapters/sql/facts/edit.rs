@@ -1,4 +1,4 @@
-//! What people do to facts: write, correct, take out, put back. Each with its audit row.
+//! People's changes to facts: write, correct, remove, restore. Every change has an audit row.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// With the vector that another wording is about to replace.
+/// Stores an edit with the vector that the new wording is about to replace.
 const INSERT_EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch, vector_before, model_before)
     SELECT $1, $2, $3, $4, $5, e.vector, e.model
     FROM (SELECT 1 AS one) o LEFT JOIN fact_embeddings e ON $6 AND e.tenant = $1 AND e.fact = $2";
@@ -37,7 +37,7 @@ const UPSERT_EMBEDDING: &str = batch!(
      ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector",
     "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
 );
-/// Also where something else has ended the fact: that may be unsaid.
+/// Writes the invalidation even if the fact has ended for another reason, because that reason may become unsaid.
 const INSERT_INVALIDATION: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
     SELECT $1, $2, $3, $4, $5, $6, $7
     WHERE NOT EXISTS (SELECT 1 FROM invalidations
@@ -48,8 +48,8 @@ const LIFT_INVALIDATIONS: &str = "UPDATE invalidations SET lifted_at = $3, lifte
     WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
     RETURNING by_fact";
 
-/// A person stands by the fact already, and nothing has been said since that could end it, nor was taken back
-/// and may yet come to.
+/// Finds an equal edit that is still the latest word. No extraction, pending job or dead job may be newer than the
+/// edit. No turn may have been unsaid since, because an unsaid turn may stand again.
 const FIND_SAME_EDIT: &str = "SELECT e.edit FROM fact_edits e
     WHERE e.tenant = $1 AND e.fact = $2 AND e.patch = $3
       AND NOT EXISTS (SELECT 1 FROM extractions x WHERE x.tenant = $1 AND x.world = $4 AND x.said_at > e.at)
@@ -58,8 +58,8 @@ const FIND_SAME_EDIT: &str = "SELECT e.edit FROM fact_edits e
       AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.tenant = $1 AND t.stands = FALSE AND t.unsaid_at > e.at)
     LIMIT 1";
 
-/// An edit that gets its moment when nobody else writes to the memory any more. Before that somebody may still have said
-/// something, and had it compared with what was there without the edit.
+/// An edit that gets its time under the memory lock. Before the lock, another writer may still add a statement that was
+/// compared with the memory without the edit.
 #[derive(Clone)]
 struct UndatedEdit {
     edit: Edit,
@@ -108,7 +108,7 @@ pub(super) async fn create_fact(
         .await
 }
 
-/// Marks the memory of a fact, to be settled from its beginning on. A mark that is there already is renewed.
+/// Marks the memory of a fact for reconciliation from the fact's start. An existing mark is renewed.
 const MARK_MEMORY_DIRTY: &str = concat!(
     "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
      SELECT tenant, world, audience, knowers, private_to, valid_at, 1 FROM facts WHERE tenant = $1 AND id = $2
@@ -186,7 +186,7 @@ pub(super) async fn remove_fact(
                 let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
                 let removed = sqlx::query(INSERT_INVALIDATION)
                     .bind(tenant.as_str())
-                    // An edit takes out one fact, so its own bits are free to name the row.
+                    // An edit removes a single fact, so the row can take its id from the edit's bits.
                     .bind(InvalidationId::from_u128(edit.id.as_u128()).to_string())
                     .bind(id.to_string())
                     .bind(InvalidReason::Removed.as_str())
@@ -235,13 +235,14 @@ pub(super) async fn restore_fact(
                     .fetch_all(&mut *connection)
                     .await
                     .map_err(store_error)?;
-                // Kept even where nothing had ended it: something said before may still come to end it.
+                // The edit is stored even if no invalidation was lifted, because an earlier statement may still end the
+                // fact later.
                 let restored = json!({ "restored": true });
                 if lifted.is_empty() && is_edited_already(connection, &tenant, &fact, &restored).await? {
                     return Ok(FactEditOutcome::Done(Box::new(fact)));
                 }
                 record_edit(connection, &tenant, id, &restored, false, &edit).await?;
-                // Whatever it was folded into loses it again.
+                // Facts that had absorbed the restored fact lose it again.
                 let mut touched = BTreeSet::from([id]);
                 for row in &lifted {
                     touched.extend(Columns::new(row).maybe_id::<FactId>()?);
@@ -252,7 +253,7 @@ pub(super) async fn restore_fact(
         .await
 }
 
-/// The fact a change is made on, or why it is not made.
+/// Returns the fact to change, or the reason for refusing the change.
 async fn load_for_edit(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -278,7 +279,7 @@ async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -
         .map_err(store_error)
 }
 
-/// The fact as it is once nobody else writes to its memory.
+/// Locks the memory of a fact and returns the fact as of then.
 async fn lock_and_load(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
     let Some(fact) = load_fact(connection, tenant, id).await? else {
         return Ok(None);
@@ -287,7 +288,7 @@ async fn lock_and_load(connection: &mut Connection, tenant: &TenantId, id: FactI
     load_fact(connection, tenant, id).await
 }
 
-/// What every change by a person ends with: fresh cached results, the rise of memory, the audit row.
+/// Completes a person's change: refreshes the cached results, raises the memory's sequence, and writes the audit row.
 async fn finish_edit(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -304,7 +305,7 @@ async fn finish_edit(
         .ok_or_else(|| StoreError::Corrupt(format!("{} vanished while it was edited", fact.id)))
 }
 
-/// A plan that is being made from the old state must notice.
+/// Raises the memory's sequence, which rejects plans made from the old state.
 async fn raise_memory(
     connection: &mut Connection,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Facts whose vector is not of this ledger's embedder, and how they come by one.
+//! Facts without a vector of this ledger's embedder, and storing their new vectors.
 
 use chrono::{DateTime, Utc};
 
@@ -13,8 +13,8 @@ use crate::{
     ports::{StoreResult, ledger::facts::EmbeddingModelCount},
 };
 
-/// Facts that are not valid are among them: they may be restored, and a search in the past compares them. With what people
-/// made of their words.
+/// Selects facts to embed, with people's edits. Invalid facts are included: they may be restored, and a search in the
+/// past compares them.
 const UNEMBEDDED: &str = concat!(
     "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
         (SELECT ",
@@ -39,7 +39,8 @@ const COUNT_BY_MODEL: &str = "SELECT e.model, COUNT(*)
     WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2) AND (f.expires_at IS NULL OR f.expires_at > $2)
     GROUP BY e.model ORDER BY e.model";
 
-/// In their own words, as said or as corrected: those of what is folded into them may be unsaid.
+/// Returns facts in their own words, as said or as corrected. Words of folded duplicates are left out, because the
+/// duplicates may become unsaid.
 pub(super) async fn load_unembedded(
     engine: &Engine,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! What replaces what for whoever may know both.
+//! Records which facts replace a fact for viewers that may know both.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ macro_rules! append_replaced_by {
         )
     };
 }
-/// `+` leads each id. The `IN` says the same once more: without it SQLite's planner
-/// walks the tenant's facts.
+/// Each id has a leading `+`. The `IN` repeats the join condition: without the repetition SQLite's planner walks the
+/// tenant's facts.
 const APPEND_REPLACED_BY: &str = batch!(
     append_replaced_by!("facts", "id"),
     append_replaced_by!("fact_knowers", "fact")

@@ -1,8 +1,8 @@
 //! The cached results of a fact: its view and its earliest standing invalidation.
 //!
-//! Whoever writes or lifts an invalidation, or edits a fact, names the facts concerned here, in the
-//! same transaction. What changed gets a new version and an outbox row, and a duplicate's change is
-//! carried on to the fact it is folded into.
+//! A transaction that writes or lifts an invalidation, or edits a fact, must refresh the affected facts here. A changed
+//! fact gets a new version and an outbox row, and a duplicate's change propagates to the fact that absorbed the
+//! duplicate.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -23,8 +23,8 @@ use crate::{
     ports::{StoreError, StoreResult},
 };
 
-/// Everything a fold needs, one row per fact: the statement, the cached results, and as JSON the
-/// standing invalidations, the edits, and the duplicates folded into it.
+/// Selects the inputs of a fold, a row per fact: the statement and the cached results. JSON columns hold the standing
+/// invalidations, the edits, and the duplicates folded into the fact.
 const SELECT_FOLD_INPUTS: &str = concat!(
     "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned,
@@ -54,7 +54,7 @@ const SELECT_FOLD_INPUTS: &str = concat!(
     in_json_list!("$2")
 );
 
-/// The `IN` says the same once more: without it SQLite's planner walks the tenant's facts.
+/// The `IN` repeats the join condition: without the repetition SQLite's planner walks the tenant's facts.
 const STORE_VIEWS: &str = batch!(
     concat!(
         "UPDATE facts SET view_content = v.value ->> 1, view_keywords = v.value ->> 2,
@@ -92,7 +92,7 @@ const STORE_VIEWS: &str = batch!(
     )
 );
 
-/// Chains of duplicates are a few facts long; more rounds than this could only be a ring.
+/// The limit of fold rounds. Chains of duplicates are a few facts long; a longer chain can only be a ring.
 const MAX_FOLD_ROUNDS: usize = 1_000;
 
 #[derive(Deserialize)]
@@ -103,7 +103,7 @@ struct StandingInvalidation {
     by: Option<String>,
 }
 
-/// What a person corrected.
+/// A person's correction.
 #[derive(Deserialize)]
 pub(super) struct ViewEditRow {
     at: i64,
@@ -143,14 +143,14 @@ struct FoldInput {
     knowers: BTreeSet<Knower>,
 }
 
-/// What became of facts.
+/// The outcome of a refresh.
 #[derive(Default)]
 pub(in super::super) struct FoldOutcome {
-    /// Those that nothing had ended before.
+    /// Facts that had no invalidation before.
     pub stood: BTreeSet<FactId>,
-    /// Those that nothing ends now.
+    /// Facts that have no invalidation now.
     pub stand: BTreeSet<FactId>,
-    /// Everybody who may know one of them.
+    /// All knowers of the refreshed facts.
     pub knowers: BTreeSet<Knower>,
 }
 
@@ -171,7 +171,7 @@ fn read_fold_input(row: &Row) -> StoreResult<FoldInput> {
     })
 }
 
-/// Recomputes `facts` and whatever their changes reach.
+/// Recomputes `facts` and all facts that their changes reach.
 pub(in super::super) async fn refresh_views(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -194,7 +194,7 @@ pub(in super::super) async fn refresh_views(
     ))
 }
 
-/// With the facts that those which changed are folded into.
+/// Refreshes `facts` once; also returns the facts that absorbed a changed fact.
 async fn refresh_views_once(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -265,7 +265,7 @@ fn view_row(
     ]))
 }
 
-/// The facts this one is a standing duplicate of.
+/// Returns the facts of which the fact is a standing duplicate.
 fn folded_into(material: &FoldInput) -> impl Iterator<Item = FactId> + '_ {
     material
         .standing
@@ -274,8 +274,8 @@ fn folded_into(material: &FoldInput) -> impl Iterator<Item = FactId> + '_ {
         .filter_map(|standing| standing.by.as_deref()?.parse().ok())
 }
 
-/// Why a fact first ceased to hold. Of what one turn did to it, what came first is the statement that stands first there,
-/// and a request to forget comes last: in which order the reasons were written is chance.
+/// Returns the first reason why the fact ended. The write order is random, so reasons of the same moment are sorted by
+/// the causing fact. A request to forget comes last.
 fn earliest_invalidation(standing: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
     let Some(first) = standing
         .iter()
@@ -294,7 +294,7 @@ fn earliest_invalidation(standing: &[StandingInvalidation]) -> StoreResult<Optio
     }))
 }
 
-/// A statement with what people made of it, and with nothing of what is folded into it.
+/// Applies people's edits to a statement, without the duplicates folded into it.
 pub(super) fn apply_edits(mut statement: FoldedFact, mut edits: Vec<ViewEditRow>) -> FoldedFact {
     edits.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
     for edit in &edits {
@@ -303,15 +303,15 @@ pub(super) fn apply_edits(mut statement: FoldedFact, mut edits: Vec<ViewEditRow>
     statement
 }
 
-/// What may change a view after its statement was written.
+/// A later change of a view.
 enum ViewEvent<'m> {
     Edit(&'m ViewPatch),
     Duplicate(&'m FoldedDuplicate),
 }
 
-/// The view of a fact: its statement, then in the order they happened its edits (set values
-/// replace) and the duplicates folded into it. An older wording yields to a newer one, by when it was
-/// said and not by when it was written; that of a protected fact yields only to a person's edit.
+/// Computes the view of a fact: the statement, then its edits and duplicates in the order of their times. An edit
+/// replaces the values that it sets. Newer wording wins, by when the statement was said and not by when the row was
+/// written. In a protected fact, only a person's edit changes the wording.
 fn compute_view<'m>(
     id: FactId,
     materials: &'m HashMap<FactId, FoldInput>,
@@ -323,10 +323,11 @@ fn compute_view<'m>(
     }
     let material = materials.get(&id)?;
     if !visiting.insert(id) {
-        // A ring: its cached view is as good as any.
+        // In a ring, the cached view is as good as any.
         return Some(material.cached_view.clone());
     }
-    // What one fact ended at once comes in the order in which it was said: in which it was learned is chance.
+    // Duplicates that ended at the same time are sorted by when they were said, because the order of learning is
+    // random.
     let mut events: Vec<((i64, i64, String), ViewEvent<'m>)> = Vec::new();
     for edit in &material.edits {
         events.push(((edit.at, edit.at, edit.id.clone()), ViewEvent::Edit(&edit.patch)));

@@ -1,4 +1,4 @@
-//! The words of what a viewpoint may use, for recall without an index.
+//! The words of facts that a viewpoint may use, for recall without an index.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,8 @@ macro_rules! keyword_facts {
         )
     };
 }
-/// The newest of each partition (a knower and a privacy) come straight off an index. `$3` lists the partitions.
+/// Selects the newest facts of each partition (a knower and a privacy) straight from an index. `$3` lists the
+/// partitions.
 const KEYWORD_FACTS: &str = keyword_facts!(concat!(" AND k.private_to = ", row_key!("p", 1)));
 /// The same for a designer, who sees every privacy.
 const KEYWORD_FACTS_FOR_DESIGNER: &str = keyword_facts!("");
@@ -60,7 +61,7 @@ pub(super) async fn load_keyword_facts(
     .await
     .map_err(store_error)?;
     drop(connection);
-    // A fact that several of them know comes once for each.
+    // A fact with several of the knowers comes once for each knower.
     let mut worded: HashMap<FactId, KeywordFact> = HashMap::with_capacity(rows.len());
     for row in &rows {
         let columns = &mut Columns::new(row);

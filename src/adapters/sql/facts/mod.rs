@@ -1,5 +1,7 @@
-//! Facts. `read` answers, `confirm` says what recall may use, `write` inserts and reconciles, `edit` is what people do, `fold`
-//! recomputes the cached results, `embeddings` finds vectors of other models, `worded` is recall without an index, `names` says who is who. This file maps rows to values and hands each call on.
+//! Facts. This file maps rows to values and dispatches each call:
+//! - `queries` reads, `confirm` decides which facts recall may use, `names` finds the facts about names;
+//! - `reconciliation` inserts and reconciles, `edit` has people's changes, `fold` recomputes the cached results;
+//! - `embeddings` finds vectors of other models, `keyword_search` serves recall without an index.
 
 mod confirm;
 mod edit;
@@ -56,7 +58,8 @@ macro_rules! fact_columns {
 }
 use fact_columns;
 
-/// Of a knower in the row `p`, the newest facts that say who is who, off an index of their own. At `$4`, `$5` at most.
+/// Selects a partition's newest facts about names from an index of their own: the facts valid at `$4`, at most `$5`.
+/// The knower is in the row `p`.
 macro_rules! newest_names {
     ($privacy:expr) => {
         concat!(
@@ -104,7 +107,7 @@ fn read_importance(columns: &mut Columns<'_>) -> StoreResult<Importance> {
     Importance::new(value).ok_or_else(|| StoreError::Corrupt(format!("{value} is no importance")))
 }
 
-/// Content, keywords, importance, pinned: four columns of a view.
+/// Reads the four columns of a view: content, keywords, importance, pinned.
 fn read_view(columns: &mut Columns<'_>) -> StoreResult<FoldedFact> {
     Ok(FoldedFact {
         content: columns.next()?,
@@ -114,7 +117,7 @@ fn read_view(columns: &mut Columns<'_>) -> StoreResult<FoldedFact> {
     })
 }
 
-/// When, why and by what: three columns of the cached invalidation.
+/// Reads the three columns of the cached invalidation: time, reason, and causing fact.
 fn read_cached_invalidation(columns: &mut Columns<'_>) -> StoreResult<Option<EffectiveInvalidation>> {
     let at = columns.maybe_time()?;
     let reason: Option<&str> = columns.next()?;
@@ -126,7 +129,7 @@ fn read_cached_invalidation(columns: &mut Columns<'_>) -> StoreResult<Option<Eff
     Ok(Some(EffectiveInvalidation { at, reason, by }))
 }
 
-/// Ids of facts with `+` between them.
+/// Parses fact ids separated by `+`.
 fn parse_replaced_by(text: &str) -> StoreResult<Vec<FactId>> {
     let ids = text.split('+').filter(|id| !id.is_empty());
     ids.map(|id| {
@@ -136,14 +139,14 @@ fn parse_replaced_by(text: &str) -> StoreResult<Vec<FactId>> {
     .collect()
 }
 
-/// The dialogue and the number of the turn that a fact was learned from.
+/// Reads the dialogue and number of the turn from which a fact was learned.
 fn read_source(columns: &mut Columns<'_>) -> StoreResult<Option<(DialogueId, u32)>> {
     let dialogue = columns.maybe_id()?;
     let turn: Option<i64> = columns.next()?;
     Ok(dialogue.zip(turn.and_then(|number| u32::try_from(number).ok())))
 }
 
-/// The columns of [`fact_columns!`].
+/// Reads the columns of [`fact_columns!`].
 fn read_fact(mut columns: Columns<'_>) -> StoreResult<Fact> {
     let columns = &mut columns;
     Ok(Fact {

@@ -1,4 +1,4 @@
-//! The facts by which a viewpoint knows who is who.
+//! The facts from which a viewpoint knows names.
 
 use std::collections::BTreeMap;
 
@@ -26,9 +26,10 @@ macro_rules! naming_facts {
         )
     };
 }
-/// The newest of each partition (a knower and a privacy) come straight off an index. `$3` lists the partitions.
+/// Selects the newest facts of each partition (a knower and a privacy) straight from an index. `$3` lists the
+/// partitions.
 const NAMING_FACTS: &str = naming_facts!(concat!(" AND k.private_to = ", row_key!("p", 1)));
-/// The same for a designer, who sees every privacy; sorts.
+/// The same for a designer, who sees every privacy. The query has to sort.
 const NAMING_FACTS_FOR_DESIGNER: &str = naming_facts!("");
 
 pub(super) async fn load_naming_facts(
@@ -53,7 +54,7 @@ pub(super) async fn load_naming_facts(
     .await
     .map_err(store_error)?;
     drop(connection);
-    // A fact that several of them know comes once for each.
+    // A fact with several of the knowers comes once for each knower.
     let mut names: BTreeMap<FactId, (NamingFact, Vec<FactId>)> = BTreeMap::new();
     for row in &rows {
         let columns = &mut Columns::new(row);

@@ -1,4 +1,4 @@
-//! Reading facts: what recall confirms, what reconciling compares, what people list.
+//! Queries for facts: standing memory for recall, inputs for reconciliation, lists for people.
 
 use std::collections::{HashMap, HashSet};
 
@@ -61,9 +61,9 @@ macro_rules! of_partition {
         )
     };
 }
-/// The best of each partition (a knower and a privacy) come straight off an index, so that a large
-/// memory costs no more than a small one, and what has ended costs nothing. Those that have an end that
-/// is still to come are few, and sorted. `$3` lists the partitions, `$6` is a pattern of locks ([`hearer_pattern`]).
+/// Selects the best facts of each partition (a knower and a privacy) straight from an index. A large memory therefore
+/// costs no more than a small one, and ended facts cost nothing. Facts with a future end are few, and sorted. `$3`
+/// lists the partitions; `$6` is a pattern of locks ([`hearer_pattern`]).
 macro_rules! standing_class {
     ($class:expr) => {
         concat!(
@@ -96,7 +96,7 @@ macro_rules! is_ending {
         "(k.pinned = TRUE OR k.mutable = TRUE) AND k.ends_at > $4 AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
     };
 }
-/// Off an index of their own as well: the latest that were taken out.
+/// Selects the latest removed facts of a partition, from an index of their own.
 macro_rules! newest_taken_out {
     () => {
         concat!(
@@ -118,7 +118,7 @@ const STANDING_FACTS: &str = facts_of_each!(
     newest_names!(concat!(" AND k.private_to = ", row_key!("p", 1))),
     newest_taken_out!(),
 );
-/// The same for a designer, who sees every privacy; sorts.
+/// The same for a designer, who sees every privacy. The query has to sort.
 macro_rules! standing_for_all {
     ($class:expr) => {
         concat!(
@@ -161,7 +161,7 @@ const SELECT_VERDICTS: &str = concat!(
     in_json_list!("$2")
 );
 
-// The fact that flags is looked up as a value: joined, Postgres would read all facts for it.
+// The flagging fact is looked up as a value: in a join, Postgres would read all facts.
 const LIST_FACTS: &str =
     "SELECT k.fact, k.valid_at FROM fact_knowers k JOIN facts f ON f.tenant = k.tenant AND f.id = k.fact
     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = $3
@@ -238,8 +238,8 @@ pub(super) async fn load_bodies(engine: &Engine, tenant: &TenantId, ids: &[FactI
         .collect()
 }
 
-/// A pattern of the locks of what was said where whoever hears this viewpoint might listen; a first sieve, so that what is for
-/// others takes no place. `%`: there is nobody to go by, or NPCs gossip.
+/// Returns a lock pattern for statements that a hearer of this viewpoint may have heard. The pattern is a first filter,
+/// so that facts for other hearers do not use up the limit. `%` means no filter: no hearer is known, or NPCs gossip.
 fn hearer_pattern(viewpoint: &Viewpoint, gossip: bool) -> String {
     let hearer = viewpoint.player.iter().chain(&viewpoint.watchers.players).next();
     match hearer.filter(|_| !viewpoint.sees_all_players && !gossip) {
@@ -295,7 +295,7 @@ pub(super) async fn load_standing(
         .filter(|fact| aliases::states_name(&fact.statement) && !is_replaced(fact));
     let names = names.map(NamingFact::from_fact).collect();
     standing.retain(|fact| fact.view.pinned || !is_replaced(fact));
-    // So many of each class; one that is of both counts for both.
+    // At most `limit` facts of each class; a fact in two classes counts for both.
     let (mut pinned, mut unlocked, mut locked) = (0, 0, 0);
     standing.retain(|fact| {
         let (may_stand, is_locked) = (fact.may_stand(), !fact.locks.is_empty());
@@ -382,7 +382,7 @@ pub(super) async fn load_fact(connection: &mut Connection, tenant: &TenantId, id
     row.as_ref().map(|row| read_fact(Columns::new(row))).transpose()
 }
 
-/// Newest first. Each knower's partition is read in index order and only as far as the page needs.
+/// Lists facts, newest first. Each knower's partition is read in index order and only as far as the page needs.
 pub(super) async fn list_facts(
     engine: &Engine,
     tenant: &TenantId,
@@ -572,7 +572,7 @@ sqlite_plan_tests! {
         async fn standing_facts_and_lists_are_sorted_by_the_index() {
             assert!(!plan(LIST_FACTS).await.contains("TEMP B-TREE"));
             let standing = plan(STANDING_FACTS).await;
-            // Those that are to end.
+            // The query for facts with a future end.
             assert_eq!(standing.matches("TEMP B-TREE").count(), 1, "{standing}");
         }
     }

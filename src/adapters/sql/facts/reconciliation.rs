@@ -1,4 +1,4 @@
-//! Writing facts: one extraction's result in one transaction.
+//! Writing facts: the result of an extraction in one transaction.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// The fence, the check that memory has not moved, and the job's end, at once.
+/// Checks the fence, checks that the memory has not moved, and ends the job, in a single statement.
 macro_rules! pass_memory_fence {
     ($calls:literal) => {
         concat!(
@@ -49,7 +49,8 @@ macro_rules! pass_memory_fence {
     };
 }
 const PASS_MEMORY_FENCE: &str = pass_memory_fence!("$9");
-/// What was extracted, for when the memory is settled. `$values`: of the columns in their order, in a SELECT.
+/// Stores an extraction for the reconciliation of its memory. `$values` are the values of the columns in their order,
+/// in a SELECT.
 macro_rules! store_extraction {
     ($values:literal, $when:expr) => {
         concat!(
@@ -73,7 +74,7 @@ const PASS_FENCE_AND_STORE: &str = batch!(
         was_changed!()
     )
 );
-/// What the turn brought to one more memory.
+/// Stores the turn's extraction for a further memory.
 const STORE_EXTRACTION: &str = store_extraction!(
     "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16",
     "TRUE"
@@ -83,7 +84,7 @@ const IS_FENCE_OPEN: &str = "SELECT EXISTS (
     WHERE j.tenant = $1 AND j.id = $2 AND j.turn = $3 AND j.text_version = $4 AND j.status = 'pending'
       AND t.stands = TRUE AND t.text_version = $4)";
 
-/// One trip per fact.
+/// Inserts a fact in one trip.
 const INSERT_FACT: &str = batch!(
     "INSERT INTO facts (tenant, id, world, audience, knowers, private_to, subject, predicate,
         object, content, keywords, speaker, kind, importance, polarity, tense, pinned, pii, authored, derived_from,
@@ -108,7 +109,7 @@ const INSERT_FACT: &str = batch!(
     "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
 );
 
-/// The check that memory has not moved, for what is no job.
+/// Checks that the memory has not moved, for work that is not a job.
 const IS_MEMORY_UNMOVED: &str = concat!(
     "SELECT (SELECT COALESCE(SUM(memory_seq), 0) FROM npc_memories WHERE tenant = $1 AND world = $2 AND npc ",
     in_json_list!("$3"),
@@ -122,8 +123,8 @@ const LIFT_INVALIDATIONS: &str = concat!(
     " AND (lifted_at IS NULL OR lifted_by_kind = 'edit') RETURNING fact, by_fact"
 );
 
-/// A plan that is being made from the old state must notice. For the tenant `$1`, the world `$2` and the NPCs
-/// that `$3` lists.
+/// Raises the memory's sequence, which rejects plans made from the old state. `$1` is the tenant, `$2` the world, and
+/// `$3` lists the NPCs.
 macro_rules! raise_memory {
     () => {
         raise_memory!("TRUE")
@@ -141,8 +142,8 @@ macro_rules! raise_memory {
 }
 pub(in super::super) use raise_memory;
 
-/// The rest of a reconciliation. Invalidations and flags are joined with the facts they name, so
-/// that only facts of this tenant can be touched; CROSS JOIN keeps the short list outside.
+/// Writes the rest of a reconciliation. Invalidations and flags are joined with their facts to exclude other tenants'
+/// facts. CROSS JOIN keeps the short list outside.
 const INSERT_REST: &str = batch!(
     raise_memory!(),
     concat!(
@@ -167,7 +168,7 @@ const INSERT_REST: &str = batch!(
         in_json_list!("$8")
     )
 );
-/// Apart, for it may raise again what the statement before has lifted.
+/// A separate statement, because it may raise flags lifted by the previous statement.
 const INSERT_FLAGS: &str = concat!(
     "INSERT INTO fact_flags (tenant, fact, by_fact, cause_kind, cause_id, at)
      SELECT $1, f.id, v.value ->> 1, 'turn', v.value ->> 2, $3
@@ -182,17 +183,17 @@ const INSERT_FLAGS: &str = concat!(
 
 pub(in super::super) const RAISE_MEMORY: &str = raise_memory!();
 
-/// Nobody's name: its `memory_seq` rises with what was taken back, or stands again, of what factions or everybody know. Who
-/// of them had it in a prompt, and only repeated it, cannot be told by its knowers.
+/// A key that is no NPC's name. Its `memory_seq` rises when a rewind removes or restores facts known by factions or by
+/// everybody. The knowers of such a fact do not show which NPC had the fact in a prompt and only repeated it.
 pub(in super::super) const SHARED_MEMORY: &str = "";
 
-/// Whose `memory_seq` guards what is written about these NPCs, as a list. What is about nobody depends on no memory.
+/// Lists the keys whose `memory_seq` guards writes about these NPCs. Writes about no NPC depend on no memory.
 pub(super) fn guarding_memories(npcs: &[NpcId]) -> String {
     let everybody = (!npcs.is_empty()).then_some(SHARED_MEMORY);
     json_list(npcs.iter().map(NpcId::as_str).chain(everybody))
 }
 
-/// The NPCs among knowers, for their `memory_seq`.
+/// Returns the NPCs among knowers, for their `memory_seq`.
 pub(in super::super) fn npcs_of<'k>(knowers: impl IntoIterator<Item = &'k Knower>) -> BTreeSet<String> {
     knowers
         .into_iter()
@@ -253,11 +254,11 @@ async fn write_reconciliation(
     }
     let mut touched = lift_invalidations(connection, tenant, &result.lifts, now).await?;
     failpoint!("facts.lifted");
-    // What was asked to be forgotten, or was said to be over, may end what is learned later of earlier turns.
+    // Requests to forget and ended promises may end facts that are learned later from earlier turns.
     let asks = result.extractions.iter().any(Extraction::may_end_facts);
     let memory_changed =
         asks || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
-    // What is settled may also lose flags.
+    // Reconciliation of a marked memory may also remove flags.
     let settles = matches!(result.trigger, ReconcileTrigger::DirtyMemory { .. });
     if memory_changed || settles || !result.flags.is_empty() {
         insert_rest(connection, tenant, result, memory_changed, now).await?;
@@ -265,18 +266,18 @@ async fn write_reconciliation(
     }
     for row in &result.invalidations {
         touched.insert(row.fact);
-        // Only a duplicate changes the view of what it is folded into.
+        // Only a duplicate changes the view of the fact that absorbs it.
         touched.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
     }
     fact_replacements::append_replaced_by(connection, tenant, &result.replaced).await?;
     fold::refresh_views(connection, tenant, touched).await?;
     failpoint!("facts.folded");
-    // Last: nobody who waits for the same pairs has what this one waits for.
+    // Verdicts come last: a transaction waiting for the same pairs then holds no lock needed here.
     verdicts::upsert_verdicts(connection, tenant, &result.verdicts, now).await?;
     Ok(ReconcileOutcome::Committed)
 }
 
-/// Ends the job, and keeps what its turn brought beside facts. `Some`: nothing may be written.
+/// Ends the job and stores the first extraction of its turn. `Some` means that nothing may be written.
 async fn pass_memory_fence(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -326,7 +327,7 @@ async fn pass_memory_fence(
     }))
 }
 
-/// What the turn brought to each of its memories but the first, which is kept with the end of the job.
+/// Stores the turn's extractions for all memories but the first, which [`pass_memory_fence`] stores.
 async fn store_other_extractions(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -343,7 +344,7 @@ async fn store_other_extractions(
     Ok(())
 }
 
-/// Binds the columns of an extraction behind those of its turn and world.
+/// Binds the columns of an extraction after the tenant, turn and world.
 fn bind_extraction<'q>(query: Query<'q, Db, Arguments>, brought: &Extraction) -> StoreResult<Query<'q, Db, Arguments>> {
     Ok(query
         .bind(brought.dialogue.to_string())
@@ -361,7 +362,7 @@ fn bind_extraction<'q>(query: Query<'q, Db, Arguments>, brought: &Extraction) ->
         .bind(i64::from(brought.room.quarters())))
 }
 
-/// Takes the mark away, if this is the whole of it. `Some`: nothing may be written.
+/// Clears the mark if the reconciliation covers the whole memory. `Some` means that nothing may be written.
 async fn clear_dirty_mark(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -395,7 +396,7 @@ async fn clear_dirty_mark(
     Ok(None)
 }
 
-/// Returns the facts concerned.
+/// Lifts invalidations and returns the affected facts.
 async fn lift_invalidations(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -450,7 +451,7 @@ async fn insert_rest(
             ])
         })
         .collect();
-    // Of a flag that was raised twice, the last one counts.
+    // If a flag was raised twice, the last one counts.
     let flags: BTreeMap<(FactId, FactId), serde_json::Value> = result
         .flags
         .iter()
@@ -482,7 +483,7 @@ async fn insert_rest(
     Ok(())
 }
 
-/// With `written_at`: from when on the memory has it.
+/// Inserts a fact; `written_at` is the moment from which the memory has the fact.
 pub(super) async fn insert_fact(
     connection: &mut Connection,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! A memory since a moment, as it is reconciled.
+//! A memory since a moment, as the input of reconciliation.
 
 use std::collections::HashMap;
 
@@ -22,17 +22,21 @@ use crate::{
     },
 };
 
-/// What a person had put back counts for the time until then.
+/// A condition for ends that count. An end lifted by a person counts for the time until the lift.
 macro_rules! end_counts {
     ($end:literal) => {
         concat!("(", $end, ".lifted_at IS NULL OR ", $end, ".lifted_by_kind = 'edit')")
     };
 }
-/// A promise may end by a turn of another memory, which is not decided here.
-/// What was said since; who is called what; what the turns since then ended, or what those among them that were unsaid had
-/// ended; what people took out or corrected since; what was asked for; and of whatever
-/// subject what was pinned and folded into something, with what it was folded into: that is little, and a subject has more than
-/// one spelling. CROSS JOIN keeps the short list outside.
+/// Selects the facts of a timeline. A promise may end by a turn of another memory, and reconciliation of this memory
+/// does not decide that end. The query finds:
+/// - the requested facts, facts said since the moment, and facts that name somebody;
+/// - facts ended by turns since the moment, including ends that unsaid turns had caused;
+/// - facts that people removed or corrected since the moment;
+/// - once-pinned duplicates of any subject, with the absorbing facts. Such facts are few, and a subject may have
+///   several spellings.
+///
+/// CROSS JOIN keeps the short list outside.
 const TIMELINE_FACTS: &str = concat!(
     "WITH RECURSIVE found (id) AS (
         SELECT v.value FROM ",
@@ -126,12 +130,12 @@ struct FactEndRow {
 #[derive(Deserialize)]
 struct PastEditRow {
     at: i64,
-    /// Hexadecimal; empty where the wording stayed, or was embedded by another model.
+    /// Hexadecimal; empty if the wording did not change or another model embedded it.
     vector: Option<String>,
     patch: PastEditPatch,
 }
 
-/// What of a person's correction tells how a fact was to be judged.
+/// The parts of a person's correction that affect how a fact is judged.
 #[derive(Deserialize)]
 struct PastEditPatch {
     content: Option<String>,
@@ -179,7 +183,7 @@ fn vector_from_hexadecimal(hexadecimal: &str) -> StoreResult<Vec<f32>> {
     vector_from_bytes(&bytes)
 }
 
-/// Whether it is of the memory asked for, and the fact with what happened to it.
+/// Reads a fact with its history, and whether the fact belongs to the requested memory.
 fn read_known_fact(row: &Row) -> StoreResult<(bool, KnownFact)> {
     let mut columns = Columns::new(row);
     let here: bool = columns.next()?;
@@ -307,7 +311,7 @@ sqlite_plan_tests! {
         #[tokio::test]
         async fn timeline_is_read_from_its_moment() {
             let plan = plan(TIMELINE_FACTS).await;
-            // Lists of what is wanted are walked, and no table.
+            // Only lists of wanted rows are scanned, no tables.
             let walked = plan.lines().map(str::trim).filter_map(|step| step.strip_prefix("SCAN "));
             for list in walked {
                 assert!(

@@ -1,4 +1,4 @@
-//! Keeping what a judge said of pairs of statements.
+//! Storing the judge's verdicts on pairs of statements.
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
@@ -41,7 +41,7 @@ pub(super) async fn upsert_verdicts(
         return Ok(());
     }
     let mut judged: Vec<&JudgedPair> = judged.iter().collect();
-    // In one order, so that two who keep the same verdicts do not wait for each other.
+    // A fixed order prevents deadlocks between writers of the same verdicts.
     judged.sort_by_key(|judged| judged.pair);
     let rows: serde_json::Value = judged
         .iter()

@@ -1,7 +1,7 @@
-//! What changed nothing: sessions in which nothing was ever said, and what was kept of those who asked to take something back
-//! when there was nothing to take back.
+//! Rows without effect: sessions without a turn, and records of rewinds with no turn to undo.
 //!
-//! Whoever has a player's token makes such rows as fast as the limits allow. So they go long before what was said.
+//! A holder of a player's token can create such rows as fast as the limits allow, so the rows are deleted long before
+//! turns.
 
 use chrono::{DateTime, Utc};
 
@@ -17,9 +17,9 @@ use crate::{
     ports::StoreResult,
 };
 
-/// Whether nobody has the dialogue `d` in memory, no save has it, and nothing was ever said in it: no turn of it is left, not
-/// even one that was taken back. An owner prolongs its ownership for as long as it has the dialogue, so one that did not do so
-/// since `$3` is no more. Values, so that each is looked up: joined, Postgres would read all of both tables.
+/// True if the dialogue `d` is in no node's memory, in no save, and without turns, even unsaid turns. An owner renews
+/// its ownership while the dialogue is loaded, so an owner without a renewal since `$3` is gone. Scalar subqueries make
+/// the engine look up each row; in a join, Postgres would read all of both tables.
 macro_rules! nothing_was_said {
     () => {
         "d.head_turn = 0 AND d.head_turn_id IS NULL AND d.replacing IS NULL AND (d.owner_node IS NULL OR d.owner_until < $3)
@@ -27,21 +27,21 @@ macro_rules! nothing_was_said {
         AND (SELECT 1 FROM save_items i WHERE i.tenant = $1 AND i.dialogue = d.id LIMIT 1) IS NULL"
     };
 }
-/// By their ids, which begin with their time, and all of them: no index is kept for this alone.
+/// All sessions by id: ids begin with their creation time, so no index is needed for deletion alone.
 const SILENT_SESSIONS: &str = concat!(
     "SELECT d.id FROM dialogues d WHERE d.tenant = $1 AND d.id >= 'ses_' AND d.id < $2 AND ",
     nothing_was_said!(),
     " ORDER BY d.id LIMIT $4"
 );
-/// Whoever opens or saves one of them has done so before, or waits. A statement of its own: what others did while this one
-/// waited is only seen by the next.
+/// Locks the sessions, so that a concurrent opening or save comes first or waits. A separate statement, because only
+/// the next statement sees commits made while this one waited.
 const LOCK_SESSIONS: &str = concat!(
     "SELECT id FROM dialogues WHERE tenant = $1 AND id ",
     in_json_list!("$2"),
     " ORDER BY id",
     for_update!()
 );
-/// Those among them that nobody has opened, saved or spoken in since.
+/// Selects the sessions not opened, saved or spoken in since.
 const STILL_SILENT_SESSIONS: &str = concat!(
     "SELECT d.id, d.world, d.npcs, d.witnesses FROM dialogues d WHERE d.tenant = $1 AND d.id ",
     in_json_list!("$2"),
@@ -60,7 +60,7 @@ const DELETE_SESSIONS: [&str; 2] = [
     ),
     concat!("DELETE FROM dialogues WHERE tenant = $1 AND id ", in_json_list!("$2")),
 ];
-/// Those whose keys found nothing to take back, or a reply whose first character was not said yet.
+/// Selects keyed rewinds with no turn to undo, or with a cut before the reply's first character.
 const NO_OP_REWINDS: &str = concat!(
     "SELECT id FROM rewinds r WHERE tenant = $1 AND id < $2 AND seq = 0 AND CAST(",
     member_of!("r.outcome", "seq"),
@@ -70,12 +70,12 @@ const NO_OP_REWINDS: &str = concat!(
 );
 const DELETE_NO_OP_REWINDS: &str = concat!("DELETE FROM rewinds WHERE tenant = $1 AND id ", in_json_list!("$2"));
 
-/// The first id that a session can have that was made at `at` or later.
+/// Returns the first session id that can have been created at `at` or later.
 fn first_session_id(at: DateTime<Utc>) -> String {
     DialogueId::new(DialogueKind::Session, first_ulid(at)).to_string()
 }
 
-/// Deletes what was made before `before` and changed nothing, `limit` rows of a sort at most; how many went.
+/// Deletes unchanged rows from before `before`, at most `limit` rows of each kind; returns the number of deleted rows.
 pub(super) async fn prune_unchanged(
     engine: &Engine,
     tenant: &TenantId,
@@ -83,7 +83,7 @@ pub(super) async fn prune_unchanged(
     limit: u32,
 ) -> StoreResult<u64> {
     let limit = i64::from(limit);
-    // Which ones is found out beside the writer, and asked once more there.
+    // A reader selects the rows, and the writer checks them again.
     let (sessions, answers) = {
         let mut connection = engine.acquire_reader(tenant).await?;
         let sessions = sqlx::query(SILENT_SESSIONS)

@@ -1,9 +1,8 @@
-//! What is left of turns that were taken back long ago: no save has them, and nobody can have them stand
-//! again.
+//! Remains of turns that were unsaid long ago: no save has the turns, and no caller can make them stand again.
 //!
-//! Everything they caused goes with them. Two kinds of turns stay as their empty shells: one that has a key, since a key
-//! is used once and whoever repeats its line is told that it was taken back; and one that a player joined at, since
-//! it tells where the joined session goes on from.
+//! All rows that the turns caused are deleted with them. Two kinds of turns stay as empty shells:
+//! - A turn with a key: keys are used once, and a repeated line gets the answer that it was unsaid.
+//! - A turn at which a player joined: it shows where the joined session continues.
 
 use chrono::{DateTime, Utc};
 
@@ -19,8 +18,8 @@ use crate::{
     ports::StoreResult,
 };
 
-/// Oldest first, but for those that a save ends in or goes through, and those that are about to stand
-/// again. A shell has no `unsaid_at`.
+/// Oldest first, except turns that a save ends in or passes through, and turns that may stand again soon. A shell has
+/// no `unsaid_at`.
 const OLD_UNSAID_TURNS: &str = "WITH RECURSIVE kept (id, previous) AS (
         SELECT t.id, t.previous FROM (
                 SELECT DISTINCT dialogue FROM turns WHERE tenant = $1 AND stands = FALSE AND unsaid_at < $2) g
@@ -35,7 +34,7 @@ const OLD_UNSAID_TURNS: &str = "WITH RECURSIVE kept (id, previous) AS (
       AND NOT EXISTS (SELECT 1 FROM turns h WHERE h.tenant = $1 AND h.id = d.head_turn_id AND h.replaces = t.id
                       AND h.uncut_until > $3)
     ORDER BY t.unsaid_at LIMIT $4";
-/// Those among them that were not said again meanwhile.
+/// Selects the turns that were not reinstated meanwhile.
 const STILL_UNSAID_TURNS: &str = concat!(
     "SELECT id FROM turns WHERE tenant = $1 AND id ",
     in_json_list!("$2"),
@@ -72,8 +71,8 @@ macro_rules! delete_caused {
         )
     };
 }
-/// What a fact that still stands owes to one of these was lifted when it was unsaid; where it was not yet,
-/// it stays until it is.
+/// Deletes the rows of the turns' facts. Ends of other facts caused by these facts were lifted when the facts became
+/// unsaid. An end not lifted yet stays until then.
 const DELETE_ROWS_OF_FACTS: [&str; 7] = [
     delete_listed!("fact_knowers", "fact"),
     delete_listed!("fact_embeddings", "fact"),
@@ -110,7 +109,7 @@ const DELETE_ROWS_OF_TURNS: [&str; 13] = [
         in_json_list!("$2")
     ),
 ];
-/// Moves are told to listeners who were away, and to those who ask again with the same key.
+/// Rewinds are kept for listeners that were away, and for repeated requests with the same key.
 const DELETE_OLD_REWINDS: [&str; 2] = [
     concat!(
         "DELETE FROM rewinds WHERE tenant = $1 AND id ",
@@ -122,7 +121,7 @@ const DELETE_OLD_REWINDS: [&str; 2] = [
     ),
 ];
 
-/// Deletes what was unsaid before `before`, `limit` turns at most; how many turns and moves went.
+/// Deletes turns unsaid before `before`, at most `limit`; returns the number of deleted turns and rewinds.
 pub(super) async fn prune_unsaid(
     engine: &Engine,
     tenant: &TenantId,
@@ -130,7 +129,7 @@ pub(super) async fn prune_unsaid(
     limit: u32,
 ) -> StoreResult<u64> {
     let limit = i64::from(limit);
-    // Which ones is found out beside the writer, and asked once more there.
+    // A reader selects the turns, and the writer checks them again.
     let old: Vec<TurnId> = {
         let mut connection = engine.acquire_reader(tenant).await?;
         let rows = sqlx::query(OLD_UNSAID_TURNS)

@@ -1,4 +1,4 @@
-//! What turns caused, taken back with them and put back with them: in one trip each, whatever it was.
+//! The rows caused by turns. A rewind removes or reinstates the rows with their turns, in one trip for each direction.
 
 use std::collections::BTreeSet;
 
@@ -14,22 +14,22 @@ use crate::{
     ports::{StoreResult, ledger::rewinds::RolledBack},
 };
 
-/// What the rows that fell or came back name.
+/// The facts and turns that the changed rows name.
 #[derive(Default)]
 pub(super) struct RewindImpact {
     /// Facts that unsaid turns caused.
     pub unsaid: BTreeSet<FactId>,
     /// Facts of turns that stand again.
     pub again: BTreeSet<FactId>,
-    /// Every fact that a row which fell or came back names: its cached results may no longer be right.
+    /// All facts that a removed or reinstated row names: their cached results may be outdated.
     pub all: BTreeSet<FactId>,
-    /// Turns that asked to forget something, or ended a promise: they may end facts that name them nowhere yet.
+    /// Turns that asked to forget, or ended a promise. They may end facts that no row of the turns names yet.
     pub asked: BTreeSet<TurnId>,
-    /// Those who heard such turns.
+    /// The hearers of those turns.
     pub hearers: BTreeSet<Knower>,
 }
 
-/// How rows that a turn caused are taken back, and put back.
+/// Lifts the rows that turns caused; `reinstate_rows_of_turns!` is the reverse.
 macro_rules! lift_rows_of_turns {
     ($table:literal) => {
         concat!(
@@ -57,7 +57,8 @@ macro_rules! reinstate_rows_of_turns {
         )
     };
 }
-/// What the facts of the turns are folded into, and which of the turns asked to forget something or ended a promise, with who heard it.
+/// Selects the facts that absorbed the turns' facts, and the turns that asked to forget or ended a promise, with the
+/// hearers.
 macro_rules! affected_rows {
     () => {
         concat!(
@@ -73,9 +74,9 @@ macro_rules! affected_rows {
     };
 }
 
-/// A fact of theirs was never valid, whatever moment is asked about: it ends when it began. The row that says so
-/// is named by the move and the fact ($5, and the random part of the fact's id): unlike any other, and the same again
-/// should the transaction be run again.
+/// Unsays turns. A fact of an unsaid turn was never valid at any moment, so the fact ends at its start. The id of the
+/// invalidation consists of the rewind ($5) and the random part of the fact's id. The id is unique, and stays the same
+/// if the transaction runs again.
 const UNSAY_TURNS: &str = batch_with_rows!(
     [
         concat!(
@@ -145,7 +146,7 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
     ]
 );
 
-/// Takes turns back, with what they caused.
+/// Unsays turns, with the rows that they caused.
 pub(super) async fn unsay_turns(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -168,7 +169,7 @@ pub(super) async fn unsay_turns(
     Ok(back)
 }
 
-/// Puts turns back, with what they had caused; whether world state was among it.
+/// Reinstates turns, with the rows that they had caused. Returns whether world state was among the rows.
 pub(super) async fn reinstate_turns(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -191,12 +192,12 @@ pub(super) async fn reinstate_turns(
 }
 
 impl RewindImpact {
-    /// Whether any memory is concerned.
+    /// Returns whether no memory is affected.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty() && self.asked.is_empty()
     }
 
-    /// Takes in what was taken back or put back; the facts of the turns, and how much else there was.
+    /// Adds the changed rows to the impact; returns the turns' facts, and the counts of other rows.
     fn read_rows(&mut self, rows: &[Row]) -> StoreResult<(BTreeSet<FactId>, RolledBack)> {
         let (mut facts, mut back) = (BTreeSet::new(), RolledBack::default());
         for row in rows {
@@ -220,9 +221,9 @@ impl RewindImpact {
     }
 }
 
-/// How the rows begin that end facts with this move: as an id, up to the last 16 of its characters.
+/// Returns the prefix of the ids of invalidations by this rewind: a full id without its last 16 characters.
 fn invalidation_id_prefix(by: RewindId) -> String {
-    /// Characters of the move's own, which has 45 random bits then.
+    /// The number of characters taken from the rewind's id, which give 45 random bits.
     const OWN_CHARS: usize = 9;
     let by = by.to_string();
     let own = by.get(by.len() - OWN_CHARS..).expect("an id is ASCII and longer");

@@ -1,5 +1,5 @@
-//! One move of one head, inside the writer's transaction: which turns stand, and with them
-//! everything they caused.
+//! The rewind of a dialogue's head, inside the writer's transaction: which turns stand, and with them all rows that the
+//! turns caused.
 
 use chrono::{DateTime, Utc};
 
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// What is asked of a dialogue. Whether it may be asked is the caller's to know.
+/// The parameters of a rewind. The caller has checked that the rewind is allowed.
 pub(in super::super) struct HeadRewind<'a> {
     pub id: RewindId,
     pub dialogue: DialogueId,
@@ -34,31 +34,31 @@ pub(in super::super) struct HeadRewind<'a> {
     pub epoch: u64,
     pub to: Option<TurnId>,
     pub replacement: Option<&'a Replacement>,
-    /// A turn that goes only to be said anew, and keeps what it needs to stand again.
+    /// A turn that is unsaid only to be regenerated, and keeps the data it needs to stand again.
     pub replacing: Option<TurnId>,
     pub seq: u64,
     pub at: DateTime<Utc>,
     /// Opens a closed dialogue again.
     pub reopen: bool,
-    /// Whether a save is loaded.
+    /// True if the rewind is part of loading a save.
     pub restores: bool,
-    /// Whether a conversation is paused from then on; `None`: as it was.
+    /// The new pause state of an NPC conversation; `None` leaves it unchanged.
     pub paused: Option<bool>,
-    /// What it is known by to whoever asks again.
+    /// The idempotency key of the caller.
     pub key: Option<&'a str>,
-    /// Audit rows of those who asked.
+    /// Audit rows of the callers.
     pub edits: Vec<&'a Edit>,
 }
 
-/// A turn on its way out or back.
+/// A turn that the rewind removes or reinstates.
 struct ChainTurn {
     id: TurnId,
     number: u32,
     said_at: i64,
 }
 
-/// The chain that ends in a turn, as far as it does not stand, and the turn that it branches off from: what stands before
-/// that one is in the chain too, for whatever stands is one chain. Then what stands after that turn.
+/// Selects the chain of a turn, back to the last standing turn, and then the standing turns after the branch point.
+/// Turns before the branch point belong to the chain too, because all standing turns form a single chain.
 const SELECT_TURN_CHAIN: &str = "WITH RECURSIVE chain (id, number, said_at, stands, previous) AS (
         SELECT id, number, committed_at, stands, previous FROM turns WHERE tenant = $1 AND id = $2 AND dialogue = $3
         UNION ALL
@@ -67,8 +67,8 @@ const SELECT_TURN_CHAIN: &str = "WITH RECURSIVE chain (id, number, said_at, stan
     SELECT CASE WHEN stands = TRUE THEN 'kept' ELSE 'branch' END, id, number, said_at FROM chain
     UNION ALL SELECT 'after', id, number, committed_at FROM turns WHERE tenant = $1 AND dialogue = $3 AND stands = TRUE
         AND number > (SELECT COALESCE(MAX(number), 0) FROM chain WHERE stands = TRUE)";
-/// Checkpoints go with their turns and those in whose place they stand, and so does that of a turn that was out to be said
-/// anew; but not those of what stands again or may ($4), and those that a save goes on from.
+/// Deletes the checkpoints of the turns, of the turns they replaced, and of a turn awaiting regeneration. Checkpoints
+/// of turns that stand or may stand again ($4), or that a save needs, stay.
 macro_rules! drop_checkpoints {
     () => {
         concat!(
@@ -93,8 +93,8 @@ macro_rules! drop_checkpoints {
     };
 }
 const DROP_CHECKPOINTS: &str = drop_checkpoints!();
-/// And who joined is out. A turn that was cut stands in another's place, and whoever joined at either joined there. What
-/// stands again or goes on being there ($6) closes nothing.
+/// Deletes checkpoints and closes the sessions that joined at the removed turns. A cut turn replaces another, and
+/// joining at either is joining at both. Turns that stand again or remain ($6) close no session.
 const REMOVE_DEPENDENTS: &str = batch_with_rows!(
     [drop_checkpoints!()][concat!(
         "WITH RECURSIVE ",
@@ -107,15 +107,15 @@ const REMOVE_DEPENDENTS: &str = batch_with_rows!(
         " AND cause_id NOT IN (SELECT id FROM there) AND cause_kind = 'turn' AND status = 'open' RETURNING id"
     )]
 );
-/// `unsaid` marks what was given up with its turn, so that it is done after all should the turn stand again.
+/// Ends the jobs of removed turns. `unsaid` marks the ended jobs, which run after all if the turn stands again.
 const END_JOBS: &str = concat!(
     "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $4,
         leased_to = NULL, leased_until = NULL, answer = NULL
     WHERE tenant = $1 AND dialogue = $3 AND status = 'pending' AND turn ",
     in_json_list!("$2")
 );
-/// What was still held when it was given up is held anew, for as long: its turn has yet to be heard. It has all its
-/// time once more, however old a save that is loaded.
+/// Reopens the jobs of reinstated turns. A job held at its end is held again for the same time, because the player has
+/// yet to hear the turn. The job gets its full time, however old a loaded save is.
 const REVIVE_JOBS: &str = concat!(
     "UPDATE jobs SET status = 'pending', last_error = NULL, attempts = 0, useless = 0, retried_at = $4, finished_at = NULL,
         due_at = CASE WHEN attempts = 0 AND due_at > finished_at THEN $4 + (due_at - COALESCE(retried_at, created_at)) ELSE $4 END
@@ -123,7 +123,8 @@ const REVIVE_JOBS: &str = concat!(
       AND turn ",
     in_json_list!("$2")
 );
-/// The head, and what listeners are told, for those who ask again or were away; with whoever asked.
+/// Stores the new head and the event for listeners that repeat the request or were away, with the audit rows of the
+/// callers.
 const STORE_NEW_HEAD: &str = batch!(
     concat!(
         "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",
@@ -139,7 +140,7 @@ const STORE_NEW_HEAD: &str = batch!(
     audit::insert_audit!("$14")
 );
 
-/// Moves the head. `None`: the dialogue has no such turn.
+/// Rewinds the head. `None` means that the dialogue has no such turn.
 pub(in super::super) async fn rewind_head(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -158,7 +159,8 @@ pub(in super::super) async fn rewind_head(
     let mut touched = RewindImpact::default();
     let turns = json_list(after.iter().map(|turn| turn.id));
     if !after.is_empty() {
-        // First of all: what a job of theirs is writing is there once this has been let through, and is taken back below.
+        // Ending jobs comes first. Rows of a job in progress are visible once this statement has its locks, and are
+        // unsaid below.
         change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         failpoint!("rewind.jobs");
         back = derived_rows::unsay_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
@@ -218,7 +220,7 @@ pub(in super::super) async fn rewind_head(
         reinstated: turn_numbers(&branch, None),
         rolled_back: back,
         quoted_in,
-        // In a save, who is open is the save's to say.
+        // The save itself decides which dialogues are open.
         closed: if asked.restores { Vec::new() } else { closed },
         replacing: asked.replacing,
         seq: asked.seq,
@@ -239,14 +241,14 @@ fn turn_numbers(turns: &[ChainTurn], but: Option<u32>) -> Vec<u32> {
     numbers
 }
 
-/// A chain, and what stands now that is not of it.
+/// A chain of turns, and the standing turns outside it.
 #[derive(Default)]
 struct TurnChain {
-    /// The number of its last turn that stands.
+    /// The number of the chain's last standing turn.
     kept: u32,
-    /// Those of it that do not.
+    /// The chain's turns that do not stand.
     branch: Vec<ChainTurn>,
-    /// Those that stand after it.
+    /// The standing turns after the branch point.
     after: Vec<ChainTurn>,
 }
 
@@ -301,7 +303,7 @@ async fn change_jobs(
         .map_err(store_error)
 }
 
-/// Those of turns that do not stand and do not come back, unless a save has them.
+/// Deletes the checkpoints of turns that neither stand nor come back, unless a save has the turns.
 pub(in super::super) async fn drop_checkpoints(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -319,8 +321,8 @@ pub(in super::super) async fn drop_checkpoints(
         .map_err(store_error)
 }
 
-/// Takes away what hangs on the turns that go: their checkpoints but for what is `whole` again, and those who joined
-/// at them but for what is still `there`. Who is out.
+/// Deletes the checkpoints of the removed turns except those in `whole`, and closes the dialogues that joined at
+/// removed turns except those in `there`. Returns the closed dialogues.
 async fn remove_dependents(
     connection: &mut Connection,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! What a move does to memories: the cached results of their facts, and the mark that they are to be settled.
+//! Effects of a rewind on memories: the cached results of their facts, and the mark for reconciliation.
 
 use std::collections::BTreeSet;
 
@@ -20,29 +20,33 @@ use crate::{
     },
 };
 
-/// Whose memories they are.
+/// The rewound dialogue whose memories change.
 pub(super) struct RewoundDialogue<'a> {
     pub world: &'a WorldId,
-    /// That was moved.
+    /// The id of the rewound dialogue.
     pub dialogue: &'a str,
-    /// From when on, in microseconds.
+    /// The earliest affected moment, in microseconds.
     pub since: i64,
 }
 
-/// What a move did to facts.
+/// The effects of a rewind on facts.
 pub(super) struct DirtyMarkOutcome {
-    /// How many it took out.
+    /// The number of facts that the rewind unsaid.
     pub unsaid: u32,
-    /// How many it gave back.
+    /// The number of facts that stand again.
     pub restored: u32,
     /// Latest first.
     pub quoted_in: Vec<QuotedIn>,
 }
 
-/// Memories that are to be settled, each once, from the earliest moment: those of the facts ($4); what elsewhere was no
-/// news only because one of these had been in the prompt; those in which it was asked to forget something ($6); and
-/// what was taken for news elsewhere while those that stand again ($7), and had been in the prompt, did not stand.
-/// Marks that are there already are renewed.
+/// Marks memories for reconciliation, each once, from its earliest moment:
+/// - memories of the affected facts ($4);
+/// - memories in which a statement was only an echo, because an affected fact was in the prompt;
+/// - memories with a request to forget ($6);
+/// - memories that took an echo for news, because facts from the prompt ($7), which now stand again, did not stand
+///   then.
+///
+/// Existing marks are renewed.
 macro_rules! mark_memories_dirty {
     () => {
         concat!(
@@ -73,9 +77,9 @@ macro_rules! mark_memories_dirty {
         )
     };
 }
-/// Turns of other dialogues whose prompt had one of the facts ($8): of the NPCs concerned ($3), and of any where factions or
-/// everybody are ($11). Looks at the latest ones only, of each NPC and of all: it is a courtesy to whoever rewinds, and
-/// must not hold up the rewind.
+/// Finds turns of other dialogues with an affected fact ($8) in the prompt. The turns are of the NPCs concerned ($3),
+/// or of all NPCs if factions or everybody are concerned ($11). Only the latest turns per NPC and overall are searched:
+/// the list is a courtesy to the caller and must not hold up the rewind.
 macro_rules! turns_quoting {
     () => {
         concat!(
@@ -98,11 +102,11 @@ macro_rules! turns_quoting {
         )
     };
 }
-/// Every memory concerned is marked and rises; and whose prompts had what is unsaid. In this order, which is that of whoever
-/// settles one: some may be of NPCs who do not hear the dialogue that is moved.
+/// Marks and raises every affected memory, and finds the prompts that had unsaid facts. Reconciliation uses the same
+/// lock order, because some memories may belong to NPCs that do not hear the rewound dialogue.
 const MARK_MEMORIES_DIRTY: &str = batch!(mark_memories_dirty!(), raise_memory!(was_changed!()), turns_quoting!());
 
-/// Fresh cached results, the rise of every memory concerned, and the mark that it is to be settled.
+/// Refreshes the cached results, raises every affected memory, and marks the memories for reconciliation.
 pub(super) async fn mark_memories_dirty(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -134,7 +138,7 @@ pub(super) async fn mark_memories_dirty(
         .map_err(store_error)?;
     let quoted_in = rows.iter().filter_map(|row| {
         let mut columns = Columns::new(row);
-        // A mark says nothing.
+        // The row of a mark has no values.
         let dialogue_id = columns.maybe_id().transpose()?;
         Some(dialogue_id.and_then(|dialogue_id| {
             let turn = columns.number()?;

@@ -1,6 +1,7 @@
-//! Moving heads. `head` does it; here is what is read and written around it.
+//! Rewinds of heads. `head` does the rewind; this file has the surrounding reads and writes.
 
-/// The turn in whose place one stands. A value, so that it is looked up for each: joined, Postgres would read all turns.
+/// The turn that a turn replaces. A scalar subquery makes the engine look up each turn; in a join, Postgres would read
+/// all turns.
 macro_rules! replaced_by {
     ($turn:literal) => {
         concat!(
@@ -10,7 +11,7 @@ macro_rules! replaced_by {
         )
     };
 }
-/// A list of turns as a table expression of that name: with those in whose place they stand.
+/// A list of turns as a named table expression, with the turns that they replace.
 macro_rules! and_replaced {
     ($name:literal, $turns:literal) => {
         concat!(
@@ -60,8 +61,8 @@ use crate::{
 pub(super) struct SqlRewindStore(pub(super) Arc<Engine>);
 
 const REWIND_BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
-/// Whether it is the owner who asks, whether the dialogue is open, and the move that the key belongs to. Held until the
-/// head has been moved, so that no turn is committed meanwhile.
+/// Selects whether the caller is the owner, whether the dialogue is open, and the rewind with the same key. The row
+/// stays locked until the head has been rewound: no turn is committed meanwhile.
 const LOCK_DIALOGUE_FOR_REWIND: &str = concat!(
     "SELECT owner_epoch = $3, status = 'open',
         (SELECT r.outcome FROM rewinds r WHERE r.tenant = $1 AND r.dialogue = $2 AND r.key = $5)
@@ -70,12 +71,12 @@ const LOCK_DIALOGUE_FOR_REWIND: &str = concat!(
 );
 const RECORD_KEY_OUTCOME: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
-/// The move itself stays, for its event.
+/// Frees a key. The rewind itself stays, for its event.
 const FREE_KEY: &str = "UPDATE rewinds SET key = NULL WHERE tenant = $1 AND dialogue = $2 AND key = $3";
 const REWINDS_SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
     ORDER BY seq LIMIT $4";
-/// A reply may be cut again, shorter: what it was in the beginning is at the end of the line. If even that was cut
-/// while it was being said, it is to be gone on with.
+/// Finds the sealed reply of a turn. A reply may be cut again, shorter, so the original is at the end of the chain. If
+/// the original itself was cut while it streamed, the reply has to be continued.
 const SEALED_REPLY: &str = "WITH RECURSIVE line (id, replaces) AS (
         SELECT id, replaces FROM turns WHERE tenant = $1 AND id = $2 AND uncut_until > $3
         UNION ALL
@@ -86,8 +87,8 @@ const SEALED_REPLY: &str = "WITH RECURSIVE line (id, replaces) AS (
     WHERE line.replaces IS NULL AND t.tenant = $1 AND t.id = $2 AND w.tenant = $1 AND w.id = line.id";
 const DELETE_EXPIRED_SEALS: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
-/// Whether a dialogue that is open began at a turn, or at one in whose place it stands, or one that is closed by now and
-/// something was said in at the turn itself.
+/// Selects whether a player joined at the turn. An open dialogue counts if it began at the turn or at a replaced turn.
+/// A closed dialogue counts if it began at the turn itself and has a turn.
 const IS_JOINED_AT: &str = concat!(
     "WITH RECURSIVE ",
     and_replaced!("line", "$2"),
@@ -158,7 +159,7 @@ async fn rewind_dialogue(
     let Some(rewound) = rewind_head(connection, tenant, asked).await? else {
         return Ok(RewindOutcome::NoSuchTurn);
     };
-    // Those who are told of this move instead of an earlier one are told the same when they repeat.
+    // Callers served by this rewind instead of an earlier rewind get the same answer for a repeated request.
     record_key_outcomes(
         connection,
         tenant,
@@ -172,7 +173,7 @@ async fn rewind_dialogue(
     Ok(RewindOutcome::Done(Box::new(rewound)))
 }
 
-/// Whoever joins at this moment does so before, or finds the turn gone.
+/// Returns whether a player joined at the turn. A concurrent join comes before the check, or no longer finds the turn.
 async fn is_joined_at(connection: &mut Connection, tenant: &TenantId, turn: TurnId) -> StoreResult<bool> {
     acquire_lock(connection, tenant, LedgerLock::Turn(turn)).await?;
     sqlx::query_scalar(IS_JOINED_AT)
@@ -183,7 +184,7 @@ async fn is_joined_at(connection: &mut Connection, tenant: &TenantId, turn: Turn
         .map_err(store_error)
 }
 
-/// The move that a key belongs to.
+/// Returns the rewind with this key.
 async fn find_rewind_by_key(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -200,7 +201,7 @@ async fn find_rewind_by_key(
     row.map(|row| Columns::new(&row).json()).transpose()
 }
 
-/// Keeps who cut a reply while it was being said. A key that is known stays what it was.
+/// Records a cut of a reply that was still streaming. A known key keeps its rewind.
 pub(super) async fn record_cut(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -221,7 +222,7 @@ pub(super) async fn record_cut(
     audit::record_audit(connection, tenant, &cut.edit).await
 }
 
-/// Keeps what the keys of those are told who asked for the same. No event tells of these rows.
+/// Stores the answer for the keys of all callers that asked for the same rewind. No event reports these rows.
 async fn record_key_outcomes(
     connection: &mut Connection,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! A turn that takes the place of one of which less was heard.
+//! Turns that replace a turn whose reply was cut.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::{
 
 const CHECKPOINT_OF_TURN: &str = "SELECT body FROM checkpoints WHERE tenant = $1 AND turn = $2";
 const INSERT_CHECKPOINT: &str = "INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $3)";
-/// The key stays with both: whoever repeats the line is told of the turn that stands.
+/// The key stays on both turns: a repeated line gets the turn that stands.
 const INSERT_REPLACEMENT: &str = batch!(
     "INSERT INTO turns (tenant, id, dialogue, number, previous, replaces, text_version, key, status,
         player, player_text, npc, reply_text, cues, prompt_tokens, cached_tokens, completion_tokens, started_at,
@@ -33,7 +33,8 @@ const INSERT_REPLACEMENT: &str = batch!(
     )
 );
 
-/// The replacement's checkpoint, before that of the replaced turn goes. Whoever is cut has not concluded.
+/// Writes the replacement's checkpoint before the replaced turn's checkpoint is deleted. A cut reply has not ended the
+/// conversation.
 pub(super) async fn copy_checkpoint(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -58,7 +59,7 @@ pub(super) async fn copy_checkpoint(
         .map_err(store_error)
 }
 
-/// Writes the turn after `previous`, with its jobs.
+/// Inserts the turn after `previous`, with its jobs.
 pub(super) async fn insert_replacement(
     connection: &mut Connection,
     tenant: &TenantId,

@@ -1,5 +1,5 @@
-//! A store that can be done without is not waited for again and again: after a few calls that failed, calls
-//! fail at once for a moment; then one call at a time tells whether it is back, and the others still fail at once.
+//! A circuit breaker for optional stores, which avoids repeated waits. After a few failed calls, calls fail at once for
+//! a moment. Then one call at a time probes the store, while all other calls still fail at once.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -10,23 +10,23 @@ use recloser::{AsyncRecloser, Recloser};
 
 use crate::ports::{StoreError, StoreResult};
 
-/// How long a store is left alone after it has failed.
+/// How long a store gets no calls after failures.
 const OPEN_DURATION: Duration = Duration::from_secs(1);
-/// Of how many calls the share that failed is taken.
+/// The number of recent calls whose share of failures counts.
 const SAMPLED_CALLS: usize = 4;
 
-/// Of one store.
+/// The breaker of one store.
 pub(super) struct StoreBreaker {
     store: &'static str,
     recloser: AsyncRecloser,
-    /// Calls were refused, and none has been answered since: of those that come after the rest, `recloser` would
-    /// have all wait for a store that may accept connections and say nothing.
+    /// True after a refused call, until the store answers a call. Without this flag, `recloser` would let all later
+    /// calls wait for a store that accepts connections but stays silent.
     rested: AtomicBool,
-    /// One of them is on its way.
+    /// True while a probe is running.
     trial: AtomicBool,
 }
 
-/// The call that tells whether a store is back. Others may when it has ended, or was given up.
+/// Marks the running probe. The next probe may start when this probe has ended or was dropped.
 struct TrialGuard<'a>(&'a AtomicBool);
 
 impl Drop for TrialGuard<'_> {
@@ -36,7 +36,7 @@ impl Drop for TrialGuard<'_> {
 }
 
 impl StoreBreaker {
-    /// `store` is its name in errors.
+    /// Returns the breaker of `store`, named so in errors.
     pub(super) fn new(store: &'static str) -> Self {
         let recloser = Recloser::custom()
             .error_rate(0.5)
@@ -55,7 +55,7 @@ impl StoreBreaker {
     /// Runs `work`, unless the store has just failed.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] too when it takes longer than `within`, and when the store is left alone.
+    /// [`StoreError::Unavailable`] also if `work` takes longer than `within`, or while the store gets no calls.
     pub(super) async fn call_within<T>(
         &self,
         within: Duration,
@@ -96,7 +96,7 @@ impl StoreBreaker {
     }
 }
 
-/// A refusal of one call says nothing about the next.
+/// Other errors concern one call only and do not predict the next.
 fn is_outage(error: &StoreError) -> bool {
     matches!(error, StoreError::Unavailable(_))
 }
@@ -124,7 +124,7 @@ mod tests {
         let breaker = StoreBreaker::new("it");
         while !rests(&breaker).await {}
         let silent = || breaker.call_within(LONG, std::future::pending::<StoreResult<()>>());
-        // Until the rest is over.
+        // Waits for the end of the pause.
         let mut trial = loop {
             let mut call = Box::pin(silent());
             if call.as_mut().now_or_never().is_none() {

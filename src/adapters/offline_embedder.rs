@@ -1,8 +1,8 @@
 //! The offline embedder: no model, only hashed words, pieces of words and a small table of concepts.
 //!
-//! Lexical, and honest about it: it knows a paraphrase by the words it shares, a broader category by
-//! the keywords a fact carries, and a few dozen matters ("afraid", "무서워" → fear) by name. Good
-//! enough to show memory working without a key; the same bits on every platform.
+//! The embedder is purely lexical. It recognises a paraphrase by shared words, a broader category by a fact's keywords,
+//! and a few dozen concepts ("afraid", "무서워" → fear) by name. The quality is good enough to show memory at work
+//! without an API key. The result has the same bits on every platform.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,26 +19,26 @@ use crate::{
     },
 };
 
-/// The vector space's name. Changing a weight or a concept makes another space: change the name then,
-/// so that vectors of the two are not compared.
+/// The name of the vector space. A changed weight or concept makes another space and needs a new name, so that vectors
+/// of the two are not compared.
 pub const MODEL: &str = "colloquy-offline";
-/// Length of every vector.
+/// The length of every vector.
 pub const DIMENSIONS: usize = 512;
 
-/// What a word, a keyword of a fact, a concept and a piece of a word weigh against each other.
-/// Chosen on `config/calibration/pairs.tsv`; see the tests for what they reach there.
+/// The relative weights of a word, a fact's keyword, a concept and a piece of a word. Chosen on
+/// `config/calibration/pairs.tsv`; the tests show the results there.
 const WORD_WEIGHT: f32 = 1.0;
 const KEYWORD_WEIGHT: f32 = 0.8;
 const CONCEPT_WEIGHT: f32 = 0.7;
 const PIECE_WEIGHT: f32 = 0.35;
-/// "Likes" and "hates", "likes" and "used to like" share nearly every word; this keeps them apart.
+/// Separates "likes" from "hates" and from "used to like", since the sentences share nearly every word.
 const REVERSAL_WEIGHT: f32 = 1.1;
-/// `1 + ln(n)` for n mentions, so that the logarithm of no platform matters.
+/// `1 + ln(n)` for n mentions, as constants, so that the result does not depend on a platform's logarithm.
 const MENTION_WEIGHTS: [f32; 5] = [0.0, 1.0, 1.693_147, 2.098_612, 2.386_294];
 
-/// Measured on `config/calibration/pairs.tsv`: unrelated texts have a median of 0.00 and at most 0.16,
-/// questions and their answers 0.6 to 0.8, paraphrases 0.7 and up. `same` is high, since words alone
-/// hardly prove two facts the same; `related` lies under "lives in Oakford" / "lives in Riverton".
+/// Measured on `config/calibration/pairs.tsv`. Cosines of unrelated texts have a median of 0.00 and at most 0.16.
+/// Questions and their answers have 0.6 to 0.8, and paraphrases 0.7 and up. `same` is high, since words alone hardly
+/// prove two facts the same. `related` is below "lives in Oakford" / "lives in Riverton".
 const CALIBRATION: Calibration = Calibration {
     floor: 0.0,
     ceiling: 0.95,
@@ -47,7 +47,7 @@ const CALIBRATION: Calibration = Calibration {
     related: 0.43,
 };
 
-/// Concepts by whole English word, and by the beginning of a Korean one.
+/// Concepts by whole English word, and by the beginning of a Korean word.
 struct Concepts {
     english: HashMap<&'static str, Vec<&'static str>>,
     korean: Vec<(&'static str, &'static str)>,
@@ -72,7 +72,7 @@ fn parse_concept_rows(source: &'static str) -> impl Iterator<Item = (&'static st
         .flat_map(|(concept, words)| words.split(',').map(move |word| (concept, word.trim())))
 }
 
-/// An embedder that needs no model.
+/// An embedder without a model.
 #[derive(Debug, Clone)]
 pub struct OfflineEmbedder {
     info: EmbedderInfo,
@@ -100,8 +100,8 @@ impl Default for OfflineEmbedder {
 
 #[async_trait]
 impl Embedder for OfflineEmbedder {
-    /// A question's "not" and "once" say nothing of what it is about; for the rest the two kinds are
-    /// embedded alike. Never fails.
+    /// Embeds both kinds alike, except that a question's "not" and "once" are ignored: they do not describe the
+    /// question's topic. Never fails.
     async fn embed_texts(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         Ok(texts.iter().map(|text| embed_text(kind, text)).collect())
     }
@@ -111,13 +111,13 @@ impl Embedder for OfflineEmbedder {
     }
 }
 
-/// The kind of a feature, so that a word and a concept of the same name stay apart.
+/// The kind of a feature. Separates a word from a concept of the same name.
 #[derive(Clone, Copy)]
 enum Feature {
     Term = 1,
     Concept = 2,
     Piece = 3,
-    /// Only where a text has nothing else.
+    /// Only for texts without any other feature.
     Raw = 4,
 }
 
@@ -140,7 +140,7 @@ fn embed_text(kind: EmbedAs, text: &str) -> Vec<f32> {
         if kind == EmbedAs::Query && concept.starts_with('!') {
             continue;
         }
-        // Concepts that turn a statement round are marked with `!` and count once.
+        // Concepts that reverse a statement are marked with `!` and count once.
         let weight = if concept.starts_with('!') {
             REVERSAL_WEIGHT
         } else {
@@ -160,7 +160,7 @@ fn embed_text(kind: EmbedAs, text: &str) -> Vec<f32> {
     project_features(&features)
 }
 
-/// `content (Keywords: k1, k2)` → its parts (`memory::fact::embedded_text`).
+/// Splits `content (Keywords: k1, k2)` into its two parts (`memory::fact::embedded_text`).
 fn split_keywords(text: &str) -> (&str, &str) {
     text.strip_suffix(')')
         .and_then(|text| text.rsplit_once(" (Keywords: "))
@@ -186,7 +186,7 @@ fn count_concepts(word: &str, counts: &mut BTreeMap<&'static str, usize>) {
     }
     let syllables = word.chars().count();
     for (start, concept) in &concepts.korean {
-        // One syllable begins too many words to mean anything in a long one.
+        // A single syllable begins too many long words to be meaningful.
         let short = start.chars().count() == 1;
         if word.starts_with(start) && (!short || syllables <= 3) {
             *counts.entry(concept).or_default() += 1;
@@ -194,7 +194,7 @@ fn count_concepts(word: &str, counts: &mut BTreeMap<&'static str, usize>) {
     }
 }
 
-/// Three-letter pieces of longer words: "blacksmith" and "smith", "grape" and "grapes" share most.
+/// Adds three-letter pieces of longer words: "blacksmith" and "smith", or "grape" and "grapes", share most pieces.
 fn add_pieces(word: &str, weight: f32, features: &mut BTreeMap<u64, f32>) {
     let informative = keywords::whole_terms(word)
         .0
@@ -205,7 +205,7 @@ fn add_pieces(word: &str, weight: f32, features: &mut BTreeMap<u64, f32>) {
     if informative <= 0.0 || letters.len() < 4 || !letters.iter().all(char::is_ascii_alphabetic) {
         return;
     }
-    // A long word has more pieces, not more to say.
+    // A long word has more pieces, but not more meaning.
     let pieces = f32::from(u16::try_from(letters.len() - 2).unwrap_or(u16::MAX));
     let each = PIECE_WEIGHT * weight * informative * 2.0 / pieces.sqrt();
     for piece in letters.windows(3) {
@@ -233,8 +233,8 @@ fn mix_bits(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Signed hashing into the vector, then to length 1. Each feature takes two places, so that two
-/// features that meet in one place still differ in the other.
+/// Adds the features to a vector by signed hashing, and scales the vector to length 1. Each feature has two places, so
+/// that two features with a common place still differ in the other place.
 fn project_features(features: &BTreeMap<u64, f32>) -> Vec<f32> {
     let mut vector = vec![0.0_f32; DIMENSIONS];
     for (&hash, &weight) in features {
@@ -250,7 +250,7 @@ fn project_features(features: &BTreeMap<u64, f32>) -> Vec<f32> {
             *x /= length;
         }
     } else {
-        // Nothing in it at all; still a unit vector, and near nothing but its like.
+        // A text without features still needs a unit vector, near only to other such texts.
         vector[0] = 1.0;
     }
     vector
@@ -292,7 +292,7 @@ mod tests {
             .collect()
     }
 
-    /// The share of (near, far) pairs in the right order.
+    /// Returns the share of (near, far) pairs in the right order.
     fn auc(near: &[f32], far: &[f32]) -> f64 {
         let right = near
             .iter()
@@ -319,7 +319,7 @@ mod tests {
         );
         assert!(same > 0.98, "paraphrases: {same}");
         assert!(answers > 0.93, "answers: {answers}");
-        // What is unrelated is not even worth a judge.
+        // Unrelated texts must not even reach a judge.
         let calibration = OfflineEmbedder::new().info.calibration;
         let related = f64::from(calibration.related);
         assert!(
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn vectors_never_change() {
-        // A digest of the signs, so that a platform or a change that moves the space shows.
+        // A digest of the signs reveals a platform or a change that alters the vector space.
         let vector = embed_text(
             EmbedAs::Passage,
             "The player likes grapes. 포도 (Keywords: grape, 과일)",

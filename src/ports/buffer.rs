@@ -1,7 +1,7 @@
 //! The buffer port: the last raw turns of a dialogue (short-term memory, docs/algorithms.md#buffers-across-nodes).
 //!
-//! A write-through copy of the ledger, never the truth: whatever is missing or does not carry the
-//! ledger's (epoch, head turn id) is a miss and is rebuilt.
+//! A buffer is a write-through copy of the ledger, never the truth. A missing buffer is a miss and is rebuilt. A buffer
+//! without the ledger's (epoch, head turn id) is a miss too.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// One turn as the prompt needs it.
+/// One turn, in the form which a prompt needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferedTurn {
     pub id: TurnId,
@@ -24,7 +24,7 @@ pub struct BufferedTurn {
 }
 
 impl From<&Turn> for BufferedTurn {
-    /// An interrupted reply ends in a dash, so that the model sees where it was cut.
+    /// Ends an interrupted reply in a dash, to show the model where the reply was cut.
     fn from(turn: &Turn) -> Self {
         Self {
             id: turn.id,
@@ -36,7 +36,7 @@ impl From<&Turn> for BufferedTurn {
     }
 }
 
-/// A reply as models are shown it: with a dash where it was cut.
+/// Returns the reply as models see it: with a dash at the end if the reply was cut.
 #[must_use]
 pub fn mark_if_interrupted(mut reply: String, status: TurnStatus) -> String {
     if status == TurnStatus::Interrupted {
@@ -45,7 +45,7 @@ pub fn mark_if_interrupted(mut reply: String, status: TurnStatus) -> String {
     reply
 }
 
-/// What a buffer must carry to be believed.
+/// The epoch and the head which a buffer must carry to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferHead {
     /// The dialogue's `owner_epoch`.
@@ -58,24 +58,24 @@ pub struct BufferHead {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BufferSnapshot {
     pub head: BufferHead,
-    /// In order of their numbers.
+    /// In order of turn number.
     pub turns: Vec<BufferedTurn>,
 }
 
-/// Keeps the last turns of dialogues for a while. Every call refreshes the time to live.
+/// Stores the last turns of dialogues for a limited time. Every call refreshes the time to live.
 #[async_trait]
 pub trait BufferStore: Send + Sync {
-    /// The buffer, if there is one.
+    /// Returns the buffer, if the store has a buffer of the dialogue.
     async fn load_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>>;
-    /// Replaces the buffer: after a rebuild or a takeover.
+    /// Replaces the buffer, after a rebuild or a takeover.
     async fn replace_buffer(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         snapshot: &BufferSnapshot,
     ) -> StoreResult<()>;
-    /// Appends a turn if the buffer's head is `expected`, and drops turns numbered below `keep_from`.
-    /// `false`: the head was another, nothing changed (the caller replaces).
+    /// Appends a turn if the buffer's head is `expected`, and drops turns numbered below `keep_from`. Returns `false`
+    /// if the head differs: the buffer is unchanged, and the caller replaces it.
     async fn append_turn(
         &self,
         scope: &TenantScope,
@@ -84,9 +84,9 @@ pub trait BufferStore: Send + Sync {
         turn: &BufferedTurn,
         keep_from: u32,
     ) -> StoreResult<bool>;
-    /// Drops turns numbered above `last`, atomically, if the buffer's head is `expected`; it has `head` from
-    /// then on. `false`: the head was another, or there is no buffer, and nothing changed. What a buffer has
-    /// under a head that is not the expected one may be from before another move, and is never made to look new.
+    /// Drops turns numbered above `last` and sets the head to `head`, atomically, if the head is `expected`. Returns
+    /// `false`, without a change, if the head differs or the dialogue has no buffer. Turns under an unexpected head may
+    /// be older than another rewind, so they must never look current.
     async fn truncate_buffer(
         &self,
         scope: &TenantScope,
@@ -95,8 +95,8 @@ pub trait BufferStore: Send + Sync {
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool>;
-    /// Forgets the buffer.
+    /// Removes the buffer.
     async fn remove_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()>;
-    /// Asks for a sign of life.
+    /// Checks that the store answers.
     async fn ping(&self) -> StoreResult<()>;
 }

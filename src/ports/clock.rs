@@ -1,4 +1,4 @@
-//! Time and randomness come in through here and nowhere else, so tests can hold them still.
+//! The only source of time and randomness. Tests can therefore control both.
 
 use std::{
     sync::Arc,
@@ -13,9 +13,9 @@ use crate::ids::{DialogueId, DialogueKind, GeneratedId};
 
 /// The time of day, and a stopwatch.
 pub trait Clock: Send + Sync {
-    /// Now, truncated to microseconds (what every ledger can keep).
+    /// Returns the current time, truncated to microseconds (the precision of every ledger).
     fn now(&self) -> DateTime<Utc>;
-    /// A monotonic instant for measuring.
+    /// Returns a monotonic instant, for measuring.
     fn monotonic_now(&self) -> Instant;
 }
 
@@ -34,21 +34,21 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that tests move by hand.
+/// A clock under the control of a test.
 #[derive(Debug)]
 pub struct ManualClock {
     now: Mutex<DateTime<Utc>>,
 }
 
 impl ManualClock {
-    /// Starts at `now`.
+    /// Returns a clock that starts at `now`.
     #[must_use]
     pub fn starting_at(now: DateTime<Utc>) -> Arc<Self> {
         Arc::new(Self {
             now: Mutex::new(now.trunc_subsecs(6)),
         })
     }
-    /// Moves time forward.
+    /// Moves the time forward.
     pub fn advance(&self, by: Duration) {
         *self.now.lock() += by;
     }
@@ -83,7 +83,7 @@ struct IdState {
 }
 
 impl IdSource {
-    /// Ids from `clock` and `random` (only its low 80 bits are used).
+    /// Returns a source of ids from `clock` and the low 80 bits of `random`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, random: Box<dyn FnMut() -> u128 + Send>) -> Self {
         Self {
@@ -94,12 +94,12 @@ impl IdSource {
             }),
         }
     }
-    /// Ids from `clock` and the thread's generator.
+    /// Returns a source of ids from `clock` and the thread's random generator.
     #[must_use]
     pub fn from_thread_rng(clock: Arc<dyn Clock>) -> Self {
         Self::new(clock, Box::new(rand::random::<u128>))
     }
-    /// A fresh ULID, above every one made before by this source.
+    /// Returns a fresh ULID, above every earlier ULID of this source.
     pub fn next_ulid(&self) -> Ulid {
         let millis = u64::try_from(self.clock.now().timestamp_millis()).unwrap_or_default();
         let mut state = self.state.lock();
@@ -113,11 +113,11 @@ impl IdSource {
         state.last = next;
         next
     }
-    /// A fresh generated id.
+    /// Returns a fresh generated id.
     pub fn next_id<T: GeneratedId>(&self) -> T {
         T::from_ulid(self.next_ulid())
     }
-    /// A fresh dialogue id.
+    /// Returns a fresh dialogue id.
     pub fn next_dialogue_id(&self, kind: DialogueKind) -> DialogueId {
         DialogueId::new(kind, self.next_ulid())
     }

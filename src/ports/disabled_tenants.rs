@@ -1,5 +1,4 @@
-//! The tenants that are disabled, as this node knows them. The ledger is the truth; who keeps this up to date is
-//! `http::standing`.
+//! The disabled tenants, as this node knows them. The ledger is the truth; `tenancy::auth` keeps this copy up to date.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -7,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::ids::TenantId;
 
-/// Shared by whoever lets callers in and whoever works for tenants. Cheap to clone.
+/// The set of disabled tenants, shared by the gate for callers and the work for tenants. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct DisabledTenants(Arc<watch::Sender<HashSet<TenantId>>>);
 
@@ -23,7 +22,7 @@ impl DisabledTenants {
         self.0.borrow().contains(tenant)
     }
 
-    /// Tells of every change from now on.
+    /// Returns a receiver of every later change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<HashSet<TenantId>> {
         self.0.subscribe()
@@ -39,7 +38,8 @@ impl DisabledTenants {
         });
     }
 
-    /// They are exactly these. Returns those that were not yet, or are no longer.
+    /// Replaces the set by `now`. Returns the tenants whose state changed, each with `true` if the tenant is now
+    /// disabled.
     pub fn set_exactly(&self, now: HashSet<TenantId>) -> Vec<(TenantId, bool)> {
         let mut changed = Vec::new();
         self.0.send_if_modified(|all| {

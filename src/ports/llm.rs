@@ -1,7 +1,7 @@
 //! The language-model port: one prompt in, text out, whole or streamed.
 //!
-//! Adapters make exactly one attempt per call. Retries, fall-back chains, circuit breaking and
-//! usage accounting are `dialogue::models`, the same for every adapter.
+//! An adapter makes exactly one attempt per call. `dialogue::models` does retries, fall-back chains, circuit breaking
+//! and usage accounting, in the same way for every adapter.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::ledger::usage::OverBudget;
 use crate::memory::turn::Usage;
 
-/// What a call is for. Each has its own model, timeout and output cap.
+/// The purpose of a call. Each task has its own model, timeout and output cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
@@ -61,7 +61,7 @@ pub enum ChatRole {
 pub struct ChatMessage {
     pub role: ChatRole,
     pub content: String,
-    /// A provider that wants explicit cache marks gets one after this message.
+    /// Asks for an explicit cache mark after this message, from a provider with explicit marks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cache_breakpoint: bool,
 }
@@ -77,10 +77,10 @@ impl ChatMessage {
     }
 }
 
-/// A JSON schema the answer must follow, where the endpoint can enforce one.
+/// A JSON schema for the answer, where the endpoint can enforce a schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonSchema {
-    /// `^[a-z_]{1,64}$`.
+    /// Matches `^[a-z_]{1,64}$`.
     pub name: &'static str,
     pub schema: serde_json::Value,
 }
@@ -89,14 +89,14 @@ pub struct JsonSchema {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LlmRequest {
     pub task: Task,
-    /// Replaces the adapter's own model, for an NPC that names one.
+    /// Replaces the adapter's own model, for an NPC with a model of its own.
     pub model: Option<String>,
     pub messages: Vec<ChatMessage>,
     pub max_output_tokens: u32,
-    /// 0–2.
+    /// From 0 to 2.
     pub temperature: f32,
     pub json_schema: Option<JsonSchema>,
-    /// Bounds the whole call; for a stream, the wait for each chunk.
+    /// The limit of the whole call; for a stream, of the wait for each chunk.
     pub timeout: Duration,
 }
 
@@ -105,9 +105,9 @@ pub struct LlmRequest {
 pub struct Completion {
     pub text: String,
     pub usage: Usage,
-    /// The model that answered, as the endpoint named it.
+    /// The model's name in the endpoint's answer.
     pub model: String,
-    /// It ended at the output cap (`finish_reason: length`), not where the model meant it to.
+    /// True if the text ended at the output cap (`finish_reason: length`) and not where the model meant to stop.
     pub at_cap: bool,
 }
 
@@ -115,36 +115,36 @@ pub struct Completion {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Chunk {
     Text(String),
-    /// The text ended at the output cap (`finish_reason: length`), not where the model meant it to.
+    /// The text ended at the output cap (`finish_reason: length`) and not where the model meant to stop.
     AtCap,
-    /// Last: the endpoint's own token counts, if it gave any.
+    /// The endpoint's own token counts, if the endpoint gives counts. Comes last.
     Usage(Usage),
 }
 
-/// Why a call failed.
+/// The reason of a failed call.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LlmError {
     #[error("the model did not answer in time")]
     Timeout,
-    /// 5xx, connection refused or broken: may work when tried again.
+    /// 5xx, or a connection refused or broken. A retry may succeed.
     #[error("the model endpoint is unavailable: {0}")]
     Unavailable(String),
     /// 429.
     #[error("the model endpoint limits requests")]
     RateLimited { retry_after: Option<Duration> },
-    /// Other 4xx: trying again will not help.
+    /// Another 4xx. A retry will not help.
     #[error("the model endpoint refused the request: {0}")]
     Refused(String),
-    /// The stream ended without its end mark, or the body was not what the API promises.
+    /// The stream ended without its end mark, or the body broke the API's promise.
     #[error("the model's answer broke off: {0}")]
     Broken(String),
-    /// No model was asked: the tenant may use no more today.
+    /// The tenant's budget for today is used up. No model was asked.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
 }
 
 impl LlmError {
-    /// Whether the same call may succeed later.
+    /// True if the same call may succeed later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         !matches!(self, Self::Refused(_) | Self::OverBudget(_))
@@ -154,13 +154,14 @@ impl LlmError {
 /// A chat model.
 #[async_trait]
 pub trait Llm: Send + Sync {
-    /// Asks for a whole answer. Cancelled by dropping the future.
+    /// Asks for a whole answer. The caller cancels the call by dropping the future.
     async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError>;
-    /// Asks for a streamed answer. Cancelled by dropping the stream; the endpoint sees the connection close.
+    /// Asks for a streamed answer. The caller cancels the call by dropping the stream; the endpoint sees the connection
+    /// close.
     async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>;
     /// The model's name as configured.
     fn model(&self) -> &str;
-    /// Whether this is the scripted, offline model. Traces say so.
+    /// True for the scripted, offline model. Traces show the difference.
     fn is_offline(&self) -> bool {
         false
     }

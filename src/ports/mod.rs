@@ -1,8 +1,8 @@
-//! What the server needs from the outside, as traits.
+//! The traits for every outside service of the server.
 //!
-//! One file per port. A port names values of `memory` and the tenant scope and nothing of any
-//! engine; adapters live in `adapters` and every adapter of a port passes the same contract suite
-//! (`tests/it/contracts`). "Not found" is `Ok(None)`; errors are for stores that could not answer.
+//! One file per port. A port names values of `memory` and the tenant scope, but no engine. Adapters live in `adapters`.
+//! Every adapter of a port passes the same contract suite (`tests/it/contracts`). `Ok(None)` means "not found"; an
+//! error means that the store could not answer.
 
 pub mod buffer;
 pub mod clock;
@@ -15,17 +15,17 @@ pub mod peers;
 pub mod redaction;
 pub mod vectors;
 
-/// Why a store could not do what it was asked.
+/// The reason why a store failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The store cannot be reached, is overloaded or timed out. Trying again may work.
+    /// The store is unreachable or overloaded, or timed out. A retry may succeed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// Nothing can be written: the disk is full, or the database is read-only. Holds until an operator does something.
-    /// The text is for that operator.
+    /// Writes are impossible: the disk is full, or the database is read-only. An operator must act first, and the text
+    /// is for the operator.
     #[error("nothing can be written to the store: {0}")]
     NotWritable(String),
-    /// A row holds something this version cannot read.
+    /// This version cannot read the contents of a row.
     #[error("a stored row cannot be read: {0}")]
     Corrupt(String),
     /// The store refused the statement. A defect of this server.
@@ -34,7 +34,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same may work later, without any change to what was asked.
+    /// True if the same request may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::NotWritable(_))
@@ -51,10 +51,10 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-/// Which page of a list.
+/// Selects a page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// 1–200.
+    /// From 1 to 200.
     pub limit: u32,
     /// The `next` of the page before.
     pub after: Option<String>,

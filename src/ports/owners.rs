@@ -1,6 +1,6 @@
-//! Who was last known to own a dialogue, so that a request at the wrong node need not ask the ledger.
+//! The last known owners of dialogues. A request at the wrong node can find its owner here without the ledger.
 //!
-//! A hint and nothing more: a stale one costs a hop, and no answer at all means to ask the ledger.
+//! An entry is only a hint. A stale entry costs a hop; without an entry, the caller asks the ledger.
 
 use async_trait::async_trait;
 
@@ -10,7 +10,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Owners of dialogues, forgotten after a while.
+/// Stores owners of dialogues for a limited time.
 #[async_trait]
 pub trait OwnerCache: Send + Sync {
     async fn load_owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<NodeId>>;

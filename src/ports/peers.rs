@@ -1,8 +1,7 @@
-//! What one node tells the others, so that they need not find out for themselves.
+//! Notices from one node to the other nodes, which then need not find out by themselves.
 //!
-//! Nothing depends on a notice for being right but the in-process index, which repeats its notices
-//! until every node that lives has them: everything else is fenced in the ledger or read again after a
-//! while.
+//! Only the in-process index needs notices for correctness, and repeats them until every live node has them. All other
+//! state is fenced in the ledger, or read again after a while.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -16,25 +15,25 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// What happened here and concerns what others hold in memory.
+/// An event on this node that concerns the memory of other nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Notice {
-    /// A save of a world was loaded.
+    /// A save of a world was restored.
     Restored {
         tenant: TenantId,
         dialogues: Vec<RestoredDialogue>,
     },
-    /// Sessions were closed, since the turns from which they were joined were taken back.
+    /// Sessions were closed, because a rewind removed the turns from which players joined.
     Closed {
         tenant: TenantId,
         sessions: Vec<DialogueId>,
     },
-    /// A world or an NPC of it was edited.
+    /// A world, or an NPC of a world, was edited.
     Authored { tenant: TenantId, world: WorldId },
-    /// The ledger knows something new of these facts.
+    /// The ledger has new data about these facts.
     Indexed { tenant: TenantId, facts: Vec<FactId> },
-    /// The tenant's index is built anew.
+    /// The tenant's index is being rebuilt.
     Cleared { tenant: TenantId },
     /// A tenant was disabled or enabled.
     Tenant { tenant: TenantId, enabled: bool },
@@ -42,21 +41,21 @@ pub enum Notice {
     Revoked { revocation: Revocation },
 }
 
-/// What this node itself holds of the index, as far as others tell it to look.
+/// This node's own part of the index, for notices of other nodes.
 #[async_trait]
 pub trait LocalIndex: Send + Sync {
-    /// Has it hold of these facts what the ledger says of them now.
+    /// Reloads these facts from the ledger.
     async fn refresh_facts(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
-    /// Forgets a tenant's; it is read from the ledger when it is used.
+    /// Drops a tenant's partitions. The next use reads them from the ledger.
     async fn forget_tenant(&self, scope: &TenantScope) -> StoreResult<()>;
 }
 
 /// The other nodes.
 #[async_trait]
 pub trait Peers: Send + Sync {
-    /// Tells every node that lives. `Ok`: all of them have done what follows from it.
+    /// Notifies every live node. `Ok` means that all live nodes have acted on the notice.
     ///
     /// # Errors
-    /// [`super::StoreError::Unavailable`]: at least one could not be told.
+    /// [`super::StoreError::Unavailable`]: at least one node did not get the notice.
     async fn notify_peers(&self, notice: &Notice) -> StoreResult<()>;
 }

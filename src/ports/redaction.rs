@@ -1,5 +1,5 @@
-//! Words of others (model endpoints, stores), made fit for a log line and an error: escaped, cut, and without anything
-//! of what they were asked. Endpoints like to repeat the request in their errors, and a prompt is what players said.
+//! Makes messages of model endpoints and stores fit for log lines and errors: escaped, truncated and without words of
+//! the request. Endpoints often repeat the request in their errors, and a prompt has the players' words.
 
 use std::{collections::HashSet, fmt::Write as _};
 
@@ -7,14 +7,14 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use crate::memory::text::is_ignorable;
 
-/// How many characters of them are shown at most.
+/// How many characters of a message are shown at most.
 const MAX_LINE_CHARS: usize = 300;
-/// How many characters of them are compared with the request.
+/// How many characters of a message are compared with the request.
 const MAX_COMPARED_CHARS: usize = 2_000;
-/// In the place of what is not shown.
+/// Stands in place of hidden text.
 const ELLIPSIS: char = '…';
 
-/// What errors of endpoints are made of. That these words are in a prompt as well tells nothing of it.
+/// Common words of endpoint errors. Their presence in a prompt as well reveals no part of the prompt.
 const COMMON_ERROR_WORDS: &[&str] = &[
     "a",
     "access",
@@ -157,7 +157,7 @@ const COMMON_ERROR_WORDS: &[&str] = &[
     "your",
 ];
 
-/// On one line, without anything that a terminal would act on or that nobody sees, and no longer than [`MAX_LINE_CHARS`]
+/// Returns the message on one line, with invisible and control characters escaped, and at most [`MAX_LINE_CHARS`]
 /// characters of the original.
 #[must_use]
 pub fn to_log_line(said: &str) -> String {
@@ -177,10 +177,11 @@ pub fn to_log_line(said: &str) -> String {
     line
 }
 
-/// As [`line`], of an answer to a request with these texts: without any word that is in one of them, or has one of theirs in it.
+/// Returns [`to_log_line`] of an answer to a request with these texts. Hides every word that occurs in a text of the
+/// request, or contains a word of the request.
 #[must_use]
 pub fn redact_request_words<'a>(said: &str, asked: impl IntoIterator<Item = &'a str>) -> String {
-    // What is written by numbers may be anything.
+    // Numeric escapes may encode any text.
     if is_encoded(said) {
         return format!("{} bytes, encoded", said.len());
     }
@@ -207,7 +208,7 @@ pub fn redact_request_words<'a>(said: &str, asked: impl IntoIterator<Item = &'a 
                 && (asked.contains(&word) || words.iter().any(|asked| word.contains(asked)))
         };
         if hidden {
-            // Many in a row are one.
+            // A run of hidden words is shown as a single ellipsis.
             if !left_out {
                 kept.push(ELLIPSIS);
             }
@@ -230,7 +231,7 @@ pub fn redact_request_words<'a>(said: &str, asked: impl IntoIterator<Item = &'a 
     )
 }
 
-/// As [`line`], up to where something is quoted: stores quote what they were sent.
+/// Returns [`to_log_line`] of the text before the first quotation. Stores quote their input.
 #[must_use]
 pub fn cut_at_quote(said: &str) -> String {
     let mut before = ' ';
@@ -245,14 +246,14 @@ pub fn cut_at_quote(said: &str) -> String {
     }
 }
 
-/// Why JSON is not what was expected, without anything that was in it.
+/// Describes the mismatch between JSON and the expected shape, without values from the JSON.
 #[must_use]
 pub fn describe_json_error(error: &serde_json::Error) -> String {
     let why = error.to_string();
     let mut told = if why.starts_with("missing field") || !error.is_data() {
         why
     } else {
-        // The model's words are quoted; what was expected instead comes last, and is ours.
+        // The message quotes the model's words first. The expected shape comes last, and is this server's own text.
         let quoted = why.find(['"', '`']).unwrap_or(why.len());
         match why.rfind(", expected") {
             Some(expected) if quoted < expected => format!("{}{ELLIPSIS}{}", &why[..quoted], &why[expected..]),
@@ -266,18 +267,18 @@ pub fn describe_json_error(error: &serde_json::Error) -> String {
     to_log_line(&told)
 }
 
-/// Whether a longer word that has this one in it tells of it.
+/// True if a longer word which contains this word reveals the word.
 fn is_revealing(word: &str) -> bool {
     let least = if word.is_ascii() { 3 } else { 2 };
     word.chars().count() >= least && !COMMON_ERROR_WORDS.contains(&word)
 }
 
-/// Words are compared by this.
+/// The form in which words are compared.
 fn normalise_word(text: &str) -> String {
     text.nfkc().flat_map(char::to_lowercase).collect()
 }
 
-/// `\u00e9`, `&#233;`, `%C3`.
+/// True for escapes like `\u00e9`, `&#233;` or `%C3`.
 fn is_encoded(said: &str) -> bool {
     let hex = |text: &str, digits: usize| {
         text.get(..digits)

@@ -1,5 +1,5 @@
-//! The index port: proposes facts to recall. It is derived from the ledger, may lag, may be lost,
-//! and holds no text. Whatever it proposes is confirmed against the ledger before it is used.
+//! The index port: proposes facts to recall. The index is derived from the ledger, may lag, may be lost, and has no
+//! text. The ledger confirms every proposal before use.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -15,27 +15,27 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// A fact as the index holds it.
+/// A fact's entry in the index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexPoint {
     pub fact: FactId,
-    /// The fact's version of which the rest is true; what moves with the embedder only does not count.
+    /// The version of the fact from which the other fields come. A change of only the embedding does not count.
     pub version: u32,
     pub world: WorldId,
     pub audience: Audience,
-    /// The [key](crate::memory::party::subject_key) of whom or what it is about.
+    /// The [key](crate::memory::party::subject_key) of the fact's subject.
     pub subject: String,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
-    /// A unit vector; empty while the fact has none of the embedder in use. Such a point is proposed
-    /// by every leg but the dense one, and is similar to nothing.
+    /// A unit vector; empty while the fact has no vector of the current embedder. Every leg but the dense leg proposes
+    /// such a point; similarity searches never find it.
     pub embedding: Vec<f32>,
     /// Terms of content and keywords ([`fact_terms`](crate::memory::keywords::fact_terms)), for the keyword leg.
     pub terms: TermWeights,
 }
 
 impl IndexPoint {
-    /// Tells points apart that differ in anything; the same on every machine and in every version.
+    /// Returns a digest of all fields, the same on every machine and in every version.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let mut hash = Sha256::new();
@@ -60,39 +60,39 @@ impl IndexPoint {
     }
 }
 
-/// What to propose.
+/// A search for candidates.
 #[derive(Debug, Clone)]
 pub struct CandidateQuery<'a> {
     pub viewpoint: &'a Viewpoint,
     /// A unit vector; `None`: the embedder failed and only the other legs run.
     pub embedding: Option<&'a [f32]>,
-    /// Each as informative as it is in this memory ([`FactIndex::term_statistics`]).
+    /// The query's terms, each weighted by its information in this memory ([`FactIndex::term_statistics`]).
     pub terms: &'a TermWeights,
     pub limits: CandidateLimits,
 }
 
-/// Which memories a vector is looked for in.
+/// The memories in which a similarity search looks.
 #[derive(Debug, Clone, Copy)]
 pub enum MemoryScope<'a> {
     /// Facts of exactly this audience.
     Of(&'a Audience),
-    /// Facts of every other audience that somebody of this one may be of too ([`Audience::overlaps_audience`]).
+    /// Facts of every other audience which overlaps with this audience ([`Audience::overlaps_audience`]).
     Overlapping(&'a Audience),
 }
 
-/// What to compare with which facts.
+/// A search for facts similar to a vector.
 #[derive(Debug, Clone, Copy)]
 pub struct SimilarFactsQuery<'a> {
     pub world: &'a WorldId,
     pub memories: MemoryScope<'a>,
-    /// Of facts about any of these, by their [keys](crate::memory::party::subject_key): one person may be told of by several
-    /// names. `None`: about whatever.
+    /// Facts about these subjects only, by [key](crate::memory::party::subject_key), since one person may have several
+    /// names. `None`: all subjects.
     pub subjects: Option<&'a [String]>,
-    /// Of facts that began before; `None`: whenever they did.
+    /// Facts that began earlier; `None`: all facts.
     pub before: Option<DateTime<Utc>>,
     /// A unit vector.
     pub embedding: &'a [f32],
-    /// Least cosine with it, in [-1, 1].
+    /// The least cosine with `embedding`, in [-1, 1].
     pub min_cosine: f32,
     pub limit: usize,
 }
@@ -121,80 +121,82 @@ impl Default for CandidateLimits {
     }
 }
 
-/// One proposed fact. Its score is computed later, from what the ledger confirms.
+/// One proposed fact. The score is computed later, from the data that the ledger confirms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
     pub fact: FactId,
-    /// Exact cosine with the query, in [-1, 1]; 0 without a query embedding.
+    /// The exact cosine with the query, in [-1, 1]; 0 without a query embedding.
     pub cosine: f32,
-    /// What spares reading the fact to score it. `None`: the index keeps nothing of the kind.
+    /// Data for scoring without a read of the fact. `None`: the index stores no hints.
     pub hint: Option<ScoreHint>,
 }
 
-/// What a score is made of beside the cosine, as the index has it. It counts only if the ledger confirms
-/// the fact in the very version: an index that lags is asked for nothing but the fact's id.
+/// The parts of a score beside the cosine, from the index. A hint counts only if the ledger confirms the fact in
+/// exactly this version. From a lagging index only the fact's id is used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreHint {
     pub version: u32,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
-    /// The [`bm25`](crate::memory::keywords::bm25_score) sum of the proposal's terms and the point's, to the bit.
+    /// The [`bm25`](crate::memory::keywords::bm25_score) sum of the query's terms and the point's terms, exact to the
+    /// bit.
     pub keyword: f64,
 }
 
-/// A point as the index keeps it, to be compared with the ledger's.
+/// A point in the index, for comparison with the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredPoint {
     pub fact: FactId,
-    /// The [`IndexPoint::digest`] of what was written.
+    /// The [`IndexPoint::digest`] of the stored point.
     pub digest: u64,
 }
 
-/// One page of what an index keeps.
+/// One page of an index's stored points.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredPointPage {
     /// In no particular order.
     pub points: Vec<StoredPoint>,
-    /// What to pass for the next page; `None` on the last.
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
-/// Whether searches may expect anything of an index.
+/// Whether an index can answer searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexState {
-    /// It answers, and has all that the ledger had.
+    /// The index answers, and has every fact of the ledger.
     Ready,
-    /// It is being filled from the ledger; until then it answers no search.
+    /// The index is being filled from the ledger. Searches fail until the end.
     Filling,
-    /// It has not answered, or not yet.
+    /// The index does not answer, or has not answered yet.
     Away,
 }
 
-/// What an index needs before it can be searched.
+/// The steps that an index still needs before searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrepareOutcome {
-    /// Nothing.
+    /// No step.
     Ready,
-    /// A comparison with the ledger, and then [`FactIndex::drop_replaced_index`]: whoever filled it did not come to it.
+    /// A comparison with the ledger, then [`FactIndex::drop_replaced_index`], since another node's fill did not get so
+    /// far.
     Unfinished,
-    /// To be filled from the ledger, and then [`FactIndex::adopt_index`], the comparison and [`FactIndex::drop_replaced_index`].
+    /// A fill from the ledger, then [`FactIndex::adopt_index`], the comparison and [`FactIndex::drop_replaced_index`].
     Empty,
 }
 
-/// Nearest and otherwise promising facts of a viewpoint.
+/// Finds the nearest and otherwise promising facts of a viewpoint.
 ///
-/// Searches of an index that is not ready are [`StoreError::Unavailable`](super::StoreError::Unavailable).
-/// What follows [`Self::clear_tenant`] is only for an index that outlives this process or is shared with others.
+/// Searches of an index that is not ready fail with [`StoreError::Unavailable`](super::StoreError::Unavailable). The
+/// methods after [`Self::clear_tenant`] are only for an index that outlives this process or is shared.
 #[async_trait]
 pub trait FactIndex: Send + Sync {
-    /// The union of the legs, each fact once, in no particular order.
+    /// Returns the union of the legs, each fact once, in no particular order.
     async fn propose_candidates(
         &self,
         scope: &TenantScope,
         proposal: CandidateQuery<'_>,
     ) -> StoreResult<Vec<Candidate>>;
-    /// How many facts a viewpoint has, and how many of them have each of these terms; a fact known in several ways counts once.
-    /// The same for the same facts, whatever the index is made of. An index that counts nothing says so by none.
+    /// Returns the number of a viewpoint's facts, and of facts with each term. A fact with several knowers counts once.
+    /// The same facts give the same numbers in every index. The default, for an index without counts, is zero facts.
     async fn term_statistics(
         &self,
         scope: &TenantScope,
@@ -204,44 +206,44 @@ pub trait FactIndex: Send + Sync {
         let _ = (scope, viewpoint, terms);
         Ok(TermStatistics::default())
     }
-    /// Facts that are near enough, nearest first. What dedupe and conflict look at.
+    /// Returns facts above the least cosine, nearest first. Deduplication and conflict checks use this search.
     async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>>;
     /// Adds or replaces points. Idempotent.
     async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()>;
-    /// Removes points; unknown ones are fine.
+    /// Removes points. Unknown ids are allowed.
     async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()>;
-    /// How many points a tenant has.
+    /// Returns the number of a tenant's points.
     async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64>;
-    /// Forgets everything of a tenant, before a rebuild or for erasure.
+    /// Removes all points of a tenant, before a rebuild or for erasure.
     async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()>;
 
-    /// Whether others write to it too, so that what was written may be overtaken.
+    /// True if other nodes write to the index too, so that a write may be overtaken.
     fn is_shared(&self) -> bool {
         false
     }
-    /// As far as is known without asking.
+    /// Returns the last known state, without a request.
     fn index_state(&self) -> IndexState {
         IndexState::Ready
     }
-    /// Finds the place for vectors of the embedder in use, and says what it needs. If there is none and it
-    /// may, makes it. Idempotent, and any number of nodes may do it at once.
+    /// Finds the storage for vectors of the current embedder, and returns the steps that it needs. Creates missing
+    /// storage if `may_make`. Idempotent; several nodes may call it at once.
     async fn prepare_index(&self, may_make: bool) -> StoreResult<PrepareOutcome> {
         let _ = may_make;
         Ok(PrepareOutcome::Ready)
     }
-    /// Makes what was filled the one that counts, for every node.
+    /// Makes the filled index the current index of every node.
     async fn adopt_index(&self) -> StoreResult<()> {
         Ok(())
     }
-    /// Drops what the one that counts has replaced.
+    /// Drops the index that the current index replaced.
     async fn drop_replaced_index(&self) -> StoreResult<()> {
         Ok(())
     }
-    /// Asks whether what this node writes is still what counts. If not, what the outbox names must stay in it.
+    /// Asks whether this node still writes to the current index. If not, the outbox rows must stay in the outbox.
     async fn is_current(&self) -> StoreResult<bool> {
         Ok(true)
     }
-    /// What it keeps of a tenant, a page at a time; `None`: nothing that could differ from the ledger.
+    /// Returns a page of a tenant's stored points. `None`: the index has no state that could differ from the ledger.
     async fn list_stored_points(
         &self,
         scope: &TenantScope,
@@ -253,12 +255,12 @@ pub trait FactIndex: Send + Sync {
     }
 }
 
-/// Where an index that keeps nothing on disk fetches a partition from on first use.
+/// The source of partitions for an index without a disk: the index loads a partition on first use.
 #[async_trait]
 pub trait PointSource: Send + Sync {
-    /// Every valid fact one knower of a world may know, with its embedding.
+    /// Returns every valid fact that one knower of a world may know, with embeddings.
     async fn points_of(&self, scope: &TenantScope, world: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>>;
-    /// The same without embeddings, for whoever only counts words.
+    /// Returns the same facts without embeddings, for callers that only count words.
     async fn bare_points_of(
         &self,
         scope: &TenantScope,

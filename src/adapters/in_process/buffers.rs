@@ -1,4 +1,4 @@
-//! The in-process buffer: bounded in size, each dialogue forgotten some time after its last use.
+//! The in-process buffer store, with a size limit. A buffer is dropped some time after the last use.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,9 +17,9 @@ use crate::{
 /// Limits of [`InProcessBuffers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferLimits {
-    /// Text kept over all dialogues, in bytes.
+    /// The limit of text over all dialogues, in bytes.
     pub max_bytes: u64,
-    /// A buffer is forgotten this long after its last use.
+    /// The lifetime of a buffer after its last use.
     pub ttl: Duration,
 }
 
@@ -50,7 +50,7 @@ impl InProcessBuffers {
     }
 }
 
-/// Bytes, roughly: the texts and a fixed share for each turn and buffer.
+/// Returns a rough size in bytes: the texts, and a fixed share for each turn and buffer.
 fn estimate_bytes(snapshot: &BufferSnapshot) -> u32 {
     let texts: usize = snapshot
         .turns

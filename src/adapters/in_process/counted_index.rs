@@ -1,9 +1,9 @@
-//! An index that is elsewhere, and beside it in this process how often each word occurs in each memory.
+//! A remote index, combined with local counts of words per memory.
 //!
-//! How much a word tells depends on how many facts of a memory have it. An index such as Qdrant counts only
-//! over everything that it holds, so the counting is done here, by the in-process index over points without
-//! vectors: read from the ledger when a memory is first searched, kept up to date by the outbox, forgotten
-//! when it was not used for long. So both kinds of index count alike.
+//! The information of a word depends on the number of facts with the word in a memory. An index like Qdrant only counts
+//! over all its points. Therefore an in-process index over points without vectors counts here. The ledger fills a
+//! memory on the first search, and the outbox keeps the memory up to date. A long time without use drops the memory.
+//! Both kinds of index thus count alike.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// `points` is searched, `words` counts.
+/// Searches `points` and counts in `words`.
 pub struct CountedFactIndex {
     points: Arc<dyn FactIndex>,
     words: Arc<dyn FactIndex>,
 }
 
 impl CountedFactIndex {
-    /// `words`: [`InProcessFactIndex::new_term_counter`](super::fact_index::InProcessFactIndex::new_term_counter), or what tells other nodes
-    /// as well.
+    /// `words` is [`InProcessFactIndex::new_term_counter`](super::fact_index::InProcessFactIndex::new_term_counter), or
+    /// an index over it that also notifies other nodes.
     #[must_use]
     pub fn new(points: Arc<dyn FactIndex>, words: Arc<dyn FactIndex>) -> Self {
         Self { points, words }

@@ -1,4 +1,4 @@
-//! Embedded adapters that keep everything in this process.
+//! Embedded adapters with their whole state in the process's memory.
 
 pub mod buffers;
 pub mod counted_index;

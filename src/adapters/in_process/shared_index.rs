@@ -1,12 +1,11 @@
-//! The in-process index of one node among several: what is moved into it is moved into those of the
-//! others, too.
+//! The in-process index of one node among several. Every change goes to the indexes of the other nodes, too.
 //!
-//! A point counts as moved once every node that lives has it, so the outbox repeats what one of them
-//! missed. A node that joins, or comes back from the dead, loads its partitions from the ledger.
+//! A change of a point counts as done once every live node has it, so the outbox repeats changes that a node missed. A
+//! new or revived node loads its partitions from the ledger.
 //!
-//! Its own relay and the notices of others write to the same index, each with what it has just read. So that the last to
-//! write is also the last to have read, reading and writing are one step here: what a writer brought along is only taken
-//! as the names of the facts.
+//! The node's own relay and the notices of other nodes write to the same index. The last writer must also be the last
+//! reader of the ledger. Therefore reading and writing are one step here, and a writer's points serve only as names of
+//! facts.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -28,16 +27,16 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// What this node holds of the index, always as of a look at the ledger that no other write came between.
+/// This node's index. Its contents always match a read of the ledger with no other write in between.
 pub struct LocalFactIndex {
     held: Arc<dyn FactIndex>,
     facts: Arc<dyn FactStore>,
-    /// Held from the look at the ledger to the end of the write.
+    /// Locked from the read of the ledger to the end of the write.
     refreshing: Mutex<()>,
 }
 
 impl LocalFactIndex {
-    /// `facts` are those of the ledger that `held` is read from.
+    /// Returns an index over `held`. `facts` must be the store of the ledger from which `held` is read.
     #[must_use]
     pub fn new(held: Arc<dyn FactIndex>, facts: Arc<dyn FactStore>) -> Self {
         Self {
@@ -52,7 +51,7 @@ impl LocalFactIndex {
 impl LocalIndex for LocalFactIndex {
     async fn refresh_facts(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
         let _in_turn = self.refreshing.lock().await;
-        // Other nodes wait for their turn.
+        // Other nodes wait for their turn, so this read must not be background work.
         let points = with_interactive_priority(self.facts.load_points(scope, facts)).await?;
         let valid: HashSet<FactId> = points.iter().map(|point| point.fact).collect();
         let gone: Vec<FactId> = facts.iter().copied().filter(|fact| !valid.contains(fact)).collect();
@@ -69,20 +68,20 @@ impl LocalIndex for LocalFactIndex {
     }
 }
 
-/// This node's index, and the way to the others'.
+/// This node's index, with notices to the other nodes' indexes.
 pub struct SharedFactIndex {
     own: Arc<LocalFactIndex>,
     peers: Arc<dyn Peers>,
 }
 
 impl SharedFactIndex {
-    /// `own` is what other nodes' notices are applied to.
+    /// Returns an index over `own`, which also receives the notices of other nodes.
     #[must_use]
     pub fn new(own: Arc<LocalFactIndex>, peers: Arc<dyn Peers>) -> Self {
         Self { own, peers }
     }
 
-    /// Here and everywhere.
+    /// Refreshes facts here and on all live nodes.
     async fn refresh_everywhere(&self, scope: &TenantScope, facts: Vec<FactId>) -> StoreResult<()> {
         self.own.refresh_facts(scope, &facts).await?;
         let tenant = scope.tenant().clone();

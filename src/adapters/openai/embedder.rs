@@ -18,44 +18,45 @@ use crate::{
     },
 };
 
-/// Texts per request; longer lists go in several.
+/// The largest number of texts per request. Longer lists need several requests.
 const BATCH_TEXTS: usize = 64;
-/// Vectors longer than this are no embeddings of any known model.
+/// The largest length of a vector. No known model has longer embeddings.
 const MAX_DIMENSIONS: usize = 16_384;
-/// The first pause between two tries to learn the length of the vectors; each one is twice as long, up to the longest.
+/// The first pause between attempts to learn the vectors' length. Each pause is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
-/// How the endpoint is told a query from a passage.
+/// How a request separates a query from a passage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum InputType {
-    /// Not at all: the model is symmetric.
+    /// No difference: the model is symmetric.
     #[default]
     None,
-    /// By a field `input_type` of the request: `query` or `passage`.
+    /// A field `input_type` of the request: `query` or `passage`.
     Field,
-    /// By what the text begins with, such as `query: ` and `passage: `.
+    /// A prefix of the text, like `query: ` and `passage: `.
     Prefix { query: String, passage: String },
 }
 
-/// How one endpoint's embedding API is used.
+/// The options of one endpoint's embedding API.
 #[derive(Debug, Clone)]
 pub struct OpenAiEmbedderOptions {
     pub endpoint: Endpoint,
     pub model: String,
     pub input_type: InputType,
-    /// What the model's cosines mean; `None`: the preset of that model, if there is one.
+    /// The meaning of the model's cosines; `None`: the model's preset, if the server has a preset.
     pub calibration: Option<Calibration>,
-    /// Bounds one request of up to 64 texts.
+    /// The time limit of one request with up to 64 texts.
     pub timeout: Duration,
-    /// The length of the model's vectors, up to 16,384; 0: the endpoint is asked for it.
+    /// The length of the model's vectors, up to 16,384; 0: the endpoint is asked for the length.
     pub dimensions: usize,
-    /// For how long an endpoint that is away is asked for it again.
+    /// How long the endpoint is asked again for the length while it is away.
     pub patience: Duration,
 }
 
 impl OpenAiEmbedderOptions {
-    /// `model` at `endpoint`, symmetric, its preset calibration, 10 s; asked once for the length of its vectors.
+    /// Returns options for `model` at `endpoint`: symmetric, preset calibration, 10 s, and one question for the length
+    /// of the vectors.
     #[must_use]
     pub fn new(endpoint: Endpoint, model: impl Into<String>) -> Self {
         Self {
@@ -70,7 +71,7 @@ impl OpenAiEmbedderOptions {
     }
 }
 
-/// Why an embedder cannot be used.
+/// The reason why an embedder is unusable.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ConnectError {
     #[error(transparent)]
@@ -78,7 +79,7 @@ pub enum ConnectError {
     /// The first call failed.
     #[error("the embedding endpoint does not answer: {0}")]
     Call(#[from] LlmError),
-    /// Without one the recall score would mean something else with this model.
+    /// Without a calibration, the recall score of this model would have another meaning.
     #[error(
         "there is no calibration for the embedding model `{0}`: run `colloquy calibrate` and put its figures into the configuration"
     )]
@@ -93,8 +94,8 @@ pub struct OpenAiEmbedder {
 }
 
 impl OpenAiEmbedder {
-    /// Asks the endpoint for one vector to learn their length, unless the options tell it. While it is away or
-    /// overloaded it is asked again for as long as they say; what it refuses for good is an error at once.
+    /// Connects, and asks the endpoint for one vector to learn the length, unless the options give the length. While
+    /// the endpoint is away or overloaded, asks again for up to `patience`. A permanent refusal is an error at once.
     pub async fn connect(http: &HttpClient, options: OpenAiEmbedderOptions) -> Result<Self, ConnectError> {
         let calibration = options
             .calibration
@@ -103,8 +104,7 @@ impl OpenAiEmbedder {
         Self::connect_with(http, options, calibration).await
     }
 
-    /// As [`Self::connect`], for a model whose calibration is to be measured: until then cosines
-    /// pass unmapped.
+    /// As [`Self::connect`], for a model before the measurement of its calibration. Cosines stay unmapped until then.
     pub async fn connect_uncalibrated(http: &HttpClient, options: OpenAiEmbedderOptions) -> Result<Self, ConnectError> {
         Self::connect_with(http, options, Calibration::IDENTITY).await
     }
@@ -133,7 +133,7 @@ impl OpenAiEmbedder {
         Ok(embedder)
     }
 
-    /// The length of one vector, from an endpoint that may not be up yet.
+    /// Returns the length of one vector, from an endpoint that may not be up yet.
     async fn learn_dimensions(&self) -> Result<usize, LlmError> {
         let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
@@ -165,7 +165,7 @@ impl OpenAiEmbedder {
         self.try_request(kind, texts).await.map_err(|failure| failure.error)
     }
 
-    /// One request: unit vectors in the order of `texts`, whatever order they came in.
+    /// Makes one request. Returns unit vectors in the order of `texts`, in spite of the order in the answer.
     async fn try_request(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, CallFailure> {
         let input: Vec<Cow<'_, str>> = texts.iter().map(|text| self.with_prefix(kind, text)).collect();
         let request = EmbeddingRequest {
@@ -216,7 +216,7 @@ impl OpenAiEmbedder {
         }
     }
 
-    /// The vector at length 1.
+    /// Returns the vector at length 1.
     fn normalise_vector(&self, mut vector: Vec<f32>) -> Result<Vec<f32>, LlmError> {
         let expected = self.info.dimensions;
         if (expected != 0 && vector.len() != expected) || vector.is_empty() || vector.len() > MAX_DIMENSIONS {

@@ -1,4 +1,4 @@
-//! The transport under async-openai: one pooled client, one attempt, failures told apart.
+//! The transport under async-openai: one pooled client, one attempt, distinct failures.
 
 use std::{
     future::Future,
@@ -18,25 +18,25 @@ use serde_json::Value;
 
 use crate::ports::{llm::LlmError, redaction};
 
-/// How long opening a connection may take.
+/// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an unused connection is kept.
+/// The lifetime of an unused connection.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
-/// How much of an error's body is read, in bytes.
+/// The largest part of an error's body that is read, in bytes.
 const ERROR_BODY_BYTES: usize = 16 * 1024;
 
-/// Makes *ring* the process's TLS implementation, once. reqwest is built without one of its own,
-/// and cannot even make a client for plain `http://` before this has run. Repeating it, or another
-/// part of the process having chosen already, does no harm.
+/// Installs *ring* as the process's TLS implementation, once. reqwest has none of its own. Without this call, even a
+/// client for plain `http://` cannot be created. A repeated call, or another implementation installed earlier, does no
+/// harm.
 pub fn install_crypto() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // An error means that one is installed already: that one serves as well.
+        // An error means that another implementation is already installed, which also serves.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }
 
-/// Why an endpoint cannot be used. Names no secret.
+/// The reason why an endpoint is unusable. Contains no secret.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum InvalidEndpoint {
     #[error("the base URL `{url}` is not an http(s) URL: {reason}")]
@@ -56,12 +56,12 @@ pub struct HttpClient {
     traced: TraceHeaders,
 }
 
-/// The headers that make an endpoint's work a part of the caller's trace, as they are now.
+/// Returns the current headers that make an endpoint's work part of the caller's trace.
 pub type TraceHeaders = fn() -> Vec<(String, String)>;
 
 impl HttpClient {
-    /// A pool of HTTP/1.1 keep-alive connections (HTTP/2 where TLS negotiates it). Follows no redirects: a POST would
-    /// not survive one, and a key must not travel.
+    /// Returns a pool of HTTP/1.1 keep-alive connections (HTTP/2 where TLS negotiates it). Follows no redirects: a POST
+    /// would not survive a redirect, and a key must not travel.
     ///
     /// # Errors
     /// [`InvalidEndpoint::Client`] if the system's certificates or resolver cannot be read.
@@ -80,24 +80,24 @@ impl HttpClient {
             })
             .map_err(|error| InvalidEndpoint::Client(error.to_string()))
     }
-    /// The same connections; every request has these headers.
+    /// Returns the same pool, which adds these headers to every request.
     #[must_use]
     pub fn with_trace_headers(self, traced: TraceHeaders) -> Self {
         Self { traced, ..self }
     }
 }
 
-/// Where a model answers.
+/// The address of a model.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// Up to and without `/chat/completions` or `/embeddings`; usually ends in `/v1`.
+    /// Without `/chat/completions` or `/embeddings`; usually ends in `/v1`.
     pub base_url: String,
     /// Sent as a bearer token. Never printed.
     pub api_key: Option<SecretString>,
 }
 
 impl Endpoint {
-    /// The async-openai client of this endpoint on the shared pool.
+    /// Returns the async-openai client of this endpoint, on the shared pool.
     pub(super) fn build_client(&self, http: &HttpClient) -> Result<Client<OpenAIConfig>, InvalidEndpoint> {
         let base = self.base_url.trim_end_matches('/');
         let invalid = |reason: String| InvalidEndpoint::Url {
@@ -109,33 +109,32 @@ impl Endpoint {
             return Err(invalid("it needs a scheme and a host".into()));
         }
         let key = self.api_key.as_ref().map_or("", |key| key.expose_secret());
-        // async-openai panics on a key that is no header value.
+        // async-openai panics on a key that is not a valid header value.
         HeaderValue::from_str(key).map_err(|_| InvalidEndpoint::Key)?;
         let config = OpenAIConfig::default()
             .with_api_base(base)
             .with_api_key(key)
-            // Its defaults read the environment; only our configuration counts.
+            // The defaults read the environment; only the server's own configuration may count.
             .with_org_id("")
             .with_project_id("");
         Ok(Client::with_config(config).with_http_service(OneAttempt(http.clone())))
     }
 }
 
-/// A base URL for people: without user, password and query, any of which may be a secret. Works on
-/// what is no URL too.
+/// Returns a base URL for display: without user, password and query, which may be secret. Accepts invalid URLs too.
 pub fn redact_url(base_url: &str) -> String {
     let (scheme, rest) = match base_url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), base_url),
     };
-    // A password that was not escaped may hold a slash or a question mark, so the last @ counts.
+    // An unescaped password may contain a slash or a question mark, so the last @ counts.
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     format!("{scheme}{rest}")
 }
 
-/// Sends a request once, and turns every answer but a 2xx into an [`LlmError`] while the status
-/// and `Retry-After` are still at hand.
+/// Sends a request once. Turns every answer but a 2xx into an [`LlmError`] while the status and `Retry-After` are still
+/// available.
 #[derive(Debug, Clone)]
 struct OneAttempt(HttpClient);
 
@@ -170,7 +169,7 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
     }
 }
 
-/// A call that failed, and whether the same one fails until somebody changes a setting or the endpoint.
+/// A failed call. `permanent` means that the same call fails until a person changes a setting or the endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(super) struct CallFailure {
@@ -178,7 +177,7 @@ pub(super) struct CallFailure {
     pub(super) permanent: bool,
 }
 
-/// A key that is wrong, a model or a path that is not there, a request that is refused: not what waiting mends.
+/// True for failures that time does not mend: a wrong key, a missing model or path, a refused request.
 fn is_permanent(status: StatusCode) -> bool {
     !status.is_server_error() && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
@@ -200,8 +199,8 @@ async fn read_failure(mut response: Response, asked: &[u8]) -> LlmError {
     let code = serde_json::from_slice(&body)
         .ok()
         .and_then(|body: Value| code_of(&body["error"]));
-    // Traces and jobs show their error to the tenant; the endpoint's words may name the operator's
-    // account, so they go to the log alone.
+    // Traces and jobs show their error to the tenant. The endpoint's words may name the operator's account, so only the
+    // log gets them.
     let said = redaction::redact_request_words(&message_of(&body), texts_of(asked).iter().map(String::as_str));
     tracing::warn!(%status, code, said, "a model endpoint refused a call");
     let message = match code {
@@ -210,8 +209,8 @@ async fn read_failure(mut response: Response, asked: &[u8]) -> LlmError {
     };
     match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => LlmError::Timeout,
-        // A key that was revoked, a model that is not loaded, a proxy in between: what is wrong is the
-        // endpoint and not the request, and somebody will mend it.
+        // A revoked key, a missing model or a proxy: the endpoint is at fault and not the request, and an operator will
+        // mend the endpoint.
         StatusCode::UNAUTHORIZED
         | StatusCode::PAYMENT_REQUIRED
         | StatusCode::FORBIDDEN
@@ -222,8 +221,8 @@ async fn read_failure(mut response: Response, asked: &[u8]) -> LlmError {
     }
 }
 
-/// Seconds, or the `retry-after-ms` some endpoints add. A date would need a clock to read and is
-/// rare: it counts as none.
+/// Returns the delay from the `retry-after-ms` of some endpoints, or else from `retry-after` in seconds. Ignores a
+/// date, which is rare and would need a clock.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let seconds = number("retry-after-ms")
@@ -232,7 +231,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// The `code` or `type` of an error, if it is a plain name.
+/// Returns the `code` or `type` of an error, if it is a plain name.
 pub(super) fn code_of(error: &Value) -> Option<String> {
     let plain = |name: &&str| {
         (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'.')
@@ -243,7 +242,7 @@ pub(super) fn code_of(error: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// An answer that is an error, in place of what was asked for.
+/// Returns the error for a successful answer with an error inside.
 pub(super) fn answer_error(error: &Value) -> LlmError {
     LlmError::Broken(match code_of(error) {
         Some(code) => format!("the answer is an error ({code})"),
@@ -251,7 +250,7 @@ pub(super) fn answer_error(error: &Value) -> LlmError {
     })
 }
 
-/// The `error.message` of an error body, or all of it as text.
+/// Returns the `error.message` of an error body, or the whole body as text.
 fn message_of(body: &[u8]) -> String {
     let message = serde_json::from_slice(body)
         .ok()
@@ -262,7 +261,7 @@ fn message_of(body: &[u8]) -> String {
     message.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned())
 }
 
-/// What players and prompts say in a request: all texts of its messages, or of its input.
+/// Returns the words of players and prompts in a request: all texts of its messages, or of its input.
 fn texts_of(asked: &[u8]) -> Vec<String> {
     fn gather_texts(value: &Value, texts: &mut Vec<String>) {
         match value {
@@ -279,12 +278,12 @@ fn texts_of(asked: &[u8]) -> Vec<String> {
     texts
 }
 
-/// What a failed call means.
+/// Returns the meaning of a failed call.
 pub(super) fn classify_error(error: OpenAIError) -> LlmError {
     classify_failure(error).error
 }
 
-/// As [`classify_error`], and whether it is worth while to try again.
+/// As [`classify_error`], with the information whether a retry is useful.
 pub(super) fn classify_failure(error: OpenAIError) -> CallFailure {
     let error = match error {
         OpenAIError::Boxed(error) => match error.downcast::<CallFailure>() {
@@ -299,18 +298,18 @@ pub(super) fn classify_failure(error: OpenAIError) -> CallFailure {
             "not the JSON expected: {}",
             redaction::describe_json_error(&error)
         )),
-        // Either may have all of the answer in it.
+        // The text of either error may contain the whole answer.
         OpenAIError::StreamError(_) => LlmError::Broken("the stream cannot be read".into()),
         OpenAIError::ApiError(error) => LlmError::Unavailable(error.status_code.to_string()),
-        // Of the request, before it was sent.
+        // A fault of the request, found before it was sent.
         other => LlmError::Refused(redaction::cut_at_quote(&other.to_string())),
     };
     let permanent = !matches!(error, LlmError::Unavailable(_) | LlmError::Timeout);
     CallFailure { error, permanent }
 }
 
-/// The innermost reason: "connection refused" says more than "error sending request". The URL is
-/// left out: it may hold a key.
+/// Returns the innermost cause: "connection refused" says more than "error sending request". The URL is left out, since
+/// it may contain a key.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

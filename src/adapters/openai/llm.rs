@@ -22,29 +22,29 @@ use crate::{
 
 /// How long a finished stream may take to report its usage and close.
 const USAGE_GRACE: Duration = Duration::from_secs(1);
-/// How an endpoint says that the output cap ended an answer.
+/// The endpoint's word for an answer that ended at the output cap.
 const AT_CAP: &str = "length";
-/// Tells gateways and the mock server what a call is for.
+/// Tells gateways and the mock server the task of a call.
 const TASK_HEADER: &str = "x-colloquy-task";
 
-/// How one endpoint's chat API is used.
+/// The options of one endpoint's chat API.
 #[derive(Debug, Clone)]
 pub struct OpenAiLlmOptions {
     pub endpoint: Endpoint,
-    /// The model asked for when a request names none.
+    /// The model for requests without a model.
     pub model: String,
-    /// Send JSON schemas as `response_format`. Off for servers that choke on it: the prompts ask
-    /// for JSON in words too.
+    /// Sends JSON schemas as `response_format`. Off for servers that reject the field; the prompts ask for JSON in
+    /// words too.
     pub supports_json_schema: bool,
-    /// Send `cache_control` marks after the messages that ask for them.
+    /// Sends `cache_control` marks after messages with a cache breakpoint.
     pub explicit_cache_marks: bool,
-    /// Send the output cap as `max_completion_tokens` (what reasoning models insist on) instead of
-    /// `max_tokens` (what everyone else understands).
+    /// Sends the output cap as `max_completion_tokens`, which reasoning models require, instead of `max_tokens`, which
+    /// all other models understand.
     pub max_completion_tokens: bool,
 }
 
 impl OpenAiLlmOptions {
-    /// `model` at `endpoint`, with JSON schemas and without cache marks.
+    /// Returns options for `model` at `endpoint`, with JSON schemas and without cache marks.
     #[must_use]
     pub fn new(endpoint: Endpoint, model: impl Into<String>) -> Self {
         Self {
@@ -64,10 +64,10 @@ pub struct OpenAiLlm {
 }
 
 impl OpenAiLlm {
-    /// Makes no call.
+    /// Returns a model without a call to the endpoint.
     ///
     /// # Errors
-    /// For a base URL, key or model name that cannot work.
+    /// Fails on an invalid base URL, key or model name.
     pub fn new(http: &HttpClient, options: OpenAiLlmOptions) -> Result<Self, InvalidEndpoint> {
         if options.model.trim().is_empty() {
             return Err(InvalidEndpoint::NoModel);
@@ -92,7 +92,7 @@ impl OpenAiLlm {
             max_tokens,
             max_completion_tokens,
             temperature: request.temperature,
-            // async-openai leaves this to whoever brings their own types.
+            // With custom types, async-openai does not set this field.
             stream,
             stream_options: stream.then_some(StreamOptions { include_usage: true }),
             response_format: request
@@ -161,7 +161,7 @@ impl Llm for OpenAiLlm {
         Ok(stream::unfold(Some(reader), |reader| async move {
             let mut reader = reader?;
             match reader.next_chunk().await {
-                // After the usage or an error there is nothing more; the connection goes with the reader.
+                // The usage or an error is the last chunk. The connection is dropped with the reader.
                 Some(last @ (Ok(Chunk::Usage(_)) | Err(_))) => Some((last, None)),
                 Some(text) => Some((text, Some(reader))),
                 None => None,
@@ -175,19 +175,19 @@ impl Llm for OpenAiLlm {
     }
 }
 
-/// The model would not answer. Its reasons quote what it was asked.
+/// The model refused to answer. Its reasons quote the prompt, so they are left out.
 fn declined_error() -> LlmError {
     LlmError::Refused("the model declined to answer".into())
 }
 
-/// Turns an endpoint's events into chunks, and tells an end from a break.
+/// Turns an endpoint's events into chunks, and separates a proper end from a break.
 struct ChunkReader {
-    /// Ends at `[DONE]` or where the connection does: async-openai shows no difference, so the end
-    /// mark that counts is a choice's `finish_reason`, which every such endpoint sends.
+    /// Ends at `[DONE]` or with the connection, and async-openai shows no difference. The reliable end mark is
+    /// therefore a choice's `finish_reason`, which every such endpoint sends.
     events: StreamResponse<ChatChunk>,
     idle: Duration,
     finished: bool,
-    /// That mark said that the output cap ended it, which has not been passed on yet.
+    /// True if the end mark reported the output cap and the chunk for it is not sent yet.
     at_cap: bool,
     usage: Option<Usage>,
 }
@@ -205,7 +205,7 @@ impl ChunkReader {
             };
             let event = match timeout(wait, self.events.next()).await {
                 Ok(Some(Ok(event))) => event,
-                // The text is complete: what goes wrong now takes nothing from it.
+                // The text is complete, so a later failure does not affect it.
                 _ if self.finished => return self.usage.take().map(|usage| Ok(Chunk::Usage(usage))),
                 Ok(Some(Err(error))) => return Some(Err(classify_error(error))),
                 Ok(None) => return Some(Err(LlmError::Broken("the stream ended without its end mark".into()))),
@@ -214,7 +214,7 @@ impl ChunkReader {
             if let Some(error) = event.error {
                 return Some(Err(answer_error(&error)));
             }
-            // Some endpoints repeat it with every event: the last one counts.
+            // Some endpoints repeat the usage with every event. The last usage counts.
             if let Some(usage) = event.usage {
                 self.usage = Some(usage.into());
             }

@@ -1,9 +1,9 @@
 //! Any OpenAI-compatible endpoint, through async-openai.
 //!
-//! One attempt per call and nothing shared but the connection pool: retries, fall-backs and
-//! breakers belong to the caller. async-openai retries by itself and drops `Retry-After`, so its
-//! transport is replaced by [`http`]'s; its own request and answer types are replaced by the few
-//! fields of [`wire`] that are used (its `byot` methods), which local servers choke on less.
+//! A call makes one attempt and shares only the connection pool. The caller does retries, fall-backs and breakers. The
+//! library async-openai retries by itself and drops `Retry-After`, so [`http`] replaces its transport. [`wire`]
+//! replaces the request and answer types by the few required fields (through the `byot` methods), which fewer local
+//! servers reject.
 
 mod embedder;
 mod http;

@@ -1,4 +1,4 @@
-//! The fields of the OpenAI API that are used, borrowed from the request to spare copies.
+//! The required fields of the OpenAI API, borrowed from the request to avoid copies.
 
 use std::borrow::Cow;
 
@@ -56,8 +56,8 @@ impl<'a> ResponseFormat<'a> {
     }
 }
 
-/// The messages; as content parts where a cache mark is to be set. Several of one role in a row go as
-/// one, since there are endpoints that refuse roles which do not take turns.
+/// The messages of a request. A message with a cache mark is sent as content parts. Consecutive messages of one role
+/// are joined, since some endpoints refuse roles that do not alternate.
 pub(super) struct Messages<'a> {
     pub messages: &'a [ChatMessage],
     pub cache_marks: bool,
@@ -130,7 +130,7 @@ pub(super) struct ChatResponse {
     pub choices: Vec<Choice>,
     #[serde(default)]
     pub usage: Option<WireUsage>,
-    /// Some endpoints answer 200 and put the error here.
+    /// Some endpoints answer 200 with an error in this field.
     #[serde(default)]
     pub error: Option<serde_json::Value>,
 }
@@ -146,7 +146,7 @@ pub(super) struct Choice {
 pub(super) struct AssistantMessage {
     #[serde(default)]
     pub content: Option<String>,
-    /// Why the model would not answer, in its words.
+    /// The model's refusal, in its own words.
     #[serde(default)]
     pub refusal: Option<String>,
 }

@@ -1,10 +1,12 @@
-//! Which collection holds the points, and how another takes its place.
+//! The collection of the points, and the replacement of a collection.
 //!
-//! A collection is named `<name>_<length of vectors>_<vector space>_<number>`; the alias `<name>` says which
-//! one counts. Whoever needs another vector space makes one with the next number (several who need the same
-//! make the same), fills it and moves the alias; then what has a lower number is dropped. Everybody reads and
-//! writes by the collection's own name, so that vectors of two spaces never meet; a node whose collection
-//! does not count any longer finds nothing and takes nothing out of the outbox.
+//! A collection has the name `<name>_<length of vectors>_<vector space>_<number>`. The alias `<name>` names the current
+//! collection. A node with another vector space replaces the current collection in three steps. The node creates a
+//! collection with the next number (several nodes create the same one), fills it, and moves the alias. Then all
+//! collections with a lower number are dropped.
+//!
+//! All nodes use the collection's own name, so vectors of two spaces never meet. A node whose collection is no longer
+//! current finds no points and leaves the outbox unchanged.
 
 use qdrant_client::qdrant::{
     BoolIndexParams, CreateAlias, CreateCollection, CreateFieldIndexCollection, DeleteCollection, Distance, FieldType,
@@ -22,19 +24,18 @@ use crate::{
     },
 };
 
-/// Goes up when points are written differently: they are then all written anew.
+/// Raised when the layout of points changes: all points are then written again.
 const LAYOUT_VERSION: u32 = 3;
-/// Links of a vector among those that share a tenant or a partition. There are none across (`m` is 0): no
-/// search goes there.
+/// Links of a vector within a tenant or a partition. Links across do not exist (`m` is 0), since no search needs them.
 const HNSW_LINKS: u64 = 16;
-/// How many neighbours are weighed for those links.
+/// How many neighbours are compared for the links.
 const HNSW_EF_CONSTRUCT: u64 = 200;
 
-/// A vector space, as it stands in a collection's name.
+/// A vector space, in the form of a collection's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VectorSpace {
     dimensions: usize,
-    /// Of the embedder and of the layout of points, hexadecimal.
+    /// The fingerprint of the embedder and of the layout of points, hexadecimal.
     fingerprint: String,
 }
 
@@ -48,7 +49,7 @@ impl VectorSpace {
     }
 }
 
-/// A collection of ours, by its name.
+/// The name of a collection of this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CollectionName {
     name: String,
@@ -65,7 +66,7 @@ impl CollectionName {
         }
     }
 
-    /// `None`: not one of ours.
+    /// `None`: not a collection of this server.
     fn parse(alias: &str, name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(alias)?.strip_prefix('_')?.split('_');
         let space = VectorSpace {
@@ -77,13 +78,14 @@ impl CollectionName {
     }
 }
 
-/// What this node knows of its collection.
+/// This node's knowledge of its collection.
 #[derive(Debug, Default)]
 pub(super) struct CollectionState {
     collection: Option<CollectionName>,
-    /// It is the one that counts.
+    /// True if the collection is current.
     counts: bool,
-    /// The number of the collection that was ready last: no older one counts for this node again.
+    /// The number of the last collection that was current for this node. If a later collection of another embedder
+    /// becomes current, this node does not replace it.
     had: Option<u32>,
 }
 
@@ -129,7 +131,7 @@ fn unavailable_error(why: &str) -> StoreError {
 }
 
 impl QdrantFactIndex {
-    /// Finds this node's collection, or makes it if it may.
+    /// Finds this node's collection, or creates it if `may_make`.
     pub(super) async fn find_or_make_collection(&self, may_make: bool) -> StoreResult<PrepareOutcome> {
         let ours = self.list_collections().await?;
         let counting = self.active_collection(&ours).await?;
@@ -152,7 +154,7 @@ impl QdrantFactIndex {
         if !may_make {
             return Ok(PrepareOutcome::Empty);
         }
-        // One that somebody has begun to fill, unless it is from before the one that counts.
+        // A collection which another node has begun to fill, unless it is older than the current collection.
         let begun = ours
             .iter()
             .filter(|named| named.space == self.space && named.number > last);
@@ -167,12 +169,12 @@ impl QdrantFactIndex {
         Ok(PrepareOutcome::Empty)
     }
 
-    /// Makes this node's collection the one that counts.
+    /// Makes this node's collection current.
     pub(super) async fn adopt_collection(&self) -> StoreResult<()> {
         let Some(collection) = self.collection_state.read().collection.clone() else {
             return Err(unavailable_error("there is no index to take up"));
         };
-        // Replaces the alias if there is one.
+        // Replaces the alias if it exists.
         let alias = CreateAlias {
             collection_name: collection.name.clone(),
             alias_name: self.options.collection.clone(),
@@ -184,7 +186,7 @@ impl QdrantFactIndex {
         Ok(())
     }
 
-    /// Drops what this node's collection has replaced.
+    /// Drops the collections that this node's collection has replaced.
     pub(super) async fn drop_replaced_collections(&self) -> StoreResult<()> {
         let ours = self.list_collections().await?;
         let Some(counting) = self
@@ -192,7 +194,7 @@ impl QdrantFactIndex {
             .await?
             .filter(|counting| counting.space == self.space)
         else {
-            // Somebody else has taken over meanwhile, and drops it.
+            // Another node has taken over meanwhile, and drops the old collections.
             return Ok(());
         };
         for replaced in ours.iter().filter(|other| is_replaced(other, &counting)) {
@@ -207,7 +209,7 @@ impl QdrantFactIndex {
         Ok(())
     }
 
-    /// Whether this node's collection is the one that counts.
+    /// True if this node's collection is current.
     pub(super) async fn is_alias_target(&self) -> StoreResult<bool> {
         let Some(own) = self.collection_state.read().collection.clone() else {
             return Ok(false);
@@ -255,11 +257,11 @@ impl QdrantFactIndex {
         Ok(listed.iter().filter_map(|collection| named(&collection.name)).collect())
     }
 
-    /// Makes a collection with its indexes; what is there already stays.
+    /// Creates a collection with its indexes. Existing parts stay.
     async fn create_collection(&self, collection: &CollectionName) -> StoreResult<()> {
         let made = self.client.create_collection(collection_layout(collection));
         if let Err(error) = self.call_within(self.options.write_timeout, made).await {
-            // Somebody else was quicker, which is said in several ways.
+            // Another node was faster, which Qdrant reports in several ways.
             if !self.list_collections().await?.contains(collection) {
                 return Err(error);
             }
@@ -288,11 +290,11 @@ fn is_replaced(other: &CollectionName, counting: &CollectionName) -> bool {
 fn collection_layout(collection: &CollectionName) -> CreateCollection {
     let dense = VectorParams {
         size: collection.space.dimensions as u64,
-        // Of unit vectors: the cosine, and each stays the very one that the ledger has.
+        // Of unit vectors, the dot product is the cosine, and each vector stays exactly as in the ledger.
         distance: Distance::Dot.into(),
         ..VectorParams::default()
     };
-    // How rare a word is in a memory comes with the query: Qdrant would count over all that the collection holds.
+    // The query carries each word's weight in a memory, since Qdrant would count over the whole collection.
     let sparse = SparseVectorParams::default();
     CreateCollection {
         collection_name: collection.name.clone(),
@@ -314,7 +316,7 @@ fn collection_layout(collection: &CollectionName) -> CreateCollection {
     }
 }
 
-/// What is searched by.
+/// Returns the payload fields of searches, with their index types.
 fn payload_indexes() -> [(&'static str, FieldType, IndexParams); 8] {
     let keyword = |is_tenant: bool| {
         IndexParams::KeywordIndexParams(KeywordIndexParams {

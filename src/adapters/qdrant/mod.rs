@@ -1,13 +1,12 @@
 //! The index in Qdrant, shared by every node of the server.
 //!
-//! One collection holds the points of all tenants, each found by its tenant first. A collection belongs to
-//! one vector space: vectors of another embedder, or of another length, get a collection of their own, which
-//! is filled from the ledger and then takes the place of the old one ([`collection`]). What a point is made of is
-//! said in [`points`], how it is searched for in [`search`].
+//! One collection holds the points of all tenants, and every search filters by tenant first. A collection belongs to
+//! one vector space. Vectors of another embedder, or of another length, get their own collection, which is filled from
+//! the ledger and then replaces the old one ([`collection`]). [`points`] describes the points, and [`search`] the
+//! searches.
 //!
-//! Owns the connection and what is done while there is none: what Qdrant does not answer in time fails, and
-//! after a few such calls they fail at once for a moment, so that turns do not wait for it. The connection
-//! comes back by itself.
+//! This module owns the connection and the handling of outages. A call without an answer in time fails. After a few
+//! failures, calls fail at once for a moment, so that turns do not wait. The connection recovers by itself.
 
 mod collection;
 mod points;
@@ -45,27 +44,27 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How Qdrant is reached and what is kept there.
+/// The connection to Qdrant and the properties of the stored vectors.
 #[derive(Debug, Clone)]
 pub struct QdrantOptions {
-    /// Its gRPC address, `http://host:6334`, or `https://` for TLS.
+    /// Qdrant's gRPC address, `http://host:6334`, or `https://` for TLS.
     pub url: String,
     pub api_key: Option<SecretString>,
-    /// The alias of the collection that counts, and what the names of collections begin with.
+    /// The alias of the current collection, and the prefix of all collections' names.
     pub collection: String,
-    /// How long a search may take.
+    /// The time limit of a search.
     pub timeout: Duration,
-    /// How long a write may take, or a change of collections.
+    /// The time limit of a write or a change of collections.
     pub write_timeout: Duration,
-    /// How widely a large tenant's graph is searched.
+    /// How widely a search explores a large tenant's graph.
     pub hnsw_ef: u64,
-    /// Names the vector space: vectors of two embedders are never compared.
+    /// The name of the vector space. Vectors of two embedders are never compared.
     pub embedding_model: String,
-    /// Length of its vectors.
+    /// The length of the embedder's vectors.
     pub dimensions: usize,
 }
 
-/// Points in one request.
+/// The largest number of points in one request.
 const CHUNK_POINTS: usize = 128;
 
 /// The index in Qdrant.
@@ -75,7 +74,7 @@ pub struct QdrantFactIndex {
     breaker: StoreBreaker,
     space: VectorSpace,
     collection_state: RwLock<CollectionState>,
-    /// The last call found nobody.
+    /// True if the last call did not reach Qdrant.
     away: AtomicBool,
 }
 
@@ -83,16 +82,16 @@ impl QdrantFactIndex {
     /// Connects at the first call.
     ///
     /// # Errors
-    /// [`StoreError::Rejected`]: the address is none.
+    /// [`StoreError::Rejected`]: the address is invalid.
     pub fn new(options: QdrantOptions) -> StoreResult<Self> {
-        // Fails if another part of the program has chosen already, which is just as well.
+        // Fails, harmlessly, if another part of the program has already installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let key = options.api_key.as_ref().map(|key| key.expose_secret().to_owned());
         let client = Qdrant::from_url(&options.url)
             .timeout(options.write_timeout)
             .connect_timeout(options.timeout)
             .api_key(key)
-            // It prints, and asks before there is anything to ask.
+            // The check prints, and calls Qdrant too early.
             .skip_compatibility_check()
             .build()
             .map_err(store_error)?;
@@ -106,7 +105,7 @@ impl QdrantFactIndex {
         })
     }
 
-    /// Asks Qdrant within `limit`, unless it has just failed. Boxed, since the client's futures are large.
+    /// Calls Qdrant within `limit`, unless Qdrant has just failed. Boxed, since the client's futures are large.
     fn call_within<'a, T: Send + 'a>(
         &'a self,
         limit: Duration,
@@ -125,7 +124,7 @@ impl QdrantFactIndex {
             let away = matches!(&answer, Err(StoreError::Unavailable(_))) && !gone;
             self.away.store(away, Ordering::Relaxed);
             if gone {
-                // Somebody dropped the collection; another has to be found or made.
+                // The collection was dropped. The node must find or create another.
                 self.collection_state.write().forget_collection();
             }
             answer
@@ -149,7 +148,7 @@ impl QdrantFactIndex {
             if status == Some(UpdateStatus::Completed) {
                 Ok(())
             } else {
-                // Received and perhaps done later: whoever wrote has to write again.
+                // Qdrant has the write but may execute it later, so the caller must repeat the write.
                 let unfinished = format!("Qdrant did not finish a write: {status:?}");
                 Err(StoreError::Unavailable(unfinished))
             }
@@ -298,7 +297,7 @@ impl FactIndex for QdrantFactIndex {
     }
 }
 
-/// Writes of one point are done in the order in which they came.
+/// Writes of one point are executed in their order of arrival.
 fn write_ordering() -> WriteOrdering {
     WriteOrdering {
         r#type: WriteOrderingType::Medium.into(),
@@ -324,7 +323,7 @@ fn store_error(error: QdrantError) -> StoreError {
             redaction::to_log_line(&error.to_string())
         ));
     };
-    // Without the metadata, which is the other side's.
+    // Without the metadata, which comes from Qdrant.
     let why = format!(
         "Qdrant: {} ({:?})",
         redaction::to_log_line(status.message()),
@@ -337,7 +336,7 @@ fn store_error(error: QdrantError) -> StoreError {
         | Code::Unimplemented
         | Code::FailedPrecondition
         | Code::OutOfRange => StoreError::Rejected(why),
-        // `Internal` is also what the client says when it cannot connect.
+        // The client also reports `Internal` for a failed connection.
         _ => StoreError::Unavailable(why),
     }
 }

@@ -1,4 +1,4 @@
-//! Facts as points: what of them is written, and the filters over it. No text of a fact is.
+//! Facts as points: their stored fields, and the filters over them. No text of a fact is stored.
 
 use std::collections::HashMap;
 
@@ -27,38 +27,38 @@ use crate::{
 };
 
 pub(super) const TENANT: &str = "tenant";
-/// Who knows it: `tenant/world/knower`, one for each.
+/// The fact's knowers: one `tenant/world/knower` for each.
 pub(super) const PARTITION: &str = "partition";
-/// `open`, or the player it is private to.
+/// `open`, or the player to whom the fact is private.
 pub(super) const READER: &str = "reader";
 /// `world/fingerprint` of the whole audience.
 pub(super) const AUDIENCE: &str = "audience";
-/// Whom or what it is about, as a hash: it may be anybody's words.
+/// The fact's subject, as a hash, since a subject may contain a player's words.
 pub(super) const SUBJECT: &str = "subject";
-/// Importance and then age in one number: the most important, and of those the newest, come first.
+/// Importance and then age in one number: the most important facts come first, the newest first among equals.
 pub(super) const WEIGHT: &str = "weight";
 /// Microseconds since 1970.
 pub(super) const VALID_AT: &str = "valid_at";
-/// Only at points without a vector: true.
+/// True; only at points without a vector.
 pub(super) const BARE: &str = "bare";
 pub(super) const FACT: &str = "fact";
 pub(super) const VERSION: &str = "version";
 pub(super) const IMPORTANCE: &str = "importance";
-/// Terms and weights, 8 and 4 bytes each, as Base64: sparse vectors know terms by half their hash only.
+/// Terms and weights, 8 and 4 bytes each, as Base64, since sparse vectors only have half of each term's hash.
 pub(super) const TERMS: &str = "terms";
 const DIGEST: &str = "digest";
 
 const OPEN: &str = "open";
-/// Bits of [`WEIGHT`] that hold the age: more than 9,000 years around 1970, in microseconds.
+/// Bits of [`WEIGHT`] for the age: more than 9,000 years around 1970, in microseconds.
 const AGE_BITS: u32 = 58;
 /// Bytes of a term in [`TERMS`].
 const TERM_BYTES: usize = 12;
 
-/// The id of a fact's point: always the same, of no other tenant's fact.
+/// Returns the id of a fact's point, which is always the same, and differs from the ids of other tenants' facts.
 pub(super) fn point_id(scope: &TenantScope, fact: FactId) -> PointId {
     let digest = Sha256::digest(format!("{}/{fact}", scope.tenant()));
     let mut bytes: [u8; 16] = std::array::from_fn(|at| digest[at]);
-    // A UUID of version 8: made of whatever its maker likes (RFC 9562 §5.8).
+    // A UUID of version 8, with custom contents (RFC 9562 §5.8).
     bytes[6] = (bytes[6] & 0x0f) | 0x80;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     let hex = to_hexadecimal(&bytes);
@@ -66,7 +66,7 @@ pub(super) fn point_id(scope: &TenantScope, fact: FactId) -> PointId {
     PointId::from(parts.join("-"))
 }
 
-/// A fact as a point. A vector of another length than the collection's is left out.
+/// Returns a fact as a point, without a vector if its length differs from the collection's.
 pub(super) fn encode_point(scope: &TenantScope, point: &IndexPoint, dimensions: usize) -> PointStruct {
     let bare = point.embedding.len() != dimensions;
     let mut vectors = HashMap::new();
@@ -120,8 +120,8 @@ pub(super) fn encode_point(scope: &TenantScope, point: &IndexPoint, dimensions: 
     }
 }
 
-/// Terms as a sparse vector. Of two that fold into one dimension the stronger counts; such a vector only
-/// proposes.
+/// Returns terms as a sparse vector. If two terms fold into one dimension, the greater weight counts. The vector only
+/// serves for proposals.
 pub(super) fn sparse_vector(terms: &TermWeights) -> SparseVector {
     #[expect(clippy::cast_possible_truncation, reason = "folded into half of the bits on purpose")]
     let mut folded: Vec<(u32, f32)> = terms
@@ -185,7 +185,7 @@ fn encode_terms(terms: &TermWeights) -> String {
     STANDARD_NO_PAD.encode(bytes)
 }
 
-/// The terms of a payload; `None`: they cannot be read.
+/// Returns the terms of a payload; `None` if they are unreadable.
 pub(super) fn decode_terms(text: &str) -> Option<TermWeights> {
     let bytes = STANDARD_NO_PAD.decode(text).ok()?;
     let (entries, []) = bytes.as_chunks::<TERM_BYTES>() else {
@@ -201,7 +201,7 @@ pub(super) fn decode_terms(text: &str) -> Option<TermWeights> {
     entries.iter().map(entry).collect::<Option<_>>().map(TermWeights)
 }
 
-/// A text of a payload.
+/// Returns a text of a payload.
 pub(super) fn text_at<'a>(payload: &'a HashMap<String, Value>, key: &str) -> Option<&'a str> {
     match payload.get(key)?.kind.as_ref()? {
         Kind::StringValue(text) => Some(text),
@@ -209,7 +209,7 @@ pub(super) fn text_at<'a>(payload: &'a HashMap<String, Value>, key: &str) -> Opt
     }
 }
 
-/// A whole number of a payload.
+/// Returns a whole number of a payload.
 pub(super) fn integer_at(payload: &HashMap<String, Value>, key: &str) -> Option<i64> {
     match payload.get(key)?.kind.as_ref()? {
         Kind::IntegerValue(number) => Some(*number),
@@ -217,12 +217,12 @@ pub(super) fn integer_at(payload: &HashMap<String, Value>, key: &str) -> Option<
     }
 }
 
-/// Leads every filter.
+/// Returns the first condition of every filter.
 pub(super) fn tenant_condition(scope: &TenantScope) -> Condition {
     Condition::matches(TENANT, scope.tenant().to_string())
 }
 
-/// What a viewpoint may see.
+/// Returns the filter for the facts visible to a viewpoint.
 pub(super) fn viewpoint_filter(scope: &TenantScope, viewpoint: &Viewpoint) -> Filter {
     let partitions: Vec<String> = viewpoint
         .knowers()
@@ -237,7 +237,7 @@ pub(super) fn viewpoint_filter(scope: &TenantScope, viewpoint: &Viewpoint) -> Fi
     Filter::must(must)
 }
 
-/// What a vector is compared with.
+/// Returns the filter for the points of a similarity search.
 pub(super) fn comparison_filter(scope: &TenantScope, with: SimilarFactsQuery<'_>) -> Filter {
     let mut must = vec![tenant_condition(scope)];
     let mut must_not = Vec::new();
@@ -275,7 +275,7 @@ pub(super) fn comparison_filter(scope: &TenantScope, with: SimilarFactsQuery<'_>
     }
 }
 
-/// Of `filter`, the points without a vector.
+/// Narrows `filter` to points without a vector.
 pub(super) fn without_vector(mut filter: Filter) -> Filter {
     filter.must.push(Condition::matches(BARE, true));
     filter
@@ -289,7 +289,7 @@ pub(super) fn select_fields(fields: &[&str]) -> WithPayloadSelector {
     }
 }
 
-/// What is compared with the ledger.
+/// Returns the fields for comparisons with the ledger.
 pub(super) fn stored_fields() -> WithPayloadSelector {
     select_fields(&[FACT, DIGEST])
 }
@@ -300,7 +300,7 @@ pub(super) fn decode_stored_points(page: ScrollResponse) -> StoreResult<StoredPo
         let fact = text_at(&point.payload, FACT).and_then(|id| id.parse().ok());
         Ok(StoredPoint {
             fact: fact.ok_or_else(|| corrupt("fact"))?,
-            // One without is not what the ledger says.
+            // A point without a digest differs from the ledger.
             digest: integer_at(&point.payload, DIGEST).map_or(0, i64::cast_unsigned),
         })
     });
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn sparse_vector_has_each_dimension_once() {
-        // 1 and 2³² fold into the same.
+        // 1 and 2³² fold into the same dimension.
         let vector = sparse_vector(&TermWeights(vec![(1, 0.2), (9, 0.5), (1 << 32, 0.7)]));
         assert_eq!((vector.indices, vector.values), (vec![1, 9], vec![0.7, 0.5]));
     }

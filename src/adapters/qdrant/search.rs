@@ -1,4 +1,4 @@
-//! The searches, and what is made of their answers.
+//! The searches, and the conversion of their answers.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ use crate::{
 pub(super) const DENSE: &str = "dense";
 pub(super) const SPARSE: &str = "sparse";
 
-/// The legs of a proposal as one request.
+/// The legs of a candidate search, as one request.
 pub(super) struct CandidateSearch {
     pub(super) collection: String,
     pub(super) dimensions: usize,
@@ -31,7 +31,7 @@ pub(super) struct CandidateSearch {
 }
 
 impl CandidateSearch {
-    /// Whether there is a query to compare with.
+    /// True if the search has a query vector of the right length.
     pub(super) fn has_query(&self, proposal: &CandidateQuery<'_>) -> bool {
         self.query_embedding(proposal).is_some()
     }
@@ -40,8 +40,9 @@ impl CandidateSearch {
         proposal.embedding.filter(|query| query.len() == self.dimensions)
     }
 
-    /// One trip: the union of the legs, scored by cosine; and beside it the legs over the points that have
-    /// no vector, which scoring by cosine leaves out. Without a query, the latter over all. `None`: no leg.
+    /// Builds one request with up to two searches; `None` without a leg. The first is the union of the legs, scored by
+    /// cosine. The second has the legs over points without a vector, which scoring by cosine leaves out. Without a
+    /// query vector, only the second search is made, over all points.
     pub(super) fn build_request(&self, scope: &TenantScope, proposal: &CandidateQuery<'_>) -> Option<QueryBatchPoints> {
         let filter = points::viewpoint_filter(scope, proposal.viewpoint);
         let mut query_points = Vec::with_capacity(2);
@@ -91,7 +92,7 @@ impl CandidateSearch {
     }
 }
 
-/// The legs that need no query.
+/// Returns the legs that need no query vector.
 fn queryless_prefetches(proposal: &CandidateQuery<'_>, filter: &Filter) -> Vec<PrefetchQuery> {
     let limits = proposal.limits;
     let leg = |query: query::Variant, using: Option<&str>, limit: usize| PrefetchQuery {
@@ -122,7 +123,7 @@ fn queryless_prefetches(proposal: &CandidateQuery<'_>, filter: &Filter) -> Vec<P
     legs
 }
 
-/// The nearest of `filter` from the least cosine on.
+/// Returns a search for the nearest points of `filter`, from the least cosine on.
 pub(super) fn nearest_request(
     collection: String,
     filter: Filter,
@@ -135,7 +136,7 @@ pub(super) fn nearest_request(
         using: Some(DENSE.to_owned()),
         filter: Some(filter),
         params: Some(search_params(hnsw_ef)),
-        // Qdrant leaves out what is just at the threshold.
+        // Qdrant leaves out points exactly at the threshold.
         score_threshold: Some(with.min_cosine.next_down()),
         limit: Some(with.limit as u64),
         with_payload: Some(points::select_fields(&[FACT])),
@@ -159,7 +160,8 @@ fn search_params(hnsw_ef: u64) -> SearchParams {
     }
 }
 
-/// Each fact once. Where there was a query, the first answer has cosines, and what only the second has, none.
+/// Returns each fact once. With a query vector, only the first answer has cosines. Facts of only the second answer have
+/// the cosine 0.
 pub(super) fn merge_candidates(response: QueryBatchResponse, terms: &TermWeights, with_query: bool) -> Vec<Candidate> {
     let mut found: HashMap<FactId, Candidate> = HashMap::new();
     for (at, answer) in response.result.into_iter().enumerate() {
@@ -175,7 +177,7 @@ pub(super) fn merge_candidates(response: QueryBatchResponse, terms: &TermWeights
     found.into_values().collect()
 }
 
-/// Nearest first.
+/// Returns candidates, nearest first.
 pub(super) fn sort_candidates(response: &QueryResponse, min_cosine: f32) -> Vec<Candidate> {
     let mut near: Vec<Candidate> = response
         .result
@@ -197,12 +199,12 @@ fn cosine(point: &ScoredPoint) -> f32 {
     point.score.clamp(-1.0, 1.0)
 }
 
-/// `None`: not a point of ours; it proposes nothing.
+/// `None`: not a point of this server. The point proposes no fact.
 fn fact_of(point: &ScoredPoint) -> Option<FactId> {
     points::text_at(&point.payload, FACT)?.parse().ok()
 }
 
-/// `None`: something is missing, and the fact will be read.
+/// `None`: a field is missing. The caller then reads the fact.
 fn decode_hint(payload: &HashMap<String, Value>, terms: &TermWeights) -> Option<ScoreHint> {
     let number = |key: &str| points::integer_at(payload, key);
     let of_point = points::decode_terms(points::text_at(payload, TERMS)?)?;

@@ -1,9 +1,9 @@
 //! The buffer port on Redis.
 //!
-//! A dialogue's buffer is one hash, `{tenant}:d:{{dialogue}}:buffer` with the dialogue as the hash tag, so that whatever
-//! else is kept of it would share its slot of a cluster: the fields `epoch` and `head`, and each turn as JSON
-//! under its number. Every call that does more than one thing is a script: it does all of it in one step, and a cluster
-//! sends it on to where the slot has moved, which it does not do with transactions.
+//! A dialogue's buffer is one hash, `{tenant}:d:{{dialogue}}:buffer`. The dialogue is the hash tag, so other keys of
+//! the dialogue would share the same slot of a cluster. The hash has the fields `epoch` and `head`, and each turn as
+//! JSON under its number. Every call with more than one operation is a script. A script runs in one step, and a cluster
+//! redirects scripts to a moved slot; transactions are not redirected.
 
 use std::{
     str::FromStr,
@@ -42,14 +42,14 @@ pub struct RedisBuffers {
 }
 
 impl RedisBuffers {
-    /// Connects at the first call. `ttl`: a buffer is forgotten this long after its last use.
+    /// Connects at the first call. `ttl` is the lifetime of a buffer after its last use.
     ///
     /// # Errors
-    /// [`StoreError::Rejected`]: the URL is none.
+    /// [`StoreError::Rejected`]: the URL is invalid.
     pub fn new(options: &RedisOptions, ttl: Duration) -> StoreResult<Self> {
         Ok(Self {
             redis: Arc::new(Redis::new(options)?),
-            // Redis takes no more than it can add to the time of day; a few thousand years are long enough.
+            // Redis adds the time to live to the time of day and refuses an overflow. A few thousand years are enough.
             ttl_ms: u64::try_from(ttl.as_millis()).map_or(MAX_TTL_MS, |ms| ms.clamp(1, MAX_TTL_MS)),
         })
     }

@@ -1,9 +1,8 @@
-//! Buffers in Redis (or Valkey), alone or as a cluster, shared by every node of the server.
+//! Buffers in Redis (or Valkey), single or as a cluster, shared by every node of the server.
 //!
-//! Owns the connection and what is done while there is none: a call that Redis does not answer
-//! in time fails, and after a few of those calls fail at once for a moment, so that turns do not wait
-//! for a store they can do without. The connection comes back by itself. What is kept, and how, is
-//! said in [`buffers`] and [`owners`].
+//! This module owns the connection and the handling of outages. A call without an answer in time fails. After a few
+//! failures, calls fail at once for a moment, so that turns do not wait for a store which they can do without. The
+//! connection recovers by itself. [`buffers`] and [`owners`] describe the stored data.
 
 pub mod buffers;
 pub mod owners;
@@ -21,14 +20,15 @@ use tokio::sync::OnceCell;
 use super::breaker::StoreBreaker;
 use crate::ports::{StoreError, StoreResult, redaction};
 
-/// How Redis is reached.
+/// The options of the connection.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// `redis://[[user]:password@]host[:port][/db]`, or `rediss://` for TLS. With `cluster`, any node of it.
+    /// `redis://[[user]:password@]host[:port][/db]`, or `rediss://` for TLS. With `cluster`, the URL of one of the
+    /// nodes.
     pub url: String,
-    /// A Redis Cluster: the other nodes are found by themselves.
+    /// True for a Redis Cluster. The client finds the other nodes by itself.
     pub cluster: bool,
-    /// How long a call may take before it counts as failed.
+    /// The time after which a call fails.
     pub timeout: Duration,
 }
 
@@ -41,11 +41,11 @@ struct Redis {
 
 enum Connector {
     One(ConnectionManager),
-    /// A cluster has to be asked for its nodes before there is a connection.
+    /// A cluster connection needs a first request for the cluster's nodes.
     Cluster(Box<ClusterClient>, OnceCell<ClusterConnection>),
 }
 
-/// Either kind of connection.
+/// A connection to a single Redis or to a cluster.
 #[derive(Clone)]
 enum RedisConnection {
     One(ConnectionManager),
@@ -53,18 +53,18 @@ enum RedisConnection {
 }
 
 impl Redis {
-    /// Connects as soon as there is something to do.
+    /// Connects on first use.
     ///
     /// # Errors
-    /// A URL that is none.
+    /// Fails on an invalid URL.
     fn new(options: &RedisOptions) -> StoreResult<Self> {
-        // Fails if another part of the program has chosen already, which is just as well.
+        // Fails, harmlessly, if another part of the program has already installed a provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let connector = if options.cluster {
             let client = ClusterClientBuilder::new([options.url.as_str()])
                 .connection_timeout(options.timeout)
                 .response_timeout(options.timeout)
-                // A slot that is just moving may be sent on by more than one node; the breaker bounds the time.
+                // Several nodes in a row may redirect a request to a moving slot. The breaker limits the time.
                 .retries(3)
                 .build()
                 .map_err(|error| unusable_error(&error))?;
@@ -79,7 +79,7 @@ impl Redis {
             let config = ConnectionManagerConfig::new()
                 .set_connection_timeout(Some(options.timeout))
                 .set_response_timeout(Some(options.timeout))
-                // The breaker says when to try again.
+                // The breaker decides when to try again.
                 .set_number_of_retries(0);
             Connector::One(
                 ConnectionManager::new_lazy_with_config(client, config).map_err(|error| unusable_error(&error))?,
@@ -95,7 +95,7 @@ impl Redis {
     /// Runs `work` on the connection, unless Redis has just failed.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when Redis cannot be reached, is late or refuses for now.
+    /// [`StoreError::Unavailable`] if Redis is unreachable, is late, or refuses for now.
     async fn run_command<T>(
         &self,
         work: impl AsyncFnOnce(&mut RedisConnection) -> Result<T, RedisError>,
@@ -104,7 +104,7 @@ impl Redis {
             let mut connection = self.open_connection().await.map_err(|error| store_error(&error))?;
             work(&mut connection).await.map_err(|error| store_error(&error))
         };
-        // A reconnect may add up beyond the time-outs of the connection.
+        // A reconnect can take longer than the connection's time-outs.
         self.breaker.call_within(self.timeout * 2, work).await
     }
 
@@ -146,7 +146,7 @@ impl ConnectionLike for RedisConnection {
 }
 
 fn unusable_error(error: &RedisError) -> StoreError {
-    // Not the URL: it may hold a password.
+    // The error leaves out the URL, which may contain a password.
     StoreError::Rejected(format!(
         "Redis cannot be used: {}",
         redaction::cut_at_quote(&error.to_string())
@@ -156,12 +156,12 @@ fn unusable_error(error: &RedisError) -> StoreError {
 fn store_error(error: &RedisError) -> StoreError {
     use redis::{ErrorKind, ServerErrorKind as Server};
 
-    // Redis repeats a command that it does not know.
+    // Redis repeats an unknown command in its error.
     let why = || redaction::cut_at_quote(&error.to_string());
 
     match error.kind() {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Corrupt(why()),
-        // What a server says that is starting, fails over or is full, and a cluster whose slots are moving.
+        // Errors of a server that is starting, failing over or full, and of a cluster with moving slots.
         ErrorKind::Server(
             Server::BusyLoading
             | Server::TryAgain

@@ -1,4 +1,4 @@
-//! Who owns a dialogue, remembered for all nodes: `{tenant}:d:{{dialogue}}:owner`, gone after a while.
+//! Owners of dialogues, cached for all nodes: `{tenant}:d:{{dialogue}}:owner`, with a time to live.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ pub struct RedisOwners {
 }
 
 impl RedisOwners {
-    /// Connects at the first call. `ttl`: how long an owner is remembered.
+    /// Connects at the first call. `ttl` is the lifetime of an entry.
     ///
     /// # Errors
-    /// [`StoreError::Rejected`]: the URL is none.
+    /// [`StoreError::Rejected`]: the URL is invalid.
     pub fn new(options: &RedisOptions, ttl: Duration) -> StoreResult<Self> {
         Ok(Self {
             redis: Arc::new(Redis::new(options)?),

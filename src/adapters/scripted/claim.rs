@@ -1,7 +1,7 @@
-//! Claims: what a clause states, about whom, in a sentence of its own.
+//! Claims: the statement of a clause and the statement's subject, as a complete sentence.
 //!
-//! The same patterns read what a player says ("I like grapes"), what an NPC says of itself, and the
-//! stored sentences ("The player likes grapes."), so that memories can be compared and answered from.
+//! The same patterns read a player's words ("I like grapes"), an NPC's words about itself, and the stored sentences
+//! ("The player likes grapes."). Memories can therefore be compared, and can answer questions.
 
 use super::{
     clauses::{self, Clause},
@@ -15,21 +15,21 @@ use crate::memory::{
     fact::{FactKind, Polarity, Tense},
 };
 
-/// Who a claim is about.
+/// The subject of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Party {
     Player,
     Npc,
-    /// Anyone else, as named: "Mira", "the player's sister".
+    /// Another person or thing, by name: "Mira", "the player's sister".
     Other(String),
 }
 
-/// Whose words are read.
+/// The speaker of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClaimVoice {
     Player,
     Npc,
-    /// A stored sentence: nobody is "I" or "you".
+    /// A stored sentence, in which "I" and "you" have no meaning.
     Record,
 }
 
@@ -41,7 +41,7 @@ impl ClaimVoice {
             Self::Record => None,
         }
     }
-    /// What an NPC says about "you" only repeats the player; it is not read.
+    /// `None` for an NPC: its words about "you" only repeat the player, and are not read.
     pub fn second_person(self) -> Option<Party> {
         (self == Self::Player).then_some(Party::Npc)
     }
@@ -53,12 +53,12 @@ pub(super) struct ParsedClaim {
     pub language: Language,
     pub class: String,
     pub subject: Party,
-    /// The subject as a fact names it: `player`, the NPC's name, or the name of another.
+    /// The subject as in a fact: `player`, the NPC's name, or another name.
     pub subject_name: String,
     pub predicate: String,
     /// Without articles.
     pub object: String,
-    /// It has become so: "I prefer apples now".
+    /// True for a change: "I prefer apples now".
     pub now: bool,
     /// "fruit" in "my favourite fruit is …".
     pub category: Option<String>,
@@ -71,7 +71,7 @@ pub(super) struct ParsedClaim {
 }
 
 impl ParsedClaim {
-    /// Whether both state the same, whatever the wording.
+    /// True if both claims state the same, in whatever words.
     pub fn says_same(&self, other: &Self) -> bool {
         self.class == other.class
             && self.subject == other.subject
@@ -79,7 +79,7 @@ impl ParsedClaim {
             && self.tense == other.tense
             && self.same_object(other)
     }
-    /// Whether both are about the same thing.
+    /// True if both claims have the same object.
     pub fn same_object(&self, other: &Self) -> bool {
         let lexicon = lexicon::lexicon_of(self.language);
         self.category == other.category && base_words(lexicon, &self.object) == base_words(lexicon, &other.object)
@@ -88,7 +88,7 @@ impl ParsedClaim {
 
 fn base_words(lexicon: &Lexicon, text: &str) -> Vec<String> {
     let all = lower_case_words(text);
-    // A picture is a word of its own.
+    // An emoji counts as a word.
     if all.is_empty() {
         return vec![text.to_owned()];
     }
@@ -98,7 +98,7 @@ fn base_words(lexicon: &Lexicon, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The lower-case words of a text.
+/// Returns the lower-case words of a text.
 pub(super) fn lower_case_words(text: &str) -> Vec<String> {
     text.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '\'')
         .filter(|word| !word.is_empty())
@@ -106,7 +106,7 @@ pub(super) fn lower_case_words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Reads everything a text states. `npc` is the NPC's name, empty if not known.
+/// Reads all claims of a text. `npc` is the NPC's name, empty if unknown.
 pub(super) fn read_claims(text: &str, voice: ClaimVoice, npc: &str) -> Vec<ParsedClaim> {
     let language = lexicon::language_of(text);
     let lexicon = lexicon::lexicon_of(language);
@@ -124,7 +124,7 @@ pub(super) fn read_record(content: &str, npc: &str) -> Option<ParsedClaim> {
     read_claims(content, ClaimVoice::Record, npc).into_iter().next()
 }
 
-/// What a persona says of its NPC, by name or as "you".
+/// Reads a persona's claims about its NPC, by name or as "you".
 pub(super) fn read_persona(text: &str, npc: &str) -> Vec<ParsedClaim> {
     let mut claims = read_claims(text, ClaimVoice::Record, npc);
     for claim in read_claims(text, ClaimVoice::Player, npc) {
@@ -136,26 +136,26 @@ pub(super) fn read_persona(text: &str, npc: &str) -> Vec<ParsedClaim> {
     claims
 }
 
-/// What the clauses before were about: in Korean a subject left out is the one before.
+/// The context of earlier clauses. An omitted Korean subject is the earlier subject.
 #[derive(Default)]
 struct ClauseContext {
     sentence: usize,
     subject: Option<Result<Party, ()>>,
-    /// What was liked or disliked last: "포도를 좋아했는데 이제는 안 좋아해".
+    /// The last liked or disliked object: "포도를 좋아했는데 이제는 안 좋아해".
     taste: Option<String>,
 }
 
-/// Reads clauses in one language, by one speaker.
+/// A reader of clauses in one language, by one speaker.
 pub(super) struct ClaimReader<'a> {
     pub lexicon: &'static Lexicon,
     pub voice: ClaimVoice,
     pub npc: &'a str,
 }
 
-/// What a pattern's subject turned out to be.
+/// The subject that a pattern found.
 pub(super) enum Subject {
     Is(Party),
-    /// Nobody in particular, or somebody the words do not tell.
+    /// An unspecific subject, or a person whom the words do not identify.
     Unclear,
 }
 
@@ -176,7 +176,7 @@ impl ClaimReader<'_> {
             let (mut said, mut raw) = (group("s"), group("o"));
             let mut particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
             if self.is_korean() {
-                // "포도 좋아해": what looks like a particle ends the noun.
+                // "포도 좋아해": a syllable like a particle may belong to the noun.
                 let joined = found
                     .name("o")
                     .zip(found.name("j"))
@@ -185,11 +185,11 @@ impl ClaimReader<'_> {
                     (raw, particle) = (whole, "");
                 }
                 if self.begins_list(said, particle) {
-                    // Both groups take part where there is a subject; it stands in front of the object.
+                    // With a subject, both groups take part, and the subject comes before the object.
                     let end = found.name("o").map_or(0, |m| m.end());
                     (said, raw) = ("", clause.text[..end].trim());
                 }
-                // "대장장이 딸을 좋아해": the end of a noun, not a particle; so nobody is marked as the subject.
+                // "대장장이 딸을 좋아해": the noun's own ending, not a particle, so the clause has no marked subject.
                 let unmarked = self.is_whole_noun(&pattern.class, said);
                 if unmarked {
                     let end = found.name("o").map_or(0, |m| m.end());
@@ -215,7 +215,7 @@ impl ClaimReader<'_> {
             };
             let subject = match subject {
                 Subject::Is(subject) => subject,
-                // "my name": no relative of anybody; another pattern may know better.
+                // "my name": not a relative. Another pattern may match better.
                 Subject::Unclear if !self.is_korean() && said.contains(' ') => continue,
                 Subject::Unclear => {
                     matched_subject = Some(Err(()));
@@ -256,7 +256,7 @@ impl ClaimReader<'_> {
         before.sentence = clause.sentence;
     }
 
-    /// "… and she lives in Oakdale": she is who was just spoken of.
+    /// "… and she lives in Oakdale": replaces the pronoun by the previous subject.
     fn without_pronoun(&self, clause: &Clause, before: &ClauseContext) -> Clause {
         let mut clause = clause.clone();
         if let (false, Some(Ok(Party::Other(name)))) = (self.is_korean(), &before.subject) {
@@ -268,7 +268,7 @@ impl ClaimReader<'_> {
         clause
     }
 
-    /// "… 이제는 안 좋아해": what is not liked any more is what was just spoken of.
+    /// "… 이제는 안 좋아해": inserts the previous object of taste as the object.
     fn with_taste(&self, clause: &Clause, before: &mut ClauseContext) -> Option<Clause> {
         let tokens: Vec<&str> = clause.text.split(' ').collect();
         let at = usize::from(self.korean_pronoun(tokens[0]).is_some());
@@ -290,7 +290,7 @@ impl ClaimReader<'_> {
         })
     }
 
-    /// The subject of a clause that names none: the speaker, unless somebody else was just spoken of.
+    /// Returns the subject of a clause without a subject: the speaker, unless the previous subject is another person.
     fn unsaid_subject(&self, before: &ClauseContext, sentence: usize) -> Subject {
         if !self.is_korean() {
             return self.voice.first_person().map_or(Subject::Unclear, Subject::Is);
@@ -311,20 +311,20 @@ impl ClaimReader<'_> {
         let tokens: Vec<&str> = bare.split(' ').collect();
         let (first, last) = (tokens[0], tokens[tokens.len() - 1]);
         pattern.needs.iter().all(|need| match need.as_str() {
-            // A name: a capital, and no word that merely begins a sentence.
+            // A name has a capital letter, and is not a common first word of a sentence.
             "N" => {
                 object
                     .chars()
                     .next()
                     .is_some_and(|c| c.is_uppercase() || korean::is_hangul(c))
                     && tokens.len() <= 3
-                    // "Tom's brother" is not called so.
+                    // "Tom's brother" is not a name.
                     && !object.contains("'s ")
                     && !self.lexicon.is_in_list("not_names", first)
                     && !self.lexicon.is_in_list("demonyms", first)
                     && !self.lexicon.is_in_list("vague", bare)
             }
-            // Told as a name in so many words: lower case will do.
+            // The sentence says explicitly that the word is a name, so lower case is accepted.
             "n" => {
                 tokens.len() <= 3
                     && !self.lexicon.is_in_list("not_names", first)
@@ -351,7 +351,7 @@ impl ClaimReader<'_> {
                         .word_list(name)
                         .iter()
                         .any(|end| bare.ends_with(end.as_str())),
-                    // `%category`: the object, or its last word, is of it.
+                    // `%category`: the object, or its last word, must be in the category.
                     _ => [bare, last]
                         .iter()
                         .any(|word| self.lexicon.categories_of(word).iter().any(|c| c == name)),
@@ -424,7 +424,7 @@ impl ClaimReader<'_> {
         matches!(subject, Party::Other(name) if self.lexicon.is_in_list("plural_rel", name.rsplit(' ').next().unwrap_or_default()))
     }
 
-    /// Specific words first, then what they are kinds of, then what the pattern adds.
+    /// Returns keywords: specific words first, then their categories, then the pattern's own keywords.
     fn claim_keywords(&self, pattern: &Pattern, subject: &Party, object: &str, category: Option<&str>) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         let mut add = |word: &str| {
@@ -475,7 +475,7 @@ impl ClaimReader<'_> {
     }
 }
 
-/// A Korean word without the particle at its end.
+/// Returns a Korean word without its final particle.
 pub(super) fn strip_particle<'a>(lexicon: &Lexicon, word: &'a str) -> &'a str {
     if lexicon.knows_word(word) || lexicon.is_category(word) {
         return word;

@@ -1,4 +1,4 @@
-//! What a player says of the NPC itself is the player's word, and the persona weighs more.
+//! A player's claim about the NPC is only the player's word, and the persona takes precedence.
 
 use super::{
     claim::{self, ClaimVoice},
@@ -49,7 +49,7 @@ async fn player_claim_about_the_npc_stays_the_player_s_word() {
             let holds = has.iter().all(|text| reply.contains(text)) && !reply.contains(lacks);
             assert!(holds, "{told} {question} ({history}) -> {reply}");
             let mut taught = claim::read_claims(&reply, ClaimVoice::Npc, table.npc);
-            // Introducing itself, it tells its own name.
+            // In an introduction, the NPC says its own name.
             taught.retain(|claim| claim.object != table.npc);
             assert!(taught.is_empty(), "{reply}: {taught:?}");
         }

@@ -1,5 +1,4 @@
-//! Cuts a text into clauses that a pattern can be held against: no questions, no quotations, no
-//! suppositions, no fillers.
+//! Splits a text into clauses for the patterns, without questions, quotations, suppositions and fillers.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -11,15 +10,15 @@ use super::{
 };
 use crate::memory::authored::Language;
 
-/// One clause, without fillers and marks of time.
+/// One clause, without fillers and time words.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Clause {
     pub text: String,
-    /// "예전에는": it was so once.
+    /// "예전에는": true in the past.
     pub past: bool,
-    /// "이제는", "더 이상": it has become so.
+    /// "이제는", "더 이상": newly true.
     pub now: bool,
-    /// Which sentence of the text it belongs to.
+    /// The index of the clause's sentence in the text.
     pub sentence: usize,
 }
 
@@ -80,7 +79,7 @@ regex!(
     r"(?:[어아해야요다지죠데고만네거든니]|싫어|좋아|거든|니까|대신|줘|마)$"
 );
 
-/// Every clause of `text` that may state something. `vocative` is a name that may be called first.
+/// Returns every clause of `text` that may be a statement. `vocative` is a name which may be addressed at the start.
 pub(super) fn split_clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
     let lexicon = lexicon::lexicon_of(language);
     let text = strip_quotations(text);
@@ -104,12 +103,12 @@ pub(super) fn split_clauses(language: Language, text: &str, vocative: &str) -> V
     found
 }
 
-/// Whether a character is a picture or a part of one.
+/// True if the character is an emoji or a part of an emoji.
 pub(super) fn is_picture(c: char) -> bool {
     matches!(c, '\u{200d}' | '\u{2190}'..='\u{2bff}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// A sentence without the pictures and laughs that it begins with. One that a particle follows is a word.
+/// Returns a sentence without leading emojis and laughs. An emoji with a particle counts as a word.
 fn without_pictures<'t>(lexicon: &Lexicon, sentence: &'t str) -> &'t str {
     let is_word = |c: char| c.is_alphanumeric() && !matches!(c, 'ㄱ'..='ㅎ' | 'ㅏ'..='ㅣ');
     let mut rest = sentence.trim_start();
@@ -126,12 +125,12 @@ fn without_pictures<'t>(lexicon: &Lexicon, sentence: &'t str) -> &'t str {
     }
 }
 
-/// The text without what stands in quotation marks, brackets and cue tags.
+/// Returns the text without quotations, brackets and cue tags.
 pub(super) fn strip_quotations(text: &str) -> Cow<'_, str> {
     QUOTED.replace_all(text, " ")
 }
 
-/// Whether the sentence asks rather than states.
+/// True if the sentence is a question.
 pub(super) fn is_question(language: Language, sentence: &str) -> bool {
     let text = sentence.trim();
     if text.ends_with('?') || text.ends_with('？') {
@@ -154,7 +153,7 @@ fn is_english_question(text: &str) -> bool {
     !exclaims && EN_QUESTION.is_match(text)
 }
 
-/// Whether a Korean question asks with a question word, not for a yes or no.
+/// True if a Korean question has a question word, and is not a yes-or-no question.
 pub(super) fn has_question_word(text: &str) -> bool {
     KO_QUESTION_WORD.is_match(text)
 }
@@ -172,7 +171,7 @@ fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usiz
     let marked = EN_AND.replace_all(&body, ", $1");
     let mut pieces: Vec<String> = Vec::new();
     for (at, part) in marked.split(['—', '–']).flat_map(|part| part.split(" - ")).enumerate() {
-        // "I like grapes - always have": a dash lists nothing.
+        // "I like grapes - always have": no list follows a dash.
         if at > 0 && !begins_clause(&strip_start(lexicon, part, vocative)) {
             continue;
         }
@@ -184,7 +183,7 @@ fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usiz
             let stripped = strip_start(lexicon, piece, vocative);
             let begins = begins_clause(&stripped) || EN_SAID_BY.is_match(&stripped);
             match pieces.last_mut() {
-                // "apples, grapes and pears": the comma lists, it does not begin a clause.
+                // "apples, grapes and pears": the comma separates list items, not clauses.
                 Some(last) if !begins && !stripped.is_empty() => {
                     last.push_str(", ");
                     last.push_str(piece);
@@ -196,11 +195,11 @@ fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usiz
     }
     let before = out.len();
     for piece in pieces {
-        // "I lied, I am not": takes back what was said, and what follows is the speaker's own word.
+        // "I lied, I am not": retracts earlier words, and the speaker's own words follow.
         if EN_TAKEN_BACK.is_match(&piece) {
             continue;
         }
-        // "I like grapes, said the fox": what was just said is the fox's word.
+        // "I like grapes, said the fox": the previous words are the fox's.
         if EN_SAID_BY.is_match(&piece) {
             out.truncate(before);
             return;
@@ -254,7 +253,7 @@ fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize
             _ => pieces.push(piece.to_owned()),
         }
     }
-    // "나는 포도를 좋아해, 라고 여우가 말했어": the fox's word.
+    // "나는 포도를 좋아해, 라고 여우가 말했어": the words are the fox's.
     if pieces.len() > 1 && pieces.iter().any(|piece| is_said_by_another(lexicon, piece)) {
         return;
     }
@@ -274,7 +273,7 @@ fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize
 }
 
 fn is_said_by_another(lexicon: &Lexicon, piece: &str) -> bool {
-    // Both groups always take part where the expression matches.
+    // Both groups take part in every match.
     KO_SAID_BY
         .captures(piece)
         .and_then(|found| found.name("who"))
@@ -313,10 +312,11 @@ fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
         .collect()
 }
 
-/// Takes fillers and marks of time out of a Korean clause, and says which marks there were.
+/// Removes fillers and time words from a Korean clause. Returns the rest, and whether past and present marks were
+/// found.
 fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool, bool) {
     let mut tokens: Vec<&str> = piece.split_whitespace().collect();
-    // A bare name may be called, or be whom the clause is about.
+    // A bare name may be a form of address, or the subject of the clause.
     let bare = tokens.len() > 1 && tokens[0] == vocative && starts_with_person(lexicon, tokens[1]);
     if tokens.len() > 1 && (bare || tokens[0] != vocative && is_vocative(tokens[0], vocative)) {
         tokens.remove(0);
@@ -327,7 +327,7 @@ fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool,
     (tokens.join(" "), past, now)
 }
 
-/// Whether it is but a name that is called.
+/// True if the text is only a form of address.
 fn is_vocative(text: &str, vocative: &str) -> bool {
     !vocative.is_empty()
         && text
@@ -347,7 +347,7 @@ fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {
     removed
 }
 
-/// Takes fillers and the name that is called off the start of an English clause.
+/// Removes fillers and an addressed name from the start of an English clause.
 pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
     let mut rest = piece.trim().trim_start_matches([',', ' ']);
     loop {
@@ -365,7 +365,7 @@ pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> Str
             }
             _ => return rest.to_owned(),
         };
-        // Lower-casing can change lengths outside ASCII; fillers are ASCII, so what they match is too.
+        // Lower-casing can change lengths outside ASCII. Fillers are ASCII, so their matches are ASCII too.
         rest = rest.get(cut..).unwrap_or_default().trim_start_matches([',', ' ', ':']);
     }
 }

@@ -1,4 +1,4 @@
-//! Ten lines with a Korean and an English NPC through the shipped templates: what a new user sees first.
+//! Ten lines with a Korean and an English NPC through the shipped templates: a new user's first impression.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
     env.render_str(&source, values).unwrap()
 }
 
-/// What a world sets for state blocks, as templates are given it.
+/// Returns a world's limits for state blocks, as templates get them.
 fn bounds() -> minijinja::Value {
     let none = Vec::<String>::new;
     context! { relationship => 20, hp => 100, moods => ["happy", "sad"], kinds => ["trust"], items => none(), places => none() }
@@ -45,13 +45,13 @@ fn content(fact: &Value) -> String {
     fact["content"].as_str().unwrap().to_owned()
 }
 
-/// A fact as the server gives it to the NPC.
+/// Returns a fact in the form in which the server gives it to the NPC.
 fn given(language: &str, npc: &str, fact: &Value) -> String {
     let by = if fact["speaker"] == npc { "self" } else { "player" };
     render(language, "claimed", context! { by, name => "", text => content(fact) })
 }
 
-/// One dialogue with everything remembered and nothing forgotten, kept as the server would.
+/// One dialogue with a complete memory, stored as in the server.
 pub(super) struct Table {
     language: &'static str,
     pub npc: &'static str,
@@ -61,7 +61,7 @@ pub(super) struct Table {
     ask_for_state: bool,
     turns: Vec<(String, String)>,
     pub facts: Vec<Value>,
-    /// How many of the last turns the prompt still shows.
+    /// The number of recent turns in the prompt.
     pub history: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Speaker and subject are never confused: a table of lines in both languages and the facts they hold.
+//! Speaker and subject are never confused: a table of lines in both languages with their facts.
 
 use super::{
     claim::{self, ClaimVoice},
@@ -72,7 +72,7 @@ fn subject_and_speaker_are_never_confused() {
     assert!(languages.iter().all(|count| *count >= 50), "{languages:?}");
 }
 
-/// What is stored can be read back as the same claim: it is how memories are compared and answered.
+/// A stored sentence is read back as the same claim. Comparisons and answers depend on the round trip.
 #[test]
 fn content_is_parsed_back_into_its_source_claim() {
     for (speaker, text, _) in cases() {
@@ -231,7 +231,7 @@ fn health_limits_are_constraints_of_high_importance() {
     }
 }
 
-/// Else the model would teach itself facts by answering.
+/// Otherwise the model would learn facts from its own answers.
 #[test]
 fn npc_claims_about_itself_are_not_facts() {
     let mut taught = Vec::new();

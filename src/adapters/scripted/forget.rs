@@ -1,4 +1,4 @@
-//! "Forget that I like plums": what a line asks to have forgotten.
+//! Requests to forget: "Forget that I like plums".
 
 use std::sync::LazyLock;
 
@@ -16,9 +16,9 @@ use crate::memory::{authored::Language, fact::FactKind};
 #[derive(Debug)]
 pub(super) struct ForgetCommand {
     topic: String,
-    /// What it states, if it does: "forget that …".
+    /// The claims of the request, if it is "forget that …".
     claims: Vec<ParsedClaim>,
-    /// Its informative words, in listed forms.
+    /// The informative words, in listed forms.
     terms: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ regex!(
     EN_LEAD,
     r"(?i)^[ ,:]*(?:about|regarding|that|all|anything|whatever|the fact|everything|(?:what )?i (?:just |once |ever )?(?:said|told you|mentioned))\b[ ,:]*"
 );
-// What follows is another clause, and not to be forgotten.
+// Another clause begins here, which is not part of the request.
 regex!(
     EN_REST,
     r"(?i),? (?:but|because|and) (?:i|my|it|that|remember|instead)\b|, (?:i|my|it|that|please|remember)\b"
@@ -74,7 +74,7 @@ impl ForgetCommand {
                     (found["o"].to_owned(), stated)
                 } else {
                     let topic = KO_ABOUT.captures(rest).map_or(rest, |found| {
-                        // The group always takes part where the expression matches.
+                        // The group takes part in every match.
                         found.name("o").map_or(rest, |topic| topic.as_str())
                     });
                     (topic.trim().to_owned(), String::new())
@@ -95,17 +95,17 @@ impl ForgetCommand {
         }
     }
 
-    /// "Forget it": nobody can tell what.
+    /// "Forget it": the request names no subject.
     pub fn is_vague(&self) -> bool {
         self.claims.is_empty() && self.terms.is_empty()
     }
 
-    /// Whether it is about a limit of health, which stays whatever is asked.
+    /// True if the request concerns a health limit, which always stays.
     pub fn is_of_safety(&self) -> bool {
         self.claims.iter().any(|claim| claim.kind == FactKind::Constraint)
     }
 
-    /// Whether a memory is what it means.
+    /// True if the request means this memory.
     pub fn means_memory(&self, memory: &PromptMemory) -> bool {
         if self.is_vague() {
             return false;
@@ -119,7 +119,7 @@ impl ForgetCommand {
         }
     }
 
-    /// What to ask for: the known statements that are meant, else the wish in its own words.
+    /// Returns the known statements that the request means, or else the request's own words.
     pub fn forget_texts(&self, known: &[&str], npc: &str) -> Vec<String> {
         let meant: Vec<String> = known
             .iter()
@@ -135,7 +135,7 @@ impl ForgetCommand {
     }
 }
 
-/// Everything a line asks to have forgotten.
+/// Returns all requests to forget in a line.
 pub(super) fn read_forget_commands(line: &str, npc: &str) -> Vec<ForgetCommand> {
     let lexicon = lexicon::lexicon_of(lexicon::language_of(line));
     clauses::strip_quotations(line)
@@ -147,12 +147,12 @@ pub(super) fn read_forget_commands(line: &str, npc: &str) -> Vec<ForgetCommand> 
         .collect()
 }
 
-/// Whether a normalised sentence asks to forget something.
+/// True if a normalised sentence is a request to forget.
 pub(super) fn is_forget_command(lexicon: &Lexicon, normal: &str, vocative: &str) -> bool {
     request_remainder(lexicon, normal, vocative).is_some()
 }
 
-/// What follows the asking.
+/// Returns the words after the request itself.
 fn request_remainder(lexicon: &Lexicon, normal: &str, vocative: &str) -> Option<String> {
     let body = clauses::strip_start(lexicon, normal, vocative);
     let wish: &Regex = match lexicon.language {

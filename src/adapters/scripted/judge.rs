@@ -1,4 +1,4 @@
-//! How a newer statement stands to an older one, by rule. When in doubt: independent.
+//! Judges a newer statement against an older statement, by rules. In doubt: independent.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::memory::{
     reconcile::JudgeVerdict,
 };
 
-/// Answers a judge prompt: a verdict for each of its pairs, by number.
+/// Answers a judge prompt: a verdict for each pair, by number.
 pub(super) fn judge_pairs(prompt: &str) -> Value {
     let (older, newer) = (
         prompt_view::all_tagged(prompt, "older"),
@@ -35,7 +35,7 @@ fn judge_pair(older: &str, newer: &str) -> JudgeVerdict {
     }
 }
 
-/// Whether `older` cannot be true any more if `newer` is.
+/// True if `older` cannot stay true beside `newer`.
 pub(super) fn is_contradiction(older: &ParsedClaim, newer: &ParsedClaim) -> bool {
     if older.subject != newer.subject || older.tense != Tense::Present || newer.tense != Tense::Present {
         return false;
@@ -53,7 +53,7 @@ pub(super) fn is_contradiction(older: &ParsedClaim, newer: &ParsedClaim) -> bool
         "favourite" => {
             older.category == newer.category && lower_case_words(&older.object) != lower_case_words(&newer.object)
         }
-        // One at a time: and told in the same words but for the thing itself ("lives in", "lives with").
+        // Only one value at a time is true, if the sentences differ only in the object ("lives in", not "lives with").
         "name" | "age" | "birthday" | "hometown" | "live" | "origin" | "job" if both_hold => {
             !same_thing
                 && sentence_frame(older) == sentence_frame(newer)
@@ -63,8 +63,8 @@ pub(super) fn is_contradiction(older: &ParsedClaim, newer: &ParsedClaim) -> bool
     }
 }
 
-/// Whether what is preferred by now takes the place of what was preferred or the favourite among the
-/// same kind of things. That it was liked too still holds.
+/// True if a new preference replaces an older preference or favourite among the same kind of things. The older liking
+/// still holds.
 fn is_outdone(older: &ParsedClaim, newer: &ParsedClaim) -> bool {
     let kinds = |claim: &ParsedClaim| {
         let head = lower_case_words(&claim.object).pop().unwrap_or_default();
@@ -80,7 +80,7 @@ fn is_outdone(older: &ParsedClaim, newer: &ParsedClaim) -> bool {
         }
 }
 
-/// The sentence without its object.
+/// Returns the sentence without its object.
 fn sentence_frame(claim: &ParsedClaim) -> Vec<String> {
     let object = lower_case_words(&claim.object);
     lower_case_words(&claim.content)

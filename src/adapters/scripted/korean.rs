@@ -1,31 +1,31 @@
-//! What Korean spelling demands: particles that follow the final sound of a word.
+//! Korean spelling rules: particles depend on the final sound of a word.
 
-/// Whether a character is a Hangul syllable or letter.
+/// True for a Hangul syllable or letter.
 pub(super) fn is_hangul(c: char) -> bool {
     matches!(c, '가'..='힣' | 'ㄱ'..='ㅎ' | 'ㅏ'..='ㅣ')
 }
 
-/// Whether a character is a whole Hangul syllable, whose last sound is known.
+/// True for a whole Hangul syllable, whose last sound is known.
 pub(super) fn is_syllable(c: char) -> bool {
     matches!(c, '가'..='힣')
 }
 
-/// The final consonant of a syllable block: 0 for none, 8 for ㄹ.
+/// Returns the final consonant of a syllable block: 0 for no consonant, 8 for ㄹ.
 fn final_of(c: char) -> u32 {
     match c {
         '가'..='힣' => (u32::from(c) - u32::from('가')) % 28,
-        // Read as Korean reads them: 영 일 삼 육 칠 팔 end in a consonant.
+        // In Korean, the numbers 영 일 삼 육 칠 팔 end in a consonant.
         '1' | '7' | '8' => 8,
         '0' | '3' | '6' => 1,
         _ => 0,
     }
 }
 
-/// The final consonant of a Latin word as Korean reads it: letter by letter if it is in capitals (BTS is
-/// 비티에스), else by its sound (Rust is 러스트, Slack is 슬랙).
+/// Returns the final consonant of a Latin word in Korean reading. Capitals are read letter by letter (BTS is 비티에스),
+/// other words by sound (Rust is 러스트, Slack is 슬랙).
 fn final_of_latin(word: &str) -> u32 {
     let start = word.rfind(|c: char| !c.is_ascii_alphabetic()).map_or(0, |at| {
-        // The character before is not ASCII or is no letter; what follows it begins behind it.
+        // The previous character is not an ASCII letter. The last part of the word begins after it.
         at + word[at..].chars().next().map_or(1, char::len_utf8)
     });
     let latin = &word[start..];
@@ -42,7 +42,7 @@ fn final_of_latin(word: &str) -> u32 {
         ['l', ..] | ['e', 'l', ..] => 8,
         ['m' | 'n', ..] | ['g', 'n', ..] | ['e', 'm' | 'n', ..] => 1,
         ['k', 'c', before, ..] if vowel(before) => 1,
-        // After one short vowel it closes the syllable (cat), after two it does not (boat).
+        // A consonant after one short vowel closes the syllable (cat); after two vowels it does not (boat).
         ['p' | 't' | 'k' | 'c', before, further, ..] if vowel(before) && !vowel(further) => 1,
         _ => 0,
     }
@@ -56,17 +56,17 @@ fn last_final(word: &str) -> u32 {
     }
 }
 
-/// Whether the word ends in a consonant.
+/// True if the word ends in a consonant.
 pub(super) fn ends_in_consonant(word: &str) -> bool {
     last_final(word) != 0
 }
 
-/// Whether the syllable ends in ㅆ, as past stems do (했, 었, 렸).
+/// True if the syllable ends in ㅆ, like past stems (했, 었, 렸).
 pub(super) fn is_past_stem(c: char) -> bool {
     is_hangul(c) && final_of(c) == 20
 }
 
-/// The particle in the form that fits `word`. `particle` is named by its form after a consonant.
+/// Returns the form of the particle that fits `word`. The argument `particle` is the form after a consonant.
 pub(super) fn fitting_particle(word: &str, particle: &str) -> String {
     let closed = ends_in_consonant(word);
     match particle {
@@ -84,8 +84,8 @@ pub(super) fn fitting_particle(word: &str, particle: &str) -> String {
     .to_owned()
 }
 
-/// Whether `particle`, as written, can follow `word`. Whoever writes a word in other letters, or a
-/// picture, knows how it is read.
+/// True if `particle`, as written, can follow `word`. Also true after foreign letters and emojis, whose reading only
+/// the writer knows.
 pub(super) fn can_follow(word: &str, particle: &str) -> bool {
     if !word.chars().next_back().is_some_and(is_syllable) {
         return !word.is_empty();

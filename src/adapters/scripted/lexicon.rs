@@ -1,6 +1,6 @@
-//! The data the scripted model works from: words with their broader categories, word lists,
-//! sentence patterns, question and intent patterns, and phrases. All of it is tab-separated files
-//! in `config/lexicon/{en,ko}`; this module reads them and knows no language.
+//! The data of the scripted model: words with broader categories, word lists, sentence patterns, question and intent
+//! patterns, and phrases. All data are tab-separated files in `config/lexicon/{en,ko}`. This module reads the files,
+//! and has no knowledge of a language.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,12 +15,12 @@ use crate::memory::{
     fact::{FactKind, Polarity, Tense},
 };
 
-/// A sentence pattern and the statement it yields.
+/// A sentence pattern, and the claim which a match yields.
 pub(super) struct Pattern {
-    /// What kind of claim it is (`like`, `name`, …); questions ask for classes.
+    /// The class of the claim (`like`, `name`, …). Questions search by class.
     pub class: String,
     pub regex: Regex,
-    /// The predicate and the sentence, with placeholders (see `claim::render`).
+    /// The predicate and the sentence, with placeholders (see `render`).
     pub predicate: String,
     pub content: String,
     pub kind: FactKind,
@@ -28,7 +28,7 @@ pub(super) struct Pattern {
     pub tense: Tense,
     pub importance: u8,
     pub keywords: Vec<String>,
-    /// Conditions on the object and subject, checked after the match (see `claim`).
+    /// Conditions on the object and the subject, checked after the match (see `ClaimReader::is_allowed`).
     pub needs: Vec<String>,
 }
 
@@ -37,19 +37,19 @@ pub(super) struct Lexicon {
     pub language: Language,
     /// Word → broader categories, narrowest first.
     terms: HashMap<String, Vec<String>>,
-    /// Every word that is a category of another.
+    /// All words that are categories of other words.
     categories: HashSet<String>,
-    /// Inflected form → form in the list.
+    /// Inflected form → listed form.
     singular: HashMap<String, String>,
     lists: HashMap<String, Vec<String>>,
     macros: HashMap<String, String>,
     replacements: Vec<(Regex, String)>,
     pub patterns: Vec<Pattern>,
-    /// What a question asks for.
+    /// Question pattern → classes of claims.
     pub questions: Vec<(Regex, Vec<String>)>,
-    /// Intent name → what its lines look like, in order.
+    /// Intent name → pattern of its lines, in order.
     pub intents: Vec<(String, Regex)>,
-    /// Occasion → what its lines look like, in order.
+    /// Occasion → pattern of its lines, in order.
     pub occasions: Vec<(&'static str, Regex)>,
     phrases: HashMap<String, Vec<String>>,
     aliases: HashMap<String, String>,
@@ -96,7 +96,7 @@ struct LexiconSources {
 static ENGLISH: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::from_sources(Language::En, &sources!("en")));
 static KOREAN: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::from_sources(Language::Ko, &sources!("ko")));
 
-/// The data of one language.
+/// Returns the data of one language.
 pub(super) fn lexicon_of(language: Language) -> &'static Lexicon {
     match language {
         Language::En => &ENGLISH,
@@ -104,8 +104,8 @@ pub(super) fn lexicon_of(language: Language) -> &'static Lexicon {
     }
 }
 
-/// The language of a text by its letters: Korean as soon as any Hangul is in it. A laugh alone ("ㅋㅋ") is
-/// in any language.
+/// Returns the language of a text by its letters: Korean for Hangul syllables, or for Hangul letters without Latin
+/// letters. A laugh ("ㅋㅋ") beside English words is therefore English.
 pub(super) fn language_of(text: &str) -> Language {
     let latin = || text.chars().any(|c| c.is_ascii_alphabetic());
     if text.chars().any(korean::is_syllable) || text.chars().any(korean::is_hangul) && !latin() {
@@ -131,8 +131,8 @@ fn split_entries(cell: &str) -> Vec<String> {
 }
 
 impl Lexicon {
-    /// Reads embedded data. A fault in it is a defect of this build, which every test of this
-    /// module would show; so it panics with the file's line rather than going on with half a lexicon.
+    /// Reads embedded data. A fault in the data is a defect of this build, and every test of this module would show the
+    /// fault. The function therefore panics with the file's line instead of continuing with half a lexicon.
     fn from_sources(language: Language, sources: &LexiconSources) -> Self {
         let mut this = Self {
             language,
@@ -209,7 +209,7 @@ impl Lexicon {
             }
             self.categories.extend(categories);
         }
-        // A word in the list is itself, whatever it might be the plural of ("glasses").
+        // A listed word is singular, even if it looks like a plural ("glasses").
         self.singular.retain(|plural, _| !self.terms.contains_key(plural));
     }
 
@@ -266,33 +266,33 @@ impl Lexicon {
         }
     }
 
-    /// A named word list; empty if there is none of that name.
+    /// Returns a named word list; empty if the name is unknown.
     pub fn word_list(&self, name: &str) -> &[String] {
         self.lists.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether `word` stands in the list `name`.
+    /// True if the list `name` contains `word`.
     pub fn is_in_list(&self, name: &str, word: &str) -> bool {
         self.word_list(name).iter().any(|entry| entry == word)
     }
 
-    /// The alternatives of a macro that is a plain enumeration.
+    /// Returns the alternatives of a macro that is a plain enumeration.
     pub fn macro_alternatives(&self, name: &str) -> impl Iterator<Item = &str> {
         self.macros.get(name).map_or("", String::as_str).split('|')
     }
 
-    /// The variants of a phrase; empty if there is none of that name.
+    /// Returns the variants of a phrase; empty if the name is unknown.
     pub fn phrase_variants(&self, name: &str) -> &[String] {
         self.phrases.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Every phrase of every occasion.
+    /// Returns every phrase of every occasion.
     #[cfg(test)]
     pub fn all_phrases(&self) -> impl Iterator<Item = &str> {
         self.phrases.values().flatten().map(String::as_str)
     }
 
-    /// Opens contractions and common misspellings.
+    /// Expands contractions and corrects common misspellings.
     pub fn normalise_text(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (pattern, replacement) in &self.replacements {
@@ -303,28 +303,28 @@ impl Lexicon {
         text
     }
 
-    /// The listed form of a word ("grapes" → "grape"), or the word.
+    /// Returns the listed form of a word ("grapes" → "grape"), or the word itself.
     pub fn listed_form<'a>(&'a self, word: &'a str) -> &'a str {
         let word = self.aliases.get(word).map_or(word, String::as_str);
         self.singular.get(word).map_or(word, String::as_str)
     }
 
-    /// The broader categories of a word, narrowest first.
+    /// Returns the broader categories of a word, narrowest first.
     pub fn categories_of(&self, word: &str) -> &[String] {
         self.terms.get(self.listed_form(word)).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the word is listed.
+    /// True if the word is listed.
     pub fn knows_word(&self, word: &str) -> bool {
         self.terms.contains_key(self.listed_form(word))
     }
 
-    /// Whether the word is a category of listed words ("fruit").
+    /// True if the word is a category of listed words ("fruit").
     pub fn is_category(&self, word: &str) -> bool {
         self.categories.contains(self.listed_form(word))
     }
 
-    /// Every listed word or group of up to three words in `words`, as listed.
+    /// Returns every listed word or group of up to three words in `words`, in listed form.
     pub fn terms_in<'a>(&'a self, words: &[String]) -> Vec<&'a str> {
         let mut found = Vec::new();
         for start in 0..words.len() {
@@ -341,7 +341,7 @@ impl Lexicon {
     }
 }
 
-/// The regular English plural.
+/// Returns the regular English plural.
 fn plural_of(word: &str) -> String {
     let consonant_y = word.ends_with('y') && !["ay", "ey", "oy", "uy"].iter().any(|end| word.ends_with(end));
     if consonant_y {

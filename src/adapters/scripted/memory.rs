@@ -1,6 +1,6 @@
-//! Answers a question from what the prompt holds: the line itself, earlier lines, facts, state,
-//! pinned facts, the persona. Newest first; what was is told as what was, and what a player says of
-//! the NPC itself counts only where nothing else is known.
+//! Answers a question from the prompt: the line itself, earlier lines, facts, state, pinned facts and the persona.
+//! Newer statements come first, and former statements are told as former. A player's claim about the NPC only counts
+//! without other knowledge.
 
 use super::{
     claim::{self, ClaimVoice, ParsedClaim, Party, lower_case_words},
@@ -14,18 +14,18 @@ use crate::memory::{
     fact::{FactKind, Polarity, Tense},
 };
 
-/// What was found.
+/// The result of a search in memory.
 #[derive(Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum RecallAnswer {
-    /// What holds, and what once did.
+    /// Present statements, and a former statement.
     Known {
         now: Vec<PromptMemory>,
         former: Option<PromptMemory>,
     },
-    /// Everything about the player that comes to mind.
+    /// The first memories about the player, for an open question.
     About(Vec<PromptMemory>),
-    /// A sentence of a summary or of the state of the world.
+    /// A sentence of a summary or of the world state.
     Passage {
         text: String,
         world: bool,
@@ -33,26 +33,26 @@ pub(super) enum RecallAnswer {
     Unknown,
 }
 
-/// Where a memory comes from.
+/// The source of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemorySource {
-    /// What was said and is remembered.
+    /// Told in the dialogue or in a fact.
     Told,
-    /// What the player says of the NPC itself, who never said so.
+    /// A player's claim about the NPC, never said by the NPC.
     Claimed,
-    /// Who the NPC is.
+    /// The NPC's persona.
     Persona,
 }
 
-/// One thing the prompt says.
+/// One statement of the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PromptMemory {
     pub content: String,
     pub claim: Option<ParsedClaim>,
     pub terms: Vec<String>,
-    /// Whose word it is.
+    /// The source of the statement.
     pub source: MemorySource,
-    /// An older statement of a limit of health that this one denies.
+    /// An older statement about a health limit, which this statement denies.
     pub overruled: Option<Box<PromptMemory>>,
 }
 
@@ -83,7 +83,7 @@ impl PromptMemory {
         Self { source, ..self }
     }
 
-    /// What a claim just made says.
+    /// Returns the memory of a new claim.
     pub fn from_claim(claim: &ParsedClaim) -> Self {
         Self::new(&claim.content, Some(claim.clone()))
     }
@@ -102,7 +102,7 @@ impl PromptMemory {
     }
 }
 
-/// "the player's wife Clara" is meant by "my wife".
+/// True if "my wife" means "the player's wife Clara".
 fn is_relation_of(named: &str, relation: &str) -> bool {
     let mut parts = named.rsplit(' ');
     parts.next().is_some_and(|last| last.starts_with(char::is_uppercase)) && parts.next() == Some(relation)
@@ -113,7 +113,7 @@ fn same_name(a: &str, b: &str) -> bool {
     last(a) == last(b)
 }
 
-/// A word in its listed form.
+/// Returns a word in its listed form.
 pub(super) fn listed_form(lexicon: &Lexicon, word: &str) -> String {
     if lexicon.language == Language::Ko {
         lexicon.listed_form(claim::strip_particle(lexicon, word)).to_owned()
@@ -125,10 +125,10 @@ pub(super) fn listed_form(lexicon: &Lexicon, word: &str) -> String {
     }
 }
 
-/// Everything the prompt lets the NPC know, newest first, what is contradicted by newer left out.
+/// Returns all memories of the prompt, newest first, without memories that a newer memory contradicts.
 fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
     let mut found: Vec<PromptMemory> = Vec::new();
-    // What was to be forgotten is not read from before the wish; what is told after it is new.
+    // Statements before a request to forget are skipped; statements after the request are new.
     let mut wishes = Vec::new();
     let told = std::iter::once(&view.line).chain(view.said.iter().rev());
     for line in told {
@@ -167,7 +167,7 @@ fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
     found
 }
 
-/// A memory that a player told: of the NPC itself it is no more than a claim.
+/// Marks a player's statement about the NPC as a mere claim.
 fn mark_player_source(memory: PromptMemory) -> PromptMemory {
     match &memory.claim {
         Some(claim) if claim.subject == Party::Npc => memory.with_source(MemorySource::Claimed),
@@ -175,7 +175,7 @@ fn mark_player_source(memory: PromptMemory) -> PromptMemory {
     }
 }
 
-/// Limits of health are never forgotten.
+/// True if a request to forget means this memory. Health limits are never forgotten.
 fn is_forgotten(wishes: &[ForgetCommand], memory: &PromptMemory) -> bool {
     let of_safety = memory
         .claim
@@ -206,7 +206,7 @@ fn add_memory(found: &mut Vec<PromptMemory>, new: PromptMemory) {
     }
 }
 
-/// What was said before against a claim just made.
+/// Returns the older statement that a new claim overrules.
 pub(super) fn find_overruled(claim: &ParsedClaim, view: &ReplyView) -> Option<PromptMemory> {
     let known = collect_memories(view)
         .into_iter()
@@ -214,11 +214,11 @@ pub(super) fn find_overruled(claim: &ParsedClaim, view: &ReplyView) -> Option<Pr
     known.overruled.map(|memory| *memory)
 }
 
-/// Looks for the answer.
+/// Searches the memories for the answer.
 pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> RecallAnswer {
     let mut all = collect_memories(view);
     let subject = question.subject.as_ref();
-    // Who it is, is only asked of the NPC itself.
+    // Only questions about the NPC itself read the persona.
     if subject == Some(&Party::Npc) {
         for claim in claim::read_persona(&view.persona, &view.npc) {
             add_memory(
@@ -273,7 +273,7 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
     {
         hits = about;
     }
-    // Who the NPC is, it knows better than any player.
+    // On the NPC itself, the persona outranks every player.
     if hits.iter().any(|m| m.source == MemorySource::Persona) {
         hits.retain(|m| m.source == MemorySource::Persona);
     } else if hits.iter().any(|m| m.source != MemorySource::Claimed) {
@@ -285,7 +285,7 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
         })
     };
     let (former, mut now): (Vec<&PromptMemory>, Vec<&PromptMemory>) = hits.into_iter().partition(is_former);
-    // The favourite first, and only it when that was asked for.
+    // The favourite comes first.
     now.sort_by_key(|m| m.claim.as_ref().is_none_or(|claim| claim.class != "favourite"));
     if question.past && !former.is_empty() {
         return known_answer(&former, None);
@@ -302,7 +302,7 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
     find_passage(question, view).unwrap_or(RecallAnswer::Unknown)
 }
 
-/// That whom somebody has ("a dog") is dead or gone, told of "my dog" or by name.
+/// Returns the loss of a person or a pet ("a dog") in `had`, told about "my dog" or about a name.
 fn find_loss<'m>(had: &PromptMemory, all: &'m [PromptMemory]) -> Option<&'m PromptMemory> {
     let had = had.claim.as_ref().filter(|claim| claim.class == "have")?;
     let kind = had.object.rsplit(' ').next()?.to_lowercase();
@@ -335,15 +335,15 @@ fn is_about_taste(question: &ParsedQuestion) -> bool {
 fn class_fits(question: &ParsedQuestion, claim: &ParsedClaim) -> bool {
     question.classes.iter().any(|class| match class.as_str() {
         "dislike" => claim.class == "like" && claim.polarity == Polarity::Negative,
-        // Whether something is liked may be answered with "no".
+        // A yes-or-no question about a liking may be answered with "no".
         "like" => claim.class == "like" && (claim.polarity == Polarity::Positive || question.yes_no),
-        // "I am Minsu" in Korean only names somebody if the word is no common one.
+        // The Korean "I am Minsu" is a name only if the word is not listed.
         "be" => claim.class == "be" && !lexicon::lexicon_of(claim.language).knows_word(&claim.object),
         class => claim.class == class,
     })
 }
 
-/// A sentence of a summary, or of the world's state, that shares what is asked for.
+/// Returns a sentence of the world state or of a summary that shares nouns with the question.
 fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAnswer> {
     let wishes: Vec<ForgetCommand> = std::iter::once(&view.line)
         .chain(&view.said)
@@ -369,7 +369,7 @@ fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAns
         .or_else(|| best(&view.summaries).map(|text| RecallAnswer::Passage { text, world: false }))
 }
 
-/// The sentences of a text; what stands in quotation marks ends none.
+/// Returns the sentences of a text. A full stop inside a quotation ends no sentence.
 fn split_sentences(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut start = 0;

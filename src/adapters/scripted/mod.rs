@@ -1,7 +1,7 @@
-//! The scripted model: deterministic, offline, and honest about it (`model()` says `scripted`).
+//! The scripted model: deterministic, offline, and openly named so (`model()` returns `scripted`).
 //!
-//! It sees the prompt and nothing else, like any model, and answers every task in Korean and English
-//! from the data files of `config/lexicon`. Text that matches no pattern yields no fact.
+//! Like every model, the scripted model only sees the prompt. It answers every task in Korean and English from the data
+//! files of `config/lexicon`. Text without a matching pattern yields no fact.
 
 mod claim;
 mod clauses;
@@ -45,18 +45,18 @@ use crate::{
     ports::llm::{ChatMessage, ChatRole, Chunk, Completion, Llm, LlmError, LlmRequest, Task},
 };
 
-/// The name it goes by in traces and usage.
+/// The model's name in traces and usage.
 pub const MODEL: &str = "scripted";
 
-/// How the request to go on begins, in each language.
+/// The beginning of a request to continue a reply, in each language.
 const CONTINUE_HEADINGS: [&str; 2] = ["[Go on]", "[이어서]"];
 
-/// A chat model that needs no model.
+/// A chat model without a language model behind it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ScriptedLlm;
 
 impl ScriptedLlm {
-    /// Reads the lexicons of both languages, so that no turn waits for it.
+    /// Reads the lexicons of both languages, so that no turn waits for them.
     #[must_use]
     pub fn new() -> Self {
         for language in [Language::En, Language::Ko] {
@@ -78,7 +78,7 @@ impl ScriptedLlm {
             Task::Reply => {
                 let (asked, said) = split_continuation(&request.messages);
                 let text = npc_talk::next_line(asked).unwrap_or_else(|| reply::write_reply(asked));
-                // It would have said the same.
+                // The scripted model would begin the reply with the same words.
                 let text = text.strip_prefix(said).map_or("", str::trim_start);
                 clip_to_tokens(text, request.max_output_tokens)
             }
@@ -102,13 +102,13 @@ impl ScriptedLlm {
             }
             Task::Judge => judge::judge_pairs(&prompt()).to_string(),
             Task::Summary => tasks::summarise_turns(&prompt()).to_string(),
-            // It has no judgement to curate with; an empty answer changes nothing.
+            // The scripted model has no judgement for curation. An empty answer changes no fact.
             Task::Curation => "{}".to_owned(),
         }
     }
 }
 
-/// What was asked, and what was said of the answer before it was cut, where it is to be gone on with.
+/// Splits a request to continue a reply into the original messages and the reply so far.
 fn split_continuation(messages: &[ChatMessage]) -> (&[ChatMessage], &str) {
     match messages {
         [asked @ .., said, request]
@@ -123,7 +123,7 @@ fn split_continuation(messages: &[ChatMessage]) -> (&[ChatMessage], &str) {
     }
 }
 
-/// Cuts a reply to a number of tokens (four characters each), at a word.
+/// Cuts a reply to a number of tokens (four characters each), at a word boundary.
 fn clip_to_tokens(text: &str, tokens: u32) -> String {
     let most = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(4);
     if text.chars().count() <= most {
@@ -162,7 +162,7 @@ impl Llm for ScriptedLlm {
         })
     }
 
-    /// One chunk a word, then the usage.
+    /// Streams one chunk per word, then the usage.
     async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
         let text = Self::answer_task(request);
         let usage = estimate_usage(request, &text);

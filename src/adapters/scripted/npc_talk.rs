@@ -1,5 +1,5 @@
-//! NPCs among themselves: one opens the topic, each shares what its prompt remembers of it, reacts and
-//! asks back, and one takes its leave. And what is answered when a player asks what they talked about.
+//! Lines of NPCs in a conversation with each other. The first NPC opens the topic. Each shares its memories of the
+//! topic, reacts and asks back; one says goodbye. This module also answers a player's question about the conversation.
 
 use super::{
     prompt_view::ReplyView,
@@ -11,19 +11,19 @@ use crate::{
     ports::llm::{ChatMessage, ChatRole},
 };
 
-/// Lines of its own after which a speaker takes its leave.
+/// The number of a speaker's own lines before a goodbye.
 const MAX_OWN_LINES: usize = 3;
-/// The last lines that are told again.
+/// The number of last lines for a retelling.
 const RETOLD_LINES: usize = 4;
 /// The tag that ends a conversation, as the prompt names it.
 const END_TAG: &str = "<end_conversation>";
 
-/// What a prompt for a line among NPCs holds beside what every prompt does.
+/// The parts of a prompt for NPC conversations beside the parts of every prompt.
 struct TalkPrompt {
     topic: Option<String>,
     opening: bool,
     last: bool,
-    /// What the others said, oldest first.
+    /// The other NPCs' lines, oldest first.
     heard: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ impl TalkPrompt {
             .iter()
             .filter(|message| message.role == ChatRole::User)
             .filter_map(|message| {
-                // Its tag names who spoke.
+                // The tag names the speaker.
                 let text = message.content.split_once('>')?.1;
                 message
                     .content
@@ -62,7 +62,7 @@ impl TalkPrompt {
     }
 }
 
-/// The next line, if that is what a prompt asks for.
+/// Returns the next line, if the prompt asks for a line of an NPC conversation.
 pub(super) fn next_line(messages: &[ChatMessage]) -> Option<String> {
     let talk = TalkPrompt::from_messages(messages)?;
     let mut view = ReplyView::from_messages(messages);
@@ -73,7 +73,7 @@ pub(super) fn next_line(messages: &[ChatMessage]) -> Option<String> {
         talk.heard.iter().chain(&view.replied).any(|line| line.contains(bare))
     };
     let told = |content: &String| speech::spoken_sentence(view.language, content, &view.npc);
-    // What the others just said is in memory too by now: only news is shared.
+    // The other NPCs' last lines are in memory too by now. Only news is shared.
     let news = view
         .facts
         .iter()
@@ -115,7 +115,7 @@ pub(super) fn next_line(messages: &[ChatMessage]) -> Option<String> {
     Some(parts.join(" "))
 }
 
-/// What the NPC and others said, as it tells it to a player.
+/// Returns a conversation of the NPC and other NPCs, as told to a player.
 pub(super) fn retell_overheard(speaker: &ReplySpeaker<'_>, view: &ReplyView) -> Option<String> {
     let from = view.overheard.len().saturating_sub(RETOLD_LINES);
     let lines = view.overheard.get(from..).filter(|lines| !lines.is_empty())?;

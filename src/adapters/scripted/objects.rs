@@ -1,4 +1,4 @@
-//! What a clause says of its subject: the object without tails and pronouns, and lists of objects.
+//! The objects of clauses: an object without tails and pronouns, and lists of objects.
 
 use super::{
     claim::{ClaimReader, ClaimVoice, Party},
@@ -8,7 +8,7 @@ use super::{
 };
 
 impl ClaimReader<'_> {
-    /// The object without tails, pronouns resolved; `None` if it cannot be understood on its own.
+    /// Returns the object without tails and with resolved pronouns; `None` if the object makes no sense on its own.
     pub(super) fn read_object(&self, raw: &str, particle: &str) -> Option<String> {
         let object = if self.is_korean() {
             self.korean_object(raw, particle)?
@@ -37,7 +37,7 @@ impl ClaimReader<'_> {
         .iter()
         .filter_map(|tail| lower.find(tail))
         .min();
-        // Both have the same length where the tail was found: it is ASCII, and so is what precedes it mostly.
+        // A cut works in both texts: the tail is ASCII, and the text before it mostly is, so the lengths are the same.
         if let Some(cut) = cut {
             text = text.get(..cut)?.trim();
         }
@@ -72,7 +72,7 @@ impl ClaimReader<'_> {
         let mut named = false;
         for word in text.split(' ') {
             let lower = word.to_lowercase();
-            // "you are" is now said of somebody by name.
+            // After the replacement of "you" by a name, the verb needs the third person.
             let third = match lower.as_str() {
                 "are" => Some("is"),
                 "were" => Some("was"),
@@ -99,7 +99,7 @@ impl ClaimReader<'_> {
         Some(out.join(" "))
     }
 
-    /// "you" as an object: the other one, also where an NPC says it.
+    /// Returns the meaning of "you" as an object: the listener, also in an NPC's words.
     pub(super) fn named_you(&self) -> Option<String> {
         match self.voice {
             ClaimVoice::Player => (!self.npc.is_empty()).then(|| self.npc.to_owned()),
@@ -110,12 +110,12 @@ impl ClaimReader<'_> {
 
     pub(super) fn korean_object(&self, raw: &str, particle: &str) -> Option<String> {
         let mut text = without_marks(raw);
-        // A past stem is a verb's, not a noun's: "말씀드렸죠" names nothing.
+        // A past stem belongs to a verb, not to a noun: "말씀드렸죠" contains no object.
         if text.chars().next_back().is_some_and(korean::is_past_stem) {
             return None;
         }
         let joined = format!("{text}{}", particle.chars().next().unwrap_or_default());
-        // What looked like a particle may be the end of the noun: 고양이, 어린이.
+        // A syllable like a particle may be the end of the noun: 고양이, 어린이.
         let whole = self.knows_head(&joined) && !self.knows_head(&text);
         if !particle.is_empty() && (whole || particle.starts_with('이') && needs_i(&text)) {
             text = joined;
@@ -126,7 +126,7 @@ impl ClaimReader<'_> {
         if self.lexicon.is_in_list("pronoun_heads", &first) || text.split(' ').count() > 6 {
             return None;
         }
-        // Two clauses in one, which the pattern did not part.
+        // Two clauses in one, because the pattern did not split them.
         let person = |token: &str| {
             token.chars().count() > 1
                 && ["ME", "YOU"]
@@ -136,7 +136,7 @@ impl ClaimReader<'_> {
         if text.split(' ').any(person) {
             return None;
         }
-        // "나는 안 좋아해": who it is that does not, and nothing of what.
+        // "나는 안 좋아해": the word is the subject, and the object is missing.
         if matches!(particle, "은" | "는") && ["나", "저", "너", "당신", "자네", "그대"].contains(&text.as_str())
         {
             return None;
@@ -174,9 +174,9 @@ impl ClaimReader<'_> {
         self.lexicon.knows_word(head) || self.lexicon.knows_word(text)
     }
 
-    /// "apples and grapes" are two likings; "fish and chips", of which not every part is known, is one.
+    /// Splits "apples and grapes" into two objects. "fish and chips" stays one object, since not every part is known.
     pub(super) fn split_list(&self, pattern: &Pattern, object: &str, particle: &str) -> Vec<String> {
-        // "포도도 사과도": a list of whatever things.
+        // "포도도 사과도": a list of any things.
         if let Some(parts) = self.is_korean().then(|| split_both(object, particle)).flatten() {
             return parts;
         }
@@ -212,10 +212,9 @@ impl ClaimReader<'_> {
     }
 }
 
-/// Without what stands around it and what is not said: "🙂 포도!" → "포도". Pictures that are what is
-/// meant stay: "🍇", "🍇 and 🍎".
+/// Removes surrounding marks and emojis: "🙂 포도!" → "포도". Emojis that are the object stay: "🍇", "🍇 and 🍎".
 fn without_marks(text: &str) -> String {
-    // "C++" and "C#" end in what else would be a mark.
+    // "C++" and "C#" end in characters that are marks elsewhere.
     let is_mark = |c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#');
     let text = text.trim_matches(|c: char| is_mark(c) && !clauses::is_picture(c));
     let joins = |token: &&str| ["and", "or", "&"].contains(token) || token.contains(clauses::is_picture);
@@ -229,12 +228,12 @@ fn without_marks(text: &str) -> String {
     said.join(" ").trim_matches(is_mark).to_owned()
 }
 
-/// After an open syllable 이 is no particle but the end of the word.
+/// True if a following 이 belongs to the word, because a particle 이 cannot follow an open syllable.
 fn needs_i(word: &str) -> bool {
     word.chars().next_back().is_some_and(korean::is_syllable) && !korean::ends_in_consonant(word)
 }
 
-/// "포도도 사과" before 도 → both; `None` if it is no such list.
+/// Splits "포도도 사과" before 도 into both things; `None` for other objects.
 fn split_both(object: &str, particle: &str) -> Option<Vec<String>> {
     let (before, last) = object.rsplit_once(' ').filter(|_| particle == "도")?;
     let mut parts: Vec<String> = before
@@ -250,7 +249,7 @@ fn split_both(object: &str, particle: &str) -> Option<Vec<String>> {
     Some(parts)
 }
 
-/// "사과랑 포도", "사과와 포도", "사과, 포도" → the parts.
+/// Splits "사과랑 포도", "사과와 포도" and "사과, 포도" into parts.
 fn split_korean_list(object: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for token in object.split(' ') {
@@ -283,7 +282,7 @@ fn split_korean_list(object: &str) -> Vec<String> {
     parts
 }
 
-/// "자네를 지키겠다고" → "플레이어를 지키겠다고"; `None` if a pronoun stands for nobody.
+/// "자네를 지키겠다고" → "플레이어를 지키겠다고"; `None` if a pronoun has no meaning.
 fn name_pronouns(text: &str, forms: &[&str], name: Option<&str>) -> Option<String> {
     let mut out = Vec::new();
     for token in text.split(' ') {

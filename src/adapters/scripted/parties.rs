@@ -1,4 +1,4 @@
-//! Who a clause is about. The subject is never taken for the speaker.
+//! The subject of a clause. The subject is never confused with the speaker.
 
 use super::{
     claim::{ClaimReader, ClaimVoice, Party, Subject},
@@ -6,7 +6,7 @@ use super::{
 };
 
 impl ClaimReader<'_> {
-    /// Who a clause that matched nothing begins with ("내 동생은 어제 왔는데 …").
+    /// Returns the subject at the start of a clause without a matching pattern ("내 동생은 어제 왔는데 …").
     pub(super) fn leading_subject(&self, text: &str) -> Option<Result<Party, ()>> {
         let first = text.split(' ').next()?;
         let two = text.match_indices(' ').nth(1).map_or(text, |(at, _)| &text[..at]);
@@ -31,7 +31,7 @@ impl ClaimReader<'_> {
         }
     }
 
-    /// Whom a pronoun means: `Some(Err(()))` if it is one and nobody is meant, `None` if it is none.
+    /// Returns the meaning of a pronoun. `Some(Err(()))`: a pronoun without a meaning; `None`: not a pronoun.
     pub(super) fn korean_pronoun(&self, word: &str) -> Option<Result<Party, ()>> {
         if self.lexicon.macro_alternatives("ME").any(|form| form == word)
             || ["나의", "저의", "내", "제", "날", "나를", "저를", "절"].contains(&word)
@@ -76,7 +76,7 @@ impl ClaimReader<'_> {
                     .is_in_list("relations", before.rsplit(' ').next().unwrap_or_default());
             self.lexicon.is_in_list("relations", last) || named
         };
-        // "My" as well as "my", in the same bytes.
+        // "My" and "my" have the same length in bytes.
         if let Some(rest) = lower.strip_prefix("my ").and_then(|_| said.get(3..)) {
             return relative(rest).then_some(Party::Other(format!(
                 "{} {rest}",
@@ -172,7 +172,7 @@ impl ClaimReader<'_> {
             return Some(Party::Player);
         }
         let name = name.strip_suffix('의').unwrap_or(name);
-        // "동생은": nobody else's.
+        // "동생은": the speaker's own.
         let own = ["가족", "친구", "지인"];
         if self.voice != ClaimVoice::Record
             && self
@@ -202,7 +202,7 @@ impl ClaimReader<'_> {
         (!common).then(|| Party::Other(name.to_owned()))
     }
 
-    /// A subject without its particle; "고양이는" is 고양이, and "지영이는" is 지영.
+    /// Returns a subject without its particle: 고양이 for "고양이는", and 지영 for "지영이는".
     fn without_particle<'w>(&self, word: &'w str) -> Option<&'w str> {
         ["은", "는", "이", "가", "도", "의"]
             .iter()
@@ -211,7 +211,7 @@ impl ClaimReader<'_> {
             .or_else(|| strip_subject_particle(word))
     }
 
-    /// Whether a word means a relative, a friend or a pet.
+    /// True if the word means a relative, a friend or a pet.
     pub(super) fn is_near(&self, word: &str) -> bool {
         self.lexicon
             .categories_of(word)
@@ -219,7 +219,7 @@ impl ClaimReader<'_> {
             .any(|c| ["가족", "친구", "지인", "반려동물"].contains(&c.as_str()))
     }
 
-    /// A party as the owner of something, inside a sentence.
+    /// Returns a party as an owner, inside a sentence.
     pub(super) fn possessive_form(&self, party: &Party) -> String {
         if self.is_korean() {
             format!("{}의", self.display_name(party))
@@ -228,7 +228,7 @@ impl ClaimReader<'_> {
         }
     }
 
-    /// A party inside a sentence.
+    /// Returns a party's name inside a sentence.
     pub(super) fn display_name(&self, party: &Party) -> String {
         match (party, self.is_korean()) {
             (Party::Player, false) => "the player".to_owned(),

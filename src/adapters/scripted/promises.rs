@@ -1,4 +1,4 @@
-//! What a turn says of promises and goals that stand: that one was kept, or taken back.
+//! The end of standing promises and goals in a turn: kept, or withdrawn.
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,7 @@ regex!(
     r"(?i)\b(?:i|we) (?:can't|can’t|cannot|can not|won't|won’t|will not|could not|couldn't) (?:bring|get|find|fetch|deliver|finish|keep)\b|\b(?:i|we)(?:'ve| have)? (?:given|gave) up\b|못 (?:가져|구해|구하|지키)|안 (?:가져|구해)|포기"
 );
 
-/// Which of the promises that a prompt shows are over by what is said in it.
+/// Returns the promises of a prompt that end by the words in `said`.
 pub(super) fn find_ended_promises(prompt: &str, said: &[&str]) -> Vec<Value> {
     let open: Vec<(u64, &str)> = OPEN
         .captures_iter(prompt)
@@ -66,15 +66,15 @@ pub(super) fn find_ended_promises(prompt: &str, said: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-/// Texts of the promises that a prompt shows.
+/// Returns the texts of the promises in a prompt.
 pub(super) fn shown_promises(prompt: &str) -> impl Iterator<Item = &str> {
     OPEN.captures_iter(prompt)
         .filter_map(|found| found.name("text").map(|text| text.as_str()))
 }
 
-/// The things that a sentence names, in listed forms.
+/// Returns the things that a sentence names, in listed forms.
 fn promise_terms(lexicon: &Lexicon, sentence: &str) -> Vec<String> {
-    /// What promises are made of, whatever they are about.
+    /// Words of promises in general, whatever the promise.
     const OF_PROMISES: [&str; 13] = [
         "player",
         "promise",

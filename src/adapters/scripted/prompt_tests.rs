@@ -1,4 +1,4 @@
-//! The shipped prompt templates render with the variables they are given.
+//! The shipped prompt templates render with their variables.
 
 use minijinja::{Environment, UndefinedBehavior, context};
 
@@ -11,7 +11,7 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
     env.render_str(&source, values).unwrap()
 }
 
-/// The values of the changing part, empty but for `some`.
+/// Returns the values of the changing part, empty but for `some`.
 fn blocks(some: minijinja::Value) -> minijinja::Value {
     let none = Vec::<String>::new;
     context! {
@@ -23,7 +23,7 @@ fn blocks(some: minijinja::Value) -> minijinja::Value {
     }
 }
 
-/// What a world sets for state blocks, as templates are given it.
+/// Returns a world's limits for state blocks, as templates get them.
 fn bounds() -> minijinja::Value {
     let none = Vec::<String>::new;
     context! { relationship => 20, hp => 100, moods => ["happy", "sad"], kinds => ["trust"], items => none(), places => none() }

@@ -1,5 +1,5 @@
-//! What the scripted model sees of a prompt: its text, read back by the headings and delimiters of
-//! the shipped templates. It knows nothing that is not in there.
+//! The scripted model's view of a prompt: the prompt's text, parsed by the headings and delimiters of the shipped
+//! templates. The model has no other knowledge.
 
 use std::sync::LazyLock;
 
@@ -17,24 +17,24 @@ pub(super) struct ReplyView {
     pub language: Language,
     pub npc: String,
     pub world: String,
-    /// The persona's way of speaking asks for polite Korean.
+    /// True if the persona's way of speaking asks for polite Korean.
     pub polite: bool,
     pub cues: Vec<String>,
     pub wants_state: bool,
     pub line: String,
-    /// There is no line: the NPC is to speak first.
+    /// True without a player's line: the NPC speaks first.
     pub greets: bool,
-    /// What is known and how things stand, the newest of each block first. Each with whether a player said it.
+    /// Facts and present circumstances, the newest of each block first. True for a player's statement.
     pub facts: Vec<(String, bool)>,
-    /// What the persona says of it.
+    /// The persona's text about the NPC.
     pub persona: String,
-    /// Each with whether a player said it.
+    /// Pinned facts. True for a player's statement.
     pub pinned: Vec<(String, bool)>,
     pub summaries: Vec<String>,
     pub world_state: Vec<String>,
-    /// What it may tell of its own past, best first, each with its title.
+    /// The NPC's own past, as far as told to this player: title and text, best first.
     pub past: Vec<(String, String)>,
-    /// Who said what among NPCs, oldest first.
+    /// Speakers and lines of an NPC conversation, oldest first.
     pub overheard: Vec<(String, String)>,
     /// Earlier lines of the player and of the NPC, oldest first.
     pub said: Vec<String>,
@@ -67,7 +67,7 @@ impl ReplyView {
     pub fn from_messages(messages: &[ChatMessage]) -> Self {
         let mut view = Self::default();
         let mut lines = Vec::new();
-        // Remembered, and of the blocks that say how things stand.
+        // Remembered facts, and facts from blocks about present circumstances.
         let mut facts = [Vec::new(), Vec::new()];
         for message in messages {
             match message.role {
@@ -170,19 +170,19 @@ impl ReplyView {
     }
 }
 
-/// Whether it ends in what stands for a line that the player has not said.
+/// True if the message stands for a line which the player has not said.
 fn is_greeting(text: &str) -> bool {
     text.lines()
         .any(|line| matches!(line, "[They come up to you]" | "[다가온 플레이어]"))
 }
 
-/// Whether it stands for a line that was not said, in history.
+/// True if the message stands for an unsaid line in the history.
 fn is_unsaid_line(text: &str) -> bool {
     matches!(text.trim(), "[The player came up to you]" | "[플레이어가 다가왔다]")
 }
 
-/// The headings of blocks that change from turn to turn. A player's line of that shape is still only
-/// a line: these are looked for where no player line is delimited.
+/// The headings of blocks that change from turn to turn. A player's line may look like a heading, so headings only
+/// count in messages without a delimited line.
 fn has_heading(text: &str) -> bool {
     text.lines().any(|line| {
         matches!(
@@ -220,7 +220,7 @@ fn strip_date(item: &str) -> &str {
         .map_or(item, |text| text.as_str())
 }
 
-/// A statement without whoever said it, and whether that was a player.
+/// Returns a statement without its speaker, and true if the speaker was a player.
 pub(super) fn split_attribution(item: &str) -> (String, bool) {
     if let Some(found) = CLAIMED.captures(item) {
         return (found["text"].to_owned(), true);
@@ -229,7 +229,7 @@ pub(super) fn split_attribution(item: &str) -> (String, bool) {
     (text.map_or(item, |text| text.as_str()).to_owned(), false)
 }
 
-/// The text between `<name>` and the last `</name>`, trimmed.
+/// Returns the text between `<name>` and the last `</name>`, trimmed.
 pub(super) fn tagged_text(text: &str, name: &str) -> Option<String> {
     let open = format!("<{name}>");
     let close = format!("</{name}>");
@@ -238,7 +238,7 @@ pub(super) fn tagged_text(text: &str, name: &str) -> Option<String> {
     Some(text[start..end].trim().to_owned())
 }
 
-/// Every `<name>…</name>` of a text, in order.
+/// Returns every `<name>…</name>` of a text, in order.
 pub(super) fn all_tagged<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     let open = format!("<{name}>");
     let close = format!("</{name}>");
@@ -254,11 +254,10 @@ pub(super) fn all_tagged<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     found
 }
 
-/// The language a task's instructions are written in.
+/// Returns the language of a task's instructions.
 pub(super) fn language_of_instructions(text: &str) -> Language {
     let hangul = text.chars().filter(|c| korean::is_hangul(*c)).count();
     let latin = text.chars().filter(char::is_ascii_alphabetic).count();
-    // A Korean template still holds keys and examples in Latin letters; a Hangul syllable is worth
-    // about two letters.
+    // A Korean template has keys and examples in Latin letters. A Hangul syllable counts as about two letters.
     if hangul * 2 > latin { Language::Ko } else { Language::En }
 }

@@ -1,4 +1,4 @@
-//! Reads what a line asks: about whom, for which kinds of statement, and after which words.
+//! Reads the question of a line: its subject, the classes of claims that answer it, and its nouns.
 
 use super::{
     claim::{self, Party, lower_case_words},
@@ -8,22 +8,22 @@ use super::{
 };
 use crate::memory::authored::Language;
 
-/// What a line asks for.
+/// A parsed question.
 #[derive(Debug, Default)]
 pub(super) struct ParsedQuestion {
     pub subject: Option<Party>,
-    /// Classes of claims that would answer it.
+    /// Classes of claims that would answer the question.
     pub classes: Vec<String>,
-    /// What it is about, in listed forms.
+    /// The question's nouns, in listed forms.
     pub nouns: Vec<String>,
     pub past: bool,
     pub yes_no: bool,
-    /// "Do you remember …": wants a memory whatever it is about.
+    /// "Do you remember …": the question asks for a memory on any topic.
     pub recall: bool,
 }
 
 impl ParsedQuestion {
-    /// "What is my name?"
+    /// Returns the question "What is my name?"
     pub fn for_name() -> Self {
         Self {
             subject: Some(Party::Player),
@@ -33,7 +33,7 @@ impl ParsedQuestion {
     }
 }
 
-/// Reads the last question of a line; `None` if it asks nothing.
+/// Reads the last question of a line; `None` if the line has no question.
 pub(super) fn read_question(line: &str, npc: &str) -> Option<ParsedQuestion> {
     let language = lexicon::language_of(line);
     let lexicon = lexicon::lexicon_of(language);
@@ -181,7 +181,7 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
             .any(|c| ["가족", "친구", "반려동물"].contains(&c.as_str()));
         near.then_some(stem)
     };
-    // "내 말 이름이 뭐지": a horse, where it has a name.
+    // "내 말 이름이 뭐지": 말 is a horse here, since it has a name.
     for three in tokens.windows(3) {
         let owned = ["내", "제", "우리", "저희"].contains(&three[0]) && three[2].starts_with("이름");
         if owned && lexicon.categories_of(three[1]).iter().any(|c| c == "동물") {
@@ -193,7 +193,7 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
             return Some(Party::Other(name));
         }
     }
-    // "누나 이름이 뭐더라", "동생은 뭘 좋아하지": nobody else's is meant.
+    // "누나 이름이 뭐더라", "동생은 뭘 좋아하지": the speaker's own relative.
     for (at, token) in tokens.iter().enumerate() {
         let told_of = tokens.get(at + 1).is_some_and(|next| {
             ["이름", "나이", "생일", "고향", "직업", "취미"]
@@ -234,7 +234,7 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
             }
         }
     }
-    // "좋아하는 과일이 뭐였지": what was, was told; so it is about whoever told it.
+    // "좋아하는 과일이 뭐였지": a question in the past tense is about an earlier statement of the player.
     ["였지", "더라", "드라", "했지", "라고 했", "기억"]
         .iter()
         .any(|end| text.contains(end))

@@ -1,6 +1,6 @@
-//! What players told and then asked: the data of `conversation_tests`.
+//! Players' statements and later questions: the data of `conversation_tests`.
 
-/// (lines told, question, what the answer must hold, what it must not)
+/// (lines told, question, required parts of the answer, forbidden parts)
 pub(super) const QUESTIONS: &[(&str, &[&str], &str, &[&str], &[&str])] = &[
     (
         "en",

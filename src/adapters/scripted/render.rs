@@ -1,4 +1,4 @@
-//! Fills the sentences of the patterns: agreement and articles in English, particles in Korean.
+//! Fills the sentences of patterns: agreement and articles in English, particles in Korean.
 
 use super::korean;
 
@@ -14,8 +14,8 @@ pub(super) struct Slots<'a> {
     pub now: bool,
 }
 
-/// Fills `{…}`: `{S}`, `{S's}`, `{O}`, `{O:s}` (its first word in the third person), `{A O}` (with an
-/// article), `{C}`, `{P}`, `{V}`, `{V:s}`, and `{one|many}` by the subject's number.
+/// Fills `{…}`: `{S}`, `{S's}`, `{O}`, `{O:s}` (its first word in the third person), `{A O}` (with an article), `{C}`,
+/// `{P}`, `{V}`, `{V:s}`, and `{one|many}` by the subject's number.
 pub(super) fn render_english(template: &str, slots: &Slots) -> String {
     fill_template(template, |token| match token {
         "S" => slots.subject.clone(),
@@ -40,7 +40,8 @@ pub(super) fn render_english(template: &str, slots: &Slots) -> String {
     })
 }
 
-/// Fills `{…}`: `{S}`, `{O}`, `{C}`, `{P}`, `{V}`, `{Q}`, `{NOW}` (no longer), `{SINCE}` (by now), and `{X:은}` with the particle that fits.
+/// Fills `{…}`: `{S}`, `{O}`, `{C}`, `{P}`, `{V}`, `{Q}`, `{NOW}` (no longer), `{SINCE}` (by now), and `{X:은}` with
+/// the fitting particle.
 pub(super) fn render_korean(template: &str, slots: &Slots) -> String {
     fill_template(template, |token| {
         let (name, particle) = token.split_once(':').unwrap_or((token, ""));
@@ -109,7 +110,7 @@ pub(super) fn without_article(text: &str) -> &str {
 }
 
 pub(super) fn without_article_cased(text: &str) -> &str {
-    // "the player's brother" is a name, not a thing with an article.
+    // "the player's brother" is a name and has no article.
     if text.starts_with("the player") {
         return text;
     }

@@ -1,5 +1,4 @@
-//! Replies: an answer from what the prompt remembers, an acknowledgement of what was told, or a line
-//! that fits the occasion.
+//! Replies: an answer from the prompt's memory, an acknowledgement of a statement, or a line for the occasion.
 
 use std::sync::LazyLock;
 
@@ -93,7 +92,7 @@ impl<'a> ReplySpeaker<'a> {
                 () => "forget",
             });
         }
-        // It stands in the prompt only where the line asks for it.
+        // The prompt has a scenario only if the line asks for it.
         if let Some((_, told)) = self.view.past.first() {
             return self.tell_past(told);
         }
@@ -124,7 +123,7 @@ impl<'a> ReplySpeaker<'a> {
         }
     }
 
-    /// The answer to a question, or `None` if nothing in the prompt answers it.
+    /// Answers a question; `None` if the prompt has no answer.
     fn answer_from_memory(&self, question: &ParsedQuestion) -> Option<SpokenReply> {
         match memory::answer_question(question, self.view) {
             RecallAnswer::Known { now, former } => {
@@ -195,14 +194,14 @@ impl<'a> ReplySpeaker<'a> {
         }
     }
 
-    /// What is only known of the NPC because the player says so. Its name it has from its persona.
+    /// Answers with facts about the NPC known only from the player. For the NPC's name, the persona decides.
     fn contest_claim(&self, question: &ParsedQuestion, said: &[PromptMemory]) -> Option<SpokenReply> {
         if question.classes.iter().any(|class| class == "name") {
             return Some(self.plain_reply("who"));
         }
         let mut values = self.phrase_values(said)?;
         if self.view.language == Language::En {
-            // Each stays the player's word in the middle of the sentence too.
+            // "that" marks each statement as the player's word, also in the middle of the sentence.
             let told = said.iter().map(|memory| {
                 let told = speech::reported_clause(Language::En, &memory.content, &self.view.npc);
                 format!("that {}", told.unwrap_or_else(|| format!("“{}”", memory.content)))
@@ -216,7 +215,7 @@ impl<'a> ReplySpeaker<'a> {
         })
     }
 
-    /// Several memories as one thing said.
+    /// Combines several memories into one phrase.
     fn phrase_values(&self, memories: &[PromptMemory]) -> Option<PhraseValues> {
         let told: Option<Vec<String>> = memories
             .iter()
@@ -225,7 +224,7 @@ impl<'a> ReplySpeaker<'a> {
         let told = match (told, self.view.language) {
             (Some(told), Language::En) => told.join(", and "),
             (Some(told), Language::Ko) => told.join("고, "),
-            // Told in the other language: quoted as it was told.
+            // A statement in the other language is quoted unchanged.
             (None, Language::En) => format!("“{}”", memories.first()?.content),
             (None, Language::Ko) => format!("“{}”라", memories.first()?.content),
         };
@@ -241,7 +240,7 @@ impl<'a> ReplySpeaker<'a> {
         })
     }
 
-    /// What its author has it remember of its own past, in the author's words.
+    /// Tells the NPC's own past, in the author's words.
     fn tell_past(&self, told: &str) -> SpokenReply {
         let values = PhraseValues {
             told: told.to_owned(),
@@ -257,7 +256,7 @@ impl<'a> ReplySpeaker<'a> {
 
     fn acknowledge_claims(&self, claims: &[ParsedClaim]) -> Option<SpokenReply> {
         let top = claims.iter().map(|claim| claim.importance).max()?;
-        // The last of the most important: "not apples any more, grapes now" is about the grapes.
+        // The last of the most important claims: "not apples any more, grapes now" is about the grapes.
         let chief = claims.iter().rev().find(|claim| claim.importance == top)?;
         let memory = PromptMemory::from_claim(chief);
         let mut values = self.phrase_values(std::slice::from_ref(&memory))?;
@@ -321,7 +320,7 @@ impl<'a> ReplySpeaker<'a> {
         }
     }
 
-    /// The player's name, if the prompt tells it in the NPC's language.
+    /// Returns the player's name, if the prompt has the name in the NPC's language.
     fn player_name(&self) -> Option<String> {
         let ask = ParsedQuestion::for_name();
         let RecallAnswer::Known { now, .. } = memory::answer_question(&ask, self.view) else {
@@ -330,7 +329,7 @@ impl<'a> ReplySpeaker<'a> {
         now.first()?.claim.as_ref().map(|claim| claim.object.clone())
     }
 
-    /// One phrase of the occasion, picked by the line, skipping any that was said before.
+    /// Returns one phrase of the occasion, chosen by the line. Skips phrases said before, if possible.
     pub(super) fn pick_phrase(&self, occasion: &str, values: &PhraseValues) -> String {
         let polite = format!("{occasion}.polite");
         let choices = match self.lexicon.phrase_variants(&polite) {
@@ -390,7 +389,7 @@ impl<'a> ReplySpeaker<'a> {
     }
 }
 
-/// Whether "no" answers such a question when what is known is negative.
+/// True if "no" answers the question, given a negative memory.
 fn can_answer_no(question: &ParsedQuestion) -> bool {
     question
         .classes
@@ -412,7 +411,7 @@ fn occasion_mood(language: Language, occasion: &str) -> Option<&'static str> {
     })
 }
 
-/// What kind of line it is, and the place it names.
+/// Returns the occasion of a line, and the place which the line names.
 pub(super) fn classify_occasion(line: &str) -> Option<(&'static str, Option<String>)> {
     static PLACE: LazyLock<Regex> =
         // A literal, compiled in the tests.
@@ -437,11 +436,11 @@ pub(super) fn phrase_fingerprint(text: &str) -> usize {
     let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
-    // The low bits of short texts are alike; fold the high ones in.
+    // The low bits of short texts are alike, so the high bits are folded in.
     usize::try_from((hash ^ (hash >> 15)) & 0xffff).unwrap_or_default()
 }
 
-/// Whether the line asks anything.
+/// True if the line has a question.
 pub(super) fn asks_anything(line: &str) -> bool {
     clauses::is_question(lexicon::language_of(line), line)
 }

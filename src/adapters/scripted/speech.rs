@@ -1,11 +1,11 @@
-//! Turns remembered sentences into speech: "The player likes grapes." → "you like grapes",
-//! "플레이어는 포도를 좋아한다." → "포도를 좋아한다" ready for "…고 했지".
+//! Turns remembered sentences into speech. "The player likes grapes." becomes "you like grapes". "플레이어는 포도를
+//! 좋아한다." becomes "포도를 좋아한다", ready for "…고 했지".
 
 use super::{korean, lexicon, render};
 use crate::memory::authored::Language;
 
-/// A remembered sentence as the NPC would say it, without its full stop. `None` if it is in another
-/// language than the NPC's, or has a shape that cannot be turned.
+/// Returns a remembered sentence in the NPC's words, without a full stop. `None`: the sentence is in another language
+/// than the NPC's, or its form cannot be converted.
 pub(super) fn reported_clause(language: Language, content: &str, npc: &str) -> Option<String> {
     let content = content.trim().trim_end_matches(['.', '!', '。']).trim();
     if content.is_empty()
@@ -19,7 +19,7 @@ pub(super) fn reported_clause(language: Language, content: &str, npc: &str) -> O
     }
 }
 
-/// The same as a sentence of its own.
+/// Returns the same words as a complete sentence.
 pub(super) fn spoken_sentence(language: Language, content: &str, npc: &str) -> String {
     let text = content.trim().trim_end_matches(['.', '。']);
     match language {
@@ -61,7 +61,7 @@ fn english_speech(content: &str, npc: &str) -> String {
     }
 }
 
-/// Puts the verb of a third-person sentence into the form that goes with "I" or "you".
+/// Conjugates the verb of a third-person sentence for "I" or "you".
 fn conjugate_verb(subject: &str, rest: &str) -> String {
     let mut words: Vec<String> = rest.split(' ').map(str::to_owned).collect();
     let at = words
@@ -127,7 +127,7 @@ fn spoken_to(text: &str) -> String {
     .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// The quotable stem: before 고, 는 and 니 alike. "포도다" → "포도라", "좋아한다" stays.
+/// Returns the quotable stem, the same before 고, 는 and 니. "포도다" → "포도라", "좋아한다" stays.
 fn korean_reported_clause(content: &str, npc: &str) -> Option<String> {
     let text = drop_subject(content, npc);
     let stem = text.strip_suffix('다')?;
@@ -140,7 +140,7 @@ fn korean_reported_clause(content: &str, npc: &str) -> Option<String> {
     let last = stem.chars().next_back()?;
     let adjective = ['크', '프', '쁘', '니', '르', '여', '였'].contains(&last);
     if !korean::ends_in_consonant(stem) && !adjective {
-        // A noun and the copula; after 이다 with an open noun ("제빵사이다") the 이 goes.
+        // A noun with the copula. After an open noun ("제빵사이다"), the 이 of 이다 is dropped.
         let noun = stem
             .strip_suffix('이')
             .filter(|noun| noun.chars().count() > 1)

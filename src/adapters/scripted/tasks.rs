@@ -18,7 +18,7 @@ use crate::memory::{
     turn::Intent,
 };
 
-/// Sorts the player's line.
+/// Returns the intent of the player's line.
 pub(super) fn classify_intent(prompt: &str) -> Intent {
     let line = tagged_text(prompt, "player_line").unwrap_or_default();
     let lexicon = lexicon::lexicon_of(lexicon::language_of(&line));
@@ -63,22 +63,22 @@ pub(super) fn classify_intent(prompt: &str) -> Intent {
         Some(Party::Other(_)) if !question.classes.is_empty() => Intent::Memory,
         _ if question.recall => Intent::Memory,
         _ if is("scenario") => Intent::Scenario,
-        // "What do you like?": the NPC may have said so.
+        // "What do you like?": the NPC may have said the answer earlier.
         Some(Party::Npc) if !question.classes.is_empty() => Intent::Memory,
         _ if is("world") => Intent::World,
         _ => Intent::Chat,
     }
 }
 
-/// Whether a small call asks who of several speaks next.
+/// True if a small call asks for the next of several speakers.
 pub(super) fn wants_speaker(prompt: &str, schema: Option<&str>) -> bool {
     schema == Some("next_speaker") || (prompt.contains("<candidate>") && prompt.contains("<said>"))
 }
 
-/// Whom the last line speaks to, by name or id; nobody, if it names none of them.
+/// Returns the candidate whom the last line addresses, by name or id; empty if the line names no candidate.
 pub(super) fn next_speaker(prompt: &str) -> Value {
     let said = all_tagged(prompt, "said");
-    // Whoever spoke is in front of what was said.
+    // The speaker's name is in front of the words.
     let line = said
         .last()
         .and_then(|said| said.split_once(": "))
@@ -101,7 +101,7 @@ pub(super) fn next_speaker(prompt: &str) -> Value {
     json!({ "next": called.map_or("", |(_, id)| id) })
 }
 
-/// Whether a line asks what NPCs said to each other.
+/// True if a line asks about a conversation of NPCs.
 pub(super) fn asks_what_was_said(line: &str) -> bool {
     let lexicon = lexicon::lexicon_of(lexicon::language_of(line));
     let lower = lexicon.normalise_text(line.trim()).to_lowercase();
@@ -121,12 +121,12 @@ fn has_titles(prompt: &str) -> bool {
     .any(|heading| instructions.contains(heading))
 }
 
-/// Facts of a turn, as the extraction prompt asks for them.
+/// Returns the facts of a turn, in the format of the extraction prompt.
 pub(super) fn extract_facts(prompt: &str) -> Value {
     let npc = tagged_text(prompt, "npc_name").unwrap_or_default();
     let line = tagged_text(prompt, "player_line").unwrap_or_default();
     let reply = tagged_text(prompt, "npc_reply").unwrap_or_default();
-    // Without whoever said it.
+    // Without the speakers.
     let told: Vec<String> = all_tagged(prompt, "known")
         .into_iter()
         .chain(promises::shown_promises(prompt))
@@ -143,7 +143,7 @@ pub(super) fn extract_facts(prompt: &str) -> Value {
                 *words_known == lower_case_words(&claim.content)
                     || known.as_ref().is_some_and(|known| known.says_same(&claim))
             });
-            // Introducing itself, an NPC tells nothing that its persona does not.
+            // An NPC's introduction by its own name repeats the persona.
             let own_name = claim.class == "name" && claim.subject == Party::Npc && claim.object == npc;
             if !is_known && !own_name && !kept.iter().any(|(other, _)| other.says_same(&claim)) {
                 kept.push((claim, voice));
@@ -177,13 +177,13 @@ fn fact_json(claim: &ParsedClaim, voice: ClaimVoice, npc: &str) -> Value {
     })
 }
 
-/// Whether an extraction call is the fall-back for a state block that did not parse.
+/// True if an extraction call is the fall-back for an unparsable state block.
 pub(super) fn wants_state(prompt: &str, schema: Option<&str>) -> bool {
     schema.is_some_and(|name| name.contains("state"))
         || (prompt.contains("\"hp_change\"") && prompt.contains("\"location_moved\""))
 }
 
-/// What the NPC's words changed in the world: a place it agreed to go to, and nothing else.
+/// Returns the state changes from the NPC's words. The only recognised change is a place to which the NPC agrees to go.
 pub(super) fn extract_state(prompt: &str) -> Value {
     let reply = tagged_text(prompt, "npc_reply").unwrap_or_default();
     match agreed_place(&reply) {
@@ -192,7 +192,7 @@ pub(super) fn extract_state(prompt: &str) -> Value {
     }
 }
 
-/// The place in one of the sentences in which this model agrees to go somewhere.
+/// Returns the place in a sentence of this model for agreeing to go somewhere.
 fn agreed_place(reply: &str) -> Option<String> {
     let sentences = lexicon::lexicon_of(lexicon::language_of(reply)).phrase_variants("go");
     sentences.iter().find_map(|sentence| {
@@ -215,24 +215,24 @@ fn agreed_place(reply: &str) -> Option<String> {
     })
 }
 
-/// Longest summary, in characters.
+/// The longest summary, in characters.
 const SUMMARY_CHARS: usize = 700;
 
-/// A line of a stretch. What people said has its own `<` and `>` escaped.
+/// A line of a stretch of turns. Spoken text has its own `<` and `>` escaped.
 static STRETCH_LINE: LazyLock<Regex> = LazyLock::new(|| {
     // A literal of this file, compiled in the tests.
     Regex::new(r#"<player>(?P<line>[^<]*)</player>|<npc(?: from="(?P<name>[^"]*)")?>(?P<text>[^<]*)</npc>"#)
         .unwrap_or_else(|e| panic!("{e}"))
 });
 
-/// Who said what of a stretch that is summed up.
+/// One spoken line of the stretch.
 struct SpokenLine<'a> {
-    /// Empty for the player.
+    /// The speaker; empty for the player.
     name: &'a str,
     text: &'a str,
 }
 
-/// The lines of a prompt that asks for a summary, in order, each with who said it: `npc` where that is not written.
+/// Returns the lines of a summary prompt, in order, each with its speaker; `npc` if the prompt names no speaker.
 fn read_stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SpokenLine<'a>> {
     let lines = STRETCH_LINE.captures_iter(prompt).filter_map(|line| {
         let (name, text) = match line.name("line") {
@@ -240,13 +240,13 @@ fn read_stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SpokenLine<'a>> {
             None => (line.name("name").map_or(npc, |name| name.as_str()), line.name("text")?),
         };
         let text = text.as_str().trim();
-        // An NPC that greets answers nothing.
+        // The player's line is empty if the NPC greeted first.
         (!text.is_empty()).then_some(SpokenLine { name, text })
     });
     lines.collect()
 }
 
-/// A digest of turns: what was told and still holds at their end, what was asked, how it ended.
+/// Returns a digest of turns: the statements that still hold at the end, the last question, and the end of the talk.
 pub(super) fn summarise_turns(prompt: &str) -> Value {
     let instructions = prompt.split("<turn ").next().unwrap_or_default();
     let language = language_of_instructions(instructions.split("<npc_name>").next().unwrap_or_default());
@@ -329,7 +329,7 @@ pub(super) fn summarise_turns(prompt: &str) -> Value {
     json!({ "summary": text, "importance": importance.clamp(1, 10) })
 }
 
-/// How much a line's words weigh, 0–10.
+/// Returns the importance of a line's words, 0–10.
 fn line_importance(text: &str) -> u8 {
     let language = lexicon::language_of(text);
     let tokens = lower_case_words(text);
@@ -343,7 +343,7 @@ fn line_importance(text: &str) -> u8 {
         .into_iter()
         .filter(|(word, _)| match language {
             Language::En => tokens.iter().any(|token| token == word),
-            // Stems: "배신" stands for 배신했다, 배신자.
+            // Stems: "배신" matches 배신했다 and 배신자.
             Language::Ko => tokens.iter().any(|token| token.starts_with(word)),
         })
         .map(|(_, weight)| weight)

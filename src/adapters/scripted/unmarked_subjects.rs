@@ -1,28 +1,28 @@
-//! Korean subjects without a particle: "동생 땅콩 알레르기가 있어" is about the brother, and in
-//! "미라 포도 싫어해" somebody is named who is not the speaker.
+//! Korean subjects without a particle. "동생 땅콩 알레르기가 있어" is about the brother, and "미라 포도 싫어해" names a
+//! person other than the speaker.
 //!
-//! A pattern takes such words for the beginning of the object. Where it is clear whom they mean, that is
-//! the subject; where it may as well be an owner ("엄마 김치를 좋아해") or nobody knows who it is, there
-//! is no fact: one less is better than one about the wrong person.
+//! A pattern takes such words for the beginning of the object. If their meaning is clear, the words are the subject. If
+//! they may also be an owner ("엄마 김치를 좋아해"), or if the person is unknown, there is no fact. A missing fact is
+//! better than a fact about the wrong person.
 
 use super::{claim::ClaimReader, korean};
 
-/// What the words in front of an object turned out to be.
+/// The role of the words in front of an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum LeadRole<'t> {
     /// Part of the object.
     Object,
-    /// The subject, and the object without it.
+    /// The subject, and the object without the subject.
     Subject(&'t str, &'t str),
-    /// Somebody, but not whom, or not for sure.
+    /// A person, but unknown or uncertain.
     Unclear,
 }
 
-/// Statements in which a person in front of a thing cannot own it.
+/// Statements in which a person in front of a thing cannot be its owner.
 const PERSONAL_CLASSES: [&str; 7] = ["allergy", "condition", "cannot", "eat", "age", "job", "be"];
-/// Statements in which it may: "누나 포도 좋아해" against "누나 포도를 좋아해".
+/// Statements in which the person may be the owner: "누나 포도 좋아해" against "누나 포도를 좋아해".
 const TASTE_CLASSES: [&str; 3] = ["like", "prefer", "fear"];
-/// Statements in which it mostly does: "엄마 반지를 잃어버렸어", "친구 집에 살아".
+/// Statements in which the person mostly is the owner: "엄마 반지를 잃어버렸어", "친구 집에 살아".
 const OWNER_CLASSES: [&str; 13] = [
     "event",
     "future",
@@ -40,13 +40,13 @@ const OWNER_CLASSES: [&str; 13] = [
 ];
 
 impl ClaimReader<'_> {
-    /// Reads what stands in front of an object. `said` is the subject that the pattern found, empty if
-    /// none; `particle` is what followed the object.
+    /// Returns the role of the words in front of an object. `said` is the pattern's subject, empty without a subject;
+    /// `particle` is the particle after the object.
     pub(super) fn classify_lead<'t>(&self, class: &str, said: &str, object: &'t str, particle: &str) -> LeadRole<'t> {
         let tokens: Vec<&str> = object.split(' ').collect();
         let first = tokens[0];
         let bare = without_topic(first).unwrap_or(first);
-        // "저 사람 좋아해": the one over there.
+        // "저 사람 좋아해": 저 means "over there".
         if said == "저" && self.is_anyone(bare) {
             return LeadRole::Unclear;
         }
@@ -54,7 +54,7 @@ impl ClaimReader<'_> {
             return LeadRole::Object;
         }
         let listed = particle == "도" && tokens[..tokens.len() - 1].iter().all(|token| token.ends_with('도'));
-        // "엄마가 만든 김치를 좋아해": somebody likes what another made.
+        // "엄마가 만든 김치를 좋아해": the maker is not the person with the liking.
         if said.ends_with(['이', '가']) && self.lexicon.is_in_list("made_by", first) {
             return LeadRole::Unclear;
         }
@@ -84,7 +84,7 @@ impl ClaimReader<'_> {
                 first.len()
             };
             let thing = &object[cut + 1..];
-            // "고양이 털 알레르기", "토끼 고기": a compound, and nobody's pet.
+            // "고양이 털 알레르기", "토끼 고기": a compound, and not a pet.
             if !owned && self.is_pet(bare, first) && !self.is_fed(thing) && !TASTE_CLASSES.contains(&class) {
                 return LeadRole::Object;
             }
@@ -100,7 +100,7 @@ impl ClaimReader<'_> {
         LeadRole::Object
     }
 
-    /// A relative, a friend or a pet in front of something.
+    /// Returns the role of a relative, a friend or a pet in front of a thing.
     fn classify_near_person<'t>(
         &self,
         class: &str,
@@ -109,7 +109,7 @@ impl ClaimReader<'_> {
         particle: &str,
         listed: bool,
     ) -> LeadRole<'t> {
-        // Whom an allergy is of is never the owner of what it is to.
+        // A person with an allergy never owns its cause.
         let may_be_of_one = said.is_empty() || matches!(class, "allergy" | "condition");
         if !may_be_of_one || listed && !said.is_empty() {
             return LeadRole::Object;
@@ -129,14 +129,14 @@ impl ClaimReader<'_> {
         }
     }
 
-    /// Whether what a pattern took for a marked subject is a noun that ends so: "고양이", "제주도". An owner
+    /// True if a marked subject of the pattern is really a noun with the same ending: "고양이", "제주도". An owner
     /// needs no mark: "고양이 이름은 …".
     pub(super) fn is_whole_noun(&self, class: &str, said: &str) -> bool {
         let of_owner = matches!(class, "name" | "birthday" | "hometown" | "hobby" | "goal");
         !of_owner && !said.contains(' ') && self.lexicon.knows_word(said) && self.korean_pronoun(said).is_none()
     }
 
-    /// Whether such a noun is a part of the object ("제주도 귤") rather than somebody ("대장장이 딸").
+    /// True if such a noun is part of the object ("제주도 귤") and not a person ("대장장이 딸").
     pub(super) fn may_begin_object(&self, class: &str, object: &str) -> bool {
         let first = object.split(' ').next().unwrap_or_default();
         let somebody = self.lexicon.categories_of(first).iter().any(|c| c == "직업");
@@ -148,20 +148,20 @@ impl ClaimReader<'_> {
         of(bare) || of(whole)
     }
 
-    /// Whether it is something that an animal may eat and not what is made of one.
+    /// True if the thing is food for an animal, and not food made of the animal.
     fn is_fed(&self, thing: &str) -> bool {
         let head = thing.rsplit(' ').next().unwrap_or(thing);
         head != "고기" && self.lexicon.categories_of(head).iter().any(|c| c == "음식")
     }
 
-    /// Whether a word means people in general or somebody who is only pointed at.
+    /// True if the word means people in general, or a person only pointed at.
     fn is_anyone(&self, word: &str) -> bool {
         let many = word.chars().count() > 2 && word.ends_with('들') && !self.lexicon.knows_word(word);
         let bare = word.trim_end_matches('의');
         many || self.lexicon.is_in_list("persons", bare)
     }
 
-    /// "사람은" in the middle of an object: another clause has begun. "맛있는" has not.
+    /// True for "사람은" in the middle of an object, where another clause begins. False for "맛있는".
     fn is_topic(&self, token: &str) -> bool {
         ["은", "는"]
             .iter()
@@ -171,8 +171,8 @@ impl ClaimReader<'_> {
             && !self.lexicon.knows_word(token)
     }
 
-    /// A word that nobody listed in front of things that are: it may be a name. "매운 음식" and "황금의
-    /// 검" describe, and "초코 우유" is lost with the names.
+    /// True for an unlisted word in front of listed things: perhaps a name. "매운 음식" and "황금의 검" describe. "초코
+    /// 우유" is lost as well.
     fn is_unknown_name(&self, word: &str, rest: &[&str]) -> bool {
         let length = word.chars().count();
         let describes = self
@@ -188,13 +188,13 @@ impl ClaimReader<'_> {
             && self.is_listed(&rest.join(" "))
     }
 
-    /// Whether a thing is known, as a whole or word by word.
+    /// True if a thing is known, as a whole or word by word.
     fn is_listed(&self, thing: &str) -> bool {
         let known = |word: &str| self.lexicon.knows_word(word) || self.lexicon.is_category(word);
         known(thing) || thing.split(' ').all(known)
     }
 
-    /// "포도도 사과도 좋아해": the first of a list, not somebody who does so too.
+    /// "포도도 사과도 좋아해": true for the first item of a list, which is not a second person with the same liking.
     pub(super) fn begins_list(&self, said: &str, particle: &str) -> bool {
         said.ends_with('도') && particle == "도" && !said.contains(' ') && self.korean_pronoun(said).is_none()
     }

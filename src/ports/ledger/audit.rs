@@ -1,4 +1,4 @@
-//! Who changed what, when and why. Append-only; holds ids, never texts.
+//! The audit log: who changed which object, when and why. Append-only; stores ids, never texts.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -10,26 +10,26 @@ use crate::{
     tenancy::{Principal, Role, TenantScope},
 };
 
-/// A change made by a person or a backend over REST. Its id is the cause of the rows it writes,
-/// and its audit row is written in the same transaction.
+/// A change made by a person or a backend over REST. The edit's id is the cause of the rows it writes. The audit row is
+/// written in the same transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edit {
     pub id: EditId,
     pub audit_id: AuditId,
-    /// `sub` of the token.
+    /// The `sub` of the token.
     pub subject: String,
     pub role: Role,
-    /// The player whose token it was, or for whom a backend asked.
+    /// The player of the token, or the player for whom a backend asked.
     pub player: Option<PlayerId>,
     pub at: DateTime<Utc>,
     /// Dotted verb: `fact.create`, `world.put`, …
     pub action: &'static str,
-    /// The id of what was changed.
+    /// The id of the changed object.
     pub object: String,
 }
 
 impl Edit {
-    /// An edit by `who`.
+    /// Returns an edit by `who`.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
     pub fn made_by(
@@ -59,7 +59,7 @@ pub struct AuditRow {
     pub at: DateTime<Utc>,
     pub subject: String,
     pub role: Role,
-    /// The player whose token it was, or for whom a backend asked.
+    /// The player of the token, or the player for whom a backend asked.
     pub player: Option<PlayerId>,
     pub action: String,
     pub object: String,
@@ -68,8 +68,8 @@ pub struct AuditRow {
 /// The audit log.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
-    /// Appends a row for something that changed no other row.
+    /// Appends a row for an action that changed no other row.
     async fn append_audit_row(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()>;
-    /// Newest first.
+    /// Returns rows, newest first.
     async fn list_audit_rows(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>>;
 }

@@ -1,4 +1,4 @@
-//! Worlds and NPCs as people write them.
+//! Worlds and NPCs, as authors write them.
 
 use async_trait::async_trait;
 
@@ -10,39 +10,39 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// What a conditional write did.
+/// The outcome of a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
     Created,
     Updated {
         version: u32,
     },
-    /// `if_version` named another version than the stored one.
+    /// `if_version` differs from the stored version.
     VersionMismatch {
         stored: u32,
     },
     /// The parent (the NPC's world, the scenario's NPC) does not exist.
     NoParent,
-    /// The parent has as many as it may.
+    /// The parent has reached its limit of children.
     Full {
         most: u32,
     },
 }
 
-/// What a conditional deletion did.
+/// The outcome of a conditional deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeleteOutcome {
     Deleted,
     NotFound,
-    /// `if_version` named another version than the stored one.
+    /// `if_version` differs from the stored version.
     VersionMismatch {
         stored: u32,
     },
 }
 
-/// Authored content. `version` of a value passed to `put_*` is ignored; the store counts.
-/// Every change writes its audit row in the same transaction. A put with `if_version` 0 only makes what
-/// is not there. What was deleted is hidden: a put of the same id brings it back.
+/// Authored content. The store counts versions, and ignores the `version` of a value passed to `put_*`. Every change
+/// writes its audit row in the same transaction. A put with `if_version` 0 only creates. Deleted content is hidden, and
+/// a put of the same id brings it back.
 #[async_trait]
 pub trait AuthoredStore: Send + Sync {
     async fn put_world(
@@ -54,7 +54,7 @@ pub trait AuthoredStore: Send + Sync {
     ) -> StoreResult<PutOutcome>;
     async fn load_world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>>;
     async fn list_worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>>;
-    /// Hides a world and its NPCs; its dialogues end.
+    /// Hides a world and its NPCs, and ends its dialogues.
     async fn delete_world(
         &self,
         scope: &TenantScope,
@@ -71,11 +71,11 @@ pub trait AuthoredStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;
     async fn load_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>>;
-    /// Of `names`, those that are the name or the id of an NPC of this world, whatever their case; as the
-    /// NPCs have them.
+    /// Returns those of `names` that are the name or the id of an NPC of this world, in the NPC's own spelling. Case
+    /// does not matter.
     async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>>;
     async fn list_npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>>;
-    /// Hides an NPC; its dialogues end.
+    /// Hides an NPC and ends its dialogues.
     async fn delete_npc(
         &self,
         scope: &TenantScope,

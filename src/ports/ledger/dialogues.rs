@@ -19,7 +19,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How a dialogue stands.
+/// The status of a dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DialogueStatus {
@@ -31,23 +31,23 @@ pub enum DialogueStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Playback {
-    /// As soon as it was sent.
+    /// As soon as the turn is sent.
     #[default]
     Immediate,
-    /// When the client says that it was played, at the next line, or after a while. Nothing is learned
-    /// from a turn before that.
+    /// When the client reports playback, when the next line arrives, or after a timeout. NPCs learn from the turn only
+    /// then.
     Ack,
 }
 
-/// Who decides whose line is next in an NPC conversation.
+/// Who decides which NPC speaks next in an NPC conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(default = "rule")]
 pub enum NextSpeaker {
-    /// Whoever the last line names, or else whoever has been silent for longest.
+    /// A rule: the NPC named in the last line, or else the NPC that has been silent longest.
     #[default]
     Rule,
-    /// The model of the task `intent`; the rule, where that fails, is late or names nobody.
+    /// The model of the task `intent`. The rule decides if the model fails, is late or names no NPC.
     Model,
 }
 
@@ -58,17 +58,17 @@ impl NextSpeaker {
     }
 }
 
-/// Which players may cut into an NPC conversation, join it and resume it. Backends always may.
+/// Which players may interrupt, join and resume an NPC conversation. Backends always may.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(default = "watchers")]
 pub enum Interrupters {
     /// No player.
     None,
-    /// Those that `watchers` names.
+    /// The players in `watchers`.
     #[default]
     Watchers,
-    /// Every player who may watch it.
+    /// Every player who may watch the conversation.
     All,
 }
 
@@ -79,31 +79,31 @@ impl Interrupters {
     }
 }
 
-/// What a dialogue was opened with and keeps.
+/// Lasting options of a dialogue, set when it is opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DialogueOptions {
-    /// What NPCs are to talk about.
+    /// The topic for NPCs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
-    /// After how many turns an NPC conversation ends.
+    /// The number of turns after which an NPC conversation ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_turns: Option<u32>,
-    /// An NPC conversation that goes on by itself, not step by step.
+    /// True for an NPC conversation that continues by itself; false for stepwise conversations.
     pub auto: bool,
-    /// An NPC conversation in which nobody speaks until it is resumed or stepped.
+    /// True for an NPC conversation in which no NPC speaks before a resume or a step.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     pub playback: Playback,
     #[serde(skip_serializing_if = "NextSpeaker::is_rule")]
     pub next_speaker: NextSpeaker,
-    /// Factions that overhear it and so learn its facts: of an NPC conversation, and of a session that joined one.
+    /// Factions that overhear the dialogue and learn its facts: in NPC conversations, and in sessions that joined them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub factions: Vec<FactionId>,
     /// Players who may watch an NPC conversation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub watchers: Vec<PlayerId>,
-    /// Every player of the world may.
+    /// True if every player of the world may watch.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
     #[serde(skip_serializing_if = "Interrupters::is_watchers")]
@@ -111,12 +111,12 @@ pub struct DialogueOptions {
 }
 
 impl DialogueOptions {
-    /// Whether a player may watch an NPC conversation.
+    /// True if the player may watch an NPC conversation.
     #[must_use]
     pub fn may_watch(&self, player: &PlayerId) -> bool {
         self.open || self.watchers.contains(player)
     }
-    /// Whether a player may cut into an NPC conversation, join it and resume it.
+    /// True if the player may interrupt, join and resume an NPC conversation.
     #[must_use]
     pub fn may_interrupt(&self, player: &PlayerId) -> bool {
         match self.interrupters {
@@ -125,7 +125,7 @@ impl DialogueOptions {
             Interrupters::All => self.may_watch(player),
         }
     }
-    /// Who else hears what is said.
+    /// Returns the players who also hear the dialogue.
     #[must_use]
     pub fn watchers(&self) -> Watchers {
         Watchers {
@@ -135,13 +135,13 @@ impl DialogueOptions {
     }
 }
 
-/// A conversation of NPCs that an NPC heard.
+/// An NPC conversation that a given NPC heard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverheardConversation {
     pub dialogue: DialogueId,
-    /// The number of its last turn.
+    /// The number of the conversation's last turn.
     pub last: u32,
-    /// Which players may listen to it.
+    /// The players who may listen to the conversation.
     pub watchers: Watchers,
 }
 
@@ -150,26 +150,26 @@ pub struct OverheardConversation {
 pub struct Dialogue {
     pub id: DialogueId,
     pub world: WorldId,
-    /// The NPCs that take part; exactly one in a plain session.
+    /// The NPCs that take part; exactly one NPC in a plain session.
     pub npcs: Vec<NpcId>,
-    /// Set for sessions.
+    /// Set for sessions only.
     pub player: Option<PlayerId>,
-    /// NPCs that overhear it and so learn its facts.
+    /// NPCs that overhear the dialogue and learn its facts.
     pub witnesses: Vec<NpcId>,
     /// SHA-256 of the resume token.
     pub resume_token_hash: Vec<u8>,
     pub status: DialogueStatus,
     pub options: DialogueOptions,
-    /// What opened it, where that was a turn of another dialogue: a player joined there.
+    /// The turn of another dialogue where a player joined and so opened this dialogue, if any.
     pub cause: Option<Cause>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
-    /// Number of the last turn that stands; 0 before the first.
+    /// The number of the last standing turn; 0 before the first.
     pub head_turn: u32,
 }
 
 impl Dialogue {
-    /// Whose eyes the searches of a turn look through in which this NPC answers, the player or others.
+    /// Returns the viewpoint for searches of a turn in which this NPC answers the player, or other NPCs.
     #[must_use]
     pub fn viewpoint_for(&self, npc: &Npc, player: Option<PlayerId>) -> Viewpoint {
         Viewpoint {
@@ -183,27 +183,27 @@ impl Dialogue {
     }
 }
 
-/// What an actor needs to go on with a dialogue, read in one transaction that also takes ownership.
+/// A dialogue's state for its actor, read in the transaction that takes ownership.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenDialogue {
     pub dialogue: Dialogue,
-    /// The fence of every commit by this owner.
+    /// The fence for every commit of this owner.
     pub epoch: u64,
     pub head: Option<TurnId>,
     pub checkpoint: Checkpoint,
-    /// A turn that went to be said anew, in whose place none was committed.
+    /// The turn removed for a regenerated reply, until a replacement is committed.
     pub replacing: Option<TurnId>,
     /// The next event sequence number.
     pub next_seq: u64,
-    /// Another node that had it and has not given it up.
+    /// The previous owner, if another node owned the dialogue and did not release it.
     pub taken_from: Option<NodeId>,
 }
 
-/// What came of asking for ownership.
+/// The outcome of an ownership claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OwnershipClaim {
     Owned(Box<OpenDialogue>),
-    /// Another live node has it.
+    /// Another live node owns the dialogue.
     OwnedBy {
         node: NodeId,
         until: DateTime<Utc>,
@@ -211,24 +211,24 @@ pub enum OwnershipClaim {
     NotFound,
 }
 
-/// A finished turn and everything that is written with it, in one transaction.
+/// A finished turn and all writes with it, in one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TurnCommit {
-    /// Must be the owner's epoch, or nothing is written.
+    /// The owner's epoch. With another epoch, the store writes no row.
     pub epoch: u64,
     /// The head before this turn.
     pub expected_head: Option<TurnId>,
-    /// The turn that went to be said anew or on, and does not come back now: its checkpoint goes.
+    /// The turn removed for a new or resumed reply. The turn cannot return any more, so its checkpoint is deleted.
     pub replacing: Option<TurnId>,
     pub turn: Turn,
     /// The client's idempotency key.
     pub key: Option<String>,
-    /// An unsaid turn whose line this one answers: its key is this turn's too.
+    /// The unsaid turn of the same line. This turn takes over its key too.
     pub key_of: Option<TurnId>,
-    /// All that was said of a reply by the time it was cut, and until when it may be taken up again.
-    /// Sealed: [`super::rewinds::RewindStore::load_sealed_reply`] alone reads it.
+    /// The text of a cut reply up to the cut, and the end of the time for a resume. Sealed: only
+    /// [`super::rewinds::RewindStore::load_sealed_reply`] reads the text.
     pub sealed_reply: Option<(String, DateTime<Utc>)>,
-    /// Who cut it while it was being said.
+    /// The interrupts that cut the running reply.
     pub cuts: Vec<LiveCut>,
     pub checkpoint: Checkpoint,
     pub trace: TurnTrace,
@@ -238,25 +238,25 @@ pub struct TurnCommit {
     pub next_seq: u64,
 }
 
-/// What came of a commit.
+/// The outcome of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitOutcome {
     Committed,
-    /// The epoch or the head was another: this node no longer owns the dialogue. Nothing was written.
+    /// The epoch or the head differs: this node no longer owns the dialogue. The store wrote no row.
     Fenced,
-    /// The dialogue is closed. Nothing was written.
+    /// The dialogue is closed. The store wrote no row.
     Closed,
-    /// The key belongs to another turn of this dialogue. Nothing was written.
+    /// The key belongs to another turn of this dialogue. The store wrote no row.
     KeyTaken,
 }
 
-/// What came of another write that is its owner's alone.
+/// The outcome of another write reserved to the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnerWriteOutcome {
     Done,
-    /// There is no such dialogue that is open. Nothing was written.
+    /// No open dialogue has this id. The store wrote no row.
     NotOpen,
-    /// The epoch was another: this node no longer owns the dialogue. Nothing was written.
+    /// The epoch differs: this node no longer owns the dialogue. The store wrote no row.
     Fenced,
 }
 
@@ -264,39 +264,39 @@ pub enum OwnerWriteOutcome {
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyedTurn {
     pub turn: Turn,
-    /// `false`: it was unsaid since.
+    /// `false`: the turn is unsaid.
     pub stands: bool,
 }
 
-/// Which dialogues to list.
+/// Selects dialogues of a list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DialogueFilter {
     pub kind: Option<DialogueKind>,
     pub world: Option<WorldId>,
-    /// Who takes part in it.
+    /// An NPC that takes part.
     pub npc: Option<NpcId>,
     pub player: Option<PlayerId>,
     pub status: Option<DialogueStatus>,
-    /// Who takes part in it or was named a witness.
+    /// An NPC that takes part or is a named witness.
     pub heard_by: Option<NpcId>,
 }
 
 /// Dialogues and their turns.
 #[async_trait]
 pub trait DialogueStore: Send + Sync {
-    /// Writes a new dialogue, not owned by anybody yet, with `next_seq` 1. `false`, and nothing is written: the
-    /// turn that opens it stands no longer.
+    /// Writes a new dialogue without an owner, with `next_seq` 1. Returns `false`, without a write, if the turn that
+    /// opens the dialogue no longer stands.
     async fn create_dialogue(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool>;
     async fn load_dialogue(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>>;
-    /// Newest first.
+    /// Returns dialogues, newest first.
     async fn list_dialogues(
         &self,
         scope: &TenantScope,
         filter: &DialogueFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>>;
-    /// The conversation of NPCs that `npc` took part in or was a witness of in which something was said last, of those that
-    /// are open to `player`; `None`: of all. One in which nothing that was said stands is none.
+    /// Returns the NPC conversation with the latest line among those in which `npc` took part or was a witness. Only
+    /// conversations open to `player` count; with `None`, all. A conversation without a standing turn does not count.
     async fn find_last_overheard(
         &self,
         scope: &TenantScope,
@@ -304,8 +304,8 @@ pub trait DialogueStore: Send + Sync {
         npc: &NpcId,
         player: Option<&PlayerId>,
     ) -> StoreResult<Option<OverheardConversation>>;
-    /// The newest session but `apart_from` in which `npc` talked with `player`, and of which something stands. Its summary
-    /// is that of an earlier session where it has none of its own. `unlocked`: of summaries that everybody may hear of alone.
+    /// Returns the newest session of `npc` and `player` with a standing turn, except `apart_from`. Without a summary of
+    /// its own, the session gets the summary of an earlier session. `unlocked`: only summaries without locks count.
     async fn find_last_meeting(
         &self,
         scope: &TenantScope,
@@ -315,9 +315,9 @@ pub trait DialogueStore: Send + Sync {
         apart_from: DialogueId,
         unlocked: bool,
     ) -> StoreResult<Option<Meeting>>;
-    /// Replaces the hash of the resume token. `false`: there is no such dialogue.
+    /// Replaces the hash of the resume token. Returns `false` if the dialogue does not exist.
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
-    /// Marks it closed, for the owner of this epoch.
+    /// Closes the dialogue, for the owner of this epoch.
     async fn close_dialogue(
         &self,
         scope: &TenantScope,
@@ -326,7 +326,7 @@ pub trait DialogueStore: Send + Sync {
         at: DateTime<Utc>,
     ) -> StoreResult<OwnerWriteOutcome>;
 
-    /// Pauses an NPC conversation that is open, or lets it go on, for the owner of this epoch.
+    /// Pauses or continues an open NPC conversation, for the owner of this epoch.
     async fn set_paused(
         &self,
         scope: &TenantScope,
@@ -335,9 +335,9 @@ pub trait DialogueStore: Send + Sync {
         paused: bool,
     ) -> StoreResult<OwnerWriteOutcome>;
 
-    /// Takes or renews ownership for `node` until `until` and reads the state to go on from.
-    /// Taking it anew raises the epoch; so does the same node claiming again after a restart. What belongs
-    /// to a node that is known to be dead ([`super::nodes`]) is anybody's, whenever it would have run out.
+    /// Takes or renews ownership for `node` until `until`, and reads the state to continue from. A new claim raises the
+    /// epoch; so does a claim of the same node after a restart. The dialogues of a dead node ([`super::nodes`]) are
+    /// free at once, before their ownership expires.
     async fn claim_ownership(
         &self,
         scope: &TenantScope,
@@ -346,7 +346,7 @@ pub trait DialogueStore: Send + Sync {
         now: DateTime<Utc>,
         until: DateTime<Utc>,
     ) -> StoreResult<OwnershipClaim>;
-    /// Prolongs ownership without a new epoch; `false`: it was lost.
+    /// Extends ownership without a new epoch. Returns `false` if ownership was lost.
     async fn renew_ownership(
         &self,
         scope: &TenantScope,
@@ -355,9 +355,8 @@ pub trait DialogueStore: Send + Sync {
         until: DateTime<Utc>,
     ) -> StoreResult<bool>;
 
-    /// Gives up the ownership that was taken with this epoch, so that another node need not wait until it
-    /// has run out. Nothing happens if it was lost or taken anew. Numbers of events below `next_seq` were given out, also
-    /// those of events after the last commit; 0: which were is not known.
+    /// Releases ownership under this epoch, so that another node need not wait for its end. Lost or renewed ownership
+    /// is unchanged. The owner has used event numbers below `next_seq`, partly after its last commit; 0: unknown.
     async fn release_ownership(
         &self,
         scope: &TenantScope,
@@ -365,22 +364,22 @@ pub trait DialogueStore: Send + Sync {
         epoch: u64,
         next_seq: u64,
     ) -> StoreResult<()>;
-    /// Gives up everything `node` owns: called once, when it stops.
+    /// Releases all ownership of `node`. Called once, on shutdown.
     async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()>;
 
-    /// Writes a turn. Durable when this returns `Committed`.
+    /// Writes a turn. Durable when the call returns `Committed`.
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome>;
 
-    /// Turns that stand, numbers `from..=to`, in order.
+    /// Returns the standing turns `from..=to`, in order.
     async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;
     async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>>;
     async fn load_turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>>;
-    /// Keys of the dialogue's turns, whether or not they stand; `most` of them at most, in no order.
+    /// Returns the keys of the dialogue's turns, unsaid turns included; at most `most`, in no order.
     async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>>;
     async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>>;
-    /// What the turns up to `last` that stand had in their prompts that was private to the player; `None`: of some of them
-    /// nobody knows.
+    /// Returns the player's private terms from the prompts of the standing turns up to `last`. `None`: for some of
+    /// these turns, the terms are unknown.
     async fn load_confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<PrivateTerms>>;
-    /// The checkpoint after the last turn that stands.
+    /// Returns the checkpoint after the last standing turn.
     async fn load_checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>>;
 }

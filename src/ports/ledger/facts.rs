@@ -26,20 +26,20 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConfirmedFact {
     pub fact: FactId,
-    /// Bodies are cached by (fact, version); another version means another body.
+    /// The fact's version. Caches store bodies by (fact, version).
     pub version: u32,
 }
 
-/// What the ledger says of candidates.
+/// The ledger's answer about candidates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FactConfirmation {
-    /// Those that may be used, in the order asked for.
+    /// Usable facts, in the order of the request.
     pub open: Vec<ConfirmedFact>,
-    /// Those that may be used where all that they rest on is open, which is not looked at here.
+    /// Facts usable only if all their locks are open. The caller must check the locks.
     pub locked: Vec<(ConfirmedFact, DisclosureLocks)>,
 }
 
-/// A fact's body as recall needs it. Immutable for a given (id, version).
+/// A fact's body for recall. Immutable for a given (id, version).
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecallBody {
     pub id: FactId,
@@ -47,25 +47,25 @@ pub struct RecallBody {
     pub subject: String,
     pub predicate: String,
     pub object: String,
-    /// Who said it: a player under its key, an NPC by its name.
+    /// The speaker: a player's key, or an NPC's name.
     pub speaker: String,
     pub polarity: Polarity,
     pub tense: Tense,
     pub kind: FactKind,
     pub view: FoldedFact,
     pub valid_at: DateTime<Utc>,
-    /// The dialogue and the number of the turn that it was learned from.
+    /// The source: a dialogue and the number of its turn.
     pub source: Option<(DialogueId, u32)>,
-    /// What it rests on that not every player may hear of.
+    /// Conditions for the fact's disclosure to players.
     pub locks: DisclosureLocks,
-    /// Only one player may hear of it.
+    /// True if only one player may hear of the fact.
     pub is_private: bool,
-    /// A unit vector; empty while the fact has none of the embedder in use.
+    /// A unit vector; empty while the fact has no vector of the current embedder.
     pub embedding: Arc<[f32]>,
 }
 
 impl RecallBody {
-    /// That of a fact as it is written, unless it changes with others at once.
+    /// Returns the body of a fact as written, unless the same transaction also changes the fact.
     #[must_use]
     pub fn from_new_fact(fact: &NewFact) -> Self {
         let statement = &fact.statement;
@@ -87,7 +87,7 @@ impl RecallBody {
             embedding: fact.embedding.as_slice().into(),
         }
     }
-    /// What it says.
+    /// Returns the fact's statement.
     #[must_use]
     pub fn statement(&self) -> Statement {
         Statement {
@@ -106,25 +106,25 @@ impl RecallBody {
     }
 }
 
-/// What every prompt goes by.
+/// The memory behind every prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StandingMemory {
     /// Most important first, then newest, then by id.
     pub facts: Vec<Fact>,
-    /// Who is who, as [`FactStore::list_naming_facts`] says it; for a designer, who sees all players, only of what is in `facts`.
+    /// The result of [`FactStore::list_naming_facts`]. For a designer, who sees all players, only names from `facts`.
     pub names: Vec<NamingFact>,
-    /// What was taken out of memory; latest first.
+    /// Statements removed from memory, latest first.
     pub taken_out: Vec<RemovedStatement>,
 }
 
-/// What a fact said that a player asked to forget or a person removed, and when.
+/// A fact's statement which a player asked to forget or a person removed, and the time of the removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedStatement {
     pub content: String,
     pub at: DateTime<Utc>,
 }
 
-/// What recall goes by when there is no index to ask.
+/// A fact for recall by keywords, without an index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeywordFact {
     pub fact: FactId,
@@ -135,7 +135,7 @@ pub struct KeywordFact {
     pub keywords: Vec<String>,
 }
 
-/// A fact that names its subject, as far as names go.
+/// A fact that names its subject, reduced to the parts which naming needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamingFact {
     pub fact: FactId,
@@ -143,7 +143,7 @@ pub struct NamingFact {
     pub name: String,
     pub speaker: String,
     pub authored: bool,
-    /// What it rests on that not every player may hear of.
+    /// Conditions for the fact's disclosure to players.
     pub locks: DisclosureLocks,
 }
 
@@ -160,61 +160,60 @@ impl NamingFact {
     }
 }
 
-/// One judged pair, kept by content so that the same question is never asked twice.
+/// One judged pair, stored by content so that a judge never gets the same question twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JudgedPair {
-    /// SHA-256 of the older and the newer statement's contents, in that order.
+    /// SHA-256 of the older and the newer statement's contents, in this order.
     pub pair: [u8; 32],
     pub verdict: JudgeVerdict,
-    /// The model that judged.
+    /// The judge's model.
     pub model: String,
 }
 
-/// What a turn's extraction brought beside facts, kept so that its memory can be reconciled again.
+/// The result of a turn's extraction beside facts, stored for a later reconciliation of the same memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Extraction {
     pub turn: TurnId,
     pub dialogue: DialogueId,
     /// The turn's number in its dialogue.
     pub number: u32,
-    /// Who replied, and whose prompt it was.
+    /// The NPC of the reply and of the prompt.
     pub npc: NpcId,
     pub audience: Audience,
-    /// When the turn was committed.
+    /// The time of the turn's commit.
     pub said_at: DateTime<Utc>,
     pub player: Option<PlayerId>,
-    /// What the player asked to forget, in words.
+    /// The player's requests to forget, in words.
     pub forget: Vec<String>,
-    /// Promises and goals that it ends.
+    /// Promises and goals that the turn ends.
     pub ends: Vec<PromiseEnd>,
-    /// Facts that were in the turn's prompt, but for what one NPC told others from its own memory: that is news
-    /// to them.
+    /// Facts in the turn's prompt, except news: facts that one NPC told the other NPCs from its own memory.
     pub injected: Vec<FactId>,
-    /// All that were.
+    /// All facts in the turn's prompt.
     pub quoted: Vec<FactId>,
-    /// This memory's share of what a judge may be asked about the turn: all of it, but where the turn teaches two memories.
+    /// This memory's share of the judge's budget for the turn: the whole budget, unless the turn teaches two memories.
     pub room: JudgeBudgetShare,
 }
 
 impl Extraction {
-    /// Whether facts may end by it that no fact of its turn names.
+    /// True if the turn may end facts without a new fact that names them.
     #[must_use]
     pub fn may_end_facts(&self) -> bool {
         !(self.forget.is_empty() && self.ends.is_empty())
     }
 }
 
-/// What entitles to write to a memory, and ends with it.
+/// The right to write to a memory. A successful write consumes the trigger.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReconcileTrigger {
-    /// The job this is the result of; nothing is written unless its turn still stands.
+    /// The job behind the write. The write happens only if the job's turn still stands.
     Job(JobFence),
-    /// The mark that this settles. Where it is not all that there is to settle, the mark stays.
+    /// The mark which the write reconciles. The mark stays unless the write is `whole`.
     DirtyMemory { mark: DirtyMemory, whole: bool },
 }
 
 impl ReconcileTrigger {
-    /// The same, if it is a mark's, of a part of what there is to settle.
+    /// Returns the trigger for a partial write: a mark's trigger with `whole: false`, a job's trigger unchanged.
     #[must_use]
     pub fn as_partial(&self) -> Self {
         match self {
@@ -227,41 +226,40 @@ impl ReconcileTrigger {
     }
 }
 
-/// Everything one reconciliation writes, in one transaction: facts, invalidations, flags,
-/// outbox rows for every fact touched, the rise of each knower's `memory_seq`, and the end of the job
-/// or of the mark.
+/// All writes of one reconciliation, in one transaction: facts, invalidations, flags and outbox rows of all touched
+/// facts. The transaction also raises each knower's `memory_seq` and ends the job or the mark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reconciliation {
     pub trigger: ReconcileTrigger,
-    /// What the job used that ends with it.
+    /// The usage of the job that ends with the write.
     pub calls: Vec<TaskUsage>,
-    /// Where memory stood when the plan was made: the sum of `memory_seq` over `npcs`.
+    /// The memory's position at planning time: `expected_memory_seq` is the sum of `memory_seq` over `npcs`.
     pub world: WorldId,
     pub npcs: Vec<NpcId>,
     pub expected_memory_seq: u64,
-    /// Kept beside the facts: one for each memory that the turn teaches.
+    /// Stored beside the facts: one extraction for each memory that the turn teaches.
     pub extractions: Vec<Extraction>,
     pub facts: Vec<NewFact>,
     pub invalidations: Vec<NewInvalidation>,
     /// Invalidations that no longer count.
     pub lifts: Vec<InvalidationId>,
-    /// Protected facts that something contradicts, for a person to look at: every flag of these turns
-    /// that ought to stand, but for `flags_kept`.
+    /// Contradicted protected facts, for a person to check: every valid flag of the `flagging` turns, except
+    /// `flags_kept`.
     pub flags: Vec<FlaggedFact>,
-    /// The turns whose flags are given, as far as it is these facts that contradict: a turn may teach other memories as well.
+    /// The turns of `flags`. Only contradictions by `flagging_by` are covered, since a turn may teach other memories
+    /// too.
     pub flagging: Vec<TurnId>,
     pub flagging_by: Vec<FactId>,
-    /// What stays flagged if it is: facts, and those that may contradict them.
+    /// Pairs of a protected fact and a possible contradiction, whose present flags stay.
     pub flags_kept: Vec<(FactId, FactId)>,
-    /// Older facts and those that replace them for whoever may know both; none that is stored already.
+    /// New pairs of an older fact and its replacement, for viewpoints that may know both. Stored pairs are left out.
     pub replaced: Vec<FactReplacement>,
-    /// What a judge said that is not kept yet.
+    /// Verdicts of a judge that are not stored yet.
     pub verdicts: Vec<JudgedPair>,
 }
 
 impl Reconciliation {
-    /// That a turn taught nothing: the end of its job, and what it brought beside facts. It moves no memory and
-    /// depends on none.
+    /// True if the turn taught no fact: the write only ends the job and stores extractions, and affects no memory.
     #[must_use]
     pub fn teaches_nothing(&self) -> bool {
         matches!(self.trigger, ReconcileTrigger::Job(_))
@@ -276,37 +274,37 @@ impl Reconciliation {
     }
 }
 
-/// What of a memory a timeline is made from. See [`crate::memory::timeline::Timeline`].
+/// The rows for a memory's timeline. See [`crate::memory::timeline::Timeline`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimelineRows {
-    /// Facts said or ended since, and those asked for.
+    /// Facts said or ended since the start of the timeline, and the requested facts.
     pub known: Vec<KnownFact>,
-    /// What the turns since then brought beside facts, in order.
+    /// The later turns' extractions beside facts, in order.
     pub extractions: Vec<Extraction>,
-    /// Facts asked for that are of another memory.
+    /// Requested facts of another memory.
     pub foreign_facts: HashMap<FactId, Fact>,
 }
 
-/// Where the memories of some NPCs stand.
+/// The position of some NPCs' memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryPosition {
     /// The sum of their `memory_seq`.
     pub seq: u64,
-    /// No fact of the tenant that was written by then waits for the index.
+    /// True if the index has every fact of the tenant up to this position.
     pub is_indexed: bool,
 }
 
-/// What came of a reconciliation.
+/// The outcome of a reconciliation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReconcileOutcome {
     Committed,
-    /// Somebody else wrote to this memory meanwhile: plan again.
+    /// Another write changed this memory meanwhile. The caller plans again.
     MemoryMoved,
-    /// The turn no longer stands in this version, or the job is done already. Nothing was written.
+    /// The turn no longer stands in this version, or the job is already done. The store wrote no row.
     Fenced,
 }
 
-/// Which facts to list.
+/// Selects facts of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FactFilter {
     pub viewpoint: Viewpoint,
@@ -318,17 +316,17 @@ pub struct FactFilter {
     /// Only facts valid at this moment.
     pub at: DateTime<Utc>,
     pub include_invalid: bool,
-    /// Only protected facts that something valid contradicts.
+    /// Only protected facts with a valid contradiction.
     pub flagged: bool,
 }
 
-/// What contradicts a protected fact, for a person to look at.
+/// A contradiction of a protected fact, for a person to check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contradiction {
     /// The protected fact.
     pub fact: FactId,
     pub by: FactId,
-    /// What `by` says.
+    /// The content of `by`.
     pub content: String,
     pub at: DateTime<Utc>,
 }
@@ -340,23 +338,23 @@ pub struct FactPatch {
     pub keywords: Option<Vec<String>>,
     pub importance: Option<Importance>,
     pub pinned: Option<bool>,
-    /// The unit vector of the new embedded text, whenever content or keywords change.
+    /// The unit vector of the new embedded text. Required if content or keywords change.
     pub embedding: Option<Vec<f32>>,
 }
 
-/// What came of an edit.
+/// The outcome of an edit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactEditOutcome {
     Done(Box<Fact>),
     VersionMismatch {
         stored: u32,
     },
-    /// The turn it came from was taken back, so there is nothing to correct or to bring back.
+    /// The fact's source turn is unsaid, so a correction or restoration is impossible.
     Unsaid,
     NotFound,
 }
 
-/// One entry of a fact's history, oldest first.
+/// One entry of a fact's history. Histories are sorted oldest first.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactHistoryEntry {
     Invalidated(Invalidation),
@@ -365,7 +363,7 @@ pub enum FactHistoryEntry {
         at: DateTime<Utc>,
         patch: serde_json::Value,
     },
-    /// A duplicate was folded into it.
+    /// A duplicate was merged into the fact.
     Merged {
         from: FactId,
         at: DateTime<Utc>,
@@ -376,7 +374,7 @@ pub enum FactHistoryEntry {
     },
 }
 
-/// An outbox row: this fact changed. What it is now is read when the row is handled.
+/// An outbox row: the fact has changed. The handler of the row reads the fact's present state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutboxRow {
     pub seq: i64,
@@ -384,12 +382,12 @@ pub struct OutboxRow {
     pub fact: FactId,
 }
 
-/// How many valid facts have a vector of one model.
+/// The number of valid facts with a vector of one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbeddingModelCount {
-    /// `None`: of no model.
+    /// `None`: facts without a vector.
     pub model: Option<String>,
-    /// The model is the one in use.
+    /// True for the model in use.
     pub current: bool,
     pub facts: u64,
 }
@@ -398,8 +396,8 @@ pub struct EmbeddingModelCount {
 #[async_trait]
 pub trait FactStore: Send + Sync {
     // --- recall ---
-    /// Of `ids`, those that are valid at `at` and that the viewpoint may use, and that nothing replaces which it may use as well; apart, those that may be locked to it. One query
-    /// by primary keys.
+    /// Returns the facts among `ids` that are valid at `at`, usable by the viewpoint, and without a usable replacement.
+    /// Facts with locks are listed separately. One query by primary keys.
     async fn confirm_facts(
         &self,
         scope: &TenantScope,
@@ -407,14 +405,15 @@ pub trait FactStore: Send + Sync {
         ids: &[FactId],
         at: DateTime<Utc>,
     ) -> StoreResult<FactConfirmation>;
-    /// Bodies of confirmed facts.
+    /// Returns bodies of confirmed facts.
     async fn load_bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>>;
-    /// Valid facts that may be in every prompt: pinned ones, and those that may stand ([`Fact::may_stand`]);
-    /// the most important, at most `limit` of the pinned, and of the others as many that are
-    /// locked and as many that are not. Whether what is locked is open is not looked at here, but for this: what
-    /// was said where not everybody might listen is left out where the player of the viewpoint might not, unless NPCs
-    /// `gossip`. With them what was taken out by `at` and could be used before: the latest `limit` of each privacy. For a
-    /// designer there is nothing of that.
+    /// Returns the facts that may be in every prompt, most important first:
+    ///
+    /// - Pinned facts and facts that may stand ([`Fact::may_stand`]): up to `limit` each of pinned, locked and unlocked
+    ///   facts.
+    /// - Facts removed by `at` but usable before: the latest `limit` of each privacy, none for a designer.
+    ///
+    /// The caller checks locks. But without `gossip`, facts from talks closed to the viewpoint's player are left out.
     async fn load_standing(
         &self,
         scope: &TenantScope,
@@ -424,8 +423,8 @@ pub trait FactStore: Send + Sync {
         limit: u32,
     ) -> StoreResult<StandingMemory>;
 
-    /// What the viewpoint may use at `at`, in no particular order: the newest `limit` of what each of its
-    /// knowers knows openly, and of what each was told by its player.
+    /// Returns the facts usable by the viewpoint at `at`, in no particular order. Per knower of the viewpoint, at most
+    /// the newest `limit` non-private facts and the newest `limit` facts private to its player.
     async fn list_keyword_facts(
         &self,
         scope: &TenantScope,
@@ -434,9 +433,10 @@ pub trait FactStore: Send + Sync {
         limit: u32,
     ) -> StoreResult<Vec<KeywordFact>>;
 
-    /// The facts by which the viewpoint may know at `at` who is who ([`is_name`](crate::memory::aliases::is_name)), and that
-    /// nothing replaces which it may use as well; by id, the newest `limit` of what each of its knowers knows openly, and of
-    /// what each was told by its player. Whether a locked one is open is not looked at here.
+    /// Returns the facts that tell the viewpoint who is who at `at`
+    /// ([`states_name`](crate::memory::aliases::states_name)), by id, except facts with a usable replacement. Per
+    /// knower, at most the newest `limit` non-private facts and the newest `limit` facts private to the viewpoint's
+    /// player. The caller checks locks.
     async fn list_naming_facts(
         &self,
         scope: &TenantScope,
@@ -446,15 +446,15 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<Vec<NamingFact>>;
 
     // --- reconciling ---
-    /// Where the memories of `npcs` stand.
+    /// Returns the position of the memories of `npcs`.
     async fn memory_position(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npcs: &[NpcId],
     ) -> StoreResult<MemoryPosition>;
-    /// What was said or ended in this memory at `since` or later, with those of `ids` that are known,
-    /// in this memory or in others of the tenant. Nothing that is unsaid.
+    /// Returns the facts said or ended in this memory at `since` or later, and the known facts among `ids`, from all
+    /// memories of the tenant. Leaves out unsaid facts.
     async fn load_timeline(
         &self,
         scope: &TenantScope,
@@ -463,7 +463,8 @@ pub trait FactStore: Send + Sync {
         since: DateTime<Utc>,
         ids: &[FactId],
     ) -> StoreResult<TimelineRows>;
-    /// What the player of a dialogue asked to forget in its turns `from..=to` that stand, in the words of the extraction.
+    /// Returns the player's requests to forget, in the extraction's words, from the dialogue's standing turns
+    /// `from..=to`.
     async fn list_forget_requests(
         &self,
         scope: &TenantScope,
@@ -471,13 +472,13 @@ pub trait FactStore: Send + Sync {
         from: u32,
         to: u32,
     ) -> StoreResult<Vec<String>>;
-    /// The verdicts of those of `pairs` that were judged.
+    /// Returns the verdicts of the judged pairs among `pairs`.
     async fn load_verdicts(
         &self,
         scope: &TenantScope,
         pairs: &[[u8; 32]],
     ) -> StoreResult<HashMap<[u8; 32], JudgeVerdict>>;
-    /// Keeps verdicts, each pair once, all or none; a later one about the same pair counts instead.
+    /// Stores verdicts, all or none, each pair once. A later verdict about the same pair replaces the earlier.
     async fn store_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()>;
     async fn commit_reconciliation(
         &self,
@@ -486,20 +487,21 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<ReconcileOutcome>;
 
     // --- people ---
-    /// Writes one fact by hand (cause: the edit). `settles`: its memory is marked, to be settled from the fact's `valid_at` on.
+    /// Writes one manual fact (cause: the edit). `settles` marks the fact's memory for reconciliation from `valid_at`
+    /// on.
     async fn create_fact(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()>;
     async fn load_fact(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
-    /// What contradicts those of `ids` that are flagged, and is valid at `at`; oldest first.
+    /// Returns the valid contradictions at `at` of the flagged facts among `ids`; oldest first.
     async fn list_contradictions(
         &self,
         scope: &TenantScope,
         ids: &[FactId],
         at: DateTime<Utc>,
     ) -> StoreResult<Vec<Contradiction>>;
-    /// Newest first.
+    /// Returns facts, newest first.
     async fn list_facts(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest)
     -> StoreResult<Page<Fact>>;
-    /// Nothing of what is unsaid.
+    /// Corrects a fact. Unsaid facts are refused.
     async fn edit_fact(
         &self,
         scope: &TenantScope,
@@ -508,8 +510,8 @@ pub trait FactStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<FactEditOutcome>;
-    /// Adds an invalidation with reason `removed`. A fact that is invalid already stays as it is.
-    /// One that is unsaid stays out if what it was said in stands again.
+    /// Adds an invalidation with reason `removed`. An invalid fact stays as it is. An unsaid fact stays removed even if
+    /// its turn stands again.
     async fn remove_fact(
         &self,
         scope: &TenantScope,
@@ -517,9 +519,8 @@ pub trait FactStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<FactEditOutcome>;
-    /// Lifts every standing invalidation. Nothing of what is unsaid. Of a fact that is valid it is kept that a
-    /// person stands by it, against what was said before and may still come to end it; nothing is written where
-    /// that is known already.
+    /// Lifts every standing invalidation, but not of unsaid facts. For a valid fact, stores a person's confirmation,
+    /// which protects the fact against earlier statements that may still end it. A repeated confirmation writes no row.
     async fn restore_fact(
         &self,
         scope: &TenantScope,
@@ -528,17 +529,17 @@ pub trait FactStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<FactEditOutcome>;
     async fn load_history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>>;
-    /// Folds and invalidations that other facts owe to this one ("by" it), for its history.
+    /// Returns the merges and invalidations of other facts "by" this fact, for its history.
     async fn list_invalidated_by(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<Invalidation>>;
 
     // --- the index ---
-    /// Outbox rows of every tenant, oldest first.
+    /// Returns outbox rows of every tenant, oldest first.
     async fn load_outbox(&self, limit: u32) -> StoreResult<Vec<OutboxRow>>;
-    /// Index points of those of `ids` that are valid now; the others are to be removed from the index.
+    /// Returns index points of the valid facts among `ids`. The caller removes the remaining ids from the index.
     async fn load_points(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>>;
-    /// Outbox rows that have been handled.
+    /// Deletes handled outbox rows.
     async fn mark_outbox_done(&self, seqs: &[i64]) -> StoreResult<()>;
-    /// Every valid fact's point, in pages ordered by id, for `reindex`.
+    /// Returns the points of all valid facts, in pages ordered by id, for `reindex`.
     async fn list_all_points(
         &self,
         scope: &TenantScope,
@@ -547,17 +548,18 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<Vec<IndexPoint>>;
 
     // --- another embedder ---
-    /// Facts that have no vector of the embedder in use, valid or not, with the text to embed; ordered by id.
+    /// Returns facts without a vector of the current embedder, valid or not, each with its text to embed; ordered by
+    /// id.
     async fn list_unembedded(
         &self,
         scope: &TenantScope,
         after: Option<FactId>,
         limit: u32,
     ) -> StoreResult<Vec<(FactId, String)>>;
-    /// Unit vectors of the embedder in use for such facts, and an outbox row each. A fact that has
-    /// one by now keeps it; unknown facts are skipped.
+    /// Stores unit vectors of the current embedder for unembedded facts, each with an outbox row. A vector stored
+    /// meanwhile stays. Unknown facts are skipped.
     async fn store_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()>;
-    /// The facts valid at `at`, counted by the model of their vector.
+    /// Counts the facts valid at `at` by the model of their vector.
     async fn count_by_embedding_model(
         &self,
         scope: &TenantScope,

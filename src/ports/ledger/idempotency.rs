@@ -5,24 +5,24 @@ use chrono::{DateTime, Utc};
 
 use crate::{ports::StoreResult, tenancy::TenantScope};
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyState {
     /// New, and now reserved for this request.
     Reserved,
-    /// The same request is being handled right now.
+    /// The same request is still in progress.
     InFlight,
     /// The key was used for a different request.
     Mismatch,
-    /// The first answer.
+    /// The first request's answer.
     Answered { status: u16, body: String },
 }
 
-/// Remembered answers, for 24 hours.
+/// Stores answers for 24 hours.
 #[async_trait]
 pub trait IdempotencyStore: Send + Sync {
-    /// `key` includes the route and the caller; `fingerprint` is a hash of the body. A reservation
-    /// without an answer is free again after 60 s (its process died).
+    /// Reserves a key or returns its state. `key` includes the route and the caller; `fingerprint` is a hash of the
+    /// body. A reservation without an answer is free again after 60 s, since its process died.
     async fn reserve_key(
         &self,
         scope: &TenantScope,
@@ -31,8 +31,8 @@ pub trait IdempotencyStore: Send + Sync {
         now: DateTime<Utc>,
     ) -> StoreResult<KeyState>;
     async fn record_answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()>;
-    /// Frees a reservation whose request failed.
+    /// Releases the reservation of a failed request.
     async fn release_key(&self, scope: &TenantScope, key: &str) -> StoreResult<()>;
-    /// Forgets answers from before `before`, of every tenant.
+    /// Deletes answers older than `before`, of every tenant.
     async fn forget_answers_before(&self, before: DateTime<Utc>) -> StoreResult<()>;
 }

@@ -1,5 +1,5 @@
-//! Durable after-turn jobs: at least once, idempotent by (dialogue, turn, kind), leased, retried,
-//! dead-lettered (docs/algorithms.md#jobs).
+//! Durable jobs after turns: run at least once, idempotent by (dialogue, turn, kind), leased, retried and dead-lettered
+//! (docs/algorithms.md#jobs).
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -17,15 +17,15 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// What a job does.
+/// The work of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// Extract facts from a turn and reconcile them with memory.
+    /// Extracts facts from a turn and reconciles them with memory.
     ExtractFacts,
-    /// Extract state changes from a turn whose state block did not parse.
+    /// Extracts state changes from a turn with an unparsable state block.
     ExtractState,
-    /// Summarise the oldest unsummarised turns.
+    /// Summarises the oldest unsummarised turns.
     Summarise,
 }
 
@@ -41,15 +41,15 @@ impl JobKind {
             Self::Summarise => "summarise",
         }
     }
-    /// The inverse of [`Self::as_str`].
+    /// Returns the kind with this name: the inverse of [`Self::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
-/// A job to be written with the turn that causes it, leased to the committing node from the start
-/// so that the usual case needs no second write before it runs.
+/// A new job, written together with its turn. The committing node has the lease from the start, so that the usual case
+/// needs no second write before the job runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewJob {
     pub id: JobId,
@@ -60,11 +60,11 @@ pub struct NewJob {
     pub created_at: DateTime<Utc>,
     pub leased_to: NodeId,
     pub leased_until: DateTime<Utc>,
-    /// Set: nobody has leased it, and it is due then, or when [`JobStore::make_due`] says so.
+    /// If set, the job has no lease and is due at this time, or earlier after [`JobStore::make_due`].
     pub held_until: Option<DateTime<Utc>>,
 }
 
-/// A job this node may run until `leased_until`.
+/// A job under this node's lease until `leased_until`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     pub id: JobId,
@@ -72,14 +72,14 @@ pub struct Job {
     pub dialogue: DialogueId,
     pub turn: TurnId,
     pub text_version: u32,
-    /// Attempts that failed before this one.
+    /// Failed attempts before this attempt.
     pub attempts: u32,
-    /// Of these, those whose model answered and the answer was of no use.
+    /// The failed attempts with a useless answer of the model.
     pub useless: u32,
     pub created_at: DateTime<Utc>,
-    /// Since when it is tried: since it was written, since a person had it tried again, or since its turn stands again.
+    /// The start of the present attempts: the job's creation, a manual retry, or the time when its turn stood again.
     pub since: DateTime<Utc>,
-    /// What the model answered an earlier attempt ([`JobStore::store_answer`]).
+    /// The model's answer to an earlier attempt ([`JobStore::store_answer`]).
     pub answer: Option<String>,
     pub leased_until: DateTime<Utc>,
 }
@@ -102,8 +102,8 @@ impl From<&NewJob> for Job {
     }
 }
 
-/// The condition under which a job may write: its turn still stands with this text version, and
-/// the job has not finished. Checked in the writing transaction, which also finishes the job.
+/// The condition for a job's write: its turn still stands with this text version, and the job is not finished. The
+/// writing transaction checks the condition and finishes the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobFence {
     pub job: JobId,
@@ -112,7 +112,7 @@ pub struct JobFence {
 }
 
 impl Job {
-    /// The fence of this job's write.
+    /// Returns the fence for this job's write.
     #[must_use]
     pub fn fence(&self) -> JobFence {
         JobFence {
@@ -123,13 +123,14 @@ impl Job {
     }
 }
 
-/// What a job works on: a turn that stands, and where it was said.
+/// The input of a job: a standing turn and its surroundings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobInput {
     pub turn: Turn,
-    /// The two turns before it, oldest first, as models are shown them.
+    /// The two previous turns, oldest first, in the form for models.
     pub before: Vec<BufferedTurn>,
-    /// What its prompt was made of, where facts are to be extracted; `None`: it is not kept, or the job is another.
+    /// The trace of the turn's prompt, for jobs that extract facts; `None` for other jobs, or if the trace is not
+    /// stored.
     pub trace: Option<TurnTrace>,
     pub dialogue: Dialogue,
     pub world: World,
@@ -142,11 +143,11 @@ pub struct JobInput {
 pub enum JobStatus {
     Pending,
     Done,
-    /// Given up after the last attempt; a person should look.
+    /// Given up after the last attempt. A person should check the job.
     Dead,
 }
 
-/// A job as a person sees it.
+/// A job for display to a person.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobRow {
     pub id: JobId,
@@ -159,31 +160,31 @@ pub struct JobRow {
     pub created_at: DateTime<Utc>,
 }
 
-/// What to do with a job that failed.
+/// The next step for a failed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobFailure {
     RetryAt(DateTime<Utc>),
-    /// As [`Self::RetryAt`], and it counts among the [`Job::useless`].
+    /// As [`Self::RetryAt`], and counted in [`Job::useless`].
     RetryUselessAt(DateTime<Utc>),
     Dead,
 }
 
-/// What came of prolonging the lease of a job.
+/// The outcome of a lease renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseRenewal {
     Renewed,
-    /// Somebody else has it, or it waits until it is tried again.
+    /// Another node has the lease, or the job waits for a retry.
     NotHeld,
-    /// It is done or dead.
+    /// The job is done or dead.
     Finished,
 }
 
-/// What came of having a dead job tried again.
+/// The outcome of a manual retry.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobRetry {
-    /// It is due now, as if it had never been tried.
+    /// The job is due now, with its attempts reset.
     Done(JobRow),
-    /// It is pending or done: nothing was changed.
+    /// The job is pending or done, and unchanged.
     NotDead(JobStatus),
     NotFound,
 }
@@ -191,8 +192,7 @@ pub enum JobRetry {
 /// The job queue.
 #[async_trait]
 pub trait JobStore: Send + Sync {
-    /// Leases due jobs whose lease is free or has run out, oldest first. Jobs of turns that no
-    /// longer stand are finished instead.
+    /// Leases due jobs without a valid lease, oldest first. Finishes jobs of unsaid turns instead.
     async fn lease_due_jobs(
         &self,
         scope: &TenantScope,
@@ -201,8 +201,8 @@ pub trait JobStore: Send + Sync {
         until: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<Job>>;
-    /// Prolongs the lease of a job that `node` was given, or takes it anew if it has run out and nobody else has the job
-    /// by now. Otherwise nothing is changed.
+    /// Extends the lease of `node` on a job, or renews an expired lease unless another node has the job by now.
+    /// Otherwise the job is unchanged.
     async fn renew_lease(
         &self,
         scope: &TenantScope,
@@ -211,22 +211,23 @@ pub trait JobStore: Send + Sync {
         now: DateTime<Utc>,
         until: DateTime<Utc>,
     ) -> StoreResult<LeaseRenewal>;
-    /// Frees every lease of `node`: called once at start, since nothing of an earlier process runs.
+    /// Frees every lease of `node`. Called once at start, since no job of the earlier process runs any more.
     async fn release_all_leases(&self, node: NodeId) -> StoreResult<()>;
     /// Frees every lease of `node` on jobs of this tenant.
     async fn release_tenant_leases(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()>;
-    /// What a job works on, in one read. `None`: its turn was unsaid or cut since. A world or an NPC that
-    /// was deleted since is given as it was last: what was said stands, and others heard it.
+    /// Returns the input of a job, in one read. `None`: the job's turn was unsaid or cut meanwhile. A deleted world or
+    /// NPC is returned in its last version, since the turn stands and other NPCs heard it.
     async fn load_job_input(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<JobInput>>;
-    /// Keeps a model's answer with a job, so that another attempt need not ask for it again. It goes when
-    /// the job is done. `false`: the fence is closed and nothing was written.
+    /// Stores a model's answer with the job until the job is done, so that a retry need not ask again. Returns `false`,
+    /// without a write, if the fence is closed.
     async fn store_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool>;
-    /// Ends a job that had nothing to write. `calls`: what this attempt used.
+    /// Ends a job without results. `calls` is the usage of this attempt.
     async fn finish_job(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()>;
-    /// Ends a job for which [`Self::load_job_input`] found nothing, unless its turn stands after all by now: then it
-    /// stays. Should the turn stand again later, the job is due again.
+    /// Ends a job without an input ([`Self::load_job_input`]), unless its turn stands again by now. If the turn stands
+    /// again later, the job becomes due again.
     async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()>;
-    /// A job that `node` ran came to nothing, and used `calls`. One that another node has leased by now is that node's to end.
+    /// Records a failed attempt of `node` and its usage `calls`. If another node has leased the job, the job is
+    /// unchanged.
     async fn fail_job(
         &self,
         scope: &TenantScope,
@@ -236,9 +237,9 @@ pub trait JobStore: Send + Sync {
         then: JobFailure,
         calls: &[TaskUsage],
     ) -> StoreResult<()>;
-    /// Has a dead job tried again; its audit row is written with it.
+    /// Retries a dead job, and writes the audit row in the same transaction.
     async fn retry_dead_job(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
-    /// Ends the wait of a turn's held jobs; how many jobs of it are due now that nobody has leased or tried.
+    /// Makes a turn's held jobs due. Returns the number of the turn's due jobs without a lease and without an attempt.
     async fn make_due(
         &self,
         scope: &TenantScope,
@@ -246,25 +247,25 @@ pub trait JobStore: Send + Sync {
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<u64>;
-    /// Newest first.
+    /// Returns jobs, newest first.
     async fn list_jobs(
         &self,
         scope: &TenantScope,
         status: Option<JobStatus>,
         page: &PageRequest,
     ) -> StoreResult<Page<JobRow>>;
-    /// The world of the dialogue that a job is for.
+    /// Returns the world of the job's dialogue.
     async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>>;
-    /// What became of the jobs of a dialogue's turn that stands, and what they used; oldest first.
+    /// Returns outcomes and usage of the jobs of a standing turn, oldest first.
     async fn list_turn_job_traces(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         number: u32,
     ) -> StoreResult<Vec<JobTrace>>;
-    /// Pending jobs of a dialogue's turns up to `through`: what the next turn may wait for.
+    /// Returns the number of the dialogue's pending jobs, for which the next turn may wait.
     async fn count_pending_jobs(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64>;
-    /// Whether the facts of this turn are still to be extracted, and that not only after a pause.
+    /// True if the extraction job of this turn is pending and due at `now`, not only after a pause.
     async fn is_extraction_pending(
         &self,
         scope: &TenantScope,

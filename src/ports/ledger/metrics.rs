@@ -1,34 +1,34 @@
-//! What a ledger measures of itself, for `/metrics`. The engine counts; `app` shows it.
+//! A ledger's own measurements, for `/metrics`. The engine counts, and `app` publishes.
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, Registry};
 
 use super::jobs::JobKind;
 
-/// Seconds from a tenth of a millisecond to the longest that a statement may take.
+/// Seconds, from 0.1 ms to the longest permitted time of a statement.
 const DURATION_BUCKETS: [f64; 14] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
 ];
 
-/// Waits and transactions of one ledger. Cheap to clone: clones count together.
+/// Waits and transactions of one ledger. Cheap to clone; all clones share the same counts.
 #[derive(Debug, Clone)]
 pub struct LedgerMetrics {
     waits: HistogramVec,
-    /// Seconds a read waited for its connection.
+    /// Seconds that a read waited for its connection.
     pub read_waits: Histogram,
-    /// Seconds a write waited for its connection, or for its turn.
+    /// Seconds that a write waited for its connection, or for its turn.
     pub write_waits: Histogram,
-    /// Seconds that what nobody waits for waited for one of its connections, before it waited as the others do. Empty on
-    /// engines that have none of its own.
+    /// Seconds that background work waited for a background connection, before the common wait. Empty on engines
+    /// without background connections.
     pub background_waits: Histogram,
-    /// Seconds a transaction took, from its BEGIN to the end of its COMMIT.
+    /// Seconds of a transaction, from its BEGIN to the end of its COMMIT.
     pub transactions: Histogram,
-    /// Writes that were committed together, once they are; 1 on engines that do not group.
+    /// Size of each committed group of writes; 1 on engines without groups.
     pub grouped: Histogram,
-    /// Writes that run or wait.
+    /// Running and waiting writes.
     pub writes: IntGauge,
-    /// Writes that were refused since too many wait already. Shown with what else is refused.
+    /// Writes refused because of a full queue. Published with the other refusals.
     pub writes_refused: IntCounter,
-    /// Connections on loan.
+    /// Connections in use.
     pub busy: IntGauge,
 }
 
@@ -69,10 +69,10 @@ impl LedgerMetrics {
             busy: IntGauge::new("colloquy_ledger_connections_busy", "Connections of the ledger in use")?,
         })
     }
-    /// Shows them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// If the registry has them already.
+    /// Fails if the registry already has these metrics.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.waits.clone()))?;
         registry.register(Box::new(self.transactions.clone()))?;
@@ -82,12 +82,12 @@ impl LedgerMetrics {
     }
 }
 
-/// Counts one more in a gauge for as long as it lives.
+/// Raises a gauge by 1 for its own lifetime.
 #[derive(Debug)]
 pub struct GaugeGuard(IntGauge);
 
 impl GaugeGuard {
-    /// One more of `gauge`.
+    /// Raises `gauge` by 1 until the guard is dropped.
     #[must_use]
     pub fn increment_gauge(gauge: &IntGauge) -> Self {
         gauge.inc();
@@ -101,21 +101,21 @@ impl Drop for GaugeGuard {
     }
 }
 
-/// What waits in the ledger's queues, of all tenants and nodes together.
+/// The length of the ledger's queues, for all tenants and nodes together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Backlog {
-    /// Changed facts that the index has not been told of.
+    /// Changed facts not yet in the index.
     pub outbox: QueueBacklog,
-    /// Per kind: jobs that are pending, those that wait to be tried again and those that run included.
+    /// Pending jobs per kind, with jobs that wait for a retry and running jobs.
     pub pending: Vec<(JobKind, QueueBacklog)>,
-    /// Per kind: jobs that were given up.
+    /// Dead jobs per kind.
     pub dead: Vec<(JobKind, u64)>,
 }
 
-/// How many wait, and for how long the oldest has.
+/// The number of entries, and the wait of the oldest entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QueueBacklog {
     pub count: u64,
-    /// Seconds; 0 if nothing waits.
+    /// Seconds; 0 for an empty queue.
     pub oldest_s: f64,
 }

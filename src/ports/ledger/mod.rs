@@ -1,8 +1,7 @@
-//! The ledger: the truth. One trait per aggregate, one file each.
+//! The ledger: the truth. One trait per aggregate, one file per trait.
 //!
-//! Whatever belongs together is one method, so that each adapter can make it one transaction.
-//! Every method takes a [`TenantScope`](crate::tenancy::TenantScope) and has the tenant in its
-//! `WHERE`; a foreign id is simply not found.
+//! Writes that belong together are one method, which an adapter can make one transaction. Every method takes a
+//! [`TenantScope`](crate::tenancy::TenantScope) and has the tenant in its `WHERE`. A foreign id is therefore not found.
 
 pub mod audit;
 pub mod authored;
@@ -51,46 +50,46 @@ pub struct Ledger {
     pub maintenance: Arc<dyn Maintenance>,
 }
 
-/// What [`Maintenance::prune_expired`] may delete: what is older than these times. `None`: nothing of it.
+/// The age limits of [`Maintenance::prune_expired`]. Rows from before a limit may be deleted; `None` deletes no row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PruneBefore {
-    /// Jobs that were done before. Others stay, whatever their age.
+    /// For jobs, by their end. Unfinished jobs stay, whatever their age.
     pub done_jobs: Option<DateTime<Utc>>,
-    /// Traces of turns that began before.
+    /// For traces, by the beginning of the turn.
     pub traces: Option<DateTime<Utc>>,
-    /// Verdicts that were last given before.
+    /// For verdicts, by the last time of the verdict.
     pub verdicts: Option<DateTime<Utc>>,
-    /// Turns that were unsaid before and that no save has, with everything they caused; and what is kept
-    /// about the moves that unsaid them. A turn that has a key keeps it and its id, and nothing else.
+    /// For unsaid turns in no save, with all their effects and the records of the rewinds, by the time of the rewind. A
+    /// turn with an idempotency key loses all but its key and its id.
     pub unsaid: Option<DateTime<Utc>>,
-    /// Sessions made before in which nothing was ever said, that no save has and no node has in memory; and what was kept of
-    /// those who asked before to take something back, and there was nothing.
+    /// For sessions without a turn, in no save and not in a node's memory, by creation. Also for records of rewind
+    /// requests that changed no turn.
     pub unchanged: Option<DateTime<Utc>>,
-    /// Revocations that no longer mattered then.
+    /// For revocations, by the time of their expiry.
     pub revocations: Option<DateTime<Utc>>,
 }
 
-/// The ledger as a machine that runs.
+/// Operation and upkeep of the ledger.
 #[async_trait]
 pub trait Maintenance: Send + Sync {
-    /// One cheap round trip, for `/readyz`.
+    /// Makes one cheap round trip, for `/readyz`.
     async fn ping(&self) -> StoreResult<()>;
-    /// One small write that becomes durable as every other does, for `/readyz`.
+    /// Makes one small write, as durable as every other write, for `/readyz`.
     ///
     /// # Errors
-    /// [`StoreError::NotWritable`](super::StoreError::NotWritable): it says why.
+    /// [`StoreError::NotWritable`](super::StoreError::NotWritable), with the reason.
     async fn try_write(&self) -> StoreResult<()>;
-    /// What waits in the queues of all tenants; one round trip.
+    /// Returns the lengths of the queues of all tenants, in one round trip.
     async fn load_backlog(&self) -> StoreResult<metrics::Backlog>;
-    /// What this node's ledger measures of itself.
+    /// Returns the ledger metrics of this node.
     fn ledger_metrics(&self) -> &metrics::LedgerMetrics;
-    /// Deletes the oldest of what is too old, at most `limit` rows of each sort. Returns how many were
-    /// deleted; there may be more if it is `limit` or above.
+    /// Deletes the oldest expired rows, at most `limit` of each sort, and returns their number. With `limit` or more
+    /// deleted rows, more expired rows may remain.
     async fn prune_expired(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64>;
-    /// Has the engine count the rows of tables that have grown a lot since it last did, where its plans
-    /// depend on that. Cheap where none has; one node at a time does it, the others find nothing to do.
-    /// Returns how many tables were counted.
+    /// Makes the engine count the rows of tables that have grown a lot since the last count, if its plans depend on
+    /// counts. Cheap without growth. Only one node at a time counts; the other nodes skip the work. Returns the number
+    /// of counted tables.
     async fn count_grown_tables(&self) -> StoreResult<usize>;
-    /// Flushes what is buffered and closes every connection. Later calls fail.
+    /// Flushes buffered writes and closes every connection. Later calls fail.
     async fn close_connections(&self);
 }

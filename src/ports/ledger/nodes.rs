@@ -1,8 +1,8 @@
-//! The nodes of a server that is several processes: who is there, and what they own.
+//! The nodes of a server with several processes: which nodes live, and which dialogues belong to which node.
 //!
-//! A node says again and again that it lives. One that has not for the length of its lease is dead to
-//! the others: whatever it owns may be taken over, dialogue by dialogue ([`super::dialogues::OwnershipClaim`]),
-//! and it learns of that when it says so next. Nothing here fences a write; epochs do.
+//! A node sends regular heartbeats. Without a heartbeat for the length of its lease, a node is dead to the other nodes.
+//! They may take over its dialogues one by one ([`super::dialogues::OwnershipClaim`]), and the answer to its next
+//! heartbeat tells the node. Epochs fence writes; nodes do not.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -12,50 +12,50 @@ use crate::{
     ports::StoreResult,
 };
 
-/// A node that said lately that it lives.
+/// A node with a recent heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveNode {
     pub id: NodeId,
-    /// Where the other nodes reach it.
+    /// The URL for requests of other nodes.
     pub url: String,
-    /// Dead from then on, unless it says that it lives before.
+    /// The end of the node's lease. A heartbeat extends the lease.
     pub until: DateTime<Utc>,
 }
 
-/// What a node hears that says it lives.
+/// The answer to a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeartbeatOutcome {
-    /// It was never dead.
+    /// The node was alive all the time.
     StillAlive,
-    /// It was dead to the others: what it owned may be another's by now.
+    /// The node was dead to the other nodes, which may own its dialogues by now.
     WasDead,
 }
 
-/// A node that died and left something behind.
+/// A dead node with unfinished work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadNode {
     pub id: NodeId,
-    /// Conversations it owns that go on by themselves; nobody else would wake them.
+    /// Its NPC conversations in auto mode. Without a takeover, no node would continue them.
     pub auto_conversations: Vec<(TenantId, DialogueId)>,
 }
 
-/// Who is there. Without a scope, since nodes serve every tenant.
+/// The registry of nodes. No method has a tenant scope, since nodes serve every tenant.
 #[async_trait]
 pub trait NodeStore: Send + Sync {
-    /// What time it is by the ledger's own clock.
+    /// Returns the time of the ledger's own clock.
     async fn ledger_time(&self) -> StoreResult<DateTime<Utc>>;
-    /// A process begins. An earlier one at the same URL is dead from `now` on: it cannot be there too.
+    /// Registers a new process, which takes over its URL: an earlier node at the same URL is dead from `now` on.
     async fn register_node(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<()>;
-    /// The node lives until `node.until`.
+    /// Extends the node's life until `node.until`.
     async fn record_heartbeat(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<HeartbeatOutcome>;
-    /// The node stops: what it owns is anybody's from `now` on.
+    /// Deregisters a node on shutdown. From `now` on, any node may take over its dialogues.
     async fn deregister_node(&self, node: NodeId, now: DateTime<Utc>) -> StoreResult<()>;
-    /// Those that live, by id.
+    /// Returns the live nodes, by id.
     async fn list_live_nodes(&self, now: DateTime<Utc>) -> StoreResult<Vec<LiveNode>>;
-    /// Every dialogue the node owns.
+    /// Returns every dialogue of the node.
     async fn list_owned_dialogues(&self, node: NodeId) -> StoreResult<Vec<(TenantId, DialogueId)>>;
-    /// Those that have left or were dead by `by`, and that nobody has buried.
+    /// Returns the nodes that left or were dead by `by` and are not released yet.
     async fn list_dead_nodes(&self, by: DateTime<Utc>) -> StoreResult<Vec<DeadNode>>;
-    /// Frees the jobs of a node that has left or was dead by `by`, once. `false`: it lives, or another was faster.
+    /// Frees the jobs of a node that left or was dead by `by`, once. Returns `false` if it lives or has been released.
     async fn release_dead_node(&self, node: NodeId, by: DateTime<Utc>) -> StoreResult<bool>;
 }

@@ -1,9 +1,9 @@
-//! Whether somebody waits for what is asked of the ledger.
+//! The priority of work on the ledger: whether a caller waits for the result.
 //!
-//! An adapter with few connections leaves most of them to those that somebody waits for: what a turn leaves to be done
-//! comes in bursts, and would make whoever speaks or cuts in wait until all of it is done. (The next line waits for what
-//! the last one taught, but only for a moment: `turn.wait_for_memory_ms`.) And while somebody cuts in, what can wait for
-//! some milliseconds does: on few cores, each statement that runs beside theirs makes them wait.
+//! An adapter with few connections reserves most of them for work with a waiting caller. Work after turns comes in
+//! bursts; without the reserve, a player who speaks or interrupts would wait for all of it. (The next line waits for
+//! the last turn's facts, but only for a moment: `turn.wait_for_memory_ms`.) During an interrupt, less urgent work
+//! pauses for some milliseconds: on few cores, each statement beside the interrupt's statements delays the interrupt.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -13,16 +13,16 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How much of a hurry somebody is in.
+/// How urgent work is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// Nobody waits.
+    /// No caller waits.
     Background,
-    /// Somebody waits, and would not notice some milliseconds.
+    /// A caller waits, but would not notice some milliseconds.
     Deferred,
     #[default]
     Interactive,
-    /// Short, and the first two make way for it.
+    /// Short work, for which `Background` and `Deferred` work pauses.
     Urgent,
 }
 
@@ -30,64 +30,64 @@ tokio::task_local! {
     static CURRENT_PRIORITY: Priority;
 }
 
-/// Those who come first of all in this process, whatever they ask of which ledger.
+/// The urgent work of this process, for all ledgers.
 static URGENT_WORK: LazyLock<UrgentWork> = LazyLock::new(|| UrgentWork::new(MAX_YIELD));
 
-/// Runs `work`, for which nobody waits.
+/// Runs `work` without a waiting caller.
 pub async fn in_background<T>(work: impl Future<Output = T>) -> T {
     CURRENT_PRIORITY.scope(Priority::Background, work).await
 }
 
-/// Runs `work` that somebody waits for, who would not notice some milliseconds.
+/// Runs `work` for a caller who would not notice some milliseconds.
 pub async fn with_deferred_priority<T>(work: impl Future<Output = T>) -> T {
     CURRENT_PRIORITY.scope(Priority::Deferred, work).await
 }
 
-/// Runs `work` which holds what somebody may wait for, whoever asked for it.
+/// Runs `work` that holds a resource for which a caller may wait, at normal priority.
 pub async fn with_interactive_priority<T>(work: impl Future<Output = T>) -> T {
     CURRENT_PRIORITY.scope(Priority::Interactive, work).await
 }
 
-/// Runs `work` that is short and that somebody waits for at this very moment: until it ends, an adapter with few
-/// connections begins little of what is done [`in_background`] or [`with_deferred_priority`].
+/// Runs short `work` for a caller who waits right now. Until the end of `work`, an adapter with few connections begins
+/// little work of [`in_background`] or [`with_deferred_priority`].
 pub async fn with_urgent_priority<T>(work: impl Future<Output = T>) -> T {
     let _hurrying = URGENT_WORK.track_work();
     CURRENT_PRIORITY.scope(Priority::Urgent, work).await
 }
 
-/// Carries to another task how urgent this one is.
+/// Carries the priority of this task to another task.
 pub fn with_current_priority<F: Future>(work: F) -> impl Future<Output = F::Output> {
     CURRENT_PRIORITY.scope(current_priority(), work)
 }
 
-/// Whether this task is [`in_background`].
+/// True if this task runs [`in_background`].
 #[must_use]
 pub fn is_in_background() -> bool {
     current_priority() == Priority::Background
 }
 
-/// Waits while somebody comes [`with_urgent_priority`], but not for long, if this task is one that makes way.
+/// Waits, for a limited time, while work runs [`with_urgent_priority`]. Only background and deferred tasks wait.
 pub async fn yield_to_urgent() {
     if matches!(current_priority(), Priority::Background | Priority::Deferred) {
         URGENT_WORK.wait_until_idle().await;
     }
 }
 
-/// How much of a hurry this task is in.
+/// Returns the priority of this task.
 #[must_use]
 pub fn current_priority() -> Priority {
     CURRENT_PRIORITY.try_with(|urgency| *urgency).unwrap_or_default()
 }
 
-/// For how long others wait for those who come first: longer than one of them takes. After so long nothing waits for as
-/// long again, so that at least half of the time is the others', however many there are and whose ever they are.
+/// The limit of a wait for urgent work, longer than one piece of urgent work takes. After a full wait, no task waits
+/// again for the same time. Other work therefore has at least half of the time, for any amount of urgent work.
 const MAX_YIELD: Duration = Duration::from_millis(25);
 
-/// How many come first.
+/// Counts running urgent work.
 struct UrgentWork {
     patience: Duration,
     running: watch::Sender<usize>,
-    /// Until when nothing waits any more.
+    /// The end of the time in which no task waits.
     waited_enough: Mutex<Option<Instant>>,
 }
 
@@ -100,13 +100,13 @@ impl UrgentWork {
         }
     }
 
-    /// One more, until that is dropped.
+    /// Counts one more piece of work until the guard is dropped.
     fn track_work(&self) -> UrgentWorkGuard<'_> {
         self.running.send_modify(|running| *running += 1);
         UrgentWorkGuard(self)
     }
 
-    /// Waits until there is none, or a while.
+    /// Waits until no urgent work runs, at most for `patience`.
     async fn wait_until_idle(&self) {
         if self.waited_enough.lock().is_some_and(|until| Instant::now() < until) {
             return;
@@ -119,7 +119,7 @@ impl UrgentWork {
     }
 }
 
-/// See [`UrgentWork::track_work`].
+/// The guard of [`UrgentWork::track_work`].
 struct UrgentWorkGuard<'h>(&'h UrgentWork);
 
 impl Drop for UrgentWorkGuard<'_> {
@@ -166,7 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn background_work_waits_for_interactive_work_up_to_a_limit() {
-        // However slow this machine is.
+        // Long enough for the slowest machine.
         const LONG: Duration = Duration::from_millis(500);
         let hurry = Arc::new(UrgentWork::new(LONG));
         let passes = || hurry.wait_until_idle().now_or_never().is_some();
@@ -184,7 +184,7 @@ mod tests {
         assert!(passes());
         assert!(waiting.await.is_ok());
 
-        // Whoever never ends has half of the time: what waited for so long, and what comes next, goes on.
+        // Endless urgent work has half of the time: after a full wait, the waiting task and the next tasks continue.
         let _endless = hurry.track_work();
         assert!(!passes());
         hurry.wait_until_idle().await;

@@ -1,4 +1,4 @@
-//! Tokens that are believed no longer.
+//! Revoked tokens.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -11,34 +11,34 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Which tokens of a tenant are meant.
+/// Selects tokens of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Revoked {
-    /// The one with this `jti`.
+    /// The token with this `jti`.
     Token(String),
-    /// All of this `sub` that were issued at this moment or before.
+    /// All tokens of this `sub` issued at or before this time.
     Subject(String, DateTime<Utc>),
-    /// All of this player that were issued at this moment or before.
+    /// All tokens of this player issued at or before this time.
     Player(PlayerId, DateTime<Utc>),
 }
 
-/// Tokens that somebody revoked.
+/// A revocation of tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revocation {
     pub tenant: TenantId,
     pub revoked: Revoked,
-    /// From then on no such token is valid anyway.
+    /// After this time, every such token has expired anyway.
     pub matters_until: DateTime<Utc>,
-    /// When it was last written, by the ledger's clock. Of one that is passed to be stored it is ignored.
+    /// The time of the last write, by the ledger's clock. Ignored in a revocation passed to the store.
     pub at: DateTime<Utc>,
 }
 
-/// Revocations. One of a subject or a player stands for all before it: the latest moments count.
+/// Stores revocations. Of several revocations of a subject or a player, the latest times count.
 #[async_trait]
 pub trait RevocationStore: Send + Sync {
-    /// Adds one, with its audit row. The tenant is the scope's.
+    /// Adds a revocation, with its audit row. The tenant is the tenant of the scope.
     async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()>;
-    /// Those of all tenants that were written at `at` or later.
+    /// Returns the revocations of all tenants written at `at` or later.
     async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>>;
 }

@@ -1,9 +1,8 @@
-//! Moving a dialogue's head: turns unsaid, and said again (docs/design.md#interrupt-and-rewind).
+//! Rewinds of a dialogue's head: turns become unsaid, or stand again (docs/design.md#interrupt-and-rewind).
 //!
-//! Every turn names the one it followed, so a head stands for the whole chain of turns before it. To
-//! move the head is to say which chain stands: turns outside it are unsaid and those in it that had
-//! been unsaid stand again, with everything either of them caused. One operation serves an
-//! interrupt, a rewind, a reply taken up again and a save that is loaded.
+//! Every turn names its predecessor, so a head fixes the whole chain of turns before it. A rewind chooses the standing
+//! chain. Turns outside the chain become unsaid, and unsaid turns in the chain stand again, each with all effects.
+//! Interrupts, rewinds, resumed replies and restored saves all use this one operation.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -18,66 +17,65 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// A move of the head, in one transaction.
+/// A rewind, in one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RewindCommit {
     pub id: RewindId,
     pub dialogue: DialogueId,
-    /// The dialogue's.
+    /// The dialogue's world.
     pub world: WorldId,
-    /// Must be the owner's epoch. It rises with the move, so that a turn that was under way cannot commit.
+    /// The owner's epoch. The rewind raises the epoch, so that a running turn cannot commit.
     pub epoch: u64,
-    /// Whether a dialogue that was closed is moved too.
+    /// True if a closed dialogue is rewound too.
     pub include_closed: bool,
-    /// The head from now on, standing or not until now; `None`: nothing was ever said.
+    /// The new head, standing or unsaid before; `None`: the start of the dialogue.
     pub to: Option<TurnId>,
-    /// Said after `to`, in the place of a turn of which less was heard.
+    /// The turn after `to`, in place of a turn with a longer reply than the player heard.
     pub replacement: Option<Replacement>,
-    /// The turn that goes only to be said anew. Until a turn is committed or the head moves again it can
-    /// stand again as it was, and [`super::dialogues::OpenDialogue::replacing`] names it.
+    /// The turn removed for a regenerated reply, named in [`super::dialogues::OpenDialogue::replacing`]. The turn can
+    /// stand again unchanged until a turn is committed or the head moves again.
     pub replacing: Option<TurnId>,
-    /// Whether a conversation is paused from then on; `None`: as it was.
+    /// Whether the conversation is paused after the rewind; `None`: unchanged.
     pub paused: Option<bool>,
     /// Makes a retry safe; unique in a dialogue.
     pub key: Option<String>,
-    /// Keys of others who asked at the same time, each with the id of its row: they are told of this move
-    /// too. One that the dialogue knows already stays what it was.
+    /// Keys of other callers served by the same rewind, each with the id of its row. A key already known to the
+    /// dialogue keeps its meaning.
     pub other_keys: Vec<(RewindId, String)>,
-    /// Nothing is moved if a player has joined at this turn, or at one in whose place it stands.
+    /// The rewind is refused if a player has joined at this turn, or at a turn which this turn replaced.
     pub unless_joined: Option<TurnId>,
-    /// `seq` of the event that tells of it.
+    /// The `seq` of the rewind's event.
     pub seq: u64,
-    /// Its moment, its author and its audit row.
+    /// The rewind's time, author and audit row.
     pub edit: Edit,
-    /// Audit rows of others who asked at the same time, and for less.
+    /// Audit rows of other callers served by the same rewind, whose requests were smaller.
     pub other_edits: Vec<Edit>,
 }
 
-/// A turn that takes the place of another one: the same line, the same number and the same key, and
-/// as much of the reply as was heard.
+/// A turn in place of another turn: the same line, number and key, and the heard part of the reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replacement {
-    /// The turn it replaces; its checkpoint and its trace are taken over.
+    /// The replaced turn. The replacement takes over its checkpoint and its trace.
     pub of: TurnId,
     pub turn: Turn,
     pub jobs: Vec<NewJob>,
-    /// The whole reply, and until when it may be taken up again.
+    /// The whole reply, and the end of the time for a resume.
     pub sealed_reply: Option<(String, DateTime<Utc>)>,
 }
 
-/// What was taken back, as the wire tells it.
+/// Counts of the changes that a rewind undid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RolledBack {
-    /// Facts that are no longer valid, since what said them was unsaid.
+    /// Facts no longer valid, because their source was unsaid.
     pub facts: u32,
-    /// Facts that are valid again, since what had ended them was unsaid.
+    /// Facts valid again, because the cause of their end was unsaid.
     pub restored: u32,
     pub summaries: u32,
     /// Changes of world state.
     pub state: u32,
 }
 
-/// A turn elsewhere whose prompt had something that is unsaid now. What was said there stands.
+/// A standing turn of another dialogue whose prompt contained text that is now unsaid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct QuotedIn {
     #[schema(value_type = String)]
@@ -85,37 +83,37 @@ pub struct QuotedIn {
     pub turn: u32,
 }
 
-/// What a move did.
+/// The outcome of a rewind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RewindRecord {
     pub id: RewindId,
     pub world: WorldId,
-    /// The owner's epoch from now on.
+    /// The owner's new epoch.
     pub epoch: u64,
     pub head: Option<TurnId>,
     pub head_turn: u32,
-    /// How much of the last reply was heard, in Unicode scalar values, where the move cut it.
+    /// The length of the heard part of the last reply, in Unicode scalar values, if the rewind cut the reply.
     pub heard_chars: Option<usize>,
-    /// Numbers of turns that no longer stand, rising; not that of a turn which was replaced.
+    /// Numbers of turns that no longer stand, rising, without the number of a replaced turn.
     pub removed: Vec<u32>,
     /// Numbers of turns that stand again, rising.
     pub reinstated: Vec<u32>,
     pub rolled_back: RolledBack,
     /// Latest first, at most [`MAX_QUOTED`].
     pub quoted_in: Vec<QuotedIn>,
-    /// Sessions that a player had joined from a turn which no longer stands: closed.
+    /// Closed sessions: a player had joined each from a turn that no longer stands.
     pub closed: Vec<DialogueId>,
-    /// The turn that went only to be said anew, or on.
+    /// The turn removed for a regenerated or resumed reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacing: Option<TurnId>,
-    /// `seq` of the event that tells of it; 0: none does, since the events of a turn that was cut while it
-    /// was being said do.
+    /// The `seq` of the rewind's event; 0 without an event, since a cut of a running reply shows in the turn's own
+    /// events.
     pub seq: u64,
     pub at: DateTime<Utc>,
 }
 
 impl RewindRecord {
-    /// What became of `turn`, which was cut while it was being said: it stands, and nothing was taken back.
+    /// Returns the record for a cut of the running reply of `turn`: the turn stands, and no turn was rewound.
     #[must_use]
     pub fn for_live_cut(id: RewindId, world: WorldId, epoch: u64, turn: &Turn) -> Self {
         Self {
@@ -136,7 +134,7 @@ impl RewindRecord {
         }
     }
 
-    /// Nothing was to be taken back: the dialogue stands at `head`, its turn `head_turn`.
+    /// Returns the record of a request that changed no turn: the head is still `head`, with the number `head_turn`.
     #[must_use]
     pub fn for_no_change(
         id: RewindId,
@@ -163,7 +161,8 @@ impl RewindRecord {
         }
     }
 
-    /// `turn` was cut before the first character of its reply: it is none, and [`Self::for_no_change`] was taken back.
+    /// Turns a [`Self::for_no_change`] record into the record of dropped `turn`, cut before its reply's first
+    /// character.
     #[must_use]
     pub fn into_dropped(self, turn: u32) -> Self {
         Self {
@@ -173,84 +172,83 @@ impl RewindRecord {
         }
     }
 
-    /// Whether it is what [`Self::for_live_cut`] or [`Self::into_dropped`] makes.
+    /// True for a record of [`Self::for_live_cut`] or [`Self::into_dropped`].
     #[must_use]
     pub fn is_live_cut(&self) -> bool {
         self.seq == 0 && self.heard_chars.is_some()
     }
 
-    /// Whether it is what [`Self::for_no_change`] makes.
+    /// True for a record of [`Self::for_no_change`].
     #[must_use]
     pub fn is_no_change(&self) -> bool {
         self.seq == 0 && self.heard_chars.is_none()
     }
 }
 
-/// A reply was cut while it was being said: written with its turn, so that the audit log has it and its
-/// key is known.
+/// A cut of a running reply. The turn's commit writes the cut too, for the audit log and for retries with its key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveCut {
     pub rewound: RewindRecord,
-    /// Makes a retry safe. One that the dialogue knows already stays what it was.
+    /// Makes a retry safe. A key already known to the dialogue keeps its meaning.
     pub key: Option<String>,
-    /// Its moment, its author and its audit row.
+    /// The cut's time, author and audit row.
     pub edit: Edit,
 }
 
-/// Turns named in [`RewindRecord::quoted_in`] at most.
+/// The largest number of turns in [`RewindRecord::quoted_in`].
 pub const MAX_QUOTED: usize = 100;
 
-/// What came of asking for a move.
+/// The outcome of a rewind request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RewindOutcome {
     Done(Box<RewindRecord>),
-    /// The epoch was another: this node no longer owns the dialogue. Nothing was written.
+    /// The epoch differs: this node no longer owns the dialogue. The store wrote no row.
     Fenced,
-    /// The dialogue is closed. Nothing was written.
+    /// The dialogue is closed. The store wrote no row.
     Closed,
-    /// `to` is no turn of this dialogue. Nothing was written.
+    /// `to` is not a turn of this dialogue. The store wrote no row.
     NoSuchTurn,
-    /// The key belongs to this earlier move. Nothing was written.
+    /// The key belongs to this earlier rewind. The store wrote no row.
     Repeated(Box<RewindRecord>),
-    /// A player has joined there ([`RewindCommit::unless_joined`]). Nothing was written.
+    /// A player has joined there ([`RewindCommit::unless_joined`]). The store wrote no row.
     Joined,
 }
 
-/// A memory from which something was unsaid, or into which something was put back: everything said in
-/// it since then is to be reconciled again, in the order in which it was said.
+/// A memory with a fact unsaid or reinstated. All statements since then must be reconciled again, in the order in which
+/// they were said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DirtyMemory {
     pub world: WorldId,
     pub audience: Audience,
     pub since: DateTime<Utc>,
-    /// Which marks this covers: a later one leaves the row in place.
+    /// The marks covered so far. A later mark leaves the row in place.
     pub mark: u64,
 }
 
-/// Whoever is told of a move that is not, or not only, their own.
+/// Callers who get the outcome of a rewind that is not, or not only, their own.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RewindAcks {
-    /// Their keys, which stand for it from now on; each with a name for its row.
+    /// Their keys, which belong to the rewind from now on, each with the id of its row.
     pub keys: Vec<(RewindId, String)>,
-    /// That they asked, for the audit log.
+    /// The audit rows of their requests.
     pub edits: Vec<Edit>,
 }
 
-/// What becomes of keys that a dialogue knows already.
+/// The rule for keys already known to the dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnKeyConflict {
-    /// They stand for what they stood for.
+    /// The keys keep their outcome.
     Keep,
-    /// They stand for what is noted now: their callers were told of nothing else.
+    /// The keys get the new outcome, because their callers got no other answer.
     Replace,
 }
 
-/// Heads and what moving them leaves to be done.
+/// Stores heads, and the work left by rewinds.
 #[async_trait]
 pub trait RewindStore: Send + Sync {
-    /// Moves a head. Durable when this returns.
+    /// Moves a head. Durable when the call returns.
     async fn commit_rewind(&self, scope: &TenantScope, rewind: &RewindCommit) -> StoreResult<RewindOutcome>;
-    /// Keeps what these were told without a move of their own: all of it, or nothing.
+    /// Stores the outcome for callers served without a rewind of their own: all keys and audit rows, or none.
     async fn record_outcome(
         &self,
         scope: &TenantScope,
@@ -259,14 +257,14 @@ pub trait RewindStore: Send + Sync {
         outcome: &RewindRecord,
         known: OnKeyConflict,
     ) -> StoreResult<()>;
-    /// The move that a key belongs to, its own or one that others asked for at the same time.
+    /// Returns the rewind of a key, whether the key's own or a rewind shared with other callers.
     async fn load_rewind_by_key(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         key: &str,
     ) -> StoreResult<Option<RewindRecord>>;
-    /// The moves of a dialogue with a `seq` above `after`, in order; at most `limit`.
+    /// Returns the rewinds of a dialogue with a `seq` above `after`, in order; at most `limit`.
     async fn list_rewinds_since(
         &self,
         scope: &TenantScope,
@@ -274,31 +272,30 @@ pub trait RewindStore: Send + Sync {
         after: u64,
         limit: u32,
     ) -> StoreResult<Vec<RewindRecord>>;
-    /// A turn, standing or not, and the reply it would have had if nobody had cut it, until its seal runs out.
+    /// Returns a turn, standing or unsaid, with its uncut reply, until the reply's seal expires.
     async fn load_sealed_reply(
         &self,
         scope: &TenantScope,
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<Option<SealedReply>>;
-    /// Deletes every sealed text whose seal has run out by `now`; how many there were.
+    /// Deletes every sealed text whose seal has expired by `now`. Returns the number of deleted texts.
     async fn delete_expired_seals(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64>;
-    /// Open dialogues with a turn that went to be said anew and in whose place none was committed; at most
-    /// `limit`.
+    /// Returns at most `limit` open dialogues with a turn removed for regeneration and no committed replacement.
     async fn list_pending_replacements(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>>;
-    /// Memories to be settled, oldest mark first.
+    /// Returns memories to reconcile, oldest mark first.
     async fn list_dirty_memories(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DirtyMemory>>;
 }
 
-/// What a cut reply would have been.
+/// The uncut text of a cut reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SealedReply {
-    /// The turn it was cut from, where that one said all of it: it can stand again as it was.
+    /// The cut turn, if its reply was complete. The turn can then stand again unchanged.
     pub whole: Option<TurnId>,
     /// The client's idempotency key of the turn.
     pub key: Option<String>,
-    /// The text, as far as it had been generated.
+    /// The text generated before the cut.
     pub text: String,
-    /// Until when it may be taken up again.
+    /// The end of the time for a resume.
     pub until: DateTime<Utc>,
 }

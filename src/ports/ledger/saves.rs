@@ -1,8 +1,8 @@
-//! Saves of a world: one moment of all its dialogues, and the way back to it.
+//! Saves of a world: one moment of all its dialogues, and the way back to the moment.
 //!
-//! A save names the last turn of every dialogue, as one transaction found them. It pins the branch that
-//! ends there: what of it is unsaid later stays in the ledger, sealed from every search, until the save
-//! is deleted. Restoring moves every head at once.
+//! A save names the last turn of every dialogue, read in one transaction. The save pins the branch which ends there.
+//! Turns of the branch unsaid later stay in the ledger, hidden from every search, until the save is deleted. A restore
+//! moves every head at once.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -18,16 +18,16 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// A save to be taken.
+/// A request for a save.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSave {
     pub id: SaveId,
     pub world: WorldId,
     /// May be empty.
     pub name: String,
-    /// Saves that the world may have, this one included.
+    /// The world's limit of saves, with this save.
     pub max: u32,
-    /// Its moment, its author and its audit row.
+    /// The save's time, author and audit row.
     pub edit: Edit,
 }
 
@@ -42,86 +42,86 @@ pub struct Save {
     pub dialogues: u32,
 }
 
-/// What came of taking a save.
+/// The outcome of taking a save.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SaveOutcome {
     Saved(Save),
-    /// Nothing was written.
+    /// The world does not exist. The store wrote no row.
     NoSuchWorld,
-    /// The world has as many as it may. Nothing was written.
+    /// The world has reached its limit of saves. The store wrote no row.
     Full,
 }
 
-/// A save to go back to, or forward.
+/// A restore of an earlier or a later save.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RestoreCommit {
     pub world: WorldId,
     pub save: SaveId,
     /// Makes a retry safe; unique in a world.
     pub key: Option<String>,
-    /// Numbers of events that are left out before the one that tells a dialogue's listeners, times its
-    /// epoch: the ledger does not know what its owner gave out for turns that were never committed.
+    /// The gap, times the dialogue's new epoch, before the `seq` of the event about the restore. The ledger does not
+    /// know the numbers which the owner gave to events of uncommitted turns.
     pub seq_gap: u64,
-    /// Its moment, its author and its audit row.
+    /// The restore's time, author and audit row.
     pub edit: Edit,
 }
 
-/// What a restore came to.
+/// The result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreReport {
     pub save: SaveId,
     pub world: WorldId,
     pub at: DateTime<Utc>,
-    /// Dialogues that are not as they were before it.
+    /// Dialogues changed by the restore.
     pub changed: u32,
-    /// Of these, those that were open and are closed.
+    /// Of the changed dialogues: open before, closed now.
     pub ended: u32,
-    /// And those that were closed and are open.
+    /// Of the changed dialogues: closed before, open now.
     pub reopened: u32,
     pub removed_turns: u32,
     pub reinstated_turns: u32,
     pub rolled_back: RolledBack,
 }
 
-/// A dialogue that a restore changed, or took from whoever owned it.
+/// A dialogue which a restore changed, or took from its owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RestoredDialogue {
     pub id: DialogueId,
-    /// Whether it is open now.
+    /// True if the dialogue is open now.
     pub open: bool,
-    /// Nobody may write under an earlier one. Whoever took the dialogue since has a later one.
+    /// The new epoch: writes under an earlier epoch are refused. A later owner has a later epoch.
     pub epoch: u64,
-    /// How its head was moved; `None`: it stands as it did, but what runs is fenced.
+    /// The rewind of the dialogue; `None`: the head is unchanged, but running turns are fenced.
     pub rewound: Option<RewindRecord>,
 }
 
-/// What came of asking for a restore.
+/// The outcome of a restore request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RestoreOutcome {
-    /// Every dialogue of the world stands where the save has it; whoever owned one owns it no longer.
+    /// Every dialogue of the world is at the saved head, and every former owner has lost ownership.
     Done {
         restored: RestoreReport,
         dialogues: Vec<RestoredDialogue>,
     },
-    /// The world has no such save. Nothing was written.
+    /// The world has no such save. The store wrote no row.
     NotFound,
-    /// The key belongs to this earlier restore. Nothing was written.
+    /// The key belongs to this earlier restore. The store wrote no row.
     Repeated(RestoreReport),
-    /// The key belongs to a restore of another save. Nothing was written.
+    /// The key belongs to a restore of another save. The store wrote no row.
     KeyTaken,
 }
 
 /// The saves of worlds.
 #[async_trait]
 pub trait SaveStore: Send + Sync {
-    /// Takes a save. Durable when this returns.
+    /// Takes a save. Durable when the call returns.
     async fn create_save(&self, scope: &TenantScope, save: &NewSave) -> StoreResult<SaveOutcome>;
     async fn load_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>>;
-    /// Newest first.
+    /// Returns saves, newest first.
     async fn list_saves(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>>;
-    /// Deletes a save, and what only it kept so that its turns could stand again. `false`: there is none.
+    /// Deletes a save, and the data retained only for its turns. Returns `false` if the save does not exist.
     async fn delete_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool>;
-    /// Moves every dialogue of the world to where it stood. Dialogues begun later end, and none of
-    /// their turns stands. Durable when this returns.
+    /// Moves every dialogue of the world to its saved head. Later dialogues are closed, and all their turns become
+    /// unsaid. Durable when the call returns.
     async fn restore_save(&self, scope: &TenantScope, restore: &RestoreCommit) -> StoreResult<RestoreOutcome>;
 }

@@ -1,4 +1,4 @@
-//! What NPCs remember of their own past, as people write it.
+//! Memories of the NPCs' own past, written by authors.
 
 use async_trait::async_trait;
 
@@ -13,21 +13,21 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// A unit vector, and the model that made it: those of different models are never compared.
+/// A unit vector and its model. Vectors of different models are never compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedding {
     pub model: String,
     pub vector: Vec<f32>,
 }
 
-/// A scenario that a player may hear of.
+/// A scenario unlocked for a player.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmbeddedScenario {
     pub scenario: Scenario,
     pub embedding: Embedding,
 }
 
-/// The same by its title alone.
+/// The title of an unlocked scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioTitle {
     pub id: ScenarioId,
@@ -35,21 +35,23 @@ pub struct ScenarioTitle {
     pub required_progress: Progress,
 }
 
-/// How far a player must have come for one scenario, and whose it is.
+/// The progress which a scenario requires of a player, and the scenario's NPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredProgress {
     pub npc: NpcId,
-    /// As rules and the state of the world name it.
+    /// The NPC's name in rules and world state.
     pub npc_name: String,
     pub scenario: ScenarioId,
     pub progress: Progress,
 }
 
-/// Scenarios. `version` of a value passed to `put` is ignored; the store counts. Every change writes its audit row
-/// in the same transaction. What was deleted, itself or with its NPC, is hidden: a put of the same id brings it back.
+/// Scenarios. The store counts versions, and ignores the `version` of a value passed to `put_scenario`. Every change
+/// writes its audit row in the same transaction. A scenario deleted alone or with its NPC is hidden until a put of the
+/// same id.
 #[async_trait]
 pub trait ScenarioStore: Send + Sync {
-    /// [`PutOutcome::NoParent`] without its NPC; [`PutOutcome::Full`] where that has as many as it may.
+    /// Writes a scenario. [`PutOutcome::NoParent`]: the NPC does not exist. [`PutOutcome::Full`]: the NPC has reached
+    /// its limit.
     async fn put_scenario(
         &self,
         scope: &TenantScope,
@@ -58,7 +60,7 @@ pub trait ScenarioStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;
-    /// With what a put would be refused as things stand; `None`: with nothing. The put itself decides.
+    /// Returns the present refusal of a put, or `None`. Only the put itself decides.
     async fn check_put(
         &self,
         scope: &TenantScope,
@@ -72,7 +74,7 @@ pub trait ScenarioStore: Send + Sync {
         npc: &NpcId,
         id: &ScenarioId,
     ) -> StoreResult<Option<Scenario>>;
-    /// Those of one NPC, by id.
+    /// Returns the scenarios of one NPC, by id.
     async fn list_scenarios(
         &self,
         scope: &TenantScope,
@@ -89,8 +91,8 @@ pub trait ScenarioStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome>;
-    /// Those of one NPC that need no more than `progress`. Nothing else of it is read, so nothing that is locked
-    /// can get into a prompt.
+    /// Returns the NPC's scenarios with a required progress of at most `progress`. The store reads no other scenario,
+    /// so that no locked scenario gets into a prompt.
     async fn list_unlocked_scenarios(
         &self,
         scope: &TenantScope,
@@ -98,7 +100,7 @@ pub trait ScenarioStore: Send + Sync {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<EmbeddedScenario>>;
-    /// The titles of those, by id: neither what they tell nor their vectors are read.
+    /// Returns the titles of the same scenarios, by id, without their texts and vectors.
     async fn list_unlocked_titles(
         &self,
         scope: &TenantScope,
@@ -106,16 +108,17 @@ pub trait ScenarioStore: Send + Sync {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<ScenarioTitle>>;
-    /// What those of `asked` need, whosever they are. One that was deleted, itself or with its NPC, is not there.
+    /// Returns the required progress of the scenarios in `asked`, of all NPCs, except scenarios deleted alone or with
+    /// their NPC.
     async fn load_required_progress(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         asked: &[(NpcId, ScenarioId)],
     ) -> StoreResult<Vec<RequiredProgress>>;
-    /// Those whose vector another model than `model` made, at most `limit`.
+    /// Returns at most `limit` scenarios whose vector is from another model than `model`.
     async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>>;
-    /// Gives a scenario another vector, unless it was changed since it was read.
+    /// Replaces a scenario's vector, unless the scenario has changed since the caller read it.
     async fn store_embedding(&self, scope: &TenantScope, scenario: &Scenario, embedding: &Embedding)
     -> StoreResult<()>;
 }

@@ -1,4 +1,4 @@
-//! World state as events.
+//! World state, stored as events.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -11,48 +11,46 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// A typed change of world state, to be written.
+/// A new typed change of world state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewStateChange {
     pub id: StateEventId,
     pub world: WorldId,
-    /// The dialogue whose turn said so, if one did.
+    /// The dialogue of the turn behind the change, if a turn is the cause.
     pub dialogue: Option<DialogueId>,
     pub change: StateChange,
     pub cause: Cause,
     pub at: DateTime<Utc>,
 }
 
-/// A stored change that stands.
+/// A stored, standing change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredStateChange {
     pub id: StateEventId,
-    /// Its place in the order of writing; from 1, rising.
+    /// The change's place in the order of writes; from 1, rising.
     pub seq: i64,
     pub change: StateChange,
     pub cause: Cause,
     pub at: DateTime<Utc>,
 }
 
-/// What stands of a world's state, from some place on.
+/// The standing changes of a world, from a given place on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StateChanges {
-    /// Rises whenever a change is taken back, or stands again: then what was folded before says nothing any
-    /// more. 0 at first.
+    /// Rises whenever a change is rewound or stands again, which makes earlier folded results invalid. 0 at first.
     pub generation: i64,
-    /// In the order they happened (by `at`, then by `seq`): what a job writes late stands before what was
-    /// said since.
+    /// In order of their events (by `at`, then by `seq`). A late change of a job comes before changes said later.
     pub changes: Vec<StoredStateChange>,
 }
 
 /// World-state events.
 #[async_trait]
 pub trait StateStore: Send + Sync {
-    /// Standing changes of a world with a `seq` above `after`; 0: all. Whatever is written once this has
-    /// answered has a higher `seq` than all of the answer.
+    /// Returns a world's standing changes with a `seq` above `after`; 0: all. Later writes have a higher `seq` than
+    /// every change in the result.
     async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges>;
-    /// Changes extracted by a job (the fall-back of a state block that did not parse), with the job's end.
-    /// `calls`: what the job used. `false`: fenced, nothing was written.
+    /// Stores the changes extracted by a job (the fall-back for an unparsable state block), and ends the job. `calls`
+    /// is the job's usage. Returns `false`, without a write, if the fence is closed.
     async fn commit_changes(
         &self,
         scope: &TenantScope,
@@ -60,6 +58,6 @@ pub trait StateStore: Send + Sync {
         changes: &[NewStateChange],
         calls: &[TaskUsage],
     ) -> StoreResult<bool>;
-    /// A change that a backend tells of, with its audit row. No interrupt takes it back.
+    /// Stores a change reported by a backend, with its audit row. Interrupts never undo the change.
     async fn record_change(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()>;
 }

@@ -10,25 +10,25 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// A landed summary and what its landing does to the others, in one transaction with its job's end.
+/// A new summary and the changes of older summaries, in one transaction with the end of the job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SummaryCommit {
     pub fence: JobFence,
-    /// What the job used.
+    /// The model usage of the job.
     pub calls: Vec<TaskUsage>,
     pub summary: Summary,
-    /// Pushed out of the kept five.
+    /// The summary evicted from the kept five.
     pub evict: Option<SummaryId>,
-    /// Its importance goes down by 1.
+    /// The summary whose importance falls by 1.
     pub fade: Option<SummaryId>,
 }
 
 /// Summaries that stand.
 #[async_trait]
 pub trait SummaryStore: Send + Sync {
-    /// Kept summaries of a dialogue, in time order.
+    /// Returns the kept summaries of a dialogue, in time order.
     async fn load_summaries(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>>;
-    /// `false`: fenced, or a summary that stands (kept or evicted) covers one of its turns already;
-    /// then the job has ended and nothing else was written.
+    /// Stores a summary and ends the job. Returns `false` if the fence is closed, or if a standing summary (kept or
+    /// evicted) already covers a turn of the new summary. The job then ends without another write.
     async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool>;
 }

@@ -14,42 +14,42 @@ use crate::{
 pub struct Tenant {
     pub id: TenantId,
     pub name: String,
-    /// A disabled tenant's tokens are refused.
+    /// False for a disabled tenant, whose tokens are refused.
     pub enabled: bool,
-    /// What it may use, where that is not what every tenant may. One that says nothing is stored as none.
+    /// The tenant's own budget, where it differs from the budget of every tenant. An empty budget is stored as `None`.
     pub budget: Option<TenantBudget>,
     pub created_at: DateTime<Utc>,
-    /// Counts edits, from 1. Of a tenant that is passed to be stored it is ignored.
+    /// Counts edits, from 1. Ignored in a tenant passed to the store.
     pub version: u32,
 }
 
-/// What an operator changes of a tenant. `None`: stays as it is.
+/// An operator's change of a tenant. `None` leaves a field unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TenantChange {
     pub name: Option<String>,
     pub enabled: Option<bool>,
-    /// In place of the whole budget.
+    /// Replaces the whole budget.
     pub budget: Option<TenantBudget>,
 }
 
-/// What a conditional change did.
+/// The outcome of a conditional change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TenantEditOutcome {
-    /// The tenant as it is now.
+    /// The tenant after the change.
     Done(Tenant),
     NotFound,
-    /// `if_version` named another version than the stored one.
+    /// `if_version` differs from the stored version.
     VersionMismatch {
         stored: u32,
     },
 }
 
-/// Tenants. The one store without a scope: it is what scopes are made from.
+/// Tenants. The only store without a scope, since scopes are made from tenants.
 #[async_trait]
 pub trait TenantStore: Send + Sync {
-    /// Adds the tenant if it is new; `false` if it was there. The server's own work: no audit row.
+    /// Adds the tenant if it is new; returns `false` if it exists. The server's own work has no audit row.
     async fn ensure_tenant(&self, tenant: &Tenant) -> StoreResult<bool>;
-    /// As [`Self::ensure_tenant`], by somebody: with a row in the audit log of the new tenant.
+    /// As [`Self::ensure_tenant`], on behalf of a caller: with a row in the new tenant's audit log.
     async fn create_tenant(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool>;
     /// Changes a tenant, with a row in its audit log.
     async fn change_tenant(
@@ -60,12 +60,12 @@ pub trait TenantStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<TenantEditOutcome>;
     async fn load_tenant(&self, id: &TenantId) -> StoreResult<Option<Tenant>>;
-    /// By id.
+    /// Returns tenants, by id.
     async fn list_tenants(&self, page: &PageRequest) -> StoreResult<Page<Tenant>>;
-    /// Every tenant, for start-up work such as resuming jobs.
+    /// Returns every tenant, for start-up work like resuming jobs.
     async fn list_all(&self) -> StoreResult<Vec<Tenant>>;
-    /// Those that are disabled.
+    /// Returns the disabled tenants.
     async fn list_disabled(&self) -> StoreResult<Vec<TenantId>>;
-    /// Those that have a budget of their own.
+    /// Returns the tenants with a budget of their own.
     async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>>;
 }

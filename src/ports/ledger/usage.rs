@@ -1,4 +1,4 @@
-//! What was used: model calls and tokens per tenant, day, task and model; what may be used; and how much is stored.
+//! Usage: model calls and tokens per tenant, day, task and model; budgets; and stored amounts.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Sums of one day.
+/// The sums of one day.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UsageRow {
     pub day: NaiveDate,
@@ -37,28 +37,28 @@ pub struct UsageDelta {
     pub usage: Usage,
 }
 
-/// What a budget is of.
+/// The quantity that a budget limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Budgeted {
-    /// Tokens of prompts and answers, and of what was embedded, of one day (UTC).
+    /// Tokens of prompts, answers and embeddings per day (UTC).
     TokensPerDay,
-    /// What the calls of one day (UTC) cost by `llm.prices`.
+    /// The cost of a day's calls (UTC), by `llm.prices`.
     CostPerDay,
-    /// Sessions and NPC conversations that are stored.
+    /// Stored sessions and NPC conversations.
     Dialogues,
-    /// Turns that are stored, those that were taken back included.
+    /// Stored turns, including unsaid turns.
     Turns,
 }
 
 impl Budgeted {
     pub const ALL: [Self; 4] = [Self::TokensPerDay, Self::CostPerDay, Self::Dialogues, Self::Turns];
-    /// Whether it begins anew each day.
+    /// True if the budget is renewed each day.
     #[must_use]
     pub const fn is_daily(self) -> bool {
         matches!(self, Self::TokensPerDay | Self::CostPerDay)
     }
-    /// As in settings, metrics and answers.
+    /// The name in settings, metrics and answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,18 +70,18 @@ impl Budgeted {
     }
 }
 
-/// A tenant has used up a budget.
+/// A tenant or a player has used up a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this {whose} has used up its budget: {}", .of.as_str())]
 pub struct OverBudget {
-    /// `tenant`; or `player`, which has its part of its tenant's.
+    /// `tenant`, or `player` for a player's share of the tenant's budget.
     pub whose: &'static str,
     pub of: Budgeted,
-    /// Until the next day begins; of what is stored an hour, since it only goes when the operator gives more.
+    /// The time until the next day; for stored amounts an hour, since only the operator can raise the budget.
     pub retry_after: Duration,
 }
 
-/// What a tenant may use, where it differs from what every tenant may (`[budgets]`). `None`: as every tenant; 0: any amount.
+/// A tenant's own limits. `None`: the limit of every tenant (`[budgets]`); 0: no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TenantBudget {
@@ -95,15 +95,15 @@ pub struct TenantBudget {
     pub turns: Option<u64>,
 }
 
-/// How much of a tenant is stored.
+/// The stored amounts of a tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoredAmounts {
     pub dialogues: u64,
-    /// With those that were taken back.
+    /// Including unsaid turns.
     pub turns: u64,
 }
 
-/// What a tenant used of one model on one day.
+/// A tenant's usage of one model on one day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DailyModelUsage {
     pub tenant: TenantId,
@@ -123,10 +123,10 @@ pub trait UsageStore: Send + Sync {
         from: NaiveDate,
         to: NaiveDate,
     ) -> StoreResult<Vec<UsageRow>>;
-    /// What every tenant used on `day`, by model.
+    /// Returns every tenant's usage on `day`, by model.
     async fn list_usage_of_day(&self, day: NaiveDate) -> StoreResult<Vec<DailyModelUsage>>;
-    /// Counts what is stored of a tenant. Counting ends at `at_most`.
+    /// Counts the stored dialogues and turns of a tenant. A count stops at its value in `at_most`.
     async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts>;
-    /// Counts the stored sessions of a player. Counting ends at `at_most`.
+    /// Counts the stored sessions of a player. The count stops at `at_most`.
     async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64>;
 }

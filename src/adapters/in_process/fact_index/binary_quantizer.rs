@@ -1,53 +1,52 @@
-//! One bit per dimension of each vector: what the scan of a large shelf looks at first.
+//! One bit per dimension of each vector, for the first scan of a large segment.
 //!
-//! A scan is bound by the bytes it reads, and this is an eighth of what the 8-bit form takes. A bit says on
-//! which side of the shelf's mean a vector lies: with many embedders all vectors share most of their
-//! direction, so that only what they differ in tells them apart. The query keeps its precision, so that a
-//! bit counts for as much as the query leans to its side. What comes out is a shortlist: it is compared in 8
-//! bits, and the best of those in full precision.
+//! The number of bytes read limits a scan, and the bits are an eighth of the 8-bit form. A bit tells on which side of
+//! the segment's mean a vector lies. With many embedders, all vectors share most of their direction, so only the
+//! difference from the mean separates them. The query has full precision: the weight of a bit is the query's own
+//! distance from the mean. The result is a shortlist, which is compared in 8 bits; the best of the shortlist are
+//! compared in full precision.
 
 use super::segment::quantise;
 
-/// Shelves with this many vectors have a sketch. Below it the whole is read in 8 bits, in about a
-/// millisecond.
+/// The least number of vectors for a quantizer. A smaller segment is read whole in 8 bits, in about a millisecond.
 pub(super) const MIN_QUANTIZED_VECTORS: usize = 16_000;
-/// Vectors of fewer dimensions have too few bits to tell them apart.
+/// The least number of dimensions. Shorter vectors have too few bits to differ.
 const MIN_QUANTIZED_DIMENSIONS: usize = 128;
-/// The shortlist is this part of the whole. Questions against 30,000 vectors mixed from those that a small e5
-/// model made of 2,600 sentences: 99.7 % of the nearest 30 were within a fiftieth, all within a twentieth.
+/// The shortlist's share of all vectors: one in so many. Measured with questions against 30,000 vectors, mixed from a
+/// small e5 model's vectors of 2,600 sentences. A fiftieth had 99.7 % of the nearest 30; a twentieth had all.
 const SHORTLIST_DIVISOR: usize = 25;
 
 #[derive(Debug)]
 pub(super) struct BinaryQuantizer {
     mean: Vec<f32>,
-    /// Bytes of a vector.
+    /// Bytes per vector.
     width: usize,
     bits: Vec<u8>,
     lengths: Vec<BitScale>,
 }
 
-/// What the bits of a vector leave out.
+/// The scale of a vector's bits, which the bits themselves do not show.
 #[derive(Debug, Clone, Copy)]
 struct BitScale {
-    /// How far it is from the mean along a dimension, as its bits are to be read.
+    /// The vector's distance from the mean along one dimension, as used for all its bits.
     stride: f32,
-    /// Half the square of its distance from the mean.
+    /// Half the square of the vector's distance from the mean.
     half_square: f32,
 }
 
-/// A query as bits are compared with it.
+/// A query in a form for comparison with bits.
 struct PreparedQuery {
-    /// For each byte of a sketch, what each value of it is worth.
+    /// For each byte of a vector, the score of each of the byte's values.
     worth: Vec<[i16; 256]>,
-    /// What no bit at all is worth.
+    /// The score of a vector whose bits are all 0.
     none: i32,
-    /// What one unit of worth is in the terms of the vectors.
+    /// The value of one unit of score, in the unit of the vectors.
     step: f32,
 }
 
 impl BinaryQuantizer {
-    /// Of the vectors that lie one after the other in `exact`; those that are `none` have no say in the mean.
-    /// `None`: they are too short for it.
+    /// Builds a quantizer of consecutive vectors in `exact`. Slots that are `none` do not count in the mean. Returns
+    /// `None` for vectors with too few dimensions.
     pub(super) fn from_vectors(dimensions: usize, exact: &[f32], none: impl Fn(usize) -> bool) -> Option<Self> {
         if dimensions < MIN_QUANTIZED_DIMENSIONS {
             return None;
@@ -96,11 +95,12 @@ impl BinaryQuantizer {
         self.bits.capacity() + self.lengths.capacity() * size_of::<BitScale>() + self.mean.len() * 4
     }
 
-    /// The slots worth a closer look, in order: those that seem nearest among the `seen`, at least `least`.
+    /// Returns the shortlist, in slot order: the vectors that seem nearest among the `seen`, at least `least` slots.
     pub(super) fn shortlist_slots(&self, query: &[f32], least: usize, seen: impl Fn(usize) -> bool) -> Vec<usize> {
         let asked = self.prepare_query(query);
         let most = (self.lengths.len() / SHORTLIST_DIVISOR).max(least).max(1);
-        // Twice as many before the worse half goes: each is looked at a few times, whatever the order.
+        // The list grows to twice its size before the worse half is dropped. On average, each entry is then compared
+        // only a few times, in any order of input.
         let mut listed: Vec<(f32, usize)> = Vec::with_capacity(most * 2);
         let better = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         let mut bar = f32::NEG_INFINITY;
@@ -133,7 +133,7 @@ impl BinaryQuantizer {
             .chunks(8)
             .map(|of_byte| {
                 let mut worth = [0_i16; 256];
-                // Each value is a smaller one with one more bit.
+                // Each value is a smaller value plus one bit.
                 for value in 1..256_usize {
                     let bit = value.trailing_zeros() as usize;
                     let of_bit = of_byte.get(bit).copied().unwrap_or(0);
@@ -151,7 +151,8 @@ impl BinaryQuantizer {
 }
 
 impl PreparedQuery {
-    /// The nearer, the larger; by how much, the bits only suggest.
+    /// Returns an estimate that is larger for nearer vectors. Only the order counts; the bits merely suggest the
+    /// distance.
     #[expect(clippy::cast_precision_loss, reason = "at most 127 × dimensions, far below 2^24")]
     fn estimate_nearness(&self, bits: &[u8], length: BitScale) -> f32 {
         let worth = bits
@@ -171,8 +172,7 @@ mod tests {
 
     const DIMENSIONS: usize = 256;
 
-    /// Vectors as embedders make them: most of the direction is common to all, the rest lies in clusters and
-    /// is larger in some dimensions than in others.
+    /// Vectors like those of real embedders: a common direction, clusters, and some dimensions larger than the rest.
     #[allow(clippy::cast_precision_loss, reason = "small counts")]
     fn vectors(count: usize, rng: &mut StdRng) -> Vec<f32> {
         let mut any = |scale: f32| -> Vec<f32> {
@@ -202,7 +202,7 @@ mod tests {
         let all = vectors(8_000, &mut rng);
         let sketch = BinaryQuantizer::from_vectors(DIMENSIONS, &all, |_| false).unwrap();
         let (mut found, mut wanted) = (0, 0);
-        // Every third slot is not to be seen.
+        // Every third slot is hidden.
         let seen = |slot: usize| !slot.is_multiple_of(3);
         for n in 0..20 {
             let query = &all[n * 377 * DIMENSIONS..][..DIMENSIONS];

@@ -1,10 +1,10 @@
-//! The in-process index: exact search over the facts one knower may know.
+//! The in-process index: exact search over the facts of a knower.
 //!
-//! A partition per (tenant, world, knower) is read from the ledger on first use and kept up to date
-//! by the outbox relay; there is nothing on disk to corrupt. Searches scan the visible part of a
-//! partition completely (8-bit dot products, the best rescored in full precision), so recall is
-//! exact by construction; only shelves of many thousands are thinned out by a bit per dimension first. Memory is bounded: the partitions used longest ago are dropped, and read
-//! again when needed.
+//! A partition per (tenant, world, knower) is read from the ledger on first use, and the outbox relay keeps the
+//! partition up to date. The index has no files that could be corrupt. A search scans the visible part of a partition
+//! completely: 8-bit dot products, and full precision for the best. Recall is therefore exact by construction. Only
+//! segments of many thousands of points are first reduced by one bit per dimension. Memory is bounded: the least
+//! recently used partitions are dropped, and read again when needed.
 
 mod binary_quantizer;
 mod partition;
@@ -38,22 +38,22 @@ use crate::{
 use partition::{Partition, PartitionSearch, Visibility};
 use term_counts::TermCounts;
 
-/// Scans of more points than this run on the blocking pool: about half a millisecond of work,
-/// beyond which other dialogues of the same thread would feel it.
+/// Scans of more points run on the blocking pool. The limit is about half a millisecond of work; a longer scan would
+/// delay other dialogues of the same thread.
 const MAX_INLINE_SCAN_POINTS: usize = 12_000;
 
-/// Partitions of more points than this are built on the blocking pool.
+/// Larger partitions are built on the blocking pool.
 const MAX_INLINE_BUILD_POINTS: usize = 2_000;
 
-/// What a partition takes with nothing in it, so that NPCs who know nothing are dropped too.
+/// The size of an empty partition, so that partitions of NPCs without facts are dropped too.
 const ENTRY_BYTES: u64 = 512;
-/// After something was dropped, one part in so many is free.
+/// An eviction frees this part of the limit: one in so many.
 const EVICTION_HEADROOM: u64 = 8;
 
-/// Bounds of the index.
+/// Limits of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FactIndexOptions {
-    /// Approximate bytes of resident partitions; the least recently used go beyond it.
+    /// Approximate bytes of resident partitions. Beyond the limit, the least recently used partitions are dropped.
     pub memory_bytes: u64,
 }
 
@@ -68,11 +68,11 @@ impl Default for FactIndexOptions {
 pub struct InProcessFactIndex {
     source: Arc<dyn PointSource>,
     options: FactIndexOptions,
-    /// Points are kept without their vectors.
+    /// True if points are stored without their vectors.
     bare: bool,
     partitions: RwLock<HashMap<PartitionKey, Arc<PartitionEntry>>>,
     clock: AtomicU64,
-    /// What was resident when it was last counted, and all that came in since.
+    /// The resident bytes at the last count, plus all later additions.
     bytes: AtomicU64,
 }
 
@@ -85,17 +85,17 @@ struct PartitionKey {
 
 struct PartitionEntry {
     state: RwLock<PartitionState>,
-    /// Held while the partition is read from the ledger: one reader at a time.
+    /// Locked while the partition is read from the ledger, so that only one reader works.
     loading: tokio::sync::Mutex<()>,
-    /// Value of `InProcessFactIndex::clock` when it was last used.
+    /// The value of `InProcessFactIndex::clock` at the last use.
     used: AtomicU64,
-    /// Of the points in it, as of the last change; read without its lock.
+    /// The bytes of the points after the last change, readable without the lock.
     bytes: AtomicU64,
 }
 
 enum PartitionState {
-    /// Changes that arrive while the ledger is being read; applied on top of what it returns. The
-    /// entry exists before the read starts, so no change falls between the two.
+    /// Changes during the read of the ledger, applied afterwards. The entry exists before the read, so no change is
+    /// lost.
     Loading(Vec<PointChange>),
     Ready(Partition),
 }
@@ -106,7 +106,7 @@ enum PointChange {
 }
 
 impl InProcessFactIndex {
-    /// An empty index that reads partitions from `source`.
+    /// Returns an empty index that reads partitions from `source`.
     #[must_use]
     pub fn new(source: Arc<dyn PointSource>, options: FactIndexOptions) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl InProcessFactIndex {
         }
     }
 
-    /// One that keeps no vectors: it counts words for an index that is elsewhere, at a quarter of the memory.
+    /// Returns an index without vectors, which counts words for a remote index at a quarter of the memory.
     #[must_use]
     pub fn new_term_counter(source: Arc<dyn PointSource>, options: FactIndexOptions) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl InProcessFactIndex {
         }
     }
 
-    /// The partition, read from the ledger if it is not resident.
+    /// Returns the partition. Reads the partition from the ledger if it is not resident.
     async fn load_partition(
         &self,
         scope: &TenantScope,
@@ -160,7 +160,7 @@ impl InProcessFactIndex {
             if entry.is_ready() {
                 return Ok(Arc::clone(&entry));
             }
-            // Whoever speaks waits for it too, though a job should be first.
+            // A player may wait for this read too, even if a background job is the first to need it.
             let points = if self.bare {
                 with_interactive_priority(self.source.bare_points_of(scope, world, &key.knower)).await?
             } else {
@@ -179,7 +179,7 @@ impl InProcessFactIndex {
         Ok(entry)
     }
 
-    /// So many bytes came in. Counts all only if it might be more than fits.
+    /// Adds to the count of bytes. Counts exactly only if the total may exceed the limit.
     fn on_bytes_added(&self, bytes: u64, keep: Option<&PartitionKey>) {
         let resident = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if resident > self.options.memory_bytes {
@@ -187,11 +187,11 @@ impl InProcessFactIndex {
         }
     }
 
-    /// Drops the partitions used longest ago until the rest fits with some room, so that this is rare, but neither `keep` nor
-    /// the one used last: it would be read again at once.
+    /// Drops the least recently used partitions until the rest fits with some room, so that evictions are rare. Retains
+    /// `keep` and the last used partition, which would be read again at once.
     fn evict_partitions(&self, keep: Option<&PartitionKey>) {
         let mut partitions = self.partitions.write();
-        // What comes in meanwhile is added to it, and so counted once or twice.
+        // Bytes added meanwhile are counted once or twice.
         let counted = self.bytes.load(Ordering::Relaxed);
         let mut total: u64 = partitions.values().map(|entry| entry.resident_bytes()).sum();
         self.bytes.fetch_add(total.wrapping_sub(counted), Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl InProcessFactIndex {
         }
     }
 
-    /// Every resident partition of a tenant.
+    /// Returns every resident partition of a tenant.
     fn resident_partitions(&self, scope: &TenantScope) -> Vec<Arc<PartitionEntry>> {
         self.partitions
             .read()
@@ -227,7 +227,7 @@ impl InProcessFactIndex {
             .collect()
     }
 
-    /// What a viewpoint may know of, read from the ledger where it is not resident.
+    /// Returns the partitions of a viewpoint. Reads missing partitions from the ledger.
     async fn load_visible_partitions(
         &self,
         scope: &TenantScope,
@@ -240,7 +240,7 @@ impl InProcessFactIndex {
         Ok(entries)
     }
 
-    /// Runs a search over partitions, off this thread when it is long.
+    /// Runs a search over partitions, on another thread if the search is long.
     async fn search_partitions(
         entries: Vec<Arc<PartitionEntry>>,
         search: PartitionSearch,
@@ -292,7 +292,7 @@ impl FactIndex for InProcessFactIndex {
     }
 
     async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
-        // A fact is in the partition of each of its knowers, so any one of them has all that all of them know.
+        // Each partition has all facts of its knower, so one partition has every fact common to all knowers.
         let (audience, partitions) = match with.memories {
             MemoryScope::Of(audience) => (audience, 1),
             MemoryScope::Overlapping(audience) => (audience, usize::MAX),
@@ -348,8 +348,8 @@ impl FactIndex for InProcessFactIndex {
         Ok(())
     }
 
-    /// Points in resident partitions, each fact once. Partitions that nobody used are not counted:
-    /// they are read from the ledger, so they cannot drift from it.
+    /// Counts points in resident partitions, each fact once. Unused partitions do not count: they are read from the
+    /// ledger and cannot differ from it.
     async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
         let mut facts = std::collections::HashSet::new();
         for entry in self.resident_partitions(scope) {
@@ -393,7 +393,7 @@ impl PartitionEntry {
         }
     }
 
-    /// Returns by how many bytes it grew.
+    /// Applies a change. Returns the growth in bytes.
     fn apply_change(&self, change: PointChange) -> u64 {
         match &mut *self.state.write() {
             PartitionState::Loading(changes) => {
@@ -408,10 +408,10 @@ impl PartitionEntry {
         }
     }
 
-    /// Takes facts out in one go; searches wait only where there is one to take out.
+    /// Removes facts. Blocks searches only for facts that are present.
     fn drop_facts(&self, facts: &[FactId]) {
         let here: Vec<FactId> = match &*self.state.read() {
-            // Whether they come with what is being read is not known yet.
+            // The running read may still return these facts.
             PartitionState::Loading(_) => facts.to_vec(),
             PartitionState::Ready(partition) => {
                 facts.iter().copied().filter(|fact| partition.has_fact(*fact)).collect()
@@ -422,7 +422,7 @@ impl PartitionEntry {
         }
     }
 
-    /// `read` on the partition; the default (nothing) while it is still being read.
+    /// Runs `read` on the partition. Returns the default (empty) value while the partition is still loading.
     fn read_partition<T: Default>(&self, read: impl FnOnce(&Partition) -> T) -> T {
         match &*self.state.read() {
             PartitionState::Loading(_) => T::default(),
@@ -453,7 +453,7 @@ mod tests {
     use super::*;
     use crate::memory::fact::{Audience, Importance};
 
-    /// A ledger where one NPC knows many facts and the others none.
+    /// A ledger in which one NPC knows many facts, and other NPCs none.
     struct Learned(u128);
 
     #[async_trait]
@@ -533,7 +533,7 @@ mod tests {
         index.upsert_points(&scope, &points).await.unwrap();
         let full = entry.resident_bytes();
         assert!(full > ENTRY_BYTES + 100 * 64, "{full}");
-        // The same once more weighs about the same.
+        // The same points again have about the same size.
         index.upsert_points(&scope, &points).await.unwrap();
         assert!(
             entry.resident_bytes() < full * 2,
@@ -543,7 +543,7 @@ mod tests {
         let gone: Vec<FactId> = points.iter().map(|point| point.fact).collect();
         index.remove_points(&scope, &gone).await.unwrap();
         assert_eq!(entry.resident_bytes(), ENTRY_BYTES);
-        // A point of somebody else weighs nothing here.
+        // A point of another NPC takes no space here.
         index.upsert_points(&scope, &[point(7, "stranger")]).await.unwrap();
         assert_eq!(entry.resident_bytes(), ENTRY_BYTES);
     }
@@ -552,7 +552,8 @@ mod tests {
     async fn nearest_facts_are_found_anywhere_in_a_large_partition() {
         let (index, scope) = index(0, u64::MAX);
         visit(&index, &scope, "scholar").await;
-        // Enough for several scans side by side; the near ones are in each of them, the first and the last included.
+        // Enough for several parallel scans. The near points are in all of them, including the first and the last
+        // point.
         let near = [1_u128, 20_000, 39_999, 40_001, 60_000, 80_000];
         let points: Vec<IndexPoint> = (1..=80_000)
             .map(|n| {

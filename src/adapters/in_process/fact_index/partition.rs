@@ -1,7 +1,7 @@
-//! What one knower may know, on one shelf per player it is private to.
+//! One knower's facts: a segment for the open facts, and a segment per player with private facts.
 //!
-//! The split by privacy is what keeps an NPC that ten thousand players confided in as quick as one
-//! that met a single player: a search only touches the open shelf and the asking player's own.
+//! The split by privacy keeps searches quick, even if ten thousand players told an NPC their secrets. A search only
+//! reads the open segment and the segment of its own player.
 
 use std::{
     collections::HashMap,
@@ -17,29 +17,29 @@ use crate::{
     ports::vectors::{Candidate, CandidateLimits, CandidateQuery, IndexPoint, MemoryScope, SimilarFactsQuery},
 };
 
-/// A search, detached from its caller so that it can run on another thread.
+/// A search without references to its caller, so that another thread can run it.
 pub(super) struct PartitionSearch {
     sees: Visibility,
     pub(super) embedding: Option<Vec<f32>>,
     pub(super) terms: TermWeights,
     pub(super) limits: CandidateLimits,
-    /// Whether what is found will be scored.
+    /// True if the caller will score the candidates.
     pub(super) hints: bool,
-    /// Only these points.
+    /// A filter of points, if any.
     pub(super) only: Option<PointFilter>,
 }
 
-/// Which points are compared with a vector.
+/// Selects the points to compare with a vector.
 #[derive(Clone)]
 pub(super) struct PointFilter {
     pub(super) audience: AudienceFilter,
-    /// About any of these.
+    /// Facts about these subjects.
     pub(super) subjects: Option<Vec<u64>>,
-    /// That began before.
+    /// Facts that began earlier.
     pub(super) before: Option<DateTime<Utc>>,
 }
 
-/// An audience, by its short form.
+/// An audience, by its short hash.
 #[derive(Clone, Copy)]
 pub(super) enum AudienceFilter {
     This(u64),
@@ -56,9 +56,9 @@ impl AudienceFilter {
 }
 
 pub(super) enum Visibility {
-    /// The open shelf, and this player's.
+    /// The open segment, and this player's segment.
     Player(Option<PlayerId>),
-    /// Only the shelf with this privacy.
+    /// Only the segment with this privacy.
     Only(Option<PlayerId>),
     Everything,
 }
@@ -119,8 +119,8 @@ impl PartitionSearch {
     }
 }
 
-/// A short form of an audience, or of a subject. A collision only proposes one candidate too many; whoever asked
-/// compares the ledger's own.
+/// Returns a short hash of an audience or a subject. A collision only causes a wrong candidate, since the caller
+/// compares the ledger's own data.
 pub(super) fn short_hash<T: Hash + ?Sized>(of: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
@@ -130,9 +130,9 @@ pub(super) fn short_hash<T: Hash + ?Sized>(of: &T) -> u64 {
 #[derive(Default)]
 pub(super) struct Partition {
     segments: HashMap<Option<PlayerId>, Segment>,
-    /// Which shelf a fact is on.
+    /// The segment of each fact.
     places: HashMap<FactId, Option<PlayerId>>,
-    /// Of the shelves, counted along.
+    /// The size of all segments, updated at each change.
     segment_bytes: u64,
 }
 
@@ -174,14 +174,14 @@ impl Partition {
         }
     }
 
-    /// Adds how many facts there are to be seen, and how many of them have each term.
+    /// Adds the number of visible facts, and of visible facts with each term.
     pub(super) fn count_terms(&self, sees: &Visibility, terms: &TermWeights, counts: &mut TermCounts) {
         for shelf in self.visible_segments(sees) {
             shelf.count_terms(terms, counts);
         }
     }
 
-    /// How many points a search would scan.
+    /// Returns the number of points that a search would scan.
     pub(super) fn count_visible(&self, search: &PartitionSearch) -> usize {
         self.visible_segments(&search.sees).map(Segment::len).sum()
     }

@@ -1,4 +1,4 @@
-//! Contiguous arrays of points, and the four legs that search them.
+//! Contiguous arrays of points, and the four legs which search them.
 
 use std::{
     cmp::Reverse,
@@ -22,12 +22,12 @@ use crate::{
     ports::vectors::{Candidate, IndexPoint, ScoreHint},
 };
 
-/// How many more than asked for the 8-bit scan keeps for rescoring. Measured on clustered vectors
-/// (`benches/index.rs`): at 3 the exact best 30 of 100,000 were always among them.
+/// How many times the requested number the 8-bit scan retains for rescoring. Measured on clustered vectors
+/// (`benches/index.rs`): with 3, the exact best 30 of 100,000 were always included.
 const RESCORE_FACTOR: usize = 3;
-/// A removed point stays as a gap until gaps make up a quarter of the shelf.
+/// A removed point leaves a gap. Gaps are closed when they are more than a quarter of the segment.
 const GAP_SHARE_DIVISOR: usize = 4;
-/// A term that fewer have is worth its walk on any shelf.
+/// A term with at most this many points is worth a walk through its list, in a segment of any size.
 const COMMON_TERM_COUNT: usize = 1_000;
 
 #[derive(Default)]
@@ -37,26 +37,26 @@ pub(super) struct Segment {
     by_fact: HashMap<FactId, u32>,
     /// `dimensions` × slots, unit vectors in full precision.
     exact: Vec<f32>,
-    /// The same, scaled to 8 bits.
+    /// The same vectors, scaled to 8 bits.
     coarse: Vec<i8>,
-    /// What one step of each slot's 8-bit form is worth; 0: nothing to compare with, a gap or a point
-    /// without a vector of the embedder in use. Apart from the slots, like the audiences, since the
-    /// scan is bound by how many bytes it reads.
+    /// The value of one step of each slot's 8-bit form; 0 for gaps and for points without a vector of the current
+    /// embedder. Separate from the slots, like the audiences, since the number of bytes read limits the scan.
     steps: Vec<f32>,
-    /// Vectors ever put in, gaps included.
+    /// All vectors since the last compaction, gaps included.
     vectors: usize,
-    /// Of all slots, once there are many.
+    /// Over all slots, once the segment is large.
     quantizer: Option<BinaryQuantizer>,
     audiences: Vec<u64>,
     subjects: Vec<u64>,
     /// Term → (slot, weight).
     postings: HashMap<u64, Vec<(u32, f32)>>,
-    /// Entries of all postings, counted along: adding up thousands of lists on each change would not do.
+    /// The entries of all postings, counted at each change, since a sum over thousands of lists per change would be
+    /// slow.
     posted: usize,
     important: BTreeSet<(Importance, DateTime<Utc>, FactId)>,
     recent: BTreeSet<(DateTime<Utc>, FactId)>,
     gaps: usize,
-    /// Points that more than one knower has.
+    /// Points with more than one knower.
     shared: usize,
 }
 
@@ -65,7 +65,7 @@ struct PointSlot {
     fact: Option<FactId>,
     version: u32,
     importance: Importance,
-    /// More than one knower has it.
+    /// True for more than one knower.
     shared: bool,
     valid_at: DateTime<Utc>,
 }
@@ -79,7 +79,7 @@ impl Segment {
         self.by_fact.is_empty()
     }
 
-    /// Approximate bytes, in constant time.
+    /// Returns the approximate size in bytes, in constant time.
     pub(super) fn approximate_bytes(&self) -> u64 {
         // A list that grows by doubling is three quarters full on average.
         let postings = self.postings.len() * 48 + self.posted * 11;
@@ -96,7 +96,7 @@ impl Segment {
 
     pub(super) fn put_point(&mut self, point: &IndexPoint) {
         if self.dimensions == 0 && !point.embedding.is_empty() {
-            // The first vector says how long they are; the points before it had none.
+            // The first vector determines the dimensions; earlier points had no vector.
             self.dimensions = point.embedding.len();
             self.exact = vec![0.0; self.slots.len() * self.dimensions];
             self.coarse = vec![0; self.slots.len() * self.dimensions];
@@ -109,7 +109,7 @@ impl Segment {
             self.exact.extend_from_slice(&point.embedding);
             step
         } else {
-            // Nothing to compare with, which the other legs do not need.
+            // A placeholder without a vector. The other legs need no vector.
             self.coarse.resize(self.coarse.len() + self.dimensions, 0);
             self.exact.resize(self.exact.len() + self.dimensions, 0.0);
             0.0
@@ -236,17 +236,17 @@ impl Segment {
         }
     }
 
-    /// What the point in a slot has of the terms.
+    /// Returns the BM25 score of the point in a slot.
     fn bm25_score(&self, terms: &TermWeights, slot: u32) -> f64 {
         keywords::bm25_score_by(terms, |term| {
-            // Slots are only ever added behind the others, so each list is in their order.
+            // New slots come last, so each list is in slot order.
             let list = self.postings.get(&term)?;
             let at = list.binary_search_by_key(&slot, |entry| entry.0).ok()?;
             Some(list[at].1)
         })
     }
 
-    /// Adds how many points there are, and how many of them have each term.
+    /// Adds the number of points, and of points with each term.
     pub(super) fn count_terms(&self, terms: &TermWeights, counts: &mut TermCounts) {
         self.count_slots(&mut counts.facts, self.slots.len(), 0..self.slots.len());
         for (term, _) in &terms.0 {
@@ -257,7 +257,7 @@ impl Segment {
         }
     }
 
-    /// Of these slots; they are only looked at if some may be gaps or known elsewhere too.
+    /// Counts these slots. Only reads the slots if gaps or points with several knowers are possible.
     fn count_slots(&self, counted: &mut FactCount, all: usize, slots: impl Iterator<Item = usize>) {
         if self.gaps == 0 && self.shared == 0 {
             counted.alone += all as u64;
@@ -274,7 +274,7 @@ impl Segment {
         }
     }
 
-    /// The `limit` nearest slots with exact cosines.
+    /// Returns the `limit` nearest slots, with exact cosines.
     fn nearest_slots(&self, query: &[f32], limit: usize, only: Option<&PointFilter>) -> Vec<(f32, u32)> {
         if limit == 0 {
             return Vec::new();
@@ -308,7 +308,7 @@ impl Segment {
         exact
     }
 
-    /// The `keep` of these slots that are nearest in 8 bits, in no particular order.
+    /// Returns the `keep` slots that are nearest in 8 bits, in no particular order.
     fn coarse_nearest_slots(
         &self,
         query: &[i8],
@@ -332,8 +332,8 @@ impl Segment {
         top.into_iter().map(|Reverse(found)| found).collect()
     }
 
-    /// The `limit` slots that share the most informative terms with the query. A term that more than half of a
-    /// large shelf has proposes nothing worth the walk through its list.
+    /// Returns the `limit` slots that share the most informative terms with the query. In a large segment, skips terms
+    /// of more than half of the points: they are not worth the walk through their lists.
     fn sharing_terms(&self, terms: &TermWeights, limit: usize) -> Vec<u32> {
         if limit == 0 {
             return Vec::new();
@@ -345,8 +345,8 @@ impl Segment {
             .filter_map(|(term, weight)| self.postings.get(term).map(|list| (*weight, list)))
             .filter(|(weight, list)| *weight > 0.0 && !is_common(list.len()))
             .collect();
-        // A sum per slot: a common word has thousands of them, and a table of hashes would cost more
-        // than all else here. Weights are positive, so a sum of zero is a slot not met before.
+        // One sum per slot. A common word has thousands of slots, and a hash table would cost more than all other work
+        // here. Weights are positive, so a sum of zero means a new slot.
         let mut sums = vec![0.0_f32; self.slots.len()];
         let mut touched: Vec<u32> = Vec::new();
         for (query_weight, list) in lists {
@@ -394,7 +394,7 @@ impl Ord for OrderedScore {
     }
 }
 
-/// A vector in 8 bits, and what one step is worth.
+/// Returns the vector in 8 bits, and the value of one step.
 #[expect(clippy::cast_possible_truncation, reason = "scaled to ±127 first")]
 pub(super) fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
     let largest = vector.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));

@@ -1,11 +1,11 @@
-//! How many facts have a term, over all shelves that a viewpoint sees.
+//! Counts of facts per term, over all segments that a viewpoint sees.
 
 use std::collections::{BTreeMap, HashSet};
 
 use crate::{ids::FactId, memory::keywords::TermStatistics};
 
-/// Facts, and facts by term. Those that several may know are told apart by their ids, since one viewpoint can
-/// meet them in several partitions.
+/// Counts of facts, and of facts by term. One viewpoint can meet a fact with several knowers in several partitions, so
+/// the ids of such facts are counted.
 #[derive(Default)]
 pub(super) struct TermCounts {
     pub(super) facts: FactCount,
@@ -14,9 +14,9 @@ pub(super) struct TermCounts {
 
 #[derive(Default)]
 pub(super) struct FactCount {
-    /// Facts of one knower.
+    /// Facts with one knower.
     pub(super) alone: u64,
-    /// Facts of several.
+    /// Facts with several knowers.
     pub(super) shared: HashSet<FactId>,
 }
 

@@ -1,5 +1,5 @@
-//! The in-process index alone: proposing candidates from 1,000 and 100,000 facts of one NPC, on
-//! clustered vectors of 384 dimensions, and how many of the exact best 30 it finds. `million` has more.
+//! The in-process index alone: candidates from 1,000 and 100,000 facts of one NPC, with clustered vectors of 384
+//! dimensions. Reports how many of the exact best 30 facts are found. `million` covers larger sizes.
 
 mod clustered;
 

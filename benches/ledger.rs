@@ -1,5 +1,7 @@
-//! What the SQLite ledger costs on the hot path: whole turns committed and reconciled by 64
-//! concurrent callers, and the reads of one recall in a memory of 1,000 and of 100,000 facts.
+//! Costs of the SQLite ledger on the hot path:
+//!
+//! * whole turns, committed and reconciled by 64 concurrent callers;
+//! * the reads of one recall in a memory of 1,000 and of 100,000 facts.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -43,7 +45,7 @@ struct LedgerBench {
     node: NodeId,
 }
 
-/// A dialogue this node owns, and its head.
+/// A dialogue that this node owns, with its head.
 struct BenchDialogue {
     npc: NpcId,
     dialogue: colloquy::ids::DialogueId,
@@ -112,7 +114,7 @@ impl LedgerBench {
         }
     }
 
-    /// Commits the next turn; returns its extraction job.
+    /// Commits the next turn and returns its extraction job.
     async fn commit_turn(&self, line: &mut BenchDialogue) -> NewJob {
         let now = SystemClock.now();
         let turn: TurnId = self.ids.next_id();
@@ -167,7 +169,7 @@ impl LedgerBench {
         job
     }
 
-    /// As large as a real one: twelve candidates with their scores.
+    /// Returns a trace of realistic size: twelve candidates with their scores.
     fn sample_trace(&self) -> TurnTrace {
         TurnTrace {
             at: SystemClock.now(),
@@ -271,7 +273,7 @@ impl LedgerBench {
     }
 }
 
-/// Runs `turns` in all, shared by the callers, and takes the time.
+/// Runs `turns` turns in total, shared among the callers, and returns the elapsed time.
 async fn run_turns(bench: &Arc<LedgerBench>, turns: u64, remember: bool) -> Duration {
     let each = turns.div_ceil(CONCURRENT_CALLERS as u64);
     let mut lines = Vec::new();
@@ -379,7 +381,7 @@ fn bench_reads(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A memory of `size` facts of one NPC, a third of them of mutable kinds.
+/// Fills the memory of one NPC with `size` facts, a third of them of mutable kinds.
 async fn fill_memory(bench: &Arc<LedgerBench>, size: usize) -> (NpcId, Vec<FactId>) {
     let mut line = bench.open_dialogue(0).await;
     let mut ids = Vec::with_capacity(size);

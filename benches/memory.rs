@@ -17,13 +17,13 @@ use colloquy::{
 };
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// As many as the four legs propose.
+/// The number of candidates that the four candidate sources propose together.
 const CANDIDATES: u16 = 80;
 const SAMPLE_FACT: &str = "플레이어는 어둠의 숲에서 고블린왕 크룩을 만나 불꽃 검을 얻었고, the player likes grapes";
 const SAMPLE_QUERY: &str = "내가 좋아하는 과일이 뭐였지? And where did I find the flaming sword?";
 const SAMPLE_REPLY: &str = "<smile> 포도를 좋아한다고 했지. 어둠의 숲에서 크룩을 만났을 때도 포도 이야기를 했어.\n\n```state\nlocation: 어둠의 숲\nhp_change: -15\nitems_gained: [불꽃 검]\nrelationship_changes: [{from: 아리아, to: 크룩, type: hostile, delta: -2}]\nmood: tense\n```";
 
-/// Unit vectors that are neither equal nor orthogonal.
+/// Returns unit vectors that are neither equal nor orthogonal.
 fn sample_vectors(dimensions: u16) -> Vec<Vec<f32>> {
     (0..CANDIDATES)
         .map(|n| {

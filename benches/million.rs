@@ -1,9 +1,9 @@
-//! A million facts of one tenant: how long it takes to propose candidates, and how many of the exact best 30 are
-//! among them; it fails if these are too few. In two shapes: a hundred NPCs who know 10,000 each, and one who knows all.
-//! On the in-process index, and on Qdrant, set as it is by default, where `QDRANT_URL` names one. Takes about two minutes
-//! and 6 GiB of memory for the first.
+//! Benchmark of a million facts of one tenant. It measures the time to propose candidates and the share of the exact
+//! best 30 facts among them. A share that is too low fails the run. There are two distributions: a hundred NPCs with
+//! 10,000 facts each, and one NPC with all facts. The benchmark runs on the in-process index, and on Qdrant with its
+//! default settings if `QDRANT_URL` is set. The in-process part takes about two minutes and 6 GiB of memory.
 //!
-//! `FACTS=100000` takes fewer, `NPCS=10` others.
+//! `FACTS=100000` reduces the number of facts; `NPCS=10` changes the number of NPCs.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod clustered;
@@ -35,12 +35,12 @@ use clustered::{
 
 const QUERY_COUNT: u32 = 200;
 const BEST_COUNT: usize = 30;
-/// How many of the exact best have to be found, of one.
+/// The required share of the exact best facts, from 0 to 1.
 const REQUIRED_RECALL: f64 = 0.98;
-/// For so many seconds Qdrant has to have nothing left to do.
+/// Seconds without work in Qdrant before its index counts as complete.
 const CALM_SECONDS: u32 = 5;
 
-/// Who knows how many.
+/// The number of NPCs, and of facts that each knows.
 struct FactDistribution {
     npcs: u32,
     each: u32,
@@ -51,7 +51,7 @@ impl FactDistribution {
         assert!(number < self.npcs);
         format!("npc-{number}").parse().expect("a slug")
     }
-    /// The same each time it is asked for.
+    /// Returns the same points on every call.
     fn npc_points(&self, number: u32) -> Vec<IndexPoint> {
         let mut rng = StdRng::seed_from_u64(number.into());
         clustered_points(&self.npc_id(number), number * self.each, self.each, &mut rng)
@@ -74,12 +74,12 @@ fn number_from_env(name: &str, default: u32) -> u32 {
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// How many of the exact best were found, of one.
+/// Returns the found share of the exact best facts, from 0 to 1.
 async fn measure_recall(name: &str, index: &dyn FactIndex, scope: &TenantScope, shape: &FactDistribution) -> f64 {
     let mut rng = StdRng::seed_from_u64(7);
     let terms = sample_search_terms();
     let (mut found, mut took) = (0, Vec::new());
-    // One NPC after the other, so that its facts are made once for the exact search.
+    // NPCs are searched one after the other: the facts for the exact search are then built once per NPC.
     let mut asked: HashMap<u32, u32> = HashMap::new();
     for query in 0..QUERY_COUNT {
         *asked.entry(query % shape.npcs).or_default() += 1;
@@ -95,7 +95,7 @@ async fn measure_recall(name: &str, index: &dyn FactIndex, scope: &TenantScope, 
             };
             index.propose_candidates(scope, proposal).await.expect("it answers")
         };
-        // The first search reads the NPC's partition.
+        // The first search reads the NPC's partition and is not timed.
         ask(&points[0].embedding, CandidateLimits::default()).await;
         for _ in 0..queries {
             let near = points[rng.random_range(0..points.len())].embedding.clone();
@@ -131,10 +131,10 @@ fn assert_enough(name: &str, shape: &FactDistribution, recall: f64) {
     );
 }
 
-/// What this run keeps in a Qdrant that somebody else runs.
+/// The collections of this run in a shared Qdrant.
 struct BenchCollections {
     client: Qdrant,
-    /// What the names of its collections begin with.
+    /// The common prefix of the collection names.
     name: String,
 }
 
@@ -151,7 +151,7 @@ impl BenchCollections {
         names.filter(|name| name.starts_with(&prefix)).collect()
     }
 
-    /// Waits until Qdrant has linked up what was written: searches before that go through all of it.
+    /// Waits until Qdrant has indexed the written points. Earlier searches would scan all points.
     async fn wait_until_indexed(&self) {
         let mut calm = 0;
         while calm < CALM_SECONDS {

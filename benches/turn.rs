@@ -1,12 +1,11 @@
-//! Whole turns against a mock model at 0 ms, below the actors: gather, prompt, streamed reply,
-//! commit. Two parts:
+//! Whole turns with a mock model at 0 ms, below the actors: gather, prompt, streamed reply, commit. Two parts:
 //!
-//! 1. criterion: assembling a prompt from warm stores (what the context preview does), and one turn
-//!    end to end, with 1,000 facts to recall from;
-//! 2. percentiles of recall as the turns' own traces have it (embedder excluded), with 1,000 and
-//!    100,000 facts of one NPC: clustered vectors of 384 dimensions, 400 turns each, every line new.
+//! 1. Criterion: assembling a prompt from warm stores (as the context preview does), and one turn end to end with
+//!    1,000 facts.
+//! 2. Percentiles of the recall times in the turns' traces, without the embedder. The NPC has 1,000 or 100,000 facts
+//!    with clustered vectors of 384 dimensions. Each size runs 400 turns, every line new.
 //!
-//! The 100,000 facts take a minute to write. `RECALL_FACTS=1000` leaves them out.
+//! Writing the 100,000 facts takes a minute. `RECALL_FACTS=1000` skips this size.
 #![allow(clippy::unwrap_used)]
 
 use std::{hash::BuildHasher as _, hint::black_box, sync::Arc, time::Duration};
@@ -67,7 +66,7 @@ const NOUNS: [&str; 8] = [
     "bridge",
 ];
 
-/// Near for texts of the same cluster, and free: recall is measured without the embedder.
+/// Embedder without cost that puts texts of the same cluster close together. Recall is measured without the embedder.
 struct ClusteredEmbedder(EmbedderInfo);
 
 impl ClusteredEmbedder {
@@ -125,7 +124,7 @@ impl TurnFeed for SilentFeed {
     }
 }
 
-/// A world with one NPC that knows `facts` facts, and a session with it.
+/// A world with one NPC who knows `facts` facts, and a session with this NPC.
 struct TurnBench {
     services: Services,
     scope: TenantScope,
@@ -240,7 +239,7 @@ impl TurnBench {
         stage
     }
 
-    /// Writes facts, many at a time so that the ledger groups their commits.
+    /// Writes facts concurrently, so that the ledger groups the commits.
     async fn write_facts(&self, count: u32) {
         let mut rng = StdRng::seed_from_u64(7);
         let facts: Vec<NewFact> = (0..count).map(|n| self.sample_fact(n, &mut rng)).collect();
@@ -346,14 +345,14 @@ impl TurnBench {
         self.said += 1;
         self.open.head = Some(committed.turn.id);
         self.open.checkpoint = committed.checkpoint;
-        // Without the curator nothing is summarised; the buffer is kept at what it usually holds.
+        // The benchmark has no curator and thus no summaries. The buffer is trimmed to its usual size.
         self.history.push((&committed.turn).into());
         if self.history.len() > 20 {
             self.history.drain(..8);
         }
     }
 
-    /// Milliseconds of recall in each of `turns` turns, sorted.
+    /// Returns the recall time of each of `turns` turns in milliseconds, sorted.
     async fn recall_millis(&mut self, turns: u32) -> Vec<f64> {
         let mut millis = Vec::new();
         for _ in 0..turns {
@@ -429,7 +428,7 @@ fn recall_percentiles() {
 criterion_group!(benches, bench_turns);
 
 fn main() {
-    // `cargo test` runs benches once each to see that they work; percentiles are for `cargo bench`.
+    // `cargo test` runs every benchmark once as a check. Percentiles are measured only under `cargo bench`.
     if std::env::args().any(|argument| argument == "--bench") {
         recall_percentiles();
     }

@@ -1,5 +1,5 @@
-//! The composition root: the only place that names an adapter. Builds what the configuration asks
-//! for, and runs it until it is told to stop.
+//! The composition root: the only module that names adapters. It builds the services that the configuration selects,
+//! and runs them until a stop signal.
 
 pub mod backup;
 mod cluster;
@@ -54,10 +54,10 @@ use crate::{
     transport::{self, ConnectionRegistry},
 };
 
-/// How long a start waits for an index that is shared with others to be in place.
+/// How long startup waits until a shared index is ready.
 const SHARED_INDEX_WAIT: Duration = Duration::from_secs(2);
 
-/// A server that listens and has not yet been run.
+/// A server that is bound to its address but not yet running.
 pub struct Application {
     address: SocketAddr,
     server: Server,
@@ -69,16 +69,16 @@ pub struct Application {
     state: web::Data<AppState>,
     behind: jobs::LaggingTenants,
     auth: AuthSettings,
-    /// Keeps other servers out of the data folder for as long as this one lives.
+    /// Locks the data folder against other servers while this value lives.
     folder: DataFolder,
 }
 
 impl Application {
-    /// Opens the stores, starts the actors and binds the address (port 0: a free one). Connections
-    /// wait until it is run. Must be called within an actix `System`.
+    /// Opens the stores, starts the actors and binds the address (port 0: any free port). Connections wait until the
+    /// application runs. Must be called within an actix `System`.
     ///
     /// # Errors
-    /// With what is wrong and what to do, for the operator.
+    /// Describes the fault and its remedy for the operator.
     pub async fn build(config: &Config) -> anyhow::Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
@@ -100,7 +100,7 @@ impl Application {
             demo::ensure_demo(&services.ledger, &ids, clock.now()).await?;
         }
         let authenticator = Authenticator::new(auth.clone(), clock.clone(), services.ledger.tenants.clone())?;
-        // Before anything is done for anybody.
+        // Revocations are loaded before any request is served.
         authenticator.catch_up(&*services.ledger.revocations).await?;
         services.disabled = authenticator.disabled_tenants().clone();
 
@@ -110,7 +110,7 @@ impl Application {
         let address = listener.local_addr()?;
 
         let several = cluster::join_cluster(config, &mut services, &indexes, &listener).await?;
-        // What takes longer goes on beside the turns.
+        // An index that needs longer is completed while the server already handles turns.
         let ready = tokio::time::timeout(SHARED_INDEX_WAIT, jobs::activate_index(&services)).await;
         let behind = ready.ok().and_then(Result::ok).unwrap_or_default();
         let nodes = several.as_ref().map(|several| several.nodes.clone());
@@ -120,7 +120,7 @@ impl Application {
         };
         let connections = ConnectionRegistry::start_watching(descriptors::connection_limits(config), clock.clone());
         let socket = SocketSettings {
-            // Each is a connection.
+            // Each socket is a connection.
             max_open: config.socket.max_open.min(connections.max_open()),
             ..config.socket.clone()
         };
@@ -164,7 +164,7 @@ impl Application {
             },
             server,
             metrics,
-            // Alone, there is nobody else to send anything to.
+            // A single server has no other node that balancers could use.
             notice: Duration::from_millis(if config.node.url.is_some() {
                 config.server.drain_notice_ms
             } else {
@@ -179,22 +179,22 @@ impl Application {
         })
     }
 
-    /// Where it listens.
+    /// The bound address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
-    /// Where `/metrics` is, if that is an address of its own.
+    /// The address of `/metrics`, if separate.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|metrics| metrics.address)
     }
-    /// What it runs on, for tests and for what is printed at start.
+    /// The services of this server, for tests and for the startup banner.
     #[must_use]
     pub fn services(&self) -> &Services {
         &self.services
     }
-    /// What tokens are signed and checked with.
+    /// The keys and rules for signing and checking tokens.
     #[must_use]
     pub fn auth_settings(&self) -> &AuthSettings {
         &self.auth
@@ -203,7 +203,7 @@ impl Application {
     /// Serves until SIGTERM or SIGINT, then stops in order.
     ///
     /// # Errors
-    /// If the signals cannot be listened to, or the server fails.
+    /// If the signal handlers cannot be installed, or the server fails.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
         let signal = lifecycle::stop_signal().context("cannot listen for signals")?;
         self.run_until(async {
@@ -236,7 +236,7 @@ impl Application {
             actix_web::rt::spawn(http::open_streams::poll_refusals(state)),
         ];
         let metrics = metrics.map(MetricsServer::spawn);
-        // Polled here and there, so that connections are served while the actors drain.
+        // The server is a task of its own, so connections are served while the actors drain.
         let serving = actix_web::rt::spawn(server);
         tokio::pin!(serving);
         tokio::select! {
@@ -250,7 +250,7 @@ impl Application {
         upkeep.iter().for_each(JoinHandle::abort);
         running.shut_down(notice, deadline).await;
         serving.await??;
-        // To the last: what a shutdown does is measured, too.
+        // The metrics server stops last, so that scrapes cover the shutdown.
         if let Some(metrics) = metrics {
             metrics.stop(false).await;
         }
@@ -259,10 +259,10 @@ impl Application {
     }
 }
 
-/// The keys and rules of tokens: what is configured, or the secret of the data folder.
+/// Returns the keys and rules of tokens: from the configuration, or with the secret of the data folder.
 ///
 /// # Errors
-/// If the secret cannot be read or made.
+/// If the secret cannot be read or created.
 pub fn auth_settings(config: &Config) -> anyhow::Result<AuthSettings> {
     let generated: Option<SecretString> = if config.auth.needs_secret() {
         Some(data_folder::load_or_create_secret(&config.data_dir)?)
@@ -289,10 +289,10 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
     Ok(())
 }
 
-/// Whether the ledger's URL and the models' vocabulary can be read; nothing is reached and nothing made.
+/// Checks that the ledger's URL and the models' vocabulary can be read. Contacts no server and creates no file.
 ///
 /// # Errors
-/// With what is wrong, without a password.
+/// Describes the fault, without any password.
 pub fn check_config(config: &Config) -> anyhow::Result<()> {
     ledger::check_url(config)?;
     if let Some(path) = &config.llm.tokenizer_file {
@@ -301,23 +301,23 @@ pub fn check_config(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings the ledger's schema up to date, and nothing else. Returns its version.
+/// Migrates the ledger's schema and does no other work. Returns the schema's version.
 ///
 /// # Errors
-/// If the ledger cannot be opened, or is of a newer program.
+/// If the ledger cannot be opened, or belongs to a newer program.
 pub async fn migrate_ledger(config: &Config) -> anyhow::Result<i64> {
     Ok(ledger::migrate_schema(config).await?)
 }
 
-/// Whether the ledger has this tenant. Changes nothing.
+/// True if the ledger has this tenant. Changes no data.
 ///
 /// # Errors
-/// If there is no ledger yet, or it cannot be read.
+/// If there is no ledger yet, or the ledger cannot be read.
 pub async fn has_tenant(config: &Config, tenant: &TenantId) -> anyhow::Result<bool> {
     Ok(ledger::has_tenant(config, tenant).await?)
 }
 
-/// The configured embedder with its cosines as they are, to measure what they mean.
+/// Returns the configured embedder with raw cosines, for calibration.
 ///
 /// # Errors
 /// If its endpoint does not answer.

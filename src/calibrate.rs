@@ -1,5 +1,5 @@
-//! `colloquy calibrate`: measures what an embedder's cosines mean, on labelled pairs in Korean and
-//! English of the kinds of facts that NPCs keep (`config/calibration/pairs.tsv`).
+//! `colloquy calibrate`: measures the meaning of an embedder's cosines. The labelled pairs are in Korean and English
+//! and cover the kinds of facts that NPCs store (`config/calibration/pairs.tsv`).
 
 use std::fmt;
 
@@ -11,22 +11,22 @@ use crate::{
     },
 };
 
-/// The pairs that ship with the server.
+/// The pairs shipped with the server.
 const SHIPPED_PAIRS: &str = include_str!("../config/calibration/pairs.tsv");
 
-/// Why there is no calibration.
+/// The reason why calibration failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CalibrateError {
     #[error("line {line} of the pairs: {reason}")]
     Pairs { line: usize, reason: String },
     #[error("the embedder failed: {0}")]
     Embedder(#[from] LlmError),
-    /// Also when the model tells nothing apart.
+    /// Also returned when the model separates no pairs.
     #[error(transparent)]
     Fit(#[from] FitError),
 }
 
-/// Two texts and how they relate.
+/// Two texts with the label of their relation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LabelledPair {
     label: PairLabel,
@@ -35,17 +35,17 @@ struct LabelledPair {
     second: String,
 }
 
-/// Raw cosines of one label.
+/// The raw cosines of all pairs with one label.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CosineSpread {
     pub pairs: usize,
-    /// The cosines a tenth, a half and nine tenths of the pairs lie below.
+    /// The cosines at the 10th (`low`), 50th (`median`) and 90th (`high`) percentile.
     pub low: f32,
     pub median: f32,
     pub high: f32,
 }
 
-/// What was measured.
+/// The result of a calibration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CalibrationReport {
     pub model: String,
@@ -54,22 +54,22 @@ pub struct CalibrationReport {
     pub same: CosineSpread,
     pub related: CosineSpread,
     pub unrelated: CosineSpread,
-    /// Chance that a paraphrase is nearer than an unrelated pair, 0.5–1.
+    /// The probability that a paraphrase is nearer than an unrelated pair, 0.5–1.
     pub separation: f64,
-    /// Chance that a related pair (a question and its answer among them) is nearer than an
-    /// unrelated one.
+    /// The probability that a related pair is nearer than an unrelated pair. Related pairs include a question and its
+    /// answer.
     pub related_separation: f64,
 }
 
-/// Measures `embedder` on the pairs that ship with the server.
+/// Measures `embedder` on the pairs shipped with the server.
 ///
 /// # Errors
-/// If the embedder fails, or separates nothing.
+/// If the embedder fails, or separates no pairs.
 pub async fn measure_shipped_pairs(embedder: &dyn Embedder) -> Result<CalibrationReport, CalibrateError> {
     measure_pairs(embedder, SHIPPED_PAIRS).await
 }
 
-/// Measures `embedder` on pairs of the caller's own, in the format of `config/calibration/pairs.tsv`.
+/// Measures `embedder` on custom pairs in the format of `config/calibration/pairs.tsv`.
 ///
 /// # Errors
 /// As for [`measure_shipped_pairs`], and for a line that cannot be read.
@@ -84,7 +84,7 @@ pub async fn measure_pairs(embedder: &dyn Embedder, pairs: &str) -> Result<Calib
         let seconds = embedder.embed_texts(EmbedAs::Passage, &seconds).await?;
         for ((pair, a), b) in chosen.iter().zip(&firsts).zip(&seconds) {
             let cosine: f32 = a.iter().zip(b).map(|(x, y)| x * y).sum();
-            // Rounding may take two equal unit vectors a hair beyond 1.
+            // Rounding may move the cosine of two equal unit vectors slightly above 1.
             cosines.push((cosine.clamp(-1.0, 1.0), *pair));
         }
     }
@@ -128,8 +128,8 @@ pub async fn measure_pairs(embedder: &dyn Embedder, pairs: &str) -> Result<Calib
     })
 }
 
-/// `all`, with the thresholds of `facts` on its scale: the scale serves recall, which compares
-/// questions with facts, and the thresholds serve reconciling, which compares facts with facts.
+/// Returns `all` with the thresholds of `facts` converted to its scale. The scale serves recall, which compares
+/// questions with facts. The thresholds serve reconciling, which compares facts with facts.
 fn with_thresholds_of(all: Calibration, facts: Calibration) -> Calibration {
     let moved = |threshold| (facts.cosine_at(threshold) - all.floor) / (all.ceiling - all.floor);
     let same = moved(facts.same).clamp(0.5, 1.0);
@@ -140,8 +140,8 @@ fn with_thresholds_of(all: Calibration, facts: Calibration) -> Calibration {
     }
 }
 
-/// The upper quartile of questions with their answers: good answers are at 1, and the weaker half
-/// still has an order. `None` with fewer than eight, or where they are no nearer than unrelated texts.
+/// Returns the upper quartile of the cosines of questions with their answers. Good answers thus score 1, and the
+/// weaker half keeps an order. `None` for fewer than eight pairs, or if answers are no nearer than unrelated texts.
 fn answer_cosine(sorted: &[f32], floor: f32) -> Option<f32> {
     let quartile = *sorted.get(sorted.len() * 3 / 4)?;
     (sorted.len() >= 8 && quartile > floor).then_some(quartile)
@@ -183,7 +183,7 @@ fn parse_pairs(text: &str) -> Result<Vec<LabelledPair>, CalibrateError> {
     Ok(pairs)
 }
 
-/// The area under the ROC curve: how often one of `near` beats one of `far`, ties counting half.
+/// Returns the area under the ROC curve: how often a value of `near` exceeds a value of `far`. Ties count half.
 fn chance_nearer(near: &[f32], far: &[f32]) -> f64 {
     let wins: f64 = near
         .iter()
@@ -199,7 +199,7 @@ fn chance_nearer(near: &[f32], far: &[f32]) -> f64 {
     wins / all
 }
 
-/// Of sorted values.
+/// Summarises sorted values.
 fn cosine_spread(values: &[f32]) -> CosineSpread {
     let at = |tenths: usize| values.get(values.len().saturating_sub(1) * tenths / 10).copied();
     CosineSpread {
@@ -221,7 +221,7 @@ impl fmt::Display for CosineSpread {
 }
 
 impl fmt::Display for CalibrationReport {
-    /// Figures to read, then the lines to paste into the configuration.
+    /// Writes the figures, then lines to paste into the configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} ({} dimensions), raw cosines:", self.model, self.dimensions)?;
         writeln!(f, "  the same fact in other words  {}", self.same)?;
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use crate::ports::embedder::EmbedderInfo;
 
-    /// Puts texts where the test says.
+    /// Embedder that places each text with a function of the test.
     struct Placed<F> {
         info: EmbedderInfo,
         place: F,
@@ -328,7 +328,7 @@ mod tests {
 
     #[tokio::test]
     async fn model_with_separation_is_measured() {
-        // Each text begins with its angle in hundredths.
+        // Each text begins with its angle in hundredths of a radian.
         let embedder = Placed::new(|text: &str| text.split(' ').next().unwrap().parse::<f32>().unwrap() / 100.0);
         let mut pairs = String::new();
         for n in 0..20 {
@@ -360,7 +360,7 @@ mod tests {
             measure_shipped_pairs(&blind).await,
             Err(CalibrateError::Fit(FitError::SeparatesNothing { .. }))
         ));
-        // By the text's bytes, so without regard to its meaning.
+        // The angle depends on the text's bytes, not on its meaning.
         let noise = Placed::new(|text: &str| {
             let hash = text
                 .bytes()

@@ -1,9 +1,9 @@
-//! Named points at which a test makes the process die, to see what is left on disk.
+//! Named points at which a test can kill the process, to check the state on disk.
 //!
-//! Only with the cargo feature `failpoints`; otherwise [`failpoint!`] compiles to nothing. The process
-//! ends by `abort`, as under kill -9: nothing is flushed, no destructor runs.
+//! Active only with the cargo feature `failpoints`; otherwise [`failpoint!`] compiles to nothing. The process ends by
+//! `abort`, as under kill -9: no buffer is flushed and no destructor runs.
 
-/// Every point there is, so that a test can walk over all of them and a misspelt one does not compile.
+/// All points. A test iterates over the list, and a misspelt point does not compile.
 #[cfg(feature = "failpoints")]
 pub const POINTS: &[&str] = &[
     // A turn.
@@ -13,7 +13,7 @@ pub const POINTS: &[&str] = &[
     "turn.durable",
     "turn.buffered",
     "turn.told",
-    // What it taught. `facts.lifted` and those after it are passed by settling, too.
+    // Facts of a turn. Reconciling a memory also passes `facts.lifted` and the points after it.
     "facts.extracted",
     "facts.passed",
     "facts.inserted",
@@ -25,7 +25,7 @@ pub const POINTS: &[&str] = &[
     "summary.made",
     "summary.written",
     "summary.durable",
-    // A move of the head.
+    // A rewind.
     "rewind.noted",
     "rewind.planned",
     "rewind.begun",
@@ -42,11 +42,11 @@ pub const POINTS: &[&str] = &[
     "rewind.truncated",
     "rewind.followed",
     "rewind.told",
-    // Whoever cuts in between NPCs, and joins them.
+    // A player pauses an NPC conversation, or joins it.
     "conversation.paused",
     "join.placed",
     "join.made",
-    // A save that is loaded. Of `restore.head`, `restore.moved` and `restore.followed` the first dialogue's.
+    // Restoring a save. `restore.head`, `restore.moved` and `restore.followed` concern the first dialogue.
     "restore.fenced",
     "restore.head",
     "restore.moved",
@@ -55,7 +55,7 @@ pub const POINTS: &[&str] = &[
     "restore.durable",
     "restore.followed",
     "restore.told",
-    // Settling a memory.
+    // Reconciling a memory.
     "settle.marked",
     "settle.unmarked",
     "settle.durable",
@@ -65,7 +65,7 @@ pub const POINTS: &[&str] = &[
     "outbox.done",
 ];
 
-/// Dies here if the test that started the process asked for it.
+/// Kills the process here if the test that started the process asked for this point.
 macro_rules! failpoint {
     ($name:literal) => {
         #[cfg(feature = "failpoints")]
@@ -76,14 +76,14 @@ macro_rules! failpoint {
     };
 }
 
-/// The environment variable that names the point to die at.
+/// The environment variable with the name of the point.
 #[cfg(feature = "failpoints")]
 pub const DIE_AT_ENV: &str = "COLLOQUY_DIE_AT";
 
-/// Lets the process die the first time it passes the point that [`DIE_AT_ENV`] names.
+/// Arms the point in [`DIE_AT_ENV`]: the process dies the first time it passes the point.
 ///
 /// # Errors
-/// If there is no such point.
+/// If the point does not exist.
 #[cfg(feature = "failpoints")]
 pub fn arm_from_env() -> anyhow::Result<()> {
     let Ok(point) = std::env::var(DIE_AT_ENV) else {

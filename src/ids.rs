@@ -1,18 +1,18 @@
 //! Identifiers, parsed once at the edge.
 //!
-//! Two families. *Authored* ids (`TenantId`, `WorldId`, `NpcId`, …) are chosen by people and
-//! follow `^[a-z0-9][a-z0-9_-]{0,63}$`. *Generated* ids (`FactId`, `TurnId`, …) are a prefix and a
-//! ULID (`fact_01J…`), are `Copy`, sort by creation time and are never reused.
+//! There are two families. People choose *authored* ids (`TenantId`, `WorldId`, `NpcId`, …), which match
+//! `^[a-z0-9][a-z0-9_-]{0,63}$`. *Generated* ids (`FactId`, `TurnId`, …) are a prefix and a ULID (`fact_01J…`). They
+//! are `Copy`, sort by creation time and are never reused.
 //!
-//! Nothing here reads the clock: a generated id is made from a time and 80 random bits that the
-//! caller supplies (see `ports::clock`).
+//! This module does not read the clock. A generated id is made from a time and 80 random bits of the caller (see
+//! `ports::clock`).
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use ulid::Ulid;
 
-/// Why a text is not an id. The message is safe to show to a client.
+/// The reason why a text is not an id. The message is safe to show to a client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
     #[error("{what} must match ^[a-z0-9][a-z0-9_-]{{0,63}}$")]
@@ -68,9 +68,9 @@ macro_rules! authored_ids {
 }
 
 authored_ids! {
-    /// A studio. Nothing crosses tenants.
+    /// A studio. Tenants are fully isolated from each other.
     TenantId = "a tenant id";
-    /// One game, or one save universe, of a tenant.
+    /// A game, or a save universe, of a tenant.
     WorldId = "a world id";
     /// An NPC, unique inside its world.
     NpcId = "an NPC id";
@@ -80,7 +80,7 @@ authored_ids! {
     LoreId = "a lore id";
     /// An authored directive of a world.
     DirectiveId = "a directive id";
-    /// A group that NPCs belong to and that may know things together.
+    /// A group of NPCs that may share knowledge.
     FactionId = "a faction id";
 }
 
@@ -145,10 +145,10 @@ macro_rules! generated_ids {
             pub fn as_u128(self) -> u128 {
                 self.0.0
             }
-            /// When it was made, to the millisecond.
+            /// The creation time, to the millisecond.
             #[must_use]
             pub fn made_at(self) -> chrono::DateTime<chrono::Utc> {
-                // 48 bits of milliseconds are well within what chrono can say.
+                // 48 bits of milliseconds are well within chrono's range.
                 let ms = i64::try_from(self.0.timestamp_ms()).unwrap_or_default();
                 chrono::DateTime::from_timestamp_millis(ms).unwrap_or_default()
             }
@@ -181,11 +181,11 @@ macro_rules! generated_ids {
 }
 
 generated_ids! {
-    /// One turn of one dialogue; never reused, so an unsaid turn's id stays its own.
+    /// A turn of a dialogue. Never reused: an unsaid turn keeps its id.
     TurnId = "turn", "a turn id";
-    /// One subject–predicate–object statement.
+    /// A subject–predicate–object statement.
     FactId = "fact", "a fact id";
-    /// One reason why a fact is not valid.
+    /// A reason why a fact is not valid.
     InvalidationId = "inv", "an invalidation id";
     /// A dated digest of older turns.
     SummaryId = "sum", "a summary id";
@@ -195,30 +195,30 @@ generated_ids! {
     EditId = "edit", "an edit id";
     /// An authoritative event reported by a game backend.
     EventId = "evt", "an event id";
-    /// One typed change of world state.
+    /// A typed change of world state.
     StateEventId = "ste", "a state event id";
-    /// One running server process.
+    /// A running server process.
     NodeId = "node", "a node id";
-    /// One move of a dialogue's head: turns unsaid, or said again.
+    /// A rewind: a move of a dialogue's head that makes turns unsaid, or restores them.
     RewindId = "rew", "a rewind id";
     /// A save slot of a world.
     SaveId = "save", "a save id";
-    /// One line of the audit log.
+    /// An entry of the audit log.
     AuditId = "aud", "an audit id";
 }
 
 fn parse_ulid(text: &str, prefix: &str) -> Option<Ulid> {
     let body = text.strip_prefix(prefix)?.strip_prefix('_')?;
-    // `Ulid` also reads lower case; one spelling per id keeps look-ups by text exact.
+    // `Ulid` also parses lower case. A single spelling per id keeps look-ups by text exact.
     let ulid = Ulid::from_string(body).ok()?;
     (ulid.to_string() == body).then_some(ulid)
 }
 
-/// What kind of dialogue an id names.
+/// The kind of a dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DialogueKind {
-    /// A player with an NPC (`ses_…`).
+    /// A player with one or more NPCs (`ses_…`).
     Session,
     /// NPCs with each other (`con_…`).
     NpcConversation,
@@ -232,12 +232,12 @@ pub struct DialogueId {
 }
 
 impl DialogueId {
-    /// A dialogue of `kind` with a fresh ULID.
+    /// Creates the id of a dialogue of `kind` with a fresh ULID.
     #[must_use]
     pub fn new(kind: DialogueKind, ulid: Ulid) -> Self {
         Self { kind, ulid }
     }
-    /// Whether this is a session or an NPC conversation.
+    /// Returns the kind of the dialogue.
     #[must_use]
     pub fn kind(self) -> DialogueKind {
         self.kind

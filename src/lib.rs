@@ -1,7 +1,6 @@
 //! Colloquy: a multi-tenant server for NPC dialogue.
 //!
-//! `ARCHITECTURE.md` has the map and the rule of who may import whom; `dialogue::turn` is the
-//! place to start reading.
+//! `ARCHITECTURE.md` has the map and the import rule. Start reading at `dialogue::turn`.
 
 #[macro_use]
 pub mod failpoint;

@@ -1,6 +1,6 @@
-//! Stopping in order (docs/design.md#actors): readiness off → a moment for balancers to notice → refuse new turns →
-//! finish or cut running ones → flush → tell clients → close sockets → stop the server → stop arbiters → close pools;
-//! with a deadline over all of it.
+//! Ordered shutdown (docs/design.md#actors), under one deadline. First: readiness off → time for balancers to notice
+//! → refuse new turns → finish or cut running turns → flush. Then: notify clients → close sockets → stop the server →
+//! stop arbiters → close pools.
 
 use std::{
     future::Future,
@@ -21,11 +21,10 @@ use crate::{
     ports::{clock::Clock, ledger::Ledger},
 };
 
-/// What the shutdown leaves for the steps after the turns, so that a turn that hangs cannot keep
-/// the clients from being told.
+/// The time reserved for the steps after the turns. A turn that hangs cannot prevent the notification of clients.
 const SHUTDOWN_RESERVE: Duration = Duration::from_secs(3);
 
-/// Everything that has to be stopped.
+/// The parts of a running server that a shutdown stops.
 pub struct RunningServer {
     pub readiness: Readiness,
     pub sessions: Sessions,
@@ -36,8 +35,8 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// Stops everything, in order, within `deadline` or shortly after, which begins once balancers had `notice` to send
-    /// nothing new here. Until then everything goes on as before. Says what became of the turns.
+    /// Stops everything in order, within `deadline` or shortly after. The deadline begins after `notice`, during
+    /// which balancers stop sending new requests and the server works as before. Returns the outcome of the turns.
     pub async fn shut_down(self, notice: Duration, deadline: Duration) -> DrainReport {
         self.readiness.set(false);
         tracing::info!(
@@ -53,7 +52,7 @@ impl RunningServer {
         let draining = format!(r#"{{"type":"server.draining","deadline_s":{}}}"#, deadline.as_secs());
         self.sockets.broadcast_text(&ByteString::from(draining));
 
-        // `drain` refuses new lines at once, cuts what runs at its deadline, and writes what is buffered.
+        // `drain_node` refuses new lines at once, cuts running turns at its deadline, and flushes buffered writes.
         let drained = self.sessions.drain_node(left(SHUTDOWN_RESERVE)).await;
         self.sockets
             .close_all(
@@ -81,7 +80,7 @@ impl RunningServer {
     }
 }
 
-/// What is left of `deadline`, keeping `reserve` back; never less than a moment.
+/// Returns the rest of `deadline` minus `reserve`, at least 50 ms.
 fn remaining_time(started: Instant, now: Instant, deadline: Duration, reserve: Duration) -> Duration {
     deadline
         .saturating_sub(now.saturating_duration_since(started))
@@ -95,10 +94,10 @@ async fn stop_within(what: &str, limit: Duration, step: impl Future<Output = ()>
     }
 }
 
-/// Resolves at SIGTERM or SIGINT (Ctrl-C).
+/// Resolves on SIGTERM or SIGINT (Ctrl-C).
 ///
 /// # Errors
-/// If the signals cannot be listened to.
+/// If the signal handlers cannot be installed.
 pub fn stop_signal() -> std::io::Result<impl Future<Output = &'static str>> {
     #[cfg(unix)]
     {
@@ -114,7 +113,7 @@ pub fn stop_signal() -> std::io::Result<impl Future<Output = &'static str>> {
     #[cfg(not(unix))]
     {
         Ok(async {
-            // Without a handler the process would just end, which loses nothing either.
+            // Without a handler the process would end at once, which loses no data either.
             let _ = tokio::signal::ctrl_c().await;
             "Ctrl-C"
         })
@@ -143,7 +142,7 @@ mod tests {
             remaining_time(start, at(30), twenty, SHUTDOWN_RESERVE),
             Duration::from_millis(50)
         );
-        // A deadline shorter than the reserve still leaves half of it to the turns.
+        // With a deadline shorter than the reserve, turns still get half of the deadline.
         let second = Duration::from_secs(1);
         assert_eq!(remaining_time(start, start, second, SHUTDOWN_RESERVE), second / 2);
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use mimalloc::MiMalloc;
 
-/// A turn allocates some thousands of times, on several threads; see ARCHITECTURE.md.
+/// A turn makes thousands of allocations on several threads; see ARCHITECTURE.md.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

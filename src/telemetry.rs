@@ -1,5 +1,5 @@
-//! Logs, metrics and traces of the process. Other rooms own their metrics and spans; this owns the logger,
-//! the way of spans to a collector, and values that are read at the moment of a scrape.
+//! Logs, metrics and traces of the process. Other modules own their metrics and spans. This module owns the logger,
+//! the export of spans to a collector, and values that are read at a scrape.
 
 #[cfg(feature = "otel")]
 mod traces;
@@ -15,7 +15,7 @@ use secrecy::SecretString;
 use tracing::Subscriber;
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt};
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -23,28 +23,28 @@ pub enum LogFormat {
     Json,
 }
 
-/// Why logging cannot start.
+/// The reason why logging cannot start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("telemetry.log is not a log filter such as `info,colloquy=debug`: {0}")]
 pub struct InvalidFilter(String);
 
-/// Where traces go.
+/// The target of traces.
 #[derive(Debug, Clone)]
 pub struct TraceExport {
     /// An endpoint for OTLP over HTTP, with its path: `http://collector:4318/v1/traces`.
     pub url: String,
-    /// Sent as `Authorization`.
+    /// The value of the `Authorization` header.
     pub authorization: Option<SecretString>,
-    /// The share of traces that are sent, 0–1; a caller that has decided for its own trace is followed.
+    /// The share of sent traces, 0–1. A caller's own sampling decision takes precedence.
     pub share: f64,
-    /// What the server calls itself there.
+    /// The name of this server in traces.
     pub service: String,
 }
 
-/// Whether this build can send traces.
+/// True if this build can send traces.
 pub const CAN_EXPORT: bool = cfg!(feature = "otel");
 
-/// Why nothing is logged or sent.
+/// The reason why logging or tracing cannot start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -53,8 +53,7 @@ pub enum StartError {
     Traces(String),
 }
 
-/// What runs beside the server for as long as it does; what is left of the traces is sent when this is
-/// dropped.
+/// Background telemetry of the running server. Dropping the guard sends the remaining traces.
 #[derive(Debug, Default)]
 #[must_use = "traces are sent only for as long as this lives"]
 pub struct TelemetryGuard {
@@ -62,10 +61,10 @@ pub struct TelemetryGuard {
     _traces: Option<traces::TraceExportGuard>,
 }
 
-/// As [`start_logging`], and sends traces.
+/// Starts logging as [`start_logging`] does, and the export of traces.
 ///
 /// # Errors
-/// If `filter` is not a filter, or traces cannot be sent there by this build.
+/// If `filter` is not a filter, or this build cannot send traces to this target.
 pub fn start_telemetry(
     filter: &str,
     format: LogFormat,
@@ -78,7 +77,7 @@ pub fn start_telemetry(
     #[cfg(feature = "otel")]
     {
         let (layer, exporting) = traces::trace_layer(export).map_err(StartError::Traces)?;
-        // An error means that another logger was set first: a test's.
+        // An error means that a test has already set a logger.
         let _ = tracing_subscriber::registry()
             .with(layer)
             .with(log_layer(filter, format)?)
@@ -94,7 +93,7 @@ pub fn start_telemetry(
     )))
 }
 
-/// Makes `span`, which nobody has entered yet, a part of the trace that a caller's headers name.
+/// Makes `span` a part of the trace in a caller's headers. Nobody may have entered the span yet.
 pub fn continue_trace(span: &tracing::Span, traceparent: &str, tracestate: Option<&str>) {
     #[cfg(feature = "otel")]
     traces::continue_trace(span, traceparent, tracestate);
@@ -102,8 +101,7 @@ pub fn continue_trace(span: &tracing::Span, traceparent: &str, tracestate: Optio
     let _ = (span, traceparent, tracestate);
 }
 
-/// The headers by which whoever is called now goes on with the trace of the current span; none if nothing
-/// is sent.
+/// Returns the headers with which a called service continues the current span's trace; empty without trace export.
 #[must_use]
 pub fn outgoing_trace_headers() -> Vec<(String, String)> {
     #[cfg(feature = "otel")]
@@ -112,19 +110,19 @@ pub fn outgoing_trace_headers() -> Vec<(String, String)> {
     Vec::new()
 }
 
-/// Starts logging to standard error, for the whole process. `RUST_LOG` goes over `filter`. Does
-/// nothing if a logger is set already.
+/// Starts logging to standard error, for the whole process. `RUST_LOG` overrides `filter`. Does nothing if a logger
+/// is already set.
 ///
 /// # Errors
-/// If `filter` is not one.
+/// If `filter` is not a filter.
 pub fn start_logging(filter: &str, format: LogFormat) -> Result<(), InvalidFilter> {
     let registry = tracing_subscriber::registry().with(log_layer(filter, format)?);
-    // An error means that another logger was set first: a test's.
+    // An error means that a test has already set a logger.
     let _ = registry.try_init();
     Ok(())
 }
 
-/// What writes log lines; it filters for itself, since others want other spans.
+/// Returns the layer that writes log lines. It has its own filter, because other layers need other spans.
 fn log_layer<S>(filter: &str, format: LogFormat) -> Result<Box<dyn Layer<S> + Send + Sync>, InvalidFilter>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -149,32 +147,34 @@ where
     })
 }
 
-/// The server's own account of its workers says nothing that ours does not. That somebody sends what is no HTTP,
-/// such as a query with letters that are not escaped, or a ping in two frames, is for whoever sends it: it is answered with 400, and is
-/// no error of this server's. The client of the model endpoints logs whole answers that it cannot read, and players'
-/// words with them. A filter that names them brings them back.
+/// Adds filters that silence some targets. A configured filter can enable them again by name.
+///
+/// * `actix_server`: its messages about workers only repeat this server's own.
+/// * The HTTP and WebSocket codecs: malformed input (an unescaped query, a ping in two frames) is the client's error
+///   and is answered with 400.
+/// * `async_openai`: it logs complete unreadable answers, including players' words.
 fn with_quiet_targets(filter: &str) -> Result<EnvFilter, InvalidFilter> {
     let quiet = "actix_server=warn,actix_http::h1::dispatcher=off,actix_http::ws::codec=off,async_openai=off";
     let filter = format!("{quiet},{filter}");
     EnvFilter::try_new(filter).map_err(|error| InvalidFilter(error.to_string()))
 }
 
-/// Colours are for terminals, and there only for who has not declined them (<https://no-color.org>).
+/// True for a terminal, unless the user has declined colours (<https://no-color.org>).
 fn is_coloured(terminal: bool) -> bool {
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// One value of an observed family: its label's value, and the value.
+/// A value of a scraped family: the value of its label, and the number.
 pub type MetricSample = (String, f64);
 
-/// Whether an observed value only rises.
+/// Whether a scraped value only rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     Gauge,
     Counter,
 }
 
-/// A family of values that are read when the registry is scraped.
+/// A family of values that are read at each scrape.
 struct ScrapedMetric {
     kind: MetricKind,
     name: &'static str,
@@ -199,7 +199,7 @@ impl Collector for ScrapedMetric {
     fn collect(&self) -> Vec<MetricFamily> {
         let labels: Vec<&str> = self.label.into_iter().collect();
         let opts = prometheus::Opts::new(self.name, self.help);
-        // The name and label were checked when the family was registered.
+        // Registration has already checked the name and the label.
         match self.kind {
             MetricKind::Gauge => prometheus::GaugeVec::new(opts, &labels).map_or_else(
                 |_| Vec::new(),
@@ -230,7 +230,7 @@ fn labels_of<'a>(label: Option<&str>, value: &'a str) -> Vec<&'a str> {
 /// Registers a value that is read at each scrape.
 ///
 /// # Errors
-/// When the name is taken or not a metric's name.
+/// If the name is taken or is not a valid metric name.
 pub fn register_metric(
     registry: &Registry,
     kind: MetricKind,
@@ -248,10 +248,10 @@ pub fn register_metric(
     )
 }
 
-/// Registers a family of values, told apart by `label`, that is read at each scrape.
+/// Registers a family of values, distinguished by `label`, that is read at each scrape.
 ///
 /// # Errors
-/// When the name is taken or not a metric's name.
+/// If the name is taken or is not a valid metric name.
 pub fn register_labelled_metric(
     registry: &Registry,
     kind: MetricKind,
@@ -263,10 +263,10 @@ pub fn register_labelled_metric(
     register_family(registry, kind, name, help, Some(label), Box::new(read))
 }
 
-/// Registers what a Prometheus client tells of its process, by the usual names, as far as the system tells.
+/// Registers the usual process metrics of a Prometheus client, as far as the system provides them.
 ///
 /// # Errors
-/// When a name is taken.
+/// If a name is taken.
 pub fn register_process_metrics(registry: &Registry) -> prometheus::Result<()> {
     register_optional_metric(
         registry,
@@ -304,7 +304,7 @@ fn register_optional_metric(
 
 fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name before the parenthesis may hold anything; user and system time are fields 14 and 15.
+    // The name before the parenthesis may contain any character. User and system time are fields 14 and 15.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
     let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     #[expect(clippy::cast_precision_loss, reason = "some hundred ticks a second")]
@@ -320,7 +320,7 @@ fn resident_bytes() -> Option<f64> {
 
 #[expect(clippy::cast_precision_loss, reason = "a count of descriptors")]
 fn open_descriptors() -> Option<f64> {
-    // The one that lists them is among them.
+    // The listing itself uses one descriptor.
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 

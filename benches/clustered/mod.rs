@@ -1,4 +1,4 @@
-//! Facts as embedders place them: clustered vectors, some words of each, an importance and a moment.
+//! Sample facts with the structure of real embeddings: clustered vectors, a few words, an importance and a time.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 pub const DIMENSIONS: usize = 384;
 const CLUSTERS: u64 = 200;
 
-/// A direction, anywhere or near another.
+/// Returns a random unit vector, near `around` if given.
 pub fn random_unit_vector(rng: &mut StdRng, around: Option<&[f32]>) -> Vec<f32> {
     let mut vector: Vec<f32> = (0..DIMENSIONS).map(|_| rng.random_range(-1.0..1.0)).collect();
     if let Some(centre) = around {
@@ -31,7 +31,7 @@ pub fn random_unit_vector(rng: &mut StdRng, around: Option<&[f32]>) -> Vec<f32> 
     vector
 }
 
-/// Facts that one NPC knows, numbered from `first`. The clusters are the same for all.
+/// Returns `count` facts that one NPC knows, numbered from `first`. Every call uses the same clusters.
 pub fn clustered_points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -> Vec<IndexPoint> {
     let of_cluster = |n: u64| random_unit_vector(&mut StdRng::seed_from_u64(n), None);
     let centres: Vec<Vec<f32>> = (0..CLUSTERS).map(of_cluster).collect();
@@ -61,7 +61,7 @@ pub fn clustered_points(npc: &NpcId, first: u32, count: u32, rng: &mut StdRng) -
         .collect()
 }
 
-/// What an NPC may use while it talks with a player.
+/// Returns the viewpoint of an NPC in conversation with a player.
 pub fn bench_viewpoint(npc: &NpcId) -> Viewpoint {
     Viewpoint {
         world: "vale".parse().expect("a slug"),
@@ -73,12 +73,12 @@ pub fn bench_viewpoint(npc: &NpcId) -> Viewpoint {
     }
 }
 
-/// Words of a line: two rare ones, and one that every fact has.
+/// Returns the words of a line: two rare words, and a word that every fact has.
 pub fn sample_search_terms() -> TermWeights {
     TermWeights(vec![(17, 1.0), (4_242, 1.0), (1_000_000, 0.2)])
 }
 
-/// The `best` facts nearest to a query, by comparing it with each.
+/// Returns the `best` facts nearest to a query by exact comparison with every fact.
 pub fn exact_nearest(points: &[IndexPoint], query: &[f32], best: usize) -> BTreeSet<FactId> {
     let cosine = |v: &[f32]| v.iter().zip(query).map(|(a, b)| a * b).sum::<f32>();
     let mut all: Vec<(f32, FactId)> = points.iter().map(|p| (cosine(&p.embedding), p.fact)).collect();

@@ -1,4 +1,4 @@
-//! Copies of the embedded ledger. One on Postgres is backed up by Postgres's own programs.
+//! Backups of the embedded ledger. A Postgres ledger is backed up with the tools of Postgres.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +12,17 @@ use crate::{
     ports::clock::{Clock as _, SystemClock},
 };
 
-/// What came of a [`restore_ledger`].
+/// The outcome of [`restore_ledger`].
 #[derive(Debug)]
 pub struct RestoredBackup {
-    /// Where what was there before is kept, if there was anything.
+    /// The path of the previous ledger, if there was one.
     pub kept: Option<PathBuf>,
 }
 
-/// Copies the ledger to a file while servers use it. Returns its length in bytes.
+/// Copies the ledger to a file while servers use the ledger. Returns the file's length in bytes.
 ///
 /// # Errors
-/// With what is wrong and what to do.
+/// Describes the fault and its remedy.
 pub async fn back_up_ledger(config: &Config, to: &Path, overwrite: bool) -> anyhow::Result<u64> {
     if ledger::is_postgres(config) {
         bail!(
@@ -36,24 +36,24 @@ pub async fn back_up_ledger(config: &Config, to: &Path, overwrite: bool) -> anyh
     Ok(sqlite::back_up_database(config.ledger_url().expose_secret(), to, overwrite).await?)
 }
 
-/// Puts a backup in the place of the ledger, which no server may use.
+/// Replaces the ledger with a backup. No server may use the ledger meanwhile.
 ///
 /// # Errors
-/// With what is wrong and what to do. The ledger is then what it was.
+/// Describes the fault and its remedy. The ledger is then unchanged.
 pub async fn restore_ledger(config: &Config, from: &Path) -> anyhow::Result<RestoredBackup> {
     if ledger::is_postgres(config) {
         bail!(
             "the ledger is on Postgres: restore what `pg_dump` wrote with `pg_restore` or `psql`, into an empty database"
         );
     }
-    // Servers that know of no other lock have at least this one.
+    // Servers that ignore other locks still respect the lock of the data folder.
     let _folder = data_folder::DataFolder::lock_folder(&config.data_dir)?;
     let url = config.ledger_url();
     let kept = sqlite::restore_backup(url.expose_secret(), from, SystemClock.now()).await?;
     Ok(RestoredBackup { kept })
 }
 
-/// The secret that this server made for itself, if it signs with that.
+/// The path of the generated secret, if this server signs tokens with it.
 #[must_use]
 pub fn secret_to_back_up(config: &Config) -> Option<PathBuf> {
     (config.auth.needs_secret()).then(|| data_folder::secret_path(&config.data_dir))

@@ -1,4 +1,4 @@
-//! This server as one node of several, if it is configured to be one.
+//! Membership of this server in a cluster, if configured.
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
@@ -20,19 +20,20 @@ use crate::{
     ports::{ledger::nodes::LiveNode, owners::OwnerCache, peers::LocalIndex},
 };
 
-/// How long an owner is remembered. A stale one costs a hop, and is forgotten then.
+/// How long an owner is remembered. A stale entry costs one forwarded request and is then forgotten.
 const OWNER_CACHE_TTL: Duration = Duration::from_mins(1);
 
-/// What the actors and the routes of one node of several need.
+/// The services that the actors and routes of a cluster node need.
 pub(super) struct ClusterNode {
     pub membership: Membership,
     pub nodes: NodeClient,
 }
 
-/// Joins the others; `None`: this server is alone. What this node holds of the index tells the others from now on.
+/// Joins the cluster. Returns `None` if this server runs alone. From now on, changes to this node's part of the index
+/// are sent to the other nodes.
 ///
 /// # Errors
-/// The ledger or the HTTP client cannot be used, or this node is not reached at `node.url`.
+/// If the ledger or the HTTP client cannot be used, or this node cannot be reached at `node.url`.
 pub(super) async fn join_cluster(
     config: &Config,
     services: &mut Services,
@@ -47,7 +48,8 @@ pub(super) async fn join_cluster(
         Some(host) => format!("{host}:{}", listener.local_addr()?.port()),
         None => url.clone(),
     };
-    // A process that is restarted is another node: what the last one left behind is taken over like anybody's.
+    // A restarted process is a new node. The dialogues and jobs of its predecessor are taken over as from any dead
+    // node.
     let own: NodeId = services.ids.next_id();
     let neighbours = Arc::new(Neighbours::new(
         own,
@@ -94,7 +96,7 @@ pub(super) async fn join_cluster(
     }))
 }
 
-/// Makes sure that this node is reached at its `url`. Until then the `listener` serves nothing else.
+/// Checks that this node can be reached at its `url`. Meanwhile the `listener` serves no other requests.
 async fn check_own_url(nodes: &NodeClient, listener: &TcpListener, url: &str) -> anyhow::Result<()> {
     let answering = web::Data::new(nodes.clone());
     let server = HttpServer::new(move || App::new().app_data(answering.clone()).configure(configure_own_url))

@@ -1,5 +1,4 @@
-//! The data folder: what a server keeps for itself beside its ledger, and the lock that keeps a
-//! second server out.
+//! The data folder: files that a server stores beside its ledger, and the lock that excludes a second server.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -20,12 +19,12 @@ const SECRET_FILE: &str = "hs256_secret";
 #[derive(Debug)]
 pub struct DataFolder {
     path: PathBuf,
-    /// The lock goes with the handle, also when the process is killed.
+    /// The operating system releases the lock with the handle, also when the process is killed.
     _lock: File,
 }
 
 impl DataFolder {
-    /// Makes the folder if it is new, and locks it.
+    /// Creates the folder if needed, and locks it.
     pub fn lock_folder(path: &Path) -> anyhow::Result<Self> {
         create_folder(path)?;
         let at = path.join(LOCK_FILE);
@@ -51,7 +50,7 @@ impl DataFolder {
         })
     }
 
-    /// The node's id, the same after every restart, so that jobs leased before it are known as its own.
+    /// Returns the node's id. The id survives restarts, so the node recognises jobs that it leased before a restart.
     pub fn node_id(&self, ids: &IdSource) -> anyhow::Result<NodeId> {
         let at = self.path.join(NODE_ID_FILE);
         if let Some(text) = read_if_exists(&at)? {
@@ -66,16 +65,16 @@ impl DataFolder {
     }
 }
 
-/// Where the secret of a data folder is kept, once there is one.
+/// The path of the data folder's secret file.
 pub fn secret_path(data_dir: &Path) -> PathBuf {
     data_dir.join(SECRET_FILE)
 }
 
-/// The secret kept in the data folder, made if there is none. Readable by its owner only.
+/// Returns the secret of the data folder. Creates the secret if missing. Only the file's owner may read the file.
 pub fn load_or_create_secret(data_dir: &Path) -> anyhow::Result<SecretString> {
     create_folder(data_dir)?;
     let at = secret_path(data_dir);
-    // Whoever is second takes what the first has written.
+    // If two processes create the secret at once, the second reads the secret of the first.
     for _ in 0..2 {
         if let Some(text) = read_if_exists(&at)? {
             let text = text.trim();
@@ -105,7 +104,7 @@ fn read_if_exists(at: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Writes a file that nobody else may read, all of it or nothing. One that is there already stays.
+/// Writes a file atomically and readable only by its owner. An existing file is left unchanged.
 fn write_new(at: &Path, text: &str) -> anyhow::Result<()> {
     let folder = at.parent().unwrap_or(Path::new("."));
     let draft = folder.join(format!(".{}-{}", std::process::id(), rand::random::<u64>()));
@@ -116,7 +115,7 @@ fn write_new(at: &Path, text: &str) -> anyhow::Result<()> {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
             _ => Ok(()),
         });
-    // What is left behind when this fails is an unreadable stray file, not a fault.
+    // A failure here leaves an unreadable stray file, which is harmless.
     let _ = fs::remove_file(&draft);
     written.with_context(|| format!("cannot write {}", at.display()))
 }

@@ -1,5 +1,4 @@
-//! The demo tenant: a world and two NPCs from `config/demo/`, so that a fresh server has someone to
-//! talk to.
+//! The demo tenant: a world and two NPCs from `config/demo/`, so that a fresh server has NPCs to talk to.
 
 use anyhow::Context;
 use chrono::{DateTime, Utc};
@@ -53,7 +52,7 @@ struct NpcFile {
     persona: Persona,
 }
 
-/// What the demo is made of.
+/// The world and the NPCs of the demo.
 struct DemoContent {
     world: World,
     npcs: Vec<Npc>,
@@ -102,8 +101,8 @@ fn parse_toml<T: for<'de> Deserialize<'de>>(text: &str) -> anyhow::Result<T> {
     Ok(figment::Figment::from(Toml::string(text)).extract()?)
 }
 
-/// Makes the tenant, the world and the NPCs if there are none yet. What people changed since stays
-/// as it is. Returns whether anything was made.
+/// Creates the tenant, the world and the NPCs if missing. Later changes by users stay. Returns true if anything was
+/// created.
 pub async fn ensure_demo(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) -> anyhow::Result<bool> {
     let tenant: TenantId = TENANT.parse()?;
     let scope = TenantScope::new(tenant.clone());
@@ -135,7 +134,7 @@ pub async fn ensure_demo(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) ->
         ledger.authored.put_world(&scope, &demo.world, None, &edit).await?;
         made = true;
     }
-    // A process killed between the world and its NPCs left an empty world behind.
+    // A process that was killed between writing the world and the NPCs leaves an empty world.
     let one = PageRequest { limit: 1, after: None };
     if made
         || ledger

@@ -1,4 +1,4 @@
-//! The limit on open descriptors, and how many connections it has room for.
+//! The limit on open descriptors, and the number of connections within this limit.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{config::Config, transport::ConnectionLimits};
 
-/// Listeners, files, timers, log and what a library may open: a few dozen, and some to spare.
+/// Descriptors for listeners, files, timers, the log and libraries: a few dozen, plus a reserve.
 const OTHER_DESCRIPTORS: u64 = 128;
-/// Connections are never given more than this, whatever the limit is.
+/// The maximum number of connections under any limit.
 const MAX_CONNECTIONS: u64 = 1_000_000;
-/// For probes and operators, where all others are taken.
+/// Connections reserved for probes and operators when all others are in use.
 const RESERVED_CONNECTIONS: usize = 16;
 
-/// Raises the soft limit to the hard one, and warns if not all connections and sockets can be open even so.
+/// Raises the soft limit to the hard limit. Warns if the hard limit is too low for all connections and sockets.
 pub fn raise_limit(config: &Config) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -40,7 +40,7 @@ pub fn raise_limit(config: &Config) {
     }
 }
 
-/// How many connections there may be and how long they may take.
+/// Returns the maximum number of connections and their time limits.
 #[must_use]
 pub fn connection_limits(config: &Config) -> ConnectionLimits {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(MAX_CONNECTIONS);
@@ -48,7 +48,7 @@ pub fn connection_limits(config: &Config) -> ConnectionLimits {
     let ms = Duration::from_millis;
     ConnectionLimits {
         max_open: match config.http.max_connections {
-            // As many again for requests. Where the limit on descriptors is high, memory is what ends first.
+            // The other half is for requests. With a high limit on descriptors, memory is the real limit.
             0 => room.min(config.socket.max_open.saturating_mul(2)),
             most => most.min(room),
         },
@@ -58,16 +58,17 @@ pub fn connection_limits(config: &Config) -> ConnectionLimits {
     }
 }
 
-/// What stores, models and other nodes may need.
+/// Descriptors that stores, models and other nodes may need.
 fn reserved_descriptors(config: &Config) -> u64 {
     let endpoints = config.llm.endpoints.values().map(|endpoint| endpoint.concurrency);
     let models: usize = config.llm.concurrency + endpoints.sum::<usize>();
     let stores = u64::from(config.ledger.connections.max(config.ledger.readers * 3));
-    // A call of a model may be a connection, and so may one of the embedder.
+    // A call of a model may need a connection, and a call of the embedder may need another.
     stores + 2 * models as u64 + RESERVED_CONNECTIONS as u64 + OTHER_DESCRIPTORS
 }
 
-/// What is left for connections: at least half of the limit. Some that were just cut are still open while others come.
+/// Returns the descriptors left for connections: at least half of the limit. A sixteenth is subtracted because
+/// connections that were just cut are still open while new connections arrive.
 fn room_for_connections(limit: u64, kept_back: u64) -> u64 {
     let left = limit.saturating_sub(kept_back).max(limit / 2).min(MAX_CONNECTIONS);
     left - left / 16

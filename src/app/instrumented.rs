@@ -1,8 +1,8 @@
-//! The dialogue store with a stopwatch: what every committed turn spent where, for `/metrics`. In
-//! `observed/`, the same of the buffers and of the index.
+//! Dialogue store that measures where the time of every committed turn went, for `/metrics`. The folder
+//! `instrumented/` does the same for the buffers and the index.
 //!
-//! A turn's trace has its timings, and every turn passes through `commit_turn`; so the use cases
-//! need to know nothing of metrics.
+//! A turn's trace contains its timings, and every turn passes through `commit_turn`. The use cases therefore need no
+//! knowledge of metrics.
 
 mod buffers;
 mod index;
@@ -63,7 +63,7 @@ impl TurnMetrics {
                 &["phase"],
             )?,
         };
-        // Shown from the start, so that their rates are known with the first turn.
+        // The series exist from the start, so their rates are correct from the first turn.
         for status in [TurnStatus::Completed, TurnStatus::Interrupted] {
             metrics.turns.with_label_values(&[status.as_str()]);
         }
@@ -100,7 +100,7 @@ fn phase_millis(timings: &Timings) -> [(&'static str, f64); 8] {
     ]
 }
 
-/// A dialogue store that counts what passes through.
+/// A dialogue store that measures its calls.
 pub(super) struct InstrumentedDialogues {
     inner: Arc<dyn DialogueStore>,
     clock: Arc<dyn Clock>,

@@ -1,4 +1,4 @@
-//! The ledger as configured: SQLite or Postgres, by its URL.
+//! The configured ledger: SQLite or Postgres, chosen by its URL.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,8 +15,8 @@ use crate::{
     ports::{StoreResult, clock::Clock, ledger::Ledger, vectors::PointSource},
 };
 
-/// Opens it, bringing its schema up to date. Vectors made by `embedding_model` are read, others are not.
-/// With where the in-process index loads its points from.
+/// Opens the ledger and migrates its schema. Only vectors of `embedding_model` are read. Also returns the source from
+/// which the in-process index loads its points.
 pub(super) async fn open_ledger(
     config: &Config,
     embedding_model: String,
@@ -50,7 +50,7 @@ pub(super) async fn open_ledger(
     opened.with_context(|| format!("cannot open the ledger {}", config.ledger_name()))
 }
 
-/// Whether its URL can be read, as far as that shows without reaching it.
+/// Checks the ledger's URL without connecting.
 pub(super) fn check_url(config: &Config) -> StoreResult<()> {
     let url = config.ledger_url();
     if is_postgres(config) {
@@ -60,7 +60,7 @@ pub(super) fn check_url(config: &Config) -> StoreResult<()> {
     }
 }
 
-/// Brings the schema up to date, and nothing else. Returns its version.
+/// Migrates the schema and does no other work. Returns the schema's version.
 pub(super) async fn migrate_schema(config: &Config) -> StoreResult<i64> {
     let url = config.ledger_url();
     if is_postgres(config) {
@@ -70,7 +70,7 @@ pub(super) async fn migrate_schema(config: &Config) -> StoreResult<i64> {
     }
 }
 
-/// Whether there is this tenant. Changes nothing.
+/// True if the tenant exists. Changes no data.
 pub(super) async fn has_tenant(config: &Config, tenant: &TenantId) -> StoreResult<bool> {
     let url = config.ledger_url();
     if is_postgres(config) {

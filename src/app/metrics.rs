@@ -1,4 +1,4 @@
-//! What `/metrics` shows besides requests and turns: each room's own meters, and what is read at a scrape.
+//! Metrics on `/metrics` besides requests and turns: the meters of each module, and values read at a scrape.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::{
     transport::ConnectionRegistry,
 };
 
-/// Registers the meters of every room.
+/// Registers the meters of every module.
 ///
 /// # Errors
-/// When a name is taken.
+/// If a name is already registered.
 pub(super) fn register_metrics(
     registry: &Registry,
     services: &Services,

@@ -1,4 +1,4 @@
-//! `/metrics` at an address of its own, where one is set: a network that scrapers reach and clients do not.
+//! `/metrics` at a separate address, if configured: on a network for scrapers that clients cannot reach.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -14,14 +14,14 @@ use crate::{
     http::{self, AppState},
 };
 
-/// A second server, of one route. It has to be polled.
+/// A second server with a single route. Its owner must poll it.
 pub(super) struct MetricsServer {
     pub(super) address: SocketAddr,
     server: Server,
 }
 
 impl MetricsServer {
-    /// Binds the address, if one is set. `state` is that of the first server.
+    /// Binds the address, if configured. `state` is the state of the main server.
     pub(super) fn bind_if_configured(config: &Config, state: &AppState) -> anyhow::Result<Option<Self>> {
         let Some(listen) = &config.telemetry.metrics_listen else {
             return Ok(None);
@@ -44,7 +44,7 @@ impl MetricsServer {
         Ok(Some(Self { address, server }))
     }
 
-    /// Serves until the handle stops it.
+    /// Serves until the returned handle stops the server.
     pub(super) fn spawn(self) -> ServerHandle {
         let handle = self.server.handle();
         actix_web::rt::spawn(self.server);

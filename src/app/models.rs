@@ -1,4 +1,4 @@
-//! Language models and embedder as configured, or their offline stand-ins.
+//! The configured language models and embedder, or their offline substitutes.
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
@@ -23,12 +23,13 @@ use crate::{
     },
 };
 
-/// For how long a start waits for an embedder that is away, if it has to ask it for the length of its vectors.
+/// How long startup waits for an unreachable embedder. Startup waits only if the length of the vectors is not
+/// configured.
 const EMBEDDER_PATIENCE: Duration = Duration::from_mins(1);
-/// What a chain calls the scripted model.
+/// The name of the scripted model in a chain.
 const SCRIPTED_MODEL: &str = "scripted";
 
-/// The routes of every task. `embedder` is the name of the embedder's model.
+/// Builds the routes of every task. `embedder` is the name of the embedder's model.
 pub(super) fn build_models(
     config: &Config,
     http: &HttpClient,
@@ -68,10 +69,10 @@ pub(super) fn build_models(
     })
 }
 
-/// The counter of `llm.tokenizer_file`.
+/// Loads the token counter of `llm.tokenizer_file`.
 ///
 /// # Errors
-/// If the file cannot be read, or is no vocabulary; names the setting and the file.
+/// If the file cannot be read, or is not a vocabulary. The error names the setting and the file.
 pub(super) fn load_vocabulary(path: &Path) -> anyhow::Result<TokenCounter> {
     let json = std::fs::read(path).with_context(|| format!("llm.tokenizer_file: {} cannot be read", path.display()))?;
     TokenCounter::from_file(&json).with_context(|| format!("llm.tokenizer_file: {} cannot be used", path.display()))
@@ -94,13 +95,13 @@ fn model_limits(config: &Config) -> ModelLimits {
     }
 }
 
-/// The models made so far, one per name, so that a breaker sees every call to its model.
+/// Builds each model once per name, so that a breaker sees every call of its model.
 struct ModelBuilder<'a> {
     section: &'a LlmSection,
     http: &'a HttpClient,
     scripted: Arc<dyn Llm>,
     by_name: HashMap<String, Arc<dyn Llm>>,
-    /// By endpoint; `None` is `llm.base_url`.
+    /// The capacity by endpoint; `None` is `llm.base_url`.
     capacities: HashMap<Option<String>, CallCapacity>,
 }
 
@@ -116,7 +117,7 @@ impl ModelBuilder<'_> {
         })
     }
 
-    /// The places of the endpoint that serves the model `name`; the scripted model needs none.
+    /// Returns the capacity of the endpoint for the model `name`; `None` for the scripted model.
     fn endpoint_capacity(&mut self, name: &str) -> Option<CallCapacity> {
         if name == SCRIPTED_MODEL {
             return None;
@@ -169,7 +170,7 @@ impl ModelBuilder<'_> {
     }
 }
 
-/// The configured embedder. Asks its endpoint for the length of its vectors, unless that is configured.
+/// Connects the configured embedder. Asks the endpoint for the length of its vectors, unless configured.
 pub(super) async fn connect_embedder(
     section: &EmbedderSection,
     http: &HttpClient,
@@ -187,7 +188,7 @@ pub(super) async fn connect_embedder(
     }
 }
 
-/// How the configured endpoint is used; `None`: the offline embedder is.
+/// Returns the options of the configured endpoint; `None` selects the offline embedder.
 #[must_use]
 pub(super) fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedderOptions> {
     let (base_url, model) = (section.base_url.clone()?, section.model.clone()?);
@@ -212,7 +213,7 @@ pub(super) fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedd
     })
 }
 
-/// As [`connect_embedder`], with cosines that pass unmapped.
+/// Connects as [`connect_embedder`] does, but returns raw cosines.
 pub(super) async fn uncalibrated_embedder(section: &EmbedderSection) -> anyhow::Result<Arc<dyn Embedder>> {
     match embedder_options(section) {
         None => Ok(Arc::new(OfflineEmbedder::new())),

@@ -1,4 +1,4 @@
-//! The stores as configured, and what the use cases need on top of them.
+//! The configured stores, and the services that the use cases need on top of them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,16 +31,16 @@ use crate::{
 
 const MIB: u64 = 1024 * 1024;
 
-/// The index as it is made up.
+/// The parts of the fact index.
 pub(super) struct FactIndexes {
-    /// What this process holds of it: all, or, where the points are elsewhere, how often words occur.
+    /// The part in this process: the whole index, or only the word counts if the points are remote.
     pub held: Arc<dyn FactIndex>,
-    /// Where the points are, if they are not held here.
+    /// The remote store of the points, if any.
     elsewhere: Option<Arc<dyn FactIndex>>,
 }
 
 impl FactIndexes {
-    /// Whatever is searched passes through `wrap`.
+    /// Passes every searched index through `wrap`.
     pub(super) fn try_map<E>(
         self,
         wrap: impl FnOnce(Arc<dyn FactIndex>) -> Result<Arc<dyn FactIndex>, E>,
@@ -58,7 +58,8 @@ impl FactIndexes {
         })
     }
 
-    /// One index, `held` being what this process holds of it, or what tells other nodes as well.
+    /// Returns one index over both parts. `held` is the part in this process, or a wrapper that also notifies other
+    /// nodes.
     pub(super) fn with_held_index(&self, held: Arc<dyn FactIndex>) -> Arc<dyn FactIndex> {
         match &self.elsewhere {
             Some(points) => Arc::new(CountedFactIndex::new(points.clone(), held)),
@@ -67,16 +68,16 @@ impl FactIndexes {
     }
 }
 
-/// Opens the stores, bringing the ledger's schema up to date: all that a command such as `reindex`
-/// needs, without actors and without a server.
+/// Opens the stores and migrates the ledger's schema. Commands such as `reindex` need no actors and no server
+/// besides.
 ///
 /// # Errors
-/// With what cannot be opened or reached, for the operator.
+/// Names the store that cannot be opened or reached, for the operator.
 pub async fn open_services(config: &Config, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> anyhow::Result<Services> {
     open_stores(config, clock, ids).await.map(|(services, _)| services)
 }
 
-/// As [`open_services`], with what the index is made up of.
+/// Opens the stores as [`open_services`] does, and also returns the parts of the index.
 pub(super) async fn open_stores(
     config: &Config,
     clock: Arc<dyn Clock>,
@@ -87,7 +88,7 @@ pub(super) async fn open_stores(
     let models = models::build_models(config, &http, &embedder.info().model, clock.clone())?;
     let prompts = Templates::load(config.prompt.templates_dir.as_deref())?;
 
-    // The same model makes vectors of several lengths, which do not compare either.
+    // Vectors of different lengths cannot be compared, even from the same model.
     let embedding_model = format!("{}@{}", embedder.info().model, embedder.info().dimensions);
     let (ledger, points) = ledger::open_ledger(config, embedding_model.clone(), clock.clone()).await?;
     let indexes = open_indexes(config, points, embedding_model, embedder.info().dimensions)?;
@@ -109,7 +110,7 @@ pub(super) async fn open_stores(
     Ok((services, indexes))
 }
 
-/// A Qdrant that is not there yet is no reason not to start either: it is filled from the ledger once it is.
+/// The server starts even if Qdrant is unreachable. The index is filled from the ledger later.
 fn open_indexes(
     config: &Config,
     points: Arc<dyn PointSource>,
@@ -143,7 +144,7 @@ fn open_indexes(
     })
 }
 
-/// A Redis that is not there yet is no reason not to start: what it keeps is also in the ledger.
+/// The server starts even if Redis is unreachable. The ledger has the same data.
 async fn open_buffers(section: &BufferSection) -> anyhow::Result<Arc<dyn BufferStore>> {
     let (url, ttl) = (section.url.expose_secret(), Duration::from_secs(section.ttl_s));
     if url == "memory:" {

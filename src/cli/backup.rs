@@ -12,16 +12,16 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct BackupArgs {
-    /// Where the copy goes. Its folder must be there.
+    /// The file to write the copy to. Its folder must exist.
     file: PathBuf,
-    /// Replace a file of this name.
+    /// Replace an existing file of this name.
     #[arg(long)]
     overwrite: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RestoreArgs {
-    /// A file that `colloquy backup` wrote.
+    /// A file written by `colloquy backup`.
     file: PathBuf,
 }
 

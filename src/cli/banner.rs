@@ -1,4 +1,4 @@
-//! What a fresh server tells the person who started it: how to talk to it.
+//! The startup message of a fresh server: how to talk to it.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::{
     tenancy::{Role, auth::TokenClaims},
 };
 
-/// The player the demo's token is for.
+/// The player of the demo token.
 pub(super) const DEMO_PLAYER: &str = "you";
 const DEMO_TOKEN_TTL: Duration = Duration::from_hours(24);
 
-/// Prints to standard output, which logs do not use.
+/// Prints the message to standard output. Logs go to standard error.
 pub(super) fn print_banner(config: &Config, application: &Application) {
     let address = application.address();
     println!("\nColloquy {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
@@ -26,7 +26,7 @@ pub(super) fn print_banner(config: &Config, application: &Application) {
     if application.services().embedder.info().offline {
         println!("No embedder is configured: memories are found by words, not by meaning.");
     }
-    // Only a demo with a secret of its own may have its token on a screen or in a log.
+    // Only the token of a demo with a generated secret may appear on a screen or in a log.
     if config.demo.enabled && config.auth.needs_secret() {
         print_demo(config, application);
     }

@@ -1,4 +1,4 @@
-//! `colloquy calibrate`: what the configured embedder's cosines mean.
+//! `colloquy calibrate`: the meaning of the configured embedder's cosines.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::{app, calibrate, config::Config};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CalibrateArgs {
-    /// Labelled pairs of your own, in the format of config/calibration/pairs.tsv.
+    /// Your own labelled pairs, in the format of config/calibration/pairs.tsv.
     #[arg(long, value_name = "FILE")]
     pairs: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! `colloquy chat`: a terminal client over the WebSocket, so that nobody needs another tool to try
-//! a server out. Works with lines from a pipe too.
+//! `colloquy chat`: a terminal client over the WebSocket for trying a server without other tools. Lines may also come
+//! from a pipe.
 
 mod connection;
 mod inspect;
@@ -24,7 +24,7 @@ use crate::{
 
 /// The `event_id` of interrupts.
 const INTERRUPT_EVENT_ID: &str = "cut";
-/// How often one line is said again, and the longest wait between.
+/// The maximum number of attempts for one line. `MAX_WAIT` is the longest pause between attempts.
 const MAX_WAITS: usize = 20;
 const MAX_WAIT: Duration = Duration::from_mins(1);
 const TOKEN_LIFE: Duration = Duration::from_hours(24);
@@ -34,7 +34,7 @@ pub(super) struct ChatArgs {
     /// The NPC to talk with.
     #[arg(long, default_value = demo::ENGLISH_NPC)]
     npc: NpcId,
-    /// Whom you play.
+    /// The player to speak as.
     #[arg(long, default_value = DEMO_PLAYER)]
     player: PlayerId,
     /// The world the NPC lives in.
@@ -43,10 +43,10 @@ pub(super) struct ChatArgs {
     /// The tenant the world belongs to.
     #[arg(long, default_value = demo::TENANT)]
     tenant: TenantId,
-    /// The server, such as http://127.0.0.1:8080; the configured address if left out.
+    /// The server's URL, such as http://127.0.0.1:8080. The default is the configured address.
     #[arg(long)]
     url: Option<String>,
-    /// A player's token, for a server whose secret this configuration does not have.
+    /// A player's token. Needed for a server whose secret is not in this configuration.
     #[arg(long, env = "COLLOQUY_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }
@@ -88,7 +88,7 @@ pub(super) fn run(args: &ChatArgs, config: &Config) -> anyhow::Result<()> {
         };
         let ended = chat.run_conversation().await;
         if chat.leaving && ended.is_ok() {
-            // A read of the terminal cannot be called off, and the runtime would wait for it.
+            // A terminal read cannot be cancelled, and the runtime would wait for the read.
             std::process::exit(0);
         }
         ended
@@ -139,10 +139,10 @@ async fn create_session(connection: &mut ChatSocket, args: &ChatArgs) -> anyhow:
     }
 }
 
-/// What came of a line.
+/// The outcome of a line.
 enum SayOutcome {
     Answered(bool),
-    /// The server takes it after this long.
+    /// The server rejected the line and accepts it after this delay.
     TooSoon(Duration),
 }
 
@@ -153,9 +153,9 @@ struct ChatClient {
     session: String,
     lines: Lines<BufReader<Stdin>>,
     interactive: bool,
-    /// Lines spoken so far.
+    /// The number of lines sent.
     spoken: u64,
-    /// Ctrl-C was pressed again while a reply was being cut.
+    /// True if Ctrl-C was pressed again while a reply was being cut.
     leaving: bool,
 }
 
@@ -196,7 +196,7 @@ impl ChatClient {
         Ok(())
     }
 
-    /// The next line, or `None` at the end of input or on Ctrl-C. Keeps the socket alive meanwhile.
+    /// Returns the next line, or `None` at the end of input or on Ctrl-C. Answers pings while waiting.
     async fn next_line(&mut self) -> anyhow::Result<Option<String>> {
         if self.interactive {
             print!("you> ");
@@ -205,7 +205,8 @@ impl ChatClient {
         loop {
             tokio::select! {
                 line = self.lines.next_line() => return Ok(line?),
-                // Once a reply could be cut, the signal no longer ends the process by itself.
+                // After the first reply, the signal handler stays installed: Ctrl-C no longer ends the process by
+                // itself.
                 pressed = tokio::signal::ctrl_c() => {
                     pressed?;
                     println!();
@@ -222,7 +223,7 @@ impl ChatClient {
         }
     }
 
-    /// Speaks a line, and again when the server asked to wait first. Whether it was answered.
+    /// Sends a line, and sends it again when the server asks to wait. Returns true if a reply came.
     async fn say_with_retries(&mut self, line: &str) -> anyhow::Result<bool> {
         for _ in 0..MAX_WAITS {
             match self.say_line(line).await? {
@@ -240,7 +241,7 @@ impl ChatClient {
         Ok(false)
     }
 
-    /// Speaks a line and shows the reply as it comes, up to its commit.
+    /// Sends a line and shows the reply as it streams, until its commit.
     async fn say_line(&mut self, line: &str) -> anyhow::Result<SayOutcome> {
         self.spoken += 1;
         let re = format!("say-{}", self.spoken);
@@ -306,9 +307,10 @@ impl ChatClient {
                     }
                 }
                 "turn.committed" => return Ok(SayOutcome::Answered(outcome.unwrap_or(true))),
-                // Nothing ran any more, or not yet: the reply decides, and may be cut again.
+                // No reply was running: either it had ended or it had not begun. The reply continues and may be cut
+                // again.
                 "error" if event["re"] == INTERRUPT_EVENT_ID => cut = false,
-                // What is still told about an earlier line is not this one's end.
+                // An error about an earlier line does not end this line.
                 "error" if event["re"].as_str().is_some_and(|of| of != re) => {}
                 "error" => {
                     if let Some(wait) = retry_delay(&event["error"]) {
@@ -323,7 +325,7 @@ impl ChatClient {
         }
     }
 
-    /// Prints what the inspector finds; a failure is printed too, and the conversation goes on.
+    /// Prints the inspector's result. A failure is printed too, and the conversation continues.
     async fn print_inspection<F>(&self, ask: F)
     where
         F: for<'a> FnOnce(&'a Inspector) -> std::pin::Pin<Box<dyn Future<Output = anyhow::Result<String>> + 'a>>,
@@ -335,8 +337,8 @@ impl ChatClient {
     }
 }
 
-/// Whether a `turn.committed` follows this `reply.done`: a turn that failed, or was cut before its
-/// first word, is not kept.
+/// True if a `turn.committed` follows this `reply.done`. A turn that failed, or was cut before its first word, is not
+/// committed.
 fn will_be_committed(done: &Value) -> bool {
     match done["status"].as_str() {
         Some("failed") => false,
@@ -345,7 +347,7 @@ fn will_be_committed(done: &Value) -> bool {
     }
 }
 
-/// How long a refusal asks to wait before the same line may be said; `None` if waiting does not help.
+/// Returns how long to wait before sending the same line again; `None` if waiting does not help.
 fn retry_delay(error: &Value) -> Option<Duration> {
     let millis = error["retry_after_ms"]
         .as_u64()

@@ -1,4 +1,4 @@
-//! `colloquy config`: the settings there are, and whether those given are right.
+//! `colloquy config`: all settings with their defaults, and a check of the given settings.
 
 use crate::config::{Config, ConfigSources, DEFAULTS};
 
@@ -11,7 +11,7 @@ pub(super) struct ConfigArgs {
 
 pub(super) fn run(args: &ConfigArgs, sources: &ConfigSources) -> anyhow::Result<()> {
     if args.check {
-        // The parts of a URL that only its store can judge, and what is in a file.
+        // This checks also the URL of the ledger and the contents of configured files.
         crate::app::check_config(&Config::load(sources)?)?;
         println!("the configuration is valid");
     } else {

@@ -1,7 +1,7 @@
 //! `colloquy eval`: how well facts are found, on a set of facts and questions.
 //!
-//! The set is written to a throw-away ledger and asked as a game would ask; nothing of the configured stores is
-//! touched. `docs/eval.md` explains the format and how to read the figures.
+//! The set is written to a temporary ledger and searched in the same way as for a game. The configured stores are not
+//! touched. `docs/eval.md` explains the format and the figures.
 
 mod chart;
 mod eval_set;
@@ -30,22 +30,22 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct EvalArgs {
-    /// Facts and questions as JSON Lines (docs/eval.md); without one, the set that ships with the server.
+    /// Facts and questions as JSON Lines (docs/eval.md). The default is the set shipped with the server.
     #[arg(value_name = "FILE")]
     set: Option<PathBuf>,
-    /// How many of the first facts count, 1 to 100.
+    /// The number of first results that count, 1 to 100.
     #[arg(short, long = "k", value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
     k: u8,
-    /// Settings over the configuration, a file with such as [recall.weights].
+    /// A file of settings, such as [recall.weights], applied over the configuration.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Other settings over the configuration, to compare with on the same questions.
+    /// Another file of settings over the configuration, to compare on the same questions.
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Questions that miss an answer to print, with what came up in its place.
+    /// The number of missed questions to print, each with the facts found instead.
     #[arg(long, value_name = "N", default_value_t = 0)]
     misses: usize,
-    /// Write everything as JSON, every question included.
+    /// Write the whole report as JSON, every question included.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the figures as an SVG.
@@ -53,7 +53,7 @@ pub(super) struct EvalArgs {
     svg: Option<PathBuf>,
 }
 
-/// The set that ships with the server.
+/// The set shipped with the server.
 const SHIPPED_SET: &str = include_str!("../../config/eval/memories.jsonl");
 const SHIPPED_NAME: &str = "config/eval/memories.jsonl";
 
@@ -105,7 +105,7 @@ fn write_file(path: &Path, text: String) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Asks the set under one configuration, on stores of its own.
+/// Runs the set under one configuration, on temporary stores.
 async fn run_trial(
     set: &EvalSet,
     config: &Config,

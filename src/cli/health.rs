@@ -1,4 +1,4 @@
-//! `colloquy health`: whether a server takes new work, for containers that have nothing else to ask with.
+//! `colloquy health`: checks whether a server accepts new work, for containers without other tools.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -15,18 +15,18 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct HealthArgs {
-    /// The server's address; by default the one this configuration listens on.
+    /// The server's URL. The default is the address in this configuration.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Only whether the process lives, not whether it takes new work.
+    /// Only check that the process is alive, not that it accepts new work.
     #[arg(long)]
     live: bool,
-    /// How long it may take, in seconds.
+    /// The time limit of the check, in seconds.
     #[arg(long, default_value_t = 2, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
 }
 
-/// Ends in peace if it does; else says what it answered.
+/// Succeeds if the server is healthy; otherwise fails with the server's answer.
 pub(super) fn run(args: &HealthArgs, config: &Config) -> anyhow::Result<()> {
     let base = match &args.url {
         Some(url) => url.trim_end_matches('/').to_owned(),
@@ -52,7 +52,8 @@ pub(super) fn run(args: &HealthArgs, config: &Config) -> anyhow::Result<()> {
     })
 }
 
-/// The server's address as this machine reaches it: one that listens everywhere does so on loopback, too.
+/// Returns the server's URL as seen from this machine. A server that listens on all addresses is reachable on
+/// loopback.
 fn local_base_url(listen: &str) -> anyhow::Result<String> {
     let ListenAddress(mut address) = listen.parse().map_err(anyhow::Error::msg)?;
     match address.ip() {

@@ -1,7 +1,7 @@
 //! The commands of the `colloquy` binary, one file each.
 //!
-//! A command reads the configuration, does its work through the library and prints for a person.
-//! Errors go up to `main` with what is wrong and what to do.
+//! A command reads the configuration, does its work through the library and prints for a person. Errors reach `main`
+//! with the fault and its remedy.
 
 mod backup;
 mod banner;
@@ -28,12 +28,12 @@ use crate::{
 
 /// A server for NPC dialogue that remembers.
 ///
-/// Without a command it serves. Settings come from the built-in defaults, a file, and variables
-/// such as COLLOQUY__SERVER__LISTEN; `colloquy config` prints all of them.
+/// Without a command, the server runs. Settings come from the built-in defaults, a file, and variables such as
+/// COLLOQUY__SERVER__LISTEN; `colloquy config` prints all settings.
 #[derive(Debug, Parser)]
 #[command(name = "colloquy", version)]
 pub struct Cli {
-    /// Settings file; ./colloquy.toml is read if it is there.
+    /// The settings file. Without it, ./colloquy.toml is read if present.
     #[arg(long, global = true, env = "COLLOQUY_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -44,38 +44,38 @@ pub struct Cli {
 enum Command {
     /// Runs the server (the default).
     Serve,
-    /// Asks a server whether it takes new work, and fails if it does not.
+    /// Checks whether a server accepts new work; fails if not.
     Health(health::HealthArgs),
-    /// Brings the ledger's schema up to date, and stops.
+    /// Migrates the ledger's schema to this version and exits.
     Migrate,
-    /// Copies the embedded ledger to a file, while servers use it.
+    /// Copies the embedded ledger to a file while servers use the ledger.
     Backup(backup::BackupArgs),
-    /// Puts a copy in the place of the embedded ledger, which no server may use; what was there is kept beside it.
+    /// Replaces the embedded ledger with a backup. Stop all servers first. The old ledger is kept beside the new one.
     Restore(backup::RestoreArgs),
     /// Prints a token signed with the server's secret.
     Token(token::TokenArgs),
     /// Talks with an NPC in this terminal.
     Chat(chat::ChatArgs),
-    /// Rebuilds the search index from the ledger, or checks that nothing is missing.
+    /// Rebuilds the search index from the ledger, or checks the index for missing facts.
     Reindex(reindex::ReindexArgs),
-    /// Measures what an embedder's similarities mean, and prints the settings for it.
+    /// Measures the meaning of an embedder's similarities and prints matching settings.
     Calibrate(calibrate::CalibrateArgs),
     /// Measures how well facts are found, on a set of facts and questions.
     Eval(eval::EvalArgs),
-    /// Runs an OpenAI-compatible server that needs no model, for tests and load tests.
+    /// Runs an OpenAI-compatible mock server without a model, for tests and load tests.
     MockLlm(crate::mock_llm::MockOptions),
-    /// Prints the REST API as OpenAPI, or the socket's as AsyncAPI.
+    /// Prints the REST API as OpenAPI, or the socket's API as AsyncAPI.
     Openapi(openapi::OpenapiArgs),
-    /// Checks the settings; prints every setting with its default and meaning.
+    /// Checks the settings, or prints every setting with its default and meaning.
     Config(config::ConfigArgs),
 }
 
 impl Cli {
-    /// Runs the command to its end.
+    /// Runs the command to completion.
     pub fn run(self) -> anyhow::Result<()> {
         let sources = ConfigSources::from_process(self.config);
         match self.command.unwrap_or(Command::Serve) {
-            // These two need no valid configuration.
+            // These commands do not need a valid configuration.
             Command::MockLlm(options) => mock_llm::run(options),
             Command::Openapi(args) => openapi::run(&args),
             Command::Config(args) => config::run(&args, &sources),
@@ -99,7 +99,7 @@ fn load_config(sources: &ConfigSources) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Prints a long text. Whoever reads it may stop early (`| head`).
+/// Prints a long text. A reader that stops early (`| head`) is not an error.
 fn print_text(text: &str) -> std::io::Result<()> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().lock().write_all(text.as_bytes()) {
@@ -108,7 +108,7 @@ fn print_text(text: &str) -> std::io::Result<()> {
     }
 }
 
-/// Runs a command's future where both tokio and the actors feel at home.
+/// Runs a command's future in an actix system, which serves tokio and the actors.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     actix_web::rt::System::new().block_on(work)
 }

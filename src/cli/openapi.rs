@@ -1,4 +1,4 @@
-//! `colloquy openapi`: the documents the server publishes, without a server.
+//! `colloquy openapi`: the published API documents, without a running server.
 
 use crate::http::docs;
 

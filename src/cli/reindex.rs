@@ -1,5 +1,5 @@
-//! `colloquy reindex`: the search index from the ledger. The embedder embeds only for `--embed`; without
-//! `embedder.dimensions` it is asked for the length of its vectors, whatever is to be done.
+//! `colloquy reindex`: rebuilds the search index from the ledger. Only `--embed` embeds facts. Without
+//! `embedder.dimensions`, every run asks the embedder for the length of its vectors.
 
 use std::sync::Arc;
 
@@ -24,16 +24,16 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ReindexArgs {
-    /// Only this tenant.
+    /// Only this tenant's facts.
     #[arg(long)]
     tenant: Option<TenantId>,
-    /// Change nothing; only say where the index differs from the ledger, and whether every fact can be searched.
+    /// Change nothing; only report differences between index and ledger, and facts that cannot be searched.
     #[arg(long)]
     check: bool,
-    /// Put right where the index differs from the ledger; what is done without --check.
+    /// Repair differences between index and ledger. This is the default without --check.
     #[arg(long, conflicts_with = "check")]
     repair: bool,
-    /// Also embed the facts that the configured embedder has not embedded, after it was changed.
+    /// Also embed facts without a vector of the configured embedder. Use after a change of the embedder.
     #[arg(long, conflicts_with = "check")]
     embed: bool,
 }
@@ -88,7 +88,7 @@ async fn reindex_tenants(args: &ReindexArgs, services: &Services) -> anyhow::Res
         }
     }
     if !index.is_shared() {
-        // The embedded index keeps nothing: a server reads each part from the ledger on first use.
+        // The embedded index is not persistent: a server reads each part from the ledger on first use.
         println!("the embedded index is read from the ledger on first use; there is nothing else to rebuild");
     }
     if drifted > 0 {
@@ -108,7 +108,7 @@ fn count_not_current(facts: &[EmbeddingModelCount]) -> u64 {
     facts.iter().filter(|row| !row.current).map(|row| row.facts).sum()
 }
 
-/// `the index had 2 facts missing, 1 stale and 0 that are not valid; put right`
+/// Returns text such as `the index had 2 facts missing, 1 stale and 0 that are not valid; put right`.
 fn describe_drift(drift: &IndexDrift, only_check: bool) -> String {
     if drift.point_count() == 0 {
         return "the index is what the ledger says".to_owned();
@@ -126,7 +126,7 @@ fn describe_drift(drift: &IndexDrift, only_check: bool) -> String {
     )
 }
 
-/// `valid facts: 12 (10 by e5@384, in use; 2 by older@1024)`
+/// Returns text such as `valid facts: 12 (10 by e5@384, in use; 2 by older@1024)`.
 fn describe_embeddings(facts: &[EmbeddingModelCount]) -> String {
     let all: u64 = facts.iter().map(|row| row.facts).sum();
     if all == 0 {

@@ -1,4 +1,4 @@
-//! `colloquy token`: a token from the command line, signed with the server's secret.
+//! `colloquy token`: mints a token on the command line, signed with the server's secret.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TokenArgs {
-    /// The tenant the token is for.
+    /// The token's tenant.
     #[arg(long)]
     tenant: TenantId,
-    /// operator, admin, backend, viewer (reads what a backend may read) or player.
+    /// operator, admin, backend, viewer (reads the same data as a backend) or player.
     #[arg(long, value_parser = parse_role)]
     role: Role,
-    /// The player; for role player only.
+    /// The player's id; only for the role player.
     #[arg(long)]
     player: Option<PlayerId>,
-    /// The one world that a token of a backend, a viewer or a player is good for; any if left out.
+    /// The only world of a backend, viewer or player token. Without it, the token is valid for all worlds.
     #[arg(long)]
     world: Option<WorldId>,
-    /// How long it lives: 90s, 30m, 12h, 7d.
+    /// The token's lifetime: 90s, 30m, 12h, 7d.
     #[arg(long, default_value = "1h", value_parser = parse_duration)]
     ttl: Duration,
 }
@@ -55,7 +55,7 @@ pub(super) fn run(args: &TokenArgs, config: &Config) -> anyhow::Result<()> {
         wid: args.world.clone(),
     };
     println!("{}", sign_token(config, &claims, args.ttl)?);
-    // The server may be elsewhere, and a ledger that cannot be read here says nothing.
+    // The server may use another ledger, so an unreadable ledger here is no reason for a warning.
     if matches!(block_on(app::has_tenant(config, &args.tenant)), Ok(false)) {
         eprintln!(
             "warning: the ledger {} has no tenant {}; until it does, this token is refused",
@@ -66,7 +66,7 @@ pub(super) fn run(args: &TokenArgs, config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Signs `claims` as the server that runs with `config` would.
+/// Signs `claims` with the keys of a server that runs with `config`.
 pub(super) fn sign_token(config: &Config, claims: &TokenClaims, ttl: Duration) -> anyhow::Result<String> {
     let settings = auth_settings(config)?;
     mint_token(&settings, claims, ttl, SystemClock.now())

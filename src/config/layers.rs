@@ -1,4 +1,4 @@
-//! The three layers merged, and what is known of each key: its type comes from the defaults.
+//! Merging of the configuration layers. The type of each key comes from the defaults.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl SettingKind {
             Value::Empty(..) | Value::Dict(..) => return None,
         })
     }
-    /// Whether a value of type `given` can stand here.
+    /// True if a value of type `given` is valid here.
     pub(super) fn accepts_kind(self, given: Self) -> bool {
         self == given || (self == Self::Number && given == Self::Integer)
     }
@@ -46,8 +46,7 @@ impl SettingKind {
     }
 }
 
-/// Keys that have no default and are therefore not in the defaults file (there as comments).
-/// `*` stands for any name.
+/// Keys without a default; the defaults file mentions them only in comments. `*` stands for any name.
 const KEYS_WITHOUT_DEFAULT: &[(&str, SettingKind)] = &[
     ("auth.issuers.*.iss", SettingKind::Text),
     ("auth.issuers.*.jwks_file", SettingKind::Text),
@@ -68,7 +67,7 @@ const KEYS_WITHOUT_DEFAULT: &[(&str, SettingKind)] = &[
     ("embedder.calibration.related", SettingKind::Number),
 ];
 
-/// One value that was set, by its dotted key.
+/// A configured value with its dotted key.
 #[derive(Debug)]
 pub(super) struct SettingValue {
     pub key: String,
@@ -77,7 +76,7 @@ pub(super) struct SettingValue {
     pub source: Option<String>,
 }
 
-/// The merged layers, and the keys there may be.
+/// The merged layers, and all known keys.
 pub(super) struct MergedConfig {
     pub figment: Figment,
     pub known: BTreeMap<String, SettingKind>,
@@ -85,7 +84,7 @@ pub(super) struct MergedConfig {
 }
 
 impl MergedConfig {
-    /// The merged settings with the defaults in place of `keys`.
+    /// Returns the merged settings, with the defaults in place of `keys`.
     pub(super) fn without_keys(&self, keys: &[String]) -> Figment {
         if keys.is_empty() {
             return self.figment.clone();
@@ -96,7 +95,7 @@ impl MergedConfig {
         }
         Figment::from(Toml::string(DEFAULTS)).merge(EnvLayer(tree))
     }
-    /// The type of the setting `key`, if there is such a setting.
+    /// Returns the type of the setting `key`, if the setting exists.
     pub(super) fn kind_of(&self, key: &str) -> Option<SettingKind> {
         kind_of(&self.known, key)
     }
@@ -123,7 +122,7 @@ fn matches_pattern(pattern: &str, key: &str) -> bool {
     }
 }
 
-/// Merges defaults, file, environment, and what is over them. Fails only if the file cannot be read as TOML.
+/// Merges the defaults, the files and the environment. Fails only if a file cannot be read as TOML.
 pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, ConfigFault> {
     let defaults = Figment::from(Toml::string(DEFAULTS));
     let mut known = BTreeMap::new();
@@ -158,7 +157,7 @@ pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, Conf
     Ok(MergedConfig { figment, known, leaves })
 }
 
-/// A file that must be there.
+/// Reads a required file.
 fn read_toml_file(path: &std::path::Path) -> Result<figment::providers::Data<Toml>, ConfigFault> {
     std::fs::read_to_string(path).map_err(|e| ConfigFault {
         key: String::new(),
@@ -176,7 +175,7 @@ fn unreadable_fault(error: &figment::Error) -> ConfigFault {
     }
 }
 
-/// A TOML error without the line it quotes: that line may hold a secret.
+/// Returns a TOML error without the quoted line, which may contain a secret.
 fn without_source(text: &str) -> String {
     let quoted = |line: &str| {
         let line = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
@@ -191,7 +190,7 @@ fn without_source(text: &str) -> String {
     told.join(": ")
 }
 
-/// Where a value came from, for people.
+/// Describes the source of a value for a person.
 pub(super) fn source_of(metadata: &Metadata) -> String {
     match metadata.source.as_ref().and_then(|s| s.file_path()) {
         Some(path) => path.display().to_string(),
@@ -214,8 +213,8 @@ fn flatten_tree(prefix: &str, tree: &Dict, visit: &mut impl FnMut(String, &Value
     }
 }
 
-/// `COLLOQUY__SECTION__KEY`. Unlike figment's own provider it reads a value as the type its setting
-/// has, so an API key made of digits stays a text.
+/// The layer of `COLLOQUY__SECTION__KEY` variables. Unlike figment's provider, the layer parses each value by the
+/// type of its setting. An API key made of digits thus stays a text.
 struct EnvLayer(Dict);
 
 impl EnvLayer {

@@ -1,9 +1,9 @@
-//! Configuration: embedded defaults, then a file, then the environment; checked as a whole, with
-//! every fault named at once.
+//! Configuration: embedded defaults, then a file, then the environment. The result is checked as a whole, and all
+//! faults are reported at once.
 //!
-//! `config/default.toml` is the list of what can be set. Owns reading and checking; what a setting
-//! does belongs to the module it configures. An empty text means "not set". Secrets are wrapped as
-//! soon as they are read and never printed.
+//! `config/default.toml` lists all settings. This module owns reading and checking; the effect of a setting belongs
+//! to the module of that setting. An empty text means "not set". Secrets are wrapped immediately after reading and
+//! never printed.
 
 mod layers;
 mod ranges;
@@ -21,25 +21,25 @@ pub use sections::{
 /// The documented defaults, compiled in.
 pub const DEFAULTS: &str = include_str!("../../config/default.toml");
 
-/// What every environment variable of ours starts with.
+/// The common prefix of Colloquy's environment variables.
 pub const ENV_PREFIX: &str = "COLLOQUY__";
 
-/// Where settings come from besides the defaults.
+/// The sources of settings besides the defaults.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigSources {
-    /// A file that must be there.
+    /// A required file.
     pub file: Option<PathBuf>,
-    /// A file that may be there.
+    /// An optional file.
     pub optional_file: Option<PathBuf>,
-    /// Variables of the environment; others than `COLLOQUY__…` are ignored.
+    /// Environment variables; only `COLLOQUY__…` variables count.
     pub env: Vec<(String, String)>,
-    /// A file that must be there, over everything else: settings to try out.
+    /// A required file with the highest precedence, for trying out settings.
     pub override_file: Option<PathBuf>,
 }
 
 impl ConfigSources {
-    /// `--config` or `COLLOQUY_CONFIG` (the argument has both), else `./colloquy.toml`, and the
-    /// environment of this process.
+    /// Returns the sources of this process: the environment, and a settings file. The file is `--config` or
+    /// `COLLOQUY_CONFIG` (the argument covers both), else `./colloquy.toml`.
     #[must_use]
     pub fn from_process(file: Option<PathBuf>) -> Self {
         Self {
@@ -59,18 +59,18 @@ impl ConfigSources {
     }
 }
 
-/// One thing that is wrong with the configuration.
+/// One fault of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFault {
-    /// Dotted key, such as `recall.top_k`; empty when no key is to blame.
+    /// The dotted key, such as `recall.top_k`; empty if the fault concerns no single key.
     pub key: String,
-    /// Where the value came from: the defaults, a file, the environment.
+    /// The source of the value: the defaults, a file or the environment.
     pub source: Option<String>,
-    /// What is wrong and what would be right.
+    /// The fault, and a valid alternative.
     pub message: String,
 }
 
-/// Everything that is wrong with the configuration. Holds no secret.
+/// All faults of the configuration. Contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigFaults(pub Vec<ConfigFault>);
 
@@ -99,11 +99,11 @@ impl Config {
     /// Reads and checks the configuration.
     ///
     /// # Errors
-    /// Every fault at once: unknown keys, wrong types, values out of range, contradictions.
+    /// All faults at once: unknown keys, wrong types, values out of range, contradictions.
     pub fn load(sources: &ConfigSources) -> Result<Self, ConfigFaults> {
         let merged = layers::merge_layers(sources).map_err(|fault| ConfigFaults(vec![fault]))?;
         let mut faults = rules::check_keys(&merged);
-        // What is wrong by itself is left out here, so that contradictions among the rest show too.
+        // Invalid keys fall back to their defaults here, so that contradictions among the other keys are found too.
         let wrong: Vec<String> = faults.iter().map(|fault| fault.key.clone()).collect();
         match merged.without_keys(&wrong).extract::<Self>() {
             Ok(config) => {
@@ -128,10 +128,10 @@ impl Config {
         }
     }
 
-    /// The defaults alone, for tests.
+    /// Returns the defaults alone, for tests.
     ///
     /// # Panics
-    /// Never: a test loads them.
+    /// Never: a test loads the defaults.
     #[must_use]
     pub fn embedded_defaults() -> Self {
         #[expect(clippy::expect_used, reason = "the defaults are compiled in and a test loads them")]

@@ -1,4 +1,4 @@
-//! The range of every number.
+//! The ranges of all numeric settings.
 
 /// The range of every number, ends included. A test checks that no numeric setting is missing.
 pub(super) const RANGES: &[(&str, f64, f64)] = &[

@@ -1,5 +1,4 @@
-//! What a valid configuration is: numbers within their ranges, the choices of every enumeration, and
-//! what must fit together.
+//! Rules for a valid configuration: ranges of numbers, choices of enumerations, and consistency between settings.
 
 mod auth;
 
@@ -19,7 +18,7 @@ const SETTING_CHOICES: &[(&str, &[&str])] = &[
     ("telemetry.format", &["text", "json"]),
 ];
 
-/// The range of the number `key`.
+/// Returns the range of the numeric setting `key`.
 pub(super) fn range_of(key: &str) -> Option<(f64, f64)> {
     let starred = ["llm.tasks.", "llm.endpoints."].into_iter().find_map(|group| {
         let (_, field) = key.strip_prefix(group)?.split_once('.')?;
@@ -31,7 +30,7 @@ pub(super) fn range_of(key: &str) -> Option<(f64, f64)> {
         .map(|(_, low, high)| (*low, *high))
 }
 
-/// Checks each key by itself: known, of its type, in its range.
+/// Checks each key alone: known, of the right type, in range.
 pub(super) fn check_keys(merged: &MergedConfig) -> Vec<ConfigFault> {
     let mut faults = Vec::new();
     for leaf in &merged.leaves {
@@ -101,7 +100,7 @@ fn unknown_key_message(merged: &MergedConfig, key: &str) -> String {
     }
 }
 
-/// Checks what must fit together.
+/// Checks the consistency between settings.
 pub(super) fn check_consistency(config: &Config, faults: &mut Vec<ConfigFault>) {
     let mut fault = |key: &str, what: String| {
         faults.push(ConfigFault {
@@ -143,7 +142,7 @@ fn check_traces(config: &Config, fault: &mut impl FnMut(&str, String)) {
 }
 
 fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    // What the parser has against a URL may quote it, and so its password.
+    // The URL parser's error may quote the URL with its password, so the error is not shown.
     let url = config.ledger_url();
     let url = url.expose_secret();
     if !url.starts_with("sqlite:") {
@@ -174,7 +173,7 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
             "must be embedded: or a URL that starts with http:// or https://".into(),
         );
     } else if vectors.url.contains('@') {
-        // It would be seen in errors.
+        // Errors would show the password.
         fault("vectors.url", "must hold no password; set vectors.api_key".into());
     }
     let named = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
@@ -186,7 +185,7 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
     }
 }
 
-/// What several servers need to be one.
+/// Checks the settings of a cluster node.
 fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let node = &config.node;
     if node.lease_ms < node.heartbeat_ms * 2 {
@@ -239,10 +238,10 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
     }
 }
 
-/// RFC 7518 §3.2: an HS256 key has at least as many bits as the hash.
+/// The shortest HS256 key, in bytes. RFC 7518 §3.2: the key has at least as many bits as the hash.
 const MIN_SECRET_BYTES: usize = 32;
 
-/// Models that may be called and have no price, each once.
+/// Returns the distinct models that may be called but have no price.
 fn unpriced_models(config: &Config) -> BTreeSet<&str> {
     let llm = &config.llm;
     let routes = llm
@@ -405,11 +404,11 @@ fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {
     check_sizes(config, fault);
 }
 
-/// A job that runs longer than its lease is taken by another node too.
+/// Checks the lease of jobs: another node takes over a job that runs longer than its lease.
 fn check_lease(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let tasks = &config.llm.tasks;
     let lease_ms = config.jobs.lease_s * 1000;
-    // An answer that cannot be read is asked for once more; what it claims is judged.
+    // An unreadable answer is requested once more, and the extracted statements go to the judge.
     let extraction_ms = 2 * (u64::from(tasks.extraction.timeout_ms) + u64::from(tasks.judge.timeout_ms));
     if lease_ms < extraction_ms {
         fault(
@@ -429,10 +428,10 @@ fn check_lease(config: &Config, fault: &mut impl FnMut(&str, String)) {
     }
 }
 
-/// Bytes of a message besides its line.
+/// The bytes of a message besides its line.
 const ENVELOPE_BYTES: usize = 1_024;
 
-/// What one part lets in must fit into the next.
+/// Checks that the input limits of each part fit into the limits of the next part.
 fn check_sizes(config: &Config, fault: &mut impl FnMut(&str, String)) {
     if config.actors.replay_events >= config.socket.max_queued {
         fault(

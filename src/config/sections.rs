@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// The whole configuration, valid.
+/// The complete, valid configuration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -65,7 +65,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The numbers the use cases work with.
+    /// Returns the settings of the use cases.
     #[must_use]
     pub fn dialogue_settings(&self) -> DialogueSettings {
         DialogueSettings {
@@ -83,15 +83,15 @@ impl Config {
             saves: self.saves.clone(),
         }
     }
-    /// Jobs of one tenant that may run at once: by default as many as may call models, which is what bounds
-    /// them; any fewer would only make a slow model slower.
+    /// Returns the concurrent jobs of one tenant. The default equals the number of model calls allowed to jobs, which
+    /// are the bottleneck: fewer jobs would only slow down a slow model further.
     fn concurrent_jobs(&self) -> usize {
         match self.jobs.concurrency {
             0 => places_for_jobs(self.llm.tenant_concurrency),
             some => some,
         }
     }
-    /// The ledger's URL, `colloquy.db` in `data_dir` by default.
+    /// Returns the ledger's URL; the default is `colloquy.db` in `data_dir`.
     #[must_use]
     pub fn ledger_url(&self) -> SecretString {
         self.ledger
@@ -99,7 +99,7 @@ impl Config {
             .clone()
             .unwrap_or_else(|| format!("sqlite://{}", self.data_dir.join("colloquy.db").display()).into())
     }
-    /// The ledger's URL as it may be shown: without a password and without parameters, which may hold one.
+    /// Returns the ledger's URL for display, without password and without parameters, which may contain a password.
     #[must_use]
     pub fn ledger_name(&self) -> String {
         let url = self.ledger_url();
@@ -114,14 +114,14 @@ impl Config {
                 let user = user.split(':').next().unwrap_or_default();
                 format!("{scheme}://{user}@{place}")
             }
-            // Cut inside a password: what it begins with is nobody's business either.
+            // A `?` or `#` in a password splits the URL there. The text before may be a part of the password.
             None if rest.contains('@') => format!("{scheme}://…"),
             None => format!("{scheme}://{place}"),
         }
     }
 }
 
-/// An address to listen on: an IP address or `localhost`, and a port.
+/// A listen address: an IP address or `localhost`, and a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenAddress(pub SocketAddr);
 
@@ -149,36 +149,36 @@ pub struct ServerSection {
     pub shutdown_deadline_s: u64,
 }
 
-/// This server as one node of several.
+/// This server as a node of a cluster.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSection {
-    /// Where it is reached, by itself as well. `None`: it is the only one.
+    /// The URL at which the other nodes, and this node itself, reach this node. `None` for a single server.
     #[serde(deserialize_with = "unset_if_empty")]
     pub url: Option<String>,
     #[serde(deserialize_with = "secret")]
     pub secret: Option<SecretString>,
-    /// The secret before that one: what is signed with it is still believed.
+    /// The previous secret; its signatures are still accepted.
     #[serde(deserialize_with = "secret")]
     pub previous_secret: Option<SecretString>,
     pub heartbeat_ms: u64,
     pub lease_ms: u64,
 }
 
-/// How hard SQLite syncs.
+/// SQLite's sync mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Synchronous {
-    /// A killed process loses nothing.
+    /// A killed process loses no data.
     Normal,
-    /// Neither does a machine that loses power.
+    /// A power failure loses no data either.
     Full,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerSection {
-    /// May hold a password.
+    /// May contain a password.
     #[serde(deserialize_with = "secret")]
     pub url: Option<SecretString>,
     pub synchronous: Synchronous,
@@ -194,7 +194,7 @@ pub struct LedgerSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferSection {
-    /// May hold a password.
+    /// May contain a password.
     #[serde(deserialize_with = "secret_text")]
     pub url: SecretString,
     pub cluster: bool,
@@ -217,14 +217,14 @@ pub struct VectorsSection {
 }
 
 impl VectorsSection {
-    /// Whether the index is in this process.
+    /// True if the index is in this process.
     #[must_use]
     pub fn is_embedded(&self) -> bool {
         self.url == "embedded:"
     }
 }
 
-/// [`AuthSettings`], with an empty text for what is unset.
+/// [`AuthSettings`] with an empty text for unset values.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthSection {
@@ -251,7 +251,7 @@ pub struct AuthSection {
 }
 
 impl AuthSection {
-    /// Whether nothing is configured to check tokens with, so that a secret has to be generated.
+    /// True if no key for checking tokens is configured, so that a secret must be generated.
     #[must_use]
     pub fn needs_secret(&self) -> bool {
         self.hs256_secret.is_none()
@@ -259,7 +259,7 @@ impl AuthSection {
             && self.jwks_file.is_none()
             && self.issuers.is_empty()
     }
-    /// The settings of the authenticator; `generated` stands in when [`Self::needs_secret`].
+    /// Returns the settings of the authenticator. `generated` is the secret if [`Self::needs_secret`].
     #[must_use]
     pub fn to_settings(&self, generated: Option<SecretString>) -> AuthSettings {
         AuthSettings {
@@ -297,7 +297,7 @@ pub struct LlmSection {
     pub tenant_concurrency: usize,
     pub prices: Vec<ModelPrice>,
     pub npc_models: Vec<String>,
-    /// A `tokenizer.json` for the models whose vocabulary is not bundled.
+    /// A `tokenizer.json` for models whose vocabulary is not bundled.
     #[serde(deserialize_with = "path_if_set")]
     pub tokenizer_file: Option<PathBuf>,
     pub tasks: TasksSection,
@@ -308,7 +308,7 @@ pub struct LlmSection {
 }
 
 impl LlmSection {
-    /// Splits `endpoint:model`. A colon that follows no endpoint's name is part of the model's name.
+    /// Splits `endpoint:model`. A colon after any other text than an endpoint's name belongs to the model's name.
     #[must_use]
     pub fn endpoint_of<'a>(&'a self, model: &'a str) -> (Option<(&'a str, &'a EndpointSection)>, &'a str) {
         model
@@ -332,7 +332,7 @@ pub struct TasksSection {
 }
 
 impl TasksSection {
-    /// Each task with its name.
+    /// Returns all tasks with their names.
     #[must_use]
     pub fn named_tasks(&self) -> [(&'static str, &TaskSection); 6] {
         [
@@ -392,7 +392,7 @@ pub struct BreakerSection {
     pub trials: usize,
 }
 
-/// How an embedder is told a question from a statement.
+/// How the embedder distinguishes a question from a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InputTypeName {
@@ -410,7 +410,7 @@ pub struct EmbedderSection {
     pub api_key: Option<SecretString>,
     #[serde(deserialize_with = "unset_if_empty")]
     pub model: Option<String>,
-    /// 0: it is asked.
+    /// 0: the embedder is asked.
     pub dimensions: usize,
     pub timeout_ms: u64,
     pub input_type: InputTypeName,
@@ -421,7 +421,7 @@ pub struct EmbedderSection {
     pub calibration: Option<Calibration>,
 }
 
-/// [`PromptSettings`] and where templates may be replaced.
+/// [`PromptSettings`] and the folder of replacement templates.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptSection {
@@ -462,11 +462,11 @@ impl PromptSection {
     }
 }
 
-/// [`RecallSettings`] and the size of the cache of bodies.
+/// [`RecallSettings`] and the size of the cache of fact bodies.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecallSection {
-    /// Stands in for the weights if it is set.
+    /// Overrides the weights if set.
     #[serde(deserialize_with = "preset_if_set")]
     pub preset: Option<RecallPreset>,
     pub weights: RecallWeights,
@@ -513,15 +513,15 @@ pub struct TelemetrySection {
     pub traces_share: f64,
     pub service_name: String,
     pub tenant_labels: usize,
-    /// Parses as [`ListenAddress`]; unset: `/metrics` is where everything else is.
+    /// Parses as [`ListenAddress`]. If unset, the main address serves `/metrics`.
     #[serde(deserialize_with = "unset_if_empty")]
     pub metrics_listen: Option<String>,
-    /// Labels of metrics have the beginning of a tenant's SHA-256 in place of its name.
+    /// Labels of metrics contain a prefix of the tenant's SHA-256 in place of the tenant's name.
     pub hash_tenants: bool,
 }
 
 impl TelemetrySection {
-    /// Where traces go, if they do.
+    /// Returns the target of traces, if configured.
     #[must_use]
     pub fn trace_export(&self) -> Option<TraceExport> {
         Some(TraceExport {
@@ -543,7 +543,7 @@ const fn default_true() -> bool {
     true
 }
 
-/// As `llm.concurrency` by default.
+/// The same default as `llm.concurrency`.
 const fn default_concurrency() -> usize {
     256
 }

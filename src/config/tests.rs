@@ -235,7 +235,7 @@ fn config_contradictions_are_listed_together() {
         ("COLLOQUY__EMBEDDER__BASE_URL", "ftp://x"),
         ("COLLOQUY__SUMMARIES__FORCE_TOKENS", "7000"),
         ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:8080"),
-        // Longer than an extraction takes, but not than two and their judges.
+        // Longer than one extraction, but shorter than two extractions with their judge calls.
         ("COLLOQUY__JOBS__LEASE_S", "80"),
         ("COLLOQUY__SOCKET__MAX_QUEUED", "256"),
         ("COLLOQUY__SOCKET__MAX_MESSAGE_BYTES", "8000"),
@@ -314,7 +314,7 @@ fn cluster_config_requires_shared_stores() {
 #[test]
 fn dead_node_is_taken_over_within_ten_seconds() {
     let node = Config::load(&with_env(&[])).unwrap().node;
-    // It may have died just after it had said that it lives; and one that is asked may look once more between two beats.
+    // In the worst case, the node dies right after a heartbeat, and the others check once per heartbeat.
     assert!(node.lease_ms + node.heartbeat_ms <= 10_000, "{node:?}");
 }
 
@@ -391,7 +391,7 @@ fn secrets_are_never_printed() {
     ]))
     .unwrap();
     assert!(!format!("{config:?}").contains("hidden"));
-    // Nor when the value is at fault.
+    // The value stays hidden even in the error about it.
     let found = faults(&[
         ("COLLOQUY__SERVER__LISTEN", "0.0.0.0:1"),
         ("COLLOQUY__AUTH__HS256_SECRET", "hidden"),
@@ -514,7 +514,7 @@ fn issuer_has_its_own_name_keys_tenants_and_roles() {
         (vec![("STUDIO__ROLES", "")], "auth.issuers.studio.roles"),
         (vec![("STUDIO__ROLES", "root")], "auth.issuers.studio.roles.0"),
         (vec![("STUDIO__NOPE", "1")], "auth.issuers.studio.nope"),
-        // Keys that two could sign with.
+        // Key files that two issuers share.
         (vec![("/JWKS_FILE", FILE)], "auth.issuers.studio.jwks_file"),
         (
             [&second[..1], &[("PARTNER__JWKS_FILE", FILE)], &second[2..]].concat(),

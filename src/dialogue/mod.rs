@@ -1,6 +1,6 @@
-//! The use cases: plain async functions over ports, with no actor and no HTTP in them.
+//! The use cases: plain async functions over ports, without actors or HTTP.
 //!
-//! Read `turn.rs` first: it says what a player turn is.
+//! Read `turn.rs` first: `turn::run` shows the steps of a player turn.
 
 mod acquaintance;
 pub mod events;
@@ -33,7 +33,7 @@ use crate::ports::{
     vectors::FactIndex,
 };
 
-/// Everything a use case may reach. Cheap to clone; built once, in `app`.
+/// All services of the use cases. Cheap to clone; built once, in `app`.
 #[derive(Clone)]
 pub struct Services {
     pub settings: Arc<settings::DialogueSettings>,
@@ -41,14 +41,14 @@ pub struct Services {
     pub buffers: Arc<dyn BufferStore>,
     pub index: Arc<dyn FactIndex>,
     pub embedder: Arc<dyn Embedder>,
-    /// Model routes with retries, fall-backs, breakers and accounting.
+    /// Model routes with retries, fallbacks, breakers and accounting.
     pub models: Arc<models::ModelRouter>,
     pub prompts: Arc<prompt::Templates>,
     /// Bodies of facts by (id, version).
     pub memory_cache: Arc<recall::MemoryCache>,
-    /// Memories that could not be settled lately.
+    /// Memories whose last reconciliation failed.
     pub reconcile_backoff: Arc<remember::ReconcileBackoff>,
-    /// For whom nothing is done.
+    /// Tenants for which all work is stopped.
     pub disabled: DisabledTenants,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<IdSource>,

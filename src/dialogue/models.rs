@@ -1,5 +1,5 @@
-//! Model routes: per task a chain of models with its own timeout and output cap; retries with
-//! jitter before the first token only; a circuit breaker per model; usage accounting.
+//! Model routes: per task a chain of models, each with a timeout and an output cap. Calls are retried with jitter
+//! before the first token only. Each model has a circuit breaker, and usage is accounted.
 
 mod breaker;
 mod budgets;
@@ -50,42 +50,42 @@ use crate::{
 use futures_util::{StreamExt, stream::BoxStream};
 use tracing::{Instrument as _, Span, debug_span, field::Empty};
 
-/// A call before its route fills in model, timeout and output cap.
+/// A call without model, timeout and output cap, which the route adds.
 #[derive(Debug, Clone)]
 pub struct ModelRequest {
     pub task: Task,
     pub messages: Vec<ChatMessage>,
     pub json_schema: Option<JsonSchema>,
-    /// Replaces the route's first model, for an NPC that names one ([`ModelRouter::allowed_npc_model`]).
+    /// The NPC's own model ([`ModelRouter::allowed_npc_model`]), in place of the route's first model.
     pub model: Option<String>,
-    /// Twice the route's output cap: the answer before ended at the cap.
+    /// True doubles the route's output cap, because the previous answer ended at the cap.
     pub more_room: bool,
 }
 
-/// Bounds on retries, breakers and concurrency.
+/// Limits for retries, breakers and concurrency.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelLimits {
-    /// Further attempts on a route after the first; 2.
+    /// Retries on a route after the first attempt; 2.
     pub retries: usize,
     /// The first pause between attempts, doubling, jittered; 100 ms.
     pub backoff_min: Duration,
     /// The longest pause; 2 s.
     pub backoff_max: Duration,
-    /// A `Retry-After` beyond this ends the attempts on the route; 5 s.
+    /// A longer `Retry-After` ends the attempts on the route; 5 s.
     pub retry_after_max: Duration,
-    /// Calls a breaker looks back on; 20.
+    /// The number of recent calls that a breaker considers; 20.
     pub breaker_window: usize,
-    /// Share of failures among them that opens it, in (0, 1]; 0.5.
+    /// The share of failures among them that opens the breaker, in (0, 1]; 0.5.
     pub breaker_failure_share: f32,
-    /// Timeouts in a row that open it whatever the share; 3.
+    /// The consecutive timeouts that open the breaker regardless of the share; 3.
     pub breaker_timeouts: u32,
-    /// How long it stays open; 10 s.
+    /// How long the breaker stays open; 10 s.
     pub breaker_open: Duration,
-    /// Calls on trial when it half-opens; 3.
+    /// Trial calls of a half-open breaker; 3.
     pub breaker_trials: usize,
-    /// Model and embedder calls of one tenant that may run at once; 64.
+    /// Concurrent model and embedder calls of one tenant; 64.
     pub tenant_concurrency: usize,
-    /// Longest an embedder call may take, retries included; 10 s.
+    /// The longest duration of an embedder call, retries included; 10 s.
     pub embed_timeout: Duration,
 }
 
@@ -116,25 +116,25 @@ pub struct ModelRouter {
     book: Arc<UsageBook>,
     meters: Arc<ModelMetrics>,
     budgets: Arc<Budgets>,
-    /// Models that NPCs may name, besides that of the reply route.
+    /// Models that NPCs may name, besides the model of the reply route.
     of_npcs: HashSet<String>,
     clock: Arc<dyn Clock>,
-    /// Counts the tokens of models whose vocabulary is not bundled.
+    /// Token counter for models whose vocabulary is not bundled.
     unknown: TokenCounter,
 }
 
 impl ModelRouter {
-    /// Routes with the default limits.
+    /// Creates a router with the default limits.
     #[must_use]
     pub fn new(routes: RouteTable, clock: Arc<dyn Clock>) -> Self {
         Self::with_limits(routes, ModelLimits::default(), clock)
     }
-    /// Routes with limits of the caller's own.
+    /// Creates a router with custom limits.
     #[must_use]
     pub fn with_limits(routes: RouteTable, limits: ModelLimits, clock: Arc<dyn Clock>) -> Self {
         Self::with_metrics(routes, limits, ModelMetrics::default(), clock)
     }
-    /// As [`Self::with_limits`], with meters of the caller's own.
+    /// Creates a router as [`Self::with_limits`] does, with custom metrics.
     #[must_use]
     pub fn with_metrics(
         routes: RouteTable,
@@ -158,13 +158,13 @@ impl ModelRouter {
             unknown: TokenCounter::Estimated,
         }
     }
-    /// Counts the tokens of models whose vocabulary is not bundled by `counter`, in place of an estimate.
+    /// Uses `counter` in place of an estimate for models whose vocabulary is not bundled.
     #[must_use]
     pub fn with_fallback_counter(mut self, counter: TokenCounter) -> Self {
         self.unknown = counter;
         self
     }
-    /// Tenants may use no more than this.
+    /// Sets the budgets of tenants.
     #[must_use]
     pub fn with_budgets(mut self, settings: BudgetSettings) -> Self {
         let (meters, clock) = (self.meters.clone(), self.clock.clone());
@@ -176,17 +176,17 @@ impl ModelRouter {
         ));
         self
     }
-    /// NPCs may name these models, besides that of the reply route; `*` stands for any model.
+    /// Sets the models that NPCs may name, besides the model of the reply route; `*` allows any model.
     #[must_use]
     pub fn with_models_of_npcs(mut self, models: &[String]) -> Self {
         self.of_npcs = models.iter().cloned().collect();
         self
     }
-    /// Asks for a whole answer. The trace is there for failures too.
+    /// Requests a whole answer. The trace is returned for failures too.
     ///
     /// # Errors
-    /// The last route's, when every route of the chain failed; [`LlmError::RateLimited`] if the
-    /// tenant has its share of calls running and none ended within the first route's timeout.
+    /// The last route's error if every route of the chain failed. [`LlmError::RateLimited`] if the tenant's calls
+    /// fill its quota and none ended within the first route's timeout.
     pub async fn request_completion(
         &self,
         scope: &TenantScope,
@@ -206,10 +206,10 @@ impl ModelRouter {
         });
         (completion, trace)
     }
-    /// Opens a stream. `CallTrace` covers up to the first chunk; usage arrives as the last chunk.
+    /// Opens a stream. `CallTrace` covers the time until the first chunk; usage arrives as the last chunk.
     ///
-    /// Returns once the first text is there: until then failures are retried and fall back, after
-    /// it they end the stream. The first chunk is text; dropping the stream ends the call.
+    /// Returns after the first text arrives. Earlier failures are retried and fall back; later failures end the
+    /// stream. The first chunk is text. Dropping the stream ends the call.
     ///
     /// # Errors
     /// As for [`Self::request_completion`].
@@ -233,12 +233,11 @@ impl ModelRouter {
         });
         (stream, trace)
     }
-    /// Embeds `texts` with the same retries, accounting and trace as a model call. Tokens are
-    /// counted here: embedders report none.
+    /// Embeds `texts` with the same retries, accounting and trace as a model call. Embedders report no tokens, so the
+    /// router counts the tokens.
     ///
     /// # Errors
-    /// As for [`Self::request_completion`]; there is no other embedder to fall back to, since its vectors
-    /// would not compare.
+    /// As for [`Self::request_completion`]. There is no fallback: vectors of another embedder could not be compared.
     pub async fn embed_texts(
         &self,
         scope: &TenantScope,
@@ -307,37 +306,37 @@ impl ModelRouter {
         self.finish_trace(&mut trace, started, &attempts, result.as_ref().err());
         (result, trace)
     }
-    /// What is measured of its calls.
+    /// Returns the metrics of model calls.
     #[must_use]
     pub fn metrics(&self) -> &ModelMetrics {
         &self.meters
     }
-    /// Calls of all tenants that run now, and those that wait for a place of their tenant's.
+    /// Returns the numbers of running calls of all tenants, and of calls that wait for their tenant's quota.
     #[must_use]
     pub fn running_and_waiting(&self) -> (usize, usize) {
         self.gate.running_and_waiting()
     }
-    /// What tenants may use.
+    /// Returns the budgets of tenants.
     #[must_use]
     pub fn budgets(&self) -> &Arc<Budgets> {
         &self.budgets
     }
-    /// Whether NPCs may name this model. Of others the server's own is used in their place.
+    /// True if NPCs may name this model. Any other name is replaced by the server's reply model.
     #[must_use]
     pub fn is_model_allowed(&self, model: &str) -> bool {
         self.of_npcs.contains(model) || self.of_npcs.contains(ANY_MODEL) || model == self.model_for_task(Task::Reply)
     }
-    /// The model that an NPC names, if it may.
+    /// Returns the NPC's own model, if allowed.
     #[must_use]
     pub fn allowed_npc_model<'a>(&self, npc: &'a Npc) -> Option<&'a str> {
         npc.model.as_deref().filter(|model| self.is_model_allowed(model))
     }
-    /// What so many tokens of a model cost, in the currency of `llm.prices`; `None`: it has no price.
+    /// Returns the cost of these tokens in the currency of `llm.prices`; `None` if the model has no price.
     #[must_use]
     pub fn cost_of(&self, model: &str, prompt: u64, cached: u64, completion: u64) -> Option<f64> {
         self.meters.cost_of(model, prompt, cached, completion)
     }
-    /// A model that may be called and has no price, if there is one. `embedder` is that of the server.
+    /// Returns a model without a price that may be called, if any. `embedder` is the server's embedder.
     #[must_use]
     pub fn find_unpriced_model<'a>(&'a self, embedder: &'a EmbedderInfo) -> Option<&'a str> {
         let routes = Task::ALL.into_iter().flat_map(|task| self.routes.chain_for(task));
@@ -349,24 +348,24 @@ impl ModelRouter {
             .chain((!embedder.offline).then_some(embedder.model.as_str()))
             .find(|model| !self.meters.has_price(model))
     }
-    /// Usage since the last call of this, to be written to the ledger.
+    /// Returns and clears the usage since the previous call, for the ledger.
     pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {
         self.book.take_sums()
     }
-    /// The name of the model that is asked first for `task`: its tokens are the ones that count.
+    /// Returns the name of the first model for `task`. Token counts follow this model.
     pub fn model_for_task(&self, task: Task) -> &str {
         let first = &self.routes.chain_for(task)[0];
         first.model.as_deref().unwrap_or_else(|| first.llm.model())
     }
-    /// What counts the tokens of the model `name`.
+    /// Returns the token counter of the model `name`.
     pub fn counter_for_model(&self, name: &str) -> TokenCounter {
         TokenCounter::for_model(name).or_if_estimated(self.unknown)
     }
-    /// What counts the tokens of the model that is asked first for `task`.
+    /// Returns the token counter of the first model for `task`.
     pub fn counter_for_task(&self, task: Task) -> TokenCounter {
         self.counter_for_model(self.model_for_task(task))
     }
-    /// Whether the reply route ends in the scripted model only.
+    /// True if every route for replies is the scripted model.
     pub fn is_offline(&self) -> bool {
         self.routes
             .chain_for(Task::Reply)
@@ -374,7 +373,7 @@ impl ModelRouter {
             .all(|route| route.llm.is_offline())
     }
 
-    /// Asks one route after the other until one answers.
+    /// Tries the routes in order until one answers.
     async fn ask_route_chain<M: AnswerMode>(
         &self,
         manner: &M,
@@ -408,7 +407,7 @@ impl ModelRouter {
             route.model_name(wanted).clone_into(&mut trace.model);
             trace.offline = route.llm.is_offline();
             let asked = tokio::time::Instant::now();
-            // The place at the endpoint before is given back first.
+            // The place at the previous endpoint is released first.
             drop(place_there.take());
             if let Some(capacity) = &route.capacity {
                 place_there = capacity.acquire_place(scope.tenant(), urgency, route.timeout).await;
@@ -428,7 +427,7 @@ impl ModelRouter {
                     Some(model) => self.breakers.for_model(task.as_str(), model),
                     None => self.breakers.for_route(task, place),
                 },
-                // Waiting for a place is a part of the route's time.
+                // The wait for a place counts towards the route's time.
                 time: route.timeout.saturating_sub(asked.elapsed()),
                 attempts: &attempts,
                 ended: &|end| self.on_attempt_ended(scope, task.as_str(), &trace.model, end),
@@ -511,14 +510,14 @@ impl ModelRouter {
 
 /// The name of embedder calls in traces and accounts.
 const EMBEDDING_TASK: &str = "embedding";
-/// In the list of models that NPCs may name: any.
+/// Entry of the list of allowed NPC models that allows any model.
 const ANY_MODEL: &str = "*";
-/// The tenant's calls fill its share.
+/// Error when the tenant's calls fill its quota.
 const TENANT_QUOTA_ERROR: LlmError = LlmError::RateLimited { retry_after: None };
-/// So do all tenants' calls together that of an endpoint.
+/// Error when the calls of all tenants fill an endpoint.
 const ENDPOINT_FULL_ERROR: LlmError = LlmError::RateLimited { retry_after: None };
 
-/// What it takes to embed texts. The file of another vocabulary is that of the models that write.
+/// Returns the usage for embedding texts. `llm.tokenizer_file` is not used: its vocabulary is for language models.
 fn embedding_usage(model: &str, texts: &[String]) -> Usage {
     let counter = TokenCounter::for_model(model);
     Usage {
@@ -527,21 +526,21 @@ fn embedding_usage(model: &str, texts: &[String]) -> Usage {
     }
 }
 
-/// An answer, with what must outlive it.
+/// An answer, with the request and the permits that must outlive the answer.
 struct RoutedAnswer<T> {
     answer: T,
     request: LlmRequest,
     permits: HeldPermits,
 }
 
-/// What a call takes up until it has ended.
+/// The permits that a call holds until its end.
 #[derive(Debug)]
 struct HeldPermits {
     _tenant: CallPermit,
     _endpoint: Option<CallPermit>,
 }
 
-/// The span of a call; the endpoint is told of it. `ModelRouter::finish` records what came of it.
+/// Returns the span of a call; its context is sent to the endpoint. `ModelRouter::finish_trace` records the outcome.
 fn call_span(scope: &TenantScope, task: &str) -> Span {
     debug_span!("model.call", task, tenant = %scope.tenant(), model = Empty, attempts = Empty, error = Empty)
 }

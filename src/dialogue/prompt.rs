@@ -1,7 +1,8 @@
 //! Prompt assembly (docs/algorithms.md#prompt-assembly).
 //!
-//! Read `prompt/assembly.rs` for the order and the budgets, `prompt/selection.rs` for what goes
-//! first when a prompt is too long, `prompt/untrusted.rs` for what players may not do in it.
+//! * `prompt/assembly.rs`: the order of the sections and the budgets.
+//! * `prompt/selection.rs`: the order in which parts are dropped from a prompt that is too long.
+//! * `prompt/untrusted.rs`: protection against text of players.
 
 mod ages;
 mod assembly;
@@ -44,7 +45,7 @@ use crate::{
     ports::llm::ChatMessage,
 };
 
-/// The score of a fact that is in the prompt without having been searched for.
+/// The score of a fact that is in the prompt without a search.
 const UNSCORED: ScoreParts = ScoreParts {
     recency: 0.0,
     importance: 0.0,
@@ -54,22 +55,22 @@ const UNSCORED: ScoreParts = ScoreParts {
     cosine: 0.0,
 };
 
-/// A prompt that would be sent, for `POST /v1/sessions/{id}/context`.
+/// The prompt that would be sent for a line. Returned by `POST /v1/sessions/{id}/context`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Preview {
     #[schema(value_type = Vec<Object>)]
     pub messages: Vec<ChatMessage>,
-    /// Of the NPC's past, what the player may hear of; best first.
+    /// Scenarios of the NPC's past that this player may hear, best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scenarios: Vec<ScenarioTrace>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
-    /// SHA-256, hexadecimal.
+    /// SHA-256 of the messages, hexadecimal.
     pub prompt_hash: String,
 }
 
-/// Assembles the prompt a line would get, without calling any language model: the intent is taken
-/// to be `memory`, so recall is in full. The line is embedded as it would be in a turn.
+/// Assembles the prompt for a line without calling a language model. The intent is assumed to be `memory`, so recall
+/// is complete. The line is embedded as in a turn.
 pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Preview, TurnError> {
     let gathered = gather::gather_for_preview(services, input, gather::IntentSource::Assumed(Intent::Memory)).await?;
     let prompt = gathered.assemble_prompt(services, input)?;

@@ -1,11 +1,11 @@
-//! The numbers of docs/algorithms.md, named. Defaults are in `config/default.toml`; every one can be
-//! set by file or by `COLLOQUY__SECTION__KEY`.
+//! The numbers of docs/algorithms.md as settings. Defaults are in `config/default.toml`. A file or
+//! `COLLOQUY__SECTION__KEY` can set each.
 
 use serde::{Deserialize, Serialize};
 
 use crate::memory::scoring::RecallWeights;
 
-/// Limits and numbers of the dialogue use cases.
+/// Settings of the dialogue use cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DialogueSettings {
@@ -20,36 +20,36 @@ pub struct DialogueSettings {
     pub conversation: ConversationSettings,
 }
 
-/// How NPCs talk with each other.
+/// Settings of NPC conversations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConversationSettings {
-    /// Lines after which a conversation ends when nobody says otherwise; 20.
+    /// The number of lines in a conversation unless the request sets another; 20.
     pub max_turns: u32,
-    /// The pause between two lines of a conversation that goes on by itself, in ms; 800.
+    /// The pause between two lines of a running conversation, in ms; 800.
     pub pause_ms: u64,
-    /// What is added per character of the line that was said, in ms, for reading it; 30.
+    /// The extra pause per character of the last line, for reading time, in ms; 30.
     pub reading_ms_per_char: u64,
-    /// The longest pause with all that is added, in ms; 6,000.
+    /// The longest pause including reading time, in ms; 6,000.
     pub longest_pause_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnSettings {
-    /// Longest player line, in Unicode scalar values; 2,000.
+    /// The longest player line, in Unicode scalar values; 2,000.
     pub max_line_chars: usize,
-    /// Turns that may wait behind the running one, per session; 4.
+    /// The maximum number of turns queued behind the running turn, per session; 4.
     pub max_queued: usize,
     /// How long a turn waits for the previous turn's extraction, in ms; 300.
     pub wait_for_memory_ms: u64,
-    /// Longest a whole turn may take, in ms; 120,000.
+    /// The longest duration of a whole turn, in ms; 120,000.
     pub timeout_ms: u64,
     /// Raw turns shown to the intent classifier; 3.
     pub intent_turns: usize,
-    /// How long what was cut off a reply is kept sealed, so that it may be taken up again, in seconds; 30.
+    /// How long the unheard rest of a reply stays sealed, so that the reply can be resumed, in seconds; 30.
     pub seal_s: u32,
-    /// How long a turn of a session with `playback: "ack"` waits for being played until it counts as
+    /// How long a turn of a session with `playback: "ack"` waits for its playback before the whole reply counts as
     /// heard, in seconds; 60.
     pub playback_timeout_s: u32,
 }
@@ -60,7 +60,7 @@ pub struct TurnSettings {
 pub struct PromptSettings {
     /// Hard limit of the whole prompt; 8,000.
     pub total_tokens: u32,
-    /// Who the player is: its name, when it was met last, and what about; 300.
+    /// The player's identity: the name, and the time and topics of the last meeting; 300.
     pub acquaintance_tokens: u32,
     /// Pinned facts; 400.
     pub pinned_tokens: u32,
@@ -68,21 +68,21 @@ pub struct PromptSettings {
     pub summary_tokens: u32,
     /// Raw turns; 6,000 (more forces a summary).
     pub history_tokens: u32,
-    /// What NPCs said to each other, when a turn is about it; 600.
+    /// Lines that NPCs said to each other, if a turn is about them; 600.
     pub overheard_tokens: u32,
-    /// What an NPC may tell of its past, when a turn is about it; 1,000.
+    /// Scenarios of the NPC's past, if a turn is about the past; 1,000.
     pub scenario_tokens: u32,
-    /// One scenario of it; 400.
+    /// One scenario; 400.
     pub scenario_item_tokens: u32,
-    /// Retrieved facts in all; 1,200.
+    /// All retrieved facts; 1,200.
     pub memory_tokens: u32,
     /// One retrieved fact; 150.
     pub memory_item_tokens: u32,
     /// The state block, in characters; 1,500.
     pub state_chars: usize,
-    /// Inject the state block; true.
+    /// Whether prompts contain the state block; true.
     pub state_block: bool,
-    /// Ask the model to end its reply with a state block; true.
+    /// Whether the model is asked to end its reply with a state block; true.
     pub ask_for_state: bool,
 }
 
@@ -90,96 +90,96 @@ pub struct PromptSettings {
 #[serde(deny_unknown_fields)]
 pub struct RecallSettings {
     pub weights: RecallWeights,
-    /// λ of recency, per day; 0.002.
+    /// The decay λ of recency, per day; 0.002.
     pub recency_lambda_per_day: f64,
-    /// Facts packed into the prompt; 8.
+    /// The maximum number of found facts in the prompt; 8.
     pub top_k: usize,
-    /// Candidates per leg; 30, 30, 10, 10.
+    /// The numbers of candidates per source; 30, 30, 10, 10.
     pub dense: usize,
     pub sparse: usize,
     pub important: usize,
     pub recent: usize,
-    /// Candidates this similar (raw cosine) merge; 0.95.
+    /// The raw cosine at which two candidates merge; 0.95.
     pub near_duplicate_cosine: f32,
-    /// How much a fact that resembles a better one gives way to one that does not, 0 (not at all) to 1; 0.
+    /// How far a fact that resembles a better fact moves behind dissimilar facts, 0 (not at all) to 1; 0.
     pub diversity: f64,
-    /// Retrieved facts whose relevance and keyword, by their weights, come to less stay out of the prompt; 0.05.
+    /// The minimum of weighted relevance plus weighted keyword score for a retrieved fact; 0.05.
     pub min_score: f64,
-    /// Search before it is known whether the line's intent needs it; true.
+    /// Whether the search starts before the line's intent is known; true.
     pub speculative: bool,
 }
 
-/// What an NPC may tell of its own past (docs/algorithms.md#scenarios).
+/// Settings of an NPC's own past (docs/algorithms.md#scenarios).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioSettings {
-    /// Scenarios in a prompt; 3.
+    /// The maximum number of scenarios in a prompt; 3.
     pub top_k: usize,
-    /// Scenarios below this score stay out of the prompt, unless the line points at one; 0.15.
+    /// The minimum score of a scenario, unless the line points at the scenario; 0.15.
     pub min_score: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SummarySettings {
-    /// Turns until the first summary; 10.
+    /// Turns before the first summary; 10.
     pub first_after_turns: u32,
-    /// Turns until each further one; 20.
+    /// Turns between summaries; 20.
     pub then_every_turns: u32,
-    /// Or this long after the last, in seconds; 3,600.
+    /// Seconds since the last summary that also trigger a summary; 3,600.
     pub then_every_s: u64,
-    /// Unsummarised raw turns that force one; 30.
+    /// Unsummarised raw turns that force a summary; 30.
     pub force_turns: u32,
-    /// Unsummarised tokens that force one; 6,000.
+    /// Unsummarised tokens that force a summary; 6,000.
     pub force_tokens: u32,
-    /// Summaries kept per dialogue; 5.
+    /// Summaries retained per dialogue; 5.
     pub keep: usize,
-    /// Turns that stay in the buffer whatever is summarised; 8.
+    /// Turns that stay in the buffer even after a summary; 8.
     pub buffer_min_turns: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SaveSettings {
-    /// Saves that a world may have; 100.
+    /// The maximum number of saves of a world; 100.
     pub max_per_world: u32,
 }
 
-/// How long is kept what only explains or saves work, and what was taken back, in days; 0: for ever. What
-/// NPCs know, and what was said and stands, is not among it.
+/// Retention of explanatory or work-saving data and of unsaid turns, in days; 0: forever. NPC memories and standing
+/// turns are always retained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionSettings {
-    /// After-turn jobs that are done; 90.
+    /// Completed after-turn jobs; 90.
     pub done_jobs_d: u32,
     /// Traces of turns; 90.
     pub traces_d: u32,
-    /// Verdicts about pairs of statements. A pair that comes up again is judged again; 90.
+    /// Verdicts about pairs of statements. A pair that recurs later is judged again; 90.
     pub verdicts_d: u32,
-    /// Turns that were taken back and that no save has, with all they had taught; 30.
+    /// Unsaid turns that no save contains, with everything learned from them; 30.
     pub unsaid_d: u32,
-    /// Sessions in which nothing was ever said, and answers to those who took nothing back; 1.
+    /// Sessions without a turn, and answers to rewinds that changed nothing; 1.
     pub unchanged_d: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSettings {
-    /// Attempts before a job that fails for no outage is dead; 8.
+    /// Attempts of a failing job before it counts as dead, outages aside; 8.
     pub max_attempts: u32,
-    /// Attempts before a job whose model answers, and whose answers are of no use, is dead; 2.
+    /// Attempts of a job with unusable model answers before the job counts as dead; 2.
     pub max_useless: u32,
-    /// How long after it was written a job is still tried again when a model or the store could not
-    /// be reached, in seconds, and `max_attempts` times in any case; 86,400.
+    /// How long after its creation a job is retried during an outage of a model or the store, in seconds. At least
+    /// `max_attempts` attempts are made; 86,400.
     pub give_up_after_s: u64,
-    /// How long a job may run before another may take it, in seconds; 120.
+    /// How long a job may run before another node may take it, in seconds; 120.
     pub lease_s: u64,
-    /// First delay after a failure, in seconds, doubling; 2.
+    /// The first delay after a failure, doubling, in seconds; 2.
     pub retry_base_s: u64,
-    /// Jobs of one tenant running at once; by default as many as may call models, 48.
+    /// Concurrent jobs of one tenant; by default the model calls allowed to jobs, 48.
     pub concurrency: usize,
-    /// How often the curator looks for jobs left behind, in seconds; 5.
+    /// How often the curator looks for abandoned jobs, in seconds; 5.
     pub poll_s: u64,
-    /// Tokens of a judge call about what a turn taught, prompt and answer together; 0: no judge is asked; 800.
+    /// Tokens of the judge call after a turn, prompt and answer together; 0 disables the judge; 800.
     pub judge_tokens: u32,
 }

@@ -1,4 +1,4 @@
-//! What the mock server says, per task.
+//! Answers of the mock server, per task.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -25,10 +25,10 @@ const REPLY_WORDS: [&str; 12] = [
     "tonight. ",
 ];
 
-/// The schema of a call that asks who speaks next.
+/// The schema of a call that asks for the next speaker.
 const NEXT_SPEAKER: &str = "next_speaker";
 
-/// The parts of a chat request that decide the answer.
+/// The parts of a chat request that determine the answer.
 #[derive(Deserialize)]
 pub(super) struct MockChatRequest<'a> {
     #[serde(default, borrow)]
@@ -45,7 +45,7 @@ pub(super) struct MockChatRequest<'a> {
 
 #[derive(Deserialize)]
 struct RawMessage<'a> {
-    /// Left unread where the task does not depend on it.
+    /// Parsed only for tasks that depend on the content.
     #[serde(borrow)]
     content: &'a RawValue,
 }
@@ -80,7 +80,7 @@ impl MockChatRequest<'_> {
         Some(&schema.name)
     }
 
-    /// The task by its header, else by the schema's name, else by what the prompt asks for.
+    /// Returns the task: by its header, else by the schema's name, else by the prompt's request.
     pub(super) fn detect_task(&self, header: Option<&str>) -> Task {
         let named = header.and_then(|name| Task::ALL.into_iter().find(|task| task.as_str() == name));
         if let Some(task) = named {
@@ -96,7 +96,7 @@ impl MockChatRequest<'_> {
             None => {}
         }
         let prompt = self.messages.last().map_or("", |message| message.content.get());
-        // In the raw JSON text quotes are escaped.
+        // Quotes are escaped in the raw JSON text.
         if prompt.contains(r#"{\"facts\":"#) || prompt.contains("hp_change") {
             Task::Extraction
         } else if prompt.contains(r#"{\"verdicts\":"#) {
@@ -120,7 +120,7 @@ impl MockChatRequest<'_> {
         }
     }
 
-    /// The text of all messages, or of all their text parts.
+    /// Returns the text of all messages, or of all their text parts.
     fn all_text(&self) -> String {
         #[derive(Deserialize)]
         #[serde(untagged)]
@@ -147,12 +147,12 @@ impl MockChatRequest<'_> {
     }
 }
 
-/// What depends on the settings alone, made once per change of them.
+/// The parts of an answer that depend on the settings alone, built once per change.
 pub(super) struct ReplyScript {
     pub reply: String,
-    /// One event per piece of the reply, and the one with the end mark.
+    /// One event per piece of the reply, then the event with the end mark.
     pub events: Vec<Bytes>,
-    /// All of them as one body.
+    /// All events as a single body.
     pub whole: Bytes,
 }
 
@@ -183,7 +183,7 @@ fn sse_event(value: &serde_json::Value) -> Bytes {
     format!("data: {value}\n\n").into()
 }
 
-/// The event of one piece of text.
+/// Returns the event of one piece of text.
 pub(super) fn delta_event(text: &str) -> Bytes {
     sse_event(&json!({
         "id": "mock", "object": "chat.completion.chunk", "created": 0, "model": MODEL,
@@ -191,7 +191,7 @@ pub(super) fn delta_event(text: &str) -> Bytes {
     }))
 }
 
-/// The last events of a stream.
+/// Returns the last events of a stream.
 pub(super) fn end_events(usage: Option<(usize, usize)>) -> Bytes {
     match usage {
         Some((prompt, completion)) => format!(
@@ -205,7 +205,7 @@ pub(super) fn end_events(usage: Option<(usize, usize)>) -> Bytes {
 }
 
 pub(super) fn usage_json(prompt: usize, completion: usize) -> String {
-    // As if the first three quarters of every prompt had been seen before.
+    // The cache is simulated: the first three quarters of every prompt count as cached.
     format!(
         "{{\"prompt_tokens\":{prompt},\"completion_tokens\":{completion},\"total_tokens\":{},\
          \"prompt_tokens_details\":{{\"cached_tokens\":{}}}}}",
@@ -214,7 +214,7 @@ pub(super) fn usage_json(prompt: usize, completion: usize) -> String {
     )
 }
 
-/// The text of an answer that is not streamed from the script. `number` counts the task's calls.
+/// Returns the text of an answer outside the streamed script. `number` counts the task's calls.
 pub(super) fn answer_text<'a>(
     task: Task,
     request: &MockChatRequest<'_>,
@@ -239,7 +239,7 @@ pub(super) fn answer_text<'a>(
     }
 }
 
-/// The same verdict for every pair of a prompt.
+/// Returns the same verdict for every pair of a prompt.
 fn verdicts_json(prompt: &str, verdict: &str) -> String {
     let pairs = prompt.matches("<newer>").count();
     let verdicts: Vec<_> = (1..=pairs)
@@ -254,12 +254,12 @@ static LIKES: LazyLock<Regex> = LazyLock::new(|| {
 static LIKES_KO: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"([가-힣]{1,12}?)(?:을|를|이|가)? (?:정말 |참 )?(좋아|싫어)").expect("a constant pattern")
 });
-/// What an NPC says of somebody by name.
+/// A statement of an NPC about a named character.
 static LIKES_OF: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\b([A-Z][a-z]+) (like|love|hate)s ([\p{L}][\p{L} ]{0,40}?)\s*[.!,?\n]").expect("a constant pattern")
 });
 
-/// What stands between the last pair of these tags.
+/// Returns the text between the last pair of these tags.
 fn tagged_text<'a>(prompt: &'a str, tag: &str) -> Option<&'a str> {
     let (_, rest) = prompt.rsplit_once(&format!("<{tag}>"))?;
     Some(rest.split_once(&format!("</{tag}>"))?.0)
@@ -399,7 +399,7 @@ mod tests {
             ..super::super::MockOptions::default()
         };
         let script = ReplyScript::new(&MockSettings::from(&options));
-        // And the end.
+        // Three pieces and the end mark.
         assert_eq!((script.reply.as_str(), script.events.len()), ("Hanna likes plums.", 4));
     }
 

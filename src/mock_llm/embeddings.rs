@@ -1,6 +1,6 @@
-//! Vectors for the mock server: lexical, so that texts that share words are near each other.
+//! Vectors of the mock server: lexical, so texts with common words are near each other.
 
-/// A unit vector of `dimensions` from the words of `text` and their character trigrams.
+/// Returns a unit vector of `dimensions` from the words of `text` and their character trigrams.
 pub(super) fn embed_words(text: &str, dimensions: usize) -> Vec<f32> {
     let mut vector = vec![0.0_f32; dimensions];
     let mut add = |piece: &str, weight: f32| {
@@ -25,13 +25,13 @@ pub(super) fn embed_words(text: &str, dimensions: usize) -> Vec<f32> {
             *x /= norm;
         }
     } else {
-        // No words, or words that cancel out: still a direction.
+        // Without words, or with words that cancel out, the vector still has a direction.
         vector[0] = 1.0;
     }
     vector
 }
 
-/// FNV-1a, 64 bits: the same on every machine and in every version.
+/// Returns the 64-bit FNV-1a hash: the same on every machine and in every version.
 fn fnv_hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

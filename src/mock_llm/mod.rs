@@ -1,9 +1,8 @@
-//! `colloquy mock-llm`: an OpenAI-compatible server that answers at once, or as slowly and as
-//! wrongly as it is told to.
+//! `colloquy mock-llm`: an OpenAI-compatible server whose speed and faults are configurable.
 //!
-//! For load tests, where a model would be the slowest part, and for tests of what happens when a
-//! model misbehaves. It knows every task of this server and answers each with what its prompt asks
-//! for. Nothing here is random but the jitter: a fault with rate 0.25 hits every fourth call.
+//! For load tests, in which a real model would be the slowest part, and for tests of misbehaving models. The mock
+//! knows every task of this server and answers each as its prompt requests. Only the jitter is random: a fault with
+//! rate 0.25 hits every fourth call.
 
 mod answers;
 mod embeddings;

@@ -1,4 +1,4 @@
-//! What the mock server can be told on its command line and at run time.
+//! Settings of the mock server on its command line and at run time.
 
 use std::{net::SocketAddr, str::FromStr};
 
@@ -7,62 +7,61 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::state::MockSettings;
 use crate::ports::llm::Task;
 
-/// Arguments of `colloquy mock-llm`. All but `listen` and `workers` can be changed while it runs,
-/// by `POST /control`.
+/// Arguments of `colloquy mock-llm`. `POST /control` can change all but `listen` and `workers` at run time.
 #[derive(Debug, Clone, clap::Args)]
 pub struct MockOptions {
-    /// Address to listen on; port 0 takes a free one.
+    /// The address to listen on; port 0 takes any free port.
     #[arg(long, default_value = "127.0.0.1:4010")]
     pub listen: SocketAddr,
-    /// Worker threads.
+    /// The number of worker threads.
     #[arg(long, default_value_t = 1)]
     pub workers: usize,
-    /// Milliseconds before an answer begins.
+    /// The delay before an answer begins, in milliseconds.
     #[arg(long, default_value_t = 0)]
     pub latency_ms: u64,
-    /// Up to this many more milliseconds, drawn evenly.
+    /// The maximum random extra delay, in milliseconds, evenly distributed.
     #[arg(long, default_value_t = 0)]
     pub jitter_ms: u64,
-    /// Pieces of a stream per second; 0 sends them all at once.
+    /// The pieces of a stream per second; 0 sends all pieces at once.
     #[arg(long, default_value_t = 0)]
     pub tokens_per_s: u32,
-    /// Pieces of a reply.
+    /// The number of pieces of a reply.
     #[arg(long, default_value_t = 8)]
     pub deltas: u32,
-    /// What replies say, a word a piece; empty: words of its own, in `deltas` pieces.
+    /// The text of replies, one word per piece. Empty: a built-in text in `deltas` pieces.
     #[arg(long, default_value = "")]
     pub reply: String,
-    /// What the intent classifier answers.
+    /// The answer of the intent classifier.
     #[arg(long, default_value = "chat")]
     pub intent: String,
-    /// What a judge answers: same, contradicts or independent.
+    /// The answer of the judge: same, contradicts or independent.
     #[arg(long, default_value = "independent")]
     pub verdict: String,
-    /// The id of the NPC that is to speak next in a conversation; empty: it names nobody.
+    /// The id of the NPC that speaks next in a conversation. Empty: no NPC is named.
     #[arg(long, default_value = "")]
     pub next_speaker: String,
-    /// Facts that an extraction yields on average beyond those it reads from the line; 0.5 is one
-    /// in every second turn.
+    /// The average number of extra facts per extraction, besides the facts in the line; 0.5 adds a fact in every
+    /// second turn.
     #[arg(long, default_value_t = 0.0)]
     pub facts_per_turn: f64,
-    /// Length of the embedding vectors.
+    /// The length of the embedding vectors.
     #[arg(long, default_value_t = 384)]
     pub dimensions: usize,
-    /// Milliseconds a `slow` fault adds.
+    /// The extra delay of a `slow` fault, in milliseconds.
     #[arg(long, default_value_t = 3_000)]
     pub slow_ms: u64,
-    /// Milliseconds a 429 asks the client to wait.
+    /// The delay that a 429 asks for, in milliseconds.
     #[arg(long, default_value_t = 1_000)]
     pub retry_after_ms: u64,
-    /// `[TASK=]KIND[:RATE]`, repeatable. KIND: none, 500, 429, slow, broken-stream, no-end-mark,
-    /// invalid-json, invalid-body, refuse, echo, echo-body, hang, stall, hold. TASK: reply, intent, extraction, judge,
-    /// summary, curation, embedding; all if left out. RATE: the share of calls, 1 if left out.
+    /// `[TASK=]KIND[:RATE]`, repeatable. KIND: none, 500, 429, slow, broken-stream, no-end-mark, invalid-json,
+    /// invalid-body, refuse, echo, echo-body, hang, stall, hold. TASK: reply, intent, extraction, judge, summary,
+    /// curation, embedding (default: all). RATE: the share of calls (default: 1).
     #[arg(long = "fault")]
     pub faults: Vec<MockFault>,
 }
 
 impl Default for MockOptions {
-    /// The command line's defaults, on a free port.
+    /// Returns the command line's defaults, on a free port.
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -104,7 +103,7 @@ impl From<&MockOptions> for MockSettings {
     }
 }
 
-/// What the mock server is asked for.
+/// The kind of a call to the mock server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum CallKind {
     Chat(Task),
@@ -130,7 +129,7 @@ impl CallKind {
     pub(super) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|asked| asked.as_str() == name)
     }
-    /// Its place in [`Self::ALL`].
+    /// Returns the position in [`Self::ALL`].
     pub(super) fn slot_index(self) -> usize {
         Self::ALL
             .into_iter()
@@ -139,7 +138,7 @@ impl CallKind {
     }
 }
 
-/// A way to misbehave.
+/// A kind of misbehaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     None,
@@ -147,27 +146,27 @@ pub enum FaultKind {
     ServerError,
     /// Status 429 with `Retry-After`.
     RateLimited,
-    /// `slow_ms` later than usual.
+    /// An answer `slow_ms` later than usual.
     Slow,
     /// The connection breaks in the middle of the answer.
     BrokenStream,
-    /// The answer ends in the middle, as if it were over, without its end mark.
+    /// The answer ends normally in the middle, without its end mark.
     NoEndMark,
-    /// The answer's text is cut JSON (a reply or intent: a body that is no JSON).
+    /// The answer's text is truncated JSON. For a reply or intent, the body is not JSON.
     InvalidJson,
-    /// The body, or a stream's event, is no JSON.
+    /// The body, or a stream's event, is not JSON.
     InvalidBody,
     /// Status 400.
     Refuse,
-    /// Status 400, with all that was asked in its message, on several lines and in colour.
+    /// Status 400; the message repeats the whole request, on several lines and in colour.
     Echo,
-    /// An answer of another shape, with all that was asked in it.
+    /// An answer of another shape that repeats the whole request.
     EchoBody,
-    /// No answer, ever.
+    /// The call is never answered.
     Hang,
-    /// Half a stream, then nothing more, with the connection left open.
+    /// Half a stream, then silence on an open connection.
     Stall,
-    /// The usual answer, as soon as `POST /control` has taken the fault away.
+    /// The usual answer, delayed until `POST /control` removes the fault.
     Hold,
 }
 
@@ -190,17 +189,17 @@ impl FaultKind {
     ];
 }
 
-/// A fault, for which task, and how often.
+/// A fault with its task and its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MockFault {
     pub(super) asked: Option<CallKind>,
     pub kind: FaultKind,
-    /// Share of the task's calls, in (0, 1].
+    /// The share of the task's calls, in (0, 1].
     pub rate: f64,
 }
 
 impl MockFault {
-    /// `kind` on every call of `task`, or of all if `None`.
+    /// Creates a fault of `kind` for every call of `task`, or of all tasks if `None`.
     #[must_use]
     pub fn on_every_call(task: Option<Task>, kind: FaultKind) -> Self {
         Self {
@@ -209,11 +208,11 @@ impl MockFault {
             rate: 1.0,
         }
     }
-    /// Whether it keeps calls of `asked` waiting until it is taken away.
+    /// True if the fault delays calls of `asked` until its removal.
     pub(super) fn holds_call(&self, asked: CallKind) -> bool {
         self.kind == FaultKind::Hold && self.asked.is_none_or(|task| task == asked)
     }
-    /// Whether the `n`th call (from 1) of `asked` is hit.
+    /// True if the fault hits the `n`th call (from 1) of `asked`.
     pub(super) fn hits_call(&self, asked: CallKind, n: u64) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "call counts stay far below 2^52")]
         let due = |n: u64| (n as f64 * self.rate).floor();

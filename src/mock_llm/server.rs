@@ -1,4 +1,4 @@
-//! The mock server itself, on actix-web.
+//! The mock server on actix-web.
 
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 
@@ -23,14 +23,14 @@ use super::{
 };
 use crate::ports::llm::Task;
 
-/// Largest request body, in bytes.
+/// The largest request body, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
-/// Long enough for what was given to the connection to be written.
+/// Long enough for the connection to write its pending data.
 const FLUSH: Duration = Duration::from_millis(10);
-/// Tells what a call is for, where the client says so.
+/// The header in which a client names the task of a call.
 const TASK_HEADER: &str = "x-colloquy-task";
 
-/// Serves until the process is told to stop.
+/// Serves until the process gets a stop signal.
 pub async fn run(options: MockOptions) -> anyhow::Result<()> {
     let state = Arc::new(MockState::new(&options).map_err(anyhow::Error::msg)?);
     let (server, addr) = bind_server(&options, &state, true)?;
@@ -38,7 +38,7 @@ pub async fn run(options: MockOptions) -> anyhow::Result<()> {
     server.await.context("the mock server failed")
 }
 
-/// Starts a server on a thread of its own, for tests.
+/// Starts a server on a separate thread, for tests.
 ///
 /// # Errors
 /// If the address cannot be bound or an option is out of range.
@@ -50,7 +50,7 @@ pub fn start_on_thread(options: MockOptions) -> anyhow::Result<MockHandle> {
         System::new().block_on(async move {
             match bind_server(&options, &serving, false) {
                 Ok((server, addr)) => {
-                    // An error here means that nobody waits any more: there is nobody to serve.
+                    // On an error here, the caller no longer waits and nobody needs the server.
                     if started.send(Ok((server.handle(), addr))).is_ok() {
                         let _ = server.await;
                     }
@@ -82,40 +82,40 @@ impl MockHandle {
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
-    /// What a client takes as its base URL.
+    /// Returns the base URL for a client.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.addr)
     }
     /// Changes settings, as `POST /control` does.
     ///
     /// # Errors
-    /// In words, for an unknown field or a value out of range.
+    /// Describes an unknown field or a value out of range.
     pub fn apply_settings(&self, patch: &serde_json::Value) -> Result<(), String> {
         self.state.apply_patch(patch).map(drop)
     }
     pub fn stats(&self) -> MockStats {
         self.state.stats()
     }
-    /// Calls of a task (`reply`, …, `embedding`) so far.
+    /// Returns the number of calls of a task (`reply`, …, `embedding`).
     pub fn calls_of(&self, task: &str) -> u64 {
         self.stats().calls.get(task).copied().unwrap_or_default()
     }
-    /// The last requests of a task, the newest last; at most 64 of all tasks are kept.
+    /// Returns the last requests of a task, newest last. At most 64 requests of all tasks are stored.
     pub fn requests_of(&self, task: &str) -> Vec<serde_json::Value> {
         CallKind::parse(task).map_or_else(Vec::new, |asked| self.state.requests_of(asked))
     }
-    /// Waits until at least `count` answers were abandoned by their client.
+    /// Waits until clients have abandoned at least `count` answers.
     pub async fn wait_for_aborted(&self, count: u64) {
         let mut aborted = self.state.subscribe_aborted();
         // The sender lives in `self.state`.
         let _ = aborted.wait_for(|seen| *seen >= count).await;
     }
-    /// Stops at once, cutting what is under way.
+    /// Stops at once and cuts running answers.
     pub fn stop(mut self) {
         self.shut_down();
     }
     fn shut_down(&mut self) {
-        // The command is sent by the call; the future only waits for its end, as `join` does.
+        // The call itself sends the command. The future only waits for the end, and `join` does the same.
         drop(self.server.stop(false));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -144,7 +144,7 @@ fn bind_server(options: &MockOptions, state: &Arc<MockState>, signals: bool) -> 
     })
     .tcp_nodelay(true)
     .workers(options.workers.max(1))
-    // A client that closes its side has gone: what it asked for is dropped, and counted.
+    // A client that closes its side is gone: its request is dropped and counted as aborted.
     .h1_allow_half_closed(false)
     .shutdown_timeout(1);
     let server = if signals { server } else { server.disable_signals() };
@@ -159,7 +159,7 @@ fn error_response(status: StatusCode, message: &str) -> HttpResponse {
     HttpResponse::build(status).json(json!({"error": {"message": message, "type": "mock", "code": null}}))
 }
 
-/// The faults that are the same for every kind of call; `None`: go on.
+/// Applies the faults that are equal for all kinds of calls; `None` means no such fault.
 async fn common_fault(
     fault: FaultKind,
     asked: CallKind,
@@ -188,7 +188,7 @@ async fn common_fault(
             let text = echo_texts(body);
             let answer = json!({"choices": text, "data": text}).to_string();
             match asked {
-                // Whoever asks for a stream looks for its events.
+                // A client of a stream expects events.
                 CallKind::Chat(Task::Reply) => HttpResponse::Ok()
                     .content_type("text/event-stream")
                     .body(format!("data: {answer}\n\n")),
@@ -212,7 +212,7 @@ async fn common_fault(
     Some(response)
 }
 
-/// All texts of a request, as an endpoint repeats them.
+/// Returns all texts of a request, as endpoints repeat them in errors.
 fn echo_texts(body: &[u8]) -> String {
     fn collect_texts(value: &serde_json::Value) -> String {
         match value {
@@ -281,7 +281,7 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
     whole_body(fault, answer, witness)
 }
 
-/// A JSON body, or what a fault makes of it.
+/// Returns a JSON body, modified by the fault.
 fn whole_body(fault: FaultKind, mut body: String, mut witness: AnswerGuard) -> HttpResponse {
     let cut = body.len() / 2;
     let cut = (0..=cut)
@@ -313,7 +313,7 @@ fn whole_body(fault: FaultKind, mut body: String, mut witness: AnswerGuard) -> H
     }
 }
 
-/// A stream of events, in one piece where nothing asks for more.
+/// Returns a stream of events, in one piece if no pause or fault needs several.
 fn streamed_body(
     fault: FaultKind,
     mut events: Vec<Bytes>,
@@ -344,7 +344,7 @@ fn streamed_body(
                 witness.mark_done();
                 return response.body([whole.as_ref(), tail.as_ref()].concat());
             }
-            // The end mark and what follows come at once.
+            // The end mark and the tail are sent together.
             let end = [events.pop().unwrap_or_default(), tail].concat();
             events.push(end.into());
             response.streaming(event_stream(events, pace, StreamEnd::End, witness))
@@ -352,14 +352,14 @@ fn streamed_body(
     }
 }
 
-/// What comes after the last piece.
+/// The end of a stream after its last piece.
 #[derive(Clone, Copy, PartialEq)]
 enum StreamEnd {
-    /// A proper end.
+    /// A normal end.
     End,
     /// A broken connection.
     Break,
-    /// Nothing, with the connection left open.
+    /// Silence on an open connection.
     Silence,
 }
 
@@ -395,7 +395,7 @@ fn event_stream(
         match after {
             StreamEnd::End => None,
             StreamEnd::Break => {
-                // actix throws away what it has not yet written when a body fails.
+                // When a body fails, actix discards all data that it has not yet written.
                 sleep(FLUSH).await;
                 witness.mark_done();
                 let broken = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "as it was told to");
@@ -441,7 +441,7 @@ async fn post_embeddings(body: Bytes, state: Data<MockState>) -> HttpResponse {
         EmbeddingInput::Many(texts) => texts,
     };
     let tokens = texts.iter().map(|text| text.len().div_ceil(4)).sum::<usize>();
-    // Last first: the API promises an index, not an order, and clients should not rely on one.
+    // In reverse order: the API promises an index, not an order, and clients must not rely on an order.
     let rows: Vec<_> = texts
         .iter()
         .enumerate()

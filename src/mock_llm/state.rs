@@ -1,4 +1,4 @@
-//! What the mock server is set to and what it has counted.
+//! Settings and counters of the mock server.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,10 +18,10 @@ use super::{
     options::{CallKind, FaultKind, MockFault, MockOptions},
 };
 
-/// Requests remembered, the newest last.
+/// The number of stored requests.
 const MAX_REMEMBERED_REQUESTS: usize = 64;
 
-/// What can be changed while it runs: `POST /control` takes any subset of these as JSON.
+/// Settings that can change at run time: `POST /control` accepts any subset as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MockSettings {
@@ -41,10 +41,10 @@ pub struct MockSettings {
 }
 
 impl MockSettings {
-    /// These settings with the fields of `patch` replaced.
+    /// Returns these settings with the fields of `patch` replaced.
     ///
     /// # Errors
-    /// In words, for a field that does not exist or a value that does not fit.
+    /// Describes an unknown field or an invalid value.
     pub(super) fn with_patch(&self, patch: &serde_json::Value) -> Result<Self, String> {
         let mut all = serde_json::to_value(self).map_err(|error| error.to_string())?;
         let fields = patch.as_object().ok_or("the body must be a JSON object")?;
@@ -65,14 +65,14 @@ impl MockSettings {
     }
 }
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MockStats {
-    /// By task, `embedding` included.
+    /// Calls by task, `embedding` included.
     pub calls: BTreeMap<String, u64>,
-    /// Calls that a fault hit.
+    /// Calls with a fault.
     pub faults: u64,
-    /// Answers that the client did not wait for.
+    /// Answers whose client left early.
     pub aborted: u64,
 }
 
@@ -108,15 +108,15 @@ impl MockState {
         self.patched.send_replace(());
         Ok(patched)
     }
-    /// Waits until no fault holds calls of `asked` any more.
+    /// Waits until no fault delays calls of `asked`.
     pub(super) async fn wait_until_released(&self, asked: CallKind) {
         let mut patched = self.patched.subscribe();
         while self.settings().0.faults.iter().any(|fault| fault.holds_call(asked)) {
-            // The sender lives as long as this does.
+            // The sender lives as long as `self`.
             let _ = patched.changed().await;
         }
     }
-    /// Counts and remembers a call: its number among those of its task, and the fault it meets.
+    /// Counts and stores a call. Returns its number within its task, and its fault.
     pub(super) fn record_call(&self, asked: CallKind, body: &Bytes, settings: &MockSettings) -> (u64, FaultKind) {
         let number = self.calls[asked.slot_index()].fetch_add(1, Relaxed) + 1;
         {
@@ -146,7 +146,7 @@ impl MockState {
             aborted: *self.aborted.borrow(),
         }
     }
-    /// The last requests of a task, the newest last, as they came.
+    /// Returns the last requests of a task in the order of arrival.
     pub(super) fn requests_of(&self, asked: CallKind) -> Vec<serde_json::Value> {
         let requests = self.requests.lock();
         requests
@@ -160,7 +160,7 @@ impl MockState {
     }
 }
 
-/// Watches one answer: dropped before `done`, it counts as aborted.
+/// Guards one answer. If dropped before `mark_done`, the answer counts as aborted.
 pub(super) struct AnswerGuard {
     state: Arc<MockState>,
     done: bool,
@@ -173,7 +173,7 @@ impl AnswerGuard {
     pub(super) fn mark_done(&mut self) {
         self.done = true;
     }
-    /// Waits until no fault holds calls of `asked` any more.
+    /// Waits until no fault delays calls of `asked`.
     pub(super) async fn wait_until_released(&self, asked: CallKind) {
         self.state.wait_until_released(asked).await;
     }

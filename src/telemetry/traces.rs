@@ -1,7 +1,7 @@
-//! Traces for an OpenTelemetry collector: what spans are sent, and the context that goes with requests.
+//! Traces for an OpenTelemetry collector: the sent spans, and the context in requests.
 //!
-//! Only spans of this crate go out, never log events: a span's fields are ids and figures, while an event
-//! at `debug` may hold what a player said.
+//! Only spans of this crate are sent, never log events. The fields of a span are ids and figures, but an event at
+//! `debug` may contain a player's words.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -27,12 +27,12 @@ use tracing_subscriber::{Layer, filter::FilterFn, registry::LookupSpan};
 
 use super::TraceExport;
 
-/// How long one export may take, and the last one at the end of the process.
+/// The time limit of one export, and of the last export at the end of the process.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Answers of a collector are a few bytes; what is beyond this is not read.
+/// The number of bytes read of a collector's answer, which is normally a few bytes long.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
-/// Ends the export: what is left is sent when this is dropped.
+/// Ends the export when dropped, after sending the remaining spans.
 #[derive(Debug)]
 pub struct TraceExportGuard(SdkTracerProvider);
 
@@ -44,10 +44,10 @@ impl Drop for TraceExportGuard {
     }
 }
 
-/// The layer that sends spans, and what ends it.
+/// Returns the layer that sends spans, and the guard that ends the export.
 ///
 /// # Errors
-/// In words, if `export` names no URL that can be used.
+/// Describes an unusable URL in `export`.
 pub(super) fn trace_layer<S>(export: &TraceExport) -> Result<(impl Layer<S> + use<S>, TraceExportGuard), String>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -84,7 +84,7 @@ where
     Ok((layer, TraceExportGuard(provider)))
 }
 
-/// Makes `span`, which nobody has entered yet, a part of the caller's trace.
+/// Makes `span` a part of the caller's trace. Nobody may have entered the span yet.
 pub(super) fn continue_trace(span: &Span, traceparent: &str, tracestate: Option<&str>) {
     let context = TraceContextPropagator::new().extract_with_context(
         &Context::new(),
@@ -94,12 +94,12 @@ pub(super) fn continue_trace(span: &Span, traceparent: &str, tracestate: Option<
         },
     );
     if context.span().span_context().is_valid() {
-        // An error means that nobody collects this span.
+        // An error means that this span is not collected.
         let _ = span.set_parent(context);
     }
 }
 
-/// The headers by which whoever is called goes on with the trace of the current span.
+/// Returns the headers with which a called service continues the trace of the current span.
 pub(super) fn outgoing_trace_headers() -> Vec<(String, String)> {
     let mut headers = OutgoingTraceHeaders(Vec::new());
     let context = Span::current().context();
@@ -136,18 +136,18 @@ impl Injector for OutgoingTraceHeaders {
     }
 }
 
-/// Sends batches. It is called on the exporter's own thread, which has no runtime, and may block there.
+/// Sends batches. The exporter calls it on a thread without a runtime, which may block.
 #[derive(Debug)]
 struct TraceSender {
     client: reqwest::Client,
     authorization: Option<reqwest::header::HeaderValue>,
-    /// Made on that thread, which is also where it must end.
+    /// Created on the exporter's thread, and dropped there too.
     runtime: OnceLock<Arc<tokio::runtime::Runtime>>,
 }
 
 impl TraceSender {
     fn new(export: &TraceExport) -> Result<Self, String> {
-        // See `adapters::openai::install_crypto`; whoever is first wins, and both are the same.
+        // See `adapters::openai::install_crypto`: the first call wins, and both install the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .timeout(EXPORT_TIMEOUT)

@@ -1,4 +1,4 @@
-//! The buffer store with a stopwatch: how long it takes, and how often it helps.
+//! Buffer store with metrics: the time per call, and how often the buffer had the turns.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const CALL_SECONDS_BUCKETS: [f64; 10] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.01, 0.05, 0.25, 1.0,
 ];
 
-/// A buffer store that counts what passes through.
+/// A buffer store that measures its calls.
 pub(in crate::app) struct InstrumentedBuffers {
     inner: Arc<dyn BufferStore>,
     calls: IntCounterVec,

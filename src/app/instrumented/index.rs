@@ -1,4 +1,4 @@
-//! The index of facts with a stopwatch: how long it takes, and how often it fails, which a turn does not show.
+//! Fact index with metrics: the time per call, and the failures, which a turn does not show.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const CALL_SECONDS_BUCKETS: [f64; 11] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0,
 ];
 
-/// An index that counts what passes through.
+/// An index that measures its calls.
 pub(in crate::app) struct InstrumentedIndex {
     inner: Arc<dyn FactIndex>,
     calls: IntCounterVec,

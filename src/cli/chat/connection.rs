@@ -48,7 +48,7 @@ impl ChatSocket {
             .context("the connection to the server broke")
     }
 
-    /// The next event. Pings are answered underneath.
+    /// Returns the next event. The WebSocket library answers pings.
     pub(super) async fn next_event(&mut self) -> anyhow::Result<Value> {
         loop {
             match self.0.next().await {
@@ -69,9 +69,9 @@ impl ChatSocket {
         }
     }
 
-    /// Says good-bye. The session stays.
+    /// Sends a close frame. The session stays open.
     pub(super) async fn close_socket(&mut self) {
-        // The server may be gone already.
+        // The server may already be gone.
         let _ = self.0.close(None).await;
     }
 }

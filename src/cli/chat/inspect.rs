@@ -1,4 +1,4 @@
-//! `/trace` and `/facts`: what a designer would ask over REST.
+//! `/trace` and `/facts`: a designer's questions, answered over REST.
 
 use std::fmt::Write;
 
@@ -10,17 +10,17 @@ use crate::{
     ids::{NpcId, PlayerId, WorldId},
 };
 
-/// Asks the REST API as the game's backend would.
+/// Client of the REST API in the role of the game's backend.
 pub(super) struct Inspector {
     http: reqwest::Client,
     base: String,
-    /// None when only a player's token was given.
+    /// The backend token; `None` if only a player's token was given.
     backend: Option<String>,
     world: WorldId,
     npc: NpcId,
     player: PlayerId,
     session: String,
-    /// The last turn.
+    /// The number of the last turn.
     pub turn: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Inspector {
         })
     }
 
-    /// Why the last reply was what it was.
+    /// Explains the last reply from its trace.
     pub(super) async fn describe_last_turn(&self) -> anyhow::Result<String> {
         let turn = self.turn.context("nothing was said yet")?;
         let trace = self
@@ -53,9 +53,9 @@ impl Inspector {
         Ok(render_trace(turn, &trace))
     }
 
-    /// What the NPC remembers; with a query, what it would find.
+    /// Lists the NPC's memories. With a query, lists the facts that a search for it finds.
     pub(super) async fn describe_facts(&self, query: String) -> anyhow::Result<String> {
-        // What other players told it in private is none of this one's business.
+        // Facts that other players told the NPC in private are excluded.
         let mut params = vec![("limit", "20"), ("player_id", self.player.as_str())];
         if !query.is_empty() {
             params.push(("q", query.as_str()));
@@ -68,7 +68,7 @@ impl Inspector {
         }
         let mut text = String::new();
         for item in &items {
-            // A search wraps the fact and its score; a list holds facts.
+            // A search result contains the fact and its score; a plain list contains facts.
             let fact = item.get("fact").unwrap_or(item);
             let score = item["score"]["total"]
                 .as_f64()

@@ -1,4 +1,4 @@
-//! A report as an SVG: one row per total, factor, language and tag, one panel per measure.
+//! Renders a report as an SVG: one row per total, factor, language and tag, one panel per measure.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ const LABELS_WIDTH: usize = 230;
 const PANEL_WIDTH: usize = 190;
 const PANEL_GAP: usize = 56;
 const MARGIN: usize = 24;
-/// Of the settings that were asked, and of those they are held against.
+/// The colours of the first settings and of the settings compared with them.
 const FIRST_COLOUR: &str = "#1f5fa8";
 const SECOND_COLOUR: &str = "#d9822b";
 
@@ -25,10 +25,10 @@ enum ChartRow<'a> {
     },
 }
 
-/// The chart.
+/// Renders the chart.
 pub(super) fn render_svg(report: &EvalReport) -> String {
     let mut out = String::new();
-    // Writing into a text does not fail.
+    // Writing into a string cannot fail.
     let _ = draw_chart(&mut out, report);
     out
 }
@@ -125,7 +125,7 @@ const fn panel_x(panel: usize) -> usize {
     MARGIN + LABELS_WIDTH + panel * (PANEL_WIDTH + PANEL_GAP)
 }
 
-/// Which colour is whose, where there are two, and how sure the difference is.
+/// Draws the colour of each of the two settings, and the significance of their difference.
 fn draw_legend(out: &mut String, report: &EvalReport) -> std::fmt::Result {
     let Some(against) = &report.against else {
         return Ok(());
@@ -202,7 +202,7 @@ fn draw_bar(out: &mut String, x: usize, y: usize, height: usize, colour: &str, v
     )
 }
 
-/// Of a bar, in pixels; `value` in [0, 1].
+/// Returns the length of a bar in pixels; `value` in [0, 1].
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -221,7 +221,7 @@ fn draw_text(out: &mut String, x: usize, y: usize, colour: &str, style: &str, te
     )
 }
 
-/// For XML; what it does not allow at all is left out.
+/// Escapes text for XML and drops characters that XML forbids.
 fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

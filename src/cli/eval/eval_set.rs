@@ -1,6 +1,7 @@
-//! An evaluation set: what NPCs know, what is asked, and which facts answer it. One JSON object a line.
+//! An evaluation set: the facts of NPCs, the questions, and the facts that answer each question. One JSON object per
+//! line.
 //!
-//! Owns the format and its checks. Every fault is told at once, with its line.
+//! Owns the format and its checks. All faults are reported at once, each with its line.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,27 +20,27 @@ use crate::{
     },
 };
 
-/// Largest file that is read, in bytes.
+/// The largest accepted file, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// Most facts, and most questions.
+/// The maximum number of facts, and of questions.
 const MAX_ROWS: usize = 50_000;
-/// Longest sentence and longest question, in characters: as over REST.
+/// The longest sentence or question, in characters, as over REST.
 const MAX_TEXT: usize = 2_000;
-/// Longest subject, speaker and predicate, in characters.
+/// The longest subject, speaker or predicate, in characters.
 const MAX_NAME: usize = 200;
-/// Longest object, in characters.
+/// The longest object, in characters.
 const MAX_OBJECT: usize = 500;
-/// Most keywords of a fact, and their longest, in characters.
+/// The maximum number of keywords of a fact, and the length of each in characters.
 const MAX_KEYWORDS: (usize, usize) = (32, 64);
-/// Longest id, tag and language, in characters.
+/// The longest id, tag or language, in characters.
 const MAX_LABEL: usize = 64;
-/// Most tags of a row.
+/// The maximum number of tags in a row.
 const MAX_TAGS: usize = 16;
-/// Faults that are told; more are counted.
+/// The number of faults shown; further faults are only counted.
 const MAX_SHOWN_FAULTS: usize = 20;
-/// The memory of rows that name none.
+/// The memory of rows without a `memory`.
 const DEFAULT_MEMORY: &str = "npc";
-/// When facts begin to hold, if no fact of the set says.
+/// The start of facts if no fact of the set names a time.
 const DEFAULT_START: DateTime<Utc> = DateTime::from_timestamp(1_767_225_600, 0).expect("2026-01-01");
 
 /// A fact of the set, with every default filled in.
@@ -66,15 +67,16 @@ pub(super) struct SetQuestion {
     pub id: String,
     pub memory: NpcId,
     pub text: String,
-    /// What is expected, each as positions in [`EvalSet::facts`] of which any will do. Neither this nor any of them is empty.
+    /// The expected answers. Each is a list of positions in [`EvalSet::facts`]; any fact of the list counts. Neither
+    /// the outer list nor an inner list is empty.
     pub answers: Vec<Vec<usize>>,
-    /// When it is asked: what begins to hold later is not known yet.
+    /// The time of the question. Facts that begin later are not known yet.
     pub at: DateTime<Utc>,
     pub language: String,
     pub tags: Vec<String>,
 }
 
-/// A set that can be asked.
+/// A checked set.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct EvalSet {
     pub facts: Vec<SetFact>,
@@ -82,16 +84,16 @@ pub(super) struct EvalSet {
 }
 
 impl EvalSet {
-    /// Every memory of a fact or a question, once.
+    /// The distinct memories of all facts. Questions use no others.
     pub(super) fn memory_ids(&self) -> BTreeSet<&NpcId> {
         self.facts.iter().map(|fact| &fact.memory).collect()
     }
 }
 
-/// What is wrong with a set.
+/// The faults of a set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) struct EvalSetFaults {
-    /// The first of them.
+    /// The first faults.
     told: Vec<String>,
     more: usize,
 }
@@ -149,7 +151,7 @@ struct QuestionRow {
     tags: Vec<String>,
 }
 
-/// An id, or several of which any will do.
+/// An id, or a list of ids of which any counts.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum AnswerRow {
@@ -166,10 +168,10 @@ impl AnswerRow {
     }
 }
 
-/// Reads a file.
+/// Reads a set from a file.
 ///
 /// # Errors
-/// If it cannot be read, is too large, or is no set ([`EvalSetFaults`]).
+/// If the file cannot be read, is too large, or is not a set ([`EvalSetFaults`]).
 pub(super) fn read_set(path: &Path) -> anyhow::Result<EvalSet> {
     use anyhow::Context as _;
     let size = std::fs::metadata(path)
@@ -184,8 +186,8 @@ pub(super) fn read_set(path: &Path) -> anyhow::Result<EvalSet> {
     parse_set(&text).with_context(|| path.display().to_string())
 }
 
-/// Reads a set: one object a line, `{"fact": …}` or `{"question": …}`; empty lines and lines that begin
-/// with `#` are skipped.
+/// Parses a set: one object per line, `{"fact": …}` or `{"question": …}`. Empty lines and lines that begin with `#`
+/// are skipped.
 pub(super) fn parse_set(text: &str) -> Result<EvalSet, EvalSetFaults> {
     let mut reader = SetReader::default();
     for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -197,7 +199,7 @@ pub(super) fn parse_set(text: &str) -> Result<EvalSet, EvalSetFaults> {
     reader.into_set()
 }
 
-/// What was read so far, each row with its line.
+/// The rows read until now, each with its line.
 #[derive(Default)]
 struct SetReader {
     facts: Vec<(usize, FactRow)>,
@@ -222,7 +224,7 @@ impl SetReader {
             }) => self.questions.push((line, question)),
             Ok(_) => self.add_fault(line, "a row has either `fact` or `question`"),
             Err(error) => {
-                // The row is one line, and its number is told already.
+                // The row is a single line, and the message already names its number.
                 let what = error.to_string().replace(" at line 1 column ", " at column ");
                 self.add_fault(line, what);
             }
@@ -340,7 +342,7 @@ impl SetReader {
             let Some(memory) = self.parse_memory(line, row.memory.as_deref()) else {
                 continue;
             };
-            // A day after the newest fact, if the row does not say.
+            // Without a time in the row, the question is asked a day after the newest fact of its memory.
             let at = row
                 .at
                 .unwrap_or_else(|| newest.get(&memory).map_or(DEFAULT_START, |at| *at + TimeDelta::days(1)));
@@ -358,7 +360,7 @@ impl SetReader {
         questions
     }
 
-    /// The answers of a question that is asked of a memory at a time.
+    /// Resolves the answers of a question that is asked of `memory` at the time `at`.
     fn resolve_answers(
         &mut self,
         line: usize,
@@ -426,7 +428,7 @@ impl SetReader {
         tags.into_iter().filter(|tag| seen.insert(tag.clone())).collect()
     }
 
-    /// `ko` for a text with a Hangul syllable and `en` for any other, if the row does not say.
+    /// Returns the row's language. The default is `ko` for a text with a Hangul syllable, else `en`.
     fn checked_language(&mut self, line: usize, language: Option<String>, text: &str) -> String {
         if let Some(language) = language {
             self.check_label(line, "language", &language);

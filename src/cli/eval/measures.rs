@@ -1,15 +1,15 @@
-//! What a ranking is worth, question by question and on average. Pure.
+//! Quality measures of a ranking, per question and on average. Pure.
 
 use serde::Serialize;
 
-/// One question's ranking, each figure in [0, 1].
+/// The measures of one question's ranking, each in [0, 1].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct RankingMetrics {
     /// The share of the answers among the first K.
     pub recall: f64,
     /// 1 if any answer is among the first K.
     pub hit: f64,
-    /// 1 / the place of the first answer; 0 behind the first K.
+    /// 1 / the place of the first answer; 0 if no answer is among the first K.
     pub reciprocal_rank: f64,
 }
 
@@ -22,8 +22,8 @@ pub(super) struct MetricAverages {
     pub mrr: f64,
 }
 
-/// The figures of a ranking, best first, of which the first `k` count. Any item of a group of `answers` is that answer.
-/// Without answers all are 0.
+/// Measures a ranking, best first, by its first `k` items. Any item of a group of `answers` counts as this answer.
+/// Without answers all measures are 0.
 pub(super) fn ranking_metrics<T: PartialEq>(ranking: &[T], answers: &[Vec<T>], k: usize) -> RankingMetrics {
     let (mut found, mut first) = (0_usize, None::<usize>);
     for place in answers.iter().filter_map(|group| place_of_first(ranking, group, k)) {
@@ -41,13 +41,13 @@ pub(super) fn ranking_metrics<T: PartialEq>(ranking: &[T], answers: &[Vec<T>], k
     }
 }
 
-/// The place of the first of `group` in the first `k`, from 1.
+/// Returns the place (from 1) of the first member of `group` among the first `k`.
 pub(super) fn place_of_first<T: PartialEq>(ranking: &[T], group: &[T], k: usize) -> Option<usize> {
     let at = ranking.iter().take(k).position(|ranked| group.contains(ranked));
     at.map(|at| at + 1)
 }
 
-/// The averages; all 0 of nothing.
+/// Averages the measures. All averages of an empty list are 0.
 pub(super) fn average_metrics<'a>(all: impl IntoIterator<Item = &'a RankingMetrics>) -> MetricAverages {
     let mut sums = MetricAverages {
         questions: 0,
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn measures_match_figures_computed_by_hand() {
-        // Answers at places 2 and 4 of five, a third one nowhere.
+        // Of three answers, two are at places 2 and 4 of five. The third is missing.
         let ranking = ["a", "b", "c", "d", "e"];
         let figures_at = |k| ranking_metrics(&ranking, &[vec!["d"], vec!["b"], vec!["z"]], k);
         let at = figures_at(5);

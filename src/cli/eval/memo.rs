@@ -1,4 +1,4 @@
-//! An embedder that asks another one for each text once.
+//! An embedder that caches the vectors of another embedder.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,7 +15,7 @@ use crate::ports::{
 
 type CachedVectors = HashMap<(EmbedAs, String), Vec<f32>>;
 
-/// Remembers every vector: a set is asked several times.
+/// Caches every vector, because a set is searched several times.
 pub(super) struct MemoEmbedder {
     inner: Arc<dyn Embedder>,
     vectors: Mutex<CachedVectors>,

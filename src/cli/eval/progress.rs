@@ -1,4 +1,4 @@
-//! What is told while an embedder takes its time, on standard error.
+//! Progress messages on standard error while a slow embedder works.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -8,10 +8,10 @@ use std::{
 
 use crate::ports::clock::Clock;
 
-/// How often it is told.
+/// The interval between messages.
 const PRINT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How much of something is done. What takes less than two seconds is not told of.
+/// Progress of a task. Tasks shorter than two seconds print no progress.
 pub(super) struct ProgressPrinter {
     what: &'static str,
     all: usize,
@@ -44,7 +44,7 @@ impl ProgressPrinter {
         }
     }
 
-    /// On a terminal one line that changes, elsewhere a line each time. That nobody reads it is no fault.
+    /// Overwrites one line on a terminal, and prints a new line elsewhere. Write errors are ignored.
     fn print_progress(&mut self) {
         let (start, end) = if self.on_terminal { ("\r", "") } else { ("", "\n") };
         let mut out = std::io::stderr().lock();

@@ -1,5 +1,5 @@
-//! What was measured, as values: averages over all questions, per factor, language and tag, the comparison of two
-//! settings, and every question with what came up. `--json` writes it as it is.
+//! The results as values: averages over all questions and per factor, language and tag; the comparison of two
+//! settings; every question with its results. `--json` writes this report unchanged.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::memory::{scoring::RecallWeights, trace::ScoreParts};
 
-/// The version of the report's form; rises when a field changes its meaning.
+/// The version of the report format. It rises when a field changes its meaning.
 const REPORT_FORMAT: u32 = 1;
 
-/// One run of a set.
+/// The report of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct EvalReport {
     pub format: u32,
@@ -28,7 +28,7 @@ pub(super) struct EvalReport {
     pub memories: usize,
     pub settings: EvalSettings,
     pub overall: MetricAverages,
-    /// Each factor alone.
+    /// The averages of rankings by a single factor.
     pub factors: BTreeMap<&'static str, MetricAverages>,
     pub languages: BTreeMap<String, MetricAverages>,
     pub tags: BTreeMap<String, MetricAverages>,
@@ -37,7 +37,7 @@ pub(super) struct EvalReport {
     pub by_question: Vec<QuestionReport>,
 }
 
-/// What recall was set to.
+/// The settings of recall.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct EvalSettings {
     /// The settings file, or `configuration`.
@@ -47,7 +47,7 @@ pub(super) struct EvalSettings {
     pub recency_lambda_per_day: f64,
 }
 
-/// The same questions under other settings, and how the two differ (the first less the second).
+/// The same questions under other settings, with the differences (first minus second).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ReportComparison {
     pub settings: EvalSettings,
@@ -59,7 +59,7 @@ pub(super) struct ReportComparison {
     pub mrr: PairedComparison,
 }
 
-/// One question and what came of it.
+/// One question with its results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct QuestionReport {
     pub id: String,
@@ -71,24 +71,24 @@ pub(super) struct QuestionReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<RankingMetrics>,
     pub answers: Vec<AnswerReport>,
-    /// What came up, best first, at most K.
+    /// The found facts, best first, at most K.
     pub found: Vec<FoundReport>,
 }
 
-/// What answers the question: of several facts of which any will do the one that came up first.
+/// An answer of the question. If several facts count as this answer, the fact ranked first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct AnswerReport {
     pub fact: String,
     pub content: String,
-    /// The other facts that will do.
+    /// The other facts that count as this answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub or: Vec<String>,
-    /// From 1, also behind K; `None`: it did not come up at all.
+    /// The place, from 1, which may be beyond K; `None` if the fact was not found.
     pub place: Option<usize>,
     pub score: Option<ScoreParts>,
 }
 
-/// A fact that came up.
+/// A found fact.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct FoundReport {
     pub fact: String,
@@ -96,10 +96,10 @@ pub(super) struct FoundReport {
     pub score: ScoreParts,
 }
 
-/// A set as it was asked under some settings.
+/// The outcomes of a set under some settings.
 pub(super) struct EvalRun<'a> {
     pub settings: EvalSettings,
-    /// In the order of the questions.
+    /// The outcomes, in the order of the questions.
     pub asked: &'a [QuestionOutcome],
 }
 
@@ -135,7 +135,7 @@ impl EvalReport {
         }
     }
 
-    /// The questions that miss an answer, those that found least first.
+    /// Returns the questions with a missing answer, lowest recall first.
     pub(super) fn missed_questions(&self) -> Vec<&QuestionReport> {
         let mut missed: Vec<&QuestionReport> = self
             .by_question
@@ -184,7 +184,7 @@ fn metrics_by_question(set: &EvalSet, asked: &[QuestionOutcome], k: usize) -> Ve
         .collect()
 }
 
-/// The averages of the ranking by one factor.
+/// Returns the averages of the rankings by one factor.
 fn factor_averages(set: &EvalSet, asked: &[QuestionOutcome], k: usize, factor: usize) -> MetricAverages {
     let all: Vec<RankingMetrics> = set
         .questions

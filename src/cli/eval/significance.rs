@@ -1,39 +1,39 @@
-//! Whether two settings differ on the same questions by more than chance.
+//! Test whether two settings differ on the same questions by more than chance.
 //!
-//! A two-sided sign-flip permutation test of the mean of the paired differences: exact where few questions differ,
-//! else by 10,000 random flips. The interval is a percentile bootstrap over questions. Both are seeded, so
-//! that the same figures always give the same answer.
+//! The test is a two-sided sign-flip permutation test of the mean of the paired differences. The test is exact if few
+//! questions differ, else it uses 10,000 random flips. The interval is a percentile bootstrap over questions. Both
+//! are seeded, so the same figures always give the same result.
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde::Serialize;
 
 use super::measures::count_as_f64;
 
-/// Random flips, and resamples.
+/// The number of random flips, and of bootstrap resamples.
 const RESAMPLING_ROUNDS: usize = 10_000;
-/// Up to so many questions that differ every way to flip them is gone through.
+/// The maximum number of differing questions for the exact test, which enumerates all sign flips.
 const MAX_EXACT_QUESTIONS: usize = 13;
 const SEED: u64 = 20_260_101;
-/// Differences this small are none: sums in another order may differ by rounding.
+/// Smaller differences count as equal, because sums in another order may differ by rounding.
 const EPSILON: f64 = 1e-12;
 
-/// The same questions under two settings.
+/// The comparison of two settings on the same questions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct PairedComparison {
-    /// Mean of the first less mean of the second.
+    /// The mean of the first minus the mean of the second.
     pub difference: f64,
-    /// The 95 % interval of the difference.
+    /// The bounds (`low`, `high`) of the 95 % interval of the difference.
     pub low: f64,
     pub high: f64,
-    /// Two-sided. Chance of a difference at least this far from 0 if the settings were alike.
+    /// The two-sided p-value: the probability of a difference at least this far from 0 if the settings were alike.
     pub p: f64,
-    /// Questions that the first does better, worse, and alike.
+    /// The number of questions on which the first settings are better, worse and equal.
     pub better: usize,
     pub worse: usize,
     pub equal: usize,
 }
 
-/// Compares two figures of the same questions, in the same order.
+/// Compares two lists of figures for the same questions, in the same order.
 pub(super) fn compare_paired(first: &[f64], second: &[f64]) -> PairedComparison {
     let differences: Vec<f64> = first.iter().zip(second).map(|(a, b)| a - b).collect();
     let uneven: Vec<f64> = differences
@@ -55,7 +55,8 @@ pub(super) fn compare_paired(first: &[f64], second: &[f64]) -> PairedComparison 
     }
 }
 
-/// The share of sign flips whose sum is at least as far from 0. Questions that are alike flip to themselves.
+/// Returns the share of sign flips with a sum at least as far from 0. Equal questions are left out: a flip does not
+/// change them.
 fn sign_flip_p_value(uneven: &[f64]) -> f64 {
     let seen = uneven.iter().sum::<f64>().abs() - EPSILON;
     if uneven.len() <= MAX_EXACT_QUESTIONS {
@@ -75,7 +76,7 @@ fn sign_flip_p_value(uneven: &[f64]) -> f64 {
             .sum();
         sum.abs() >= seen
     });
-    // What was seen is one of the ways, too.
+    // The observed assignment counts as one of the flips.
     count_as_f64(as_far.count() + 1) / count_as_f64(RESAMPLING_ROUNDS + 1)
 }
 
@@ -114,18 +115,18 @@ mod tests {
 
     #[test]
     fn differences_when_few_are_enumerated_exactly() {
-        // Five questions better by 1: of 32 ways to flip, all up and all down are as far.
+        // Five questions are better by 1. Of 32 ways to flip, only all positive and all negative are as far from 0.
         let compared = compare_paired(&[1.0; 5], &[0.0; 5]);
         assert!((compared.p - 2.0 / 32.0).abs() < EPSILON, "{compared:?}");
         assert_eq!((compared.better, compared.worse, compared.equal), (5, 0, 0));
-        // One better, one worse: every way is as far as 0.
+        // One question is better and one worse: every flip is at least as far from 0.
         let even = compare_paired(&[1.0, 0.0], &[0.0, 1.0]);
         assert!((even.p - 1.0).abs() < EPSILON && even.difference.abs() < EPSILON);
     }
 
     #[test]
     fn differences_when_many_are_sampled() {
-        // 20 better and 2 worse of 100: a sign test gives 1.2e-4 for that.
+        // Of 100 questions, 20 are better and 2 worse. A sign test gives 1.2e-4 for this case.
         let (mut first, second) = (vec![0.5; 100], vec![0.5; 100]);
         first[..20].fill(1.0);
         first[20..22].fill(0.0);

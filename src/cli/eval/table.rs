@@ -1,4 +1,4 @@
-//! A report for a terminal.
+//! Renders a report for a terminal.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,15 @@ use super::{
 };
 use crate::memory::trace::ScoreParts;
 
-/// Characters of a fact that are shown.
+/// The number of characters shown of a fact.
 const SHOWN_CHARS: usize = 100;
-/// Facts that are shown of what came up in place of an answer.
+/// The number of facts shown in place of a missed answer.
 const SHOWN_FOUND: usize = 3;
 
-/// The tables.
+/// Renders the tables.
 pub(super) fn render_tables(report: &EvalReport) -> String {
     let mut out = String::new();
-    // Writing into a text does not fail.
+    // Writing into a string cannot fail.
     let _ = write_tables(&mut out, report);
     out
 }
@@ -141,7 +141,7 @@ fn write_comparison(out: &mut String, report: &EvalReport, against: &ReportCompa
     Ok(())
 }
 
-/// The first `count` misses: what was asked and expected, and what came up in its place.
+/// Renders the first `count` misses: the question, the expected answers and the facts found instead.
 pub(super) fn render_misses(report: &EvalReport, count: usize) -> String {
     let all = report.missed_questions();
     let mut out = String::new();
@@ -209,7 +209,7 @@ fn describe_score(score: &ScoreParts) -> String {
     )
 }
 
-/// In one line, and not too long.
+/// Returns the text as a single line, shortened to `SHOWN_CHARS`.
 fn shorten_line(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= SHOWN_CHARS {

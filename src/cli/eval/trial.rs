@@ -1,8 +1,8 @@
-//! A set, asked of a throw-away server without a server: facts are written to a ledger of their own, and
-//! questions go the way of `GET …/facts?q=` through index, confirmation and score.
+//! Runs a set on temporary stores without a server. Facts are written to a temporary ledger. Questions take the same
+//! path as `GET …/facts?q=`: index, confirmation and score.
 //!
-//! Time is the set's: a fact is written when it begins to hold, and a question is asked at its time. So a question is
-//! answered from what was known then, and the same set gives the same figures on any day.
+//! The clock follows the times of the set. A fact is written when it begins to hold, and a question is asked at its
+//! own time. A question thus sees only the facts known then, and a set gives the same figures on any day.
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
@@ -37,19 +37,19 @@ use crate::{
     tenancy::{Role, TenantScope},
 };
 
-/// Texts of one embedder call.
+/// The number of texts in one embedder call.
 const EMBED_BATCH: usize = 32;
-/// Embedder calls side by side.
+/// The number of concurrent embedder calls.
 const EMBED_CALLS: usize = 2;
-/// Facts written, and questions asked, side by side.
+/// The number of concurrent fact writes, and of concurrent questions.
 const MAX_CONCURRENT: usize = 8;
-/// How far down the expected facts of a missed question are looked for.
+/// The depth to which the expected facts of a missed question are searched.
 const MISS_SEARCH_DEPTH: usize = 200;
 
-/// A way to order what was found.
+/// An order of the found facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RankingOrder {
-    /// By the configured weights.
+    /// The order by the configured weights.
     Total,
     Recency,
     Importance,
@@ -58,7 +58,7 @@ pub(super) enum RankingOrder {
 }
 
 impl RankingOrder {
-    /// One factor alone, each.
+    /// The orders by a single factor.
     pub(super) const FACTORS: [Self; 4] = [Self::Recency, Self::Importance, Self::Relevance, Self::Keyword];
 
     pub(super) const fn name(self) -> &'static str {
@@ -71,7 +71,7 @@ impl RankingOrder {
         }
     }
 
-    /// `None`: the configured ones.
+    /// Returns the weights of this order; `None` selects the configured weights.
     fn recall_weights(self) -> Option<RecallWeights> {
         let only = |factor| f64::from(u8::from(self == factor));
         (self != Self::Total).then(|| RecallWeights {
@@ -83,27 +83,27 @@ impl RankingOrder {
     }
 }
 
-/// A fact that came up.
+/// A found fact.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RankedFact {
-    /// Its position in the set.
+    /// The fact's position in the set.
     pub fact: usize,
     pub score: ScoreParts,
 }
 
-/// What one question brought.
+/// The outcome of one question.
 #[derive(Debug, Clone)]
 pub(super) struct QuestionOutcome {
-    /// Best first, at most K.
+    /// The found facts, best first, at most K.
     pub total: Vec<RankedFact>,
-    /// Positions of facts, at most K, in the order of [`RankingOrder::FACTORS`]; empty if they were not asked for.
+    /// Positions of facts, at most K, in the order of [`RankingOrder::FACTORS`]. Empty if factors were not requested.
     pub factors: Vec<Vec<usize>>,
-    /// Of each answer that is not among the first K, by its position in the question, what came up first of it further down,
-    /// with its place, if anything did.
+    /// The answers that are not among the first K, by their position in the question. Each has the first of its facts
+    /// found further down, with the place, if any.
     pub missed: Vec<(usize, Option<(usize, RankedFact)>)>,
 }
 
-/// A ledger of its own with nothing in it, and what is needed to ask it. Its folder goes with it.
+/// An empty temporary ledger with the services to search it. The folder is deleted with this value.
 pub(super) struct EvalTrial {
     services: Services,
     clock: Arc<ManualClock>,
@@ -113,11 +113,12 @@ pub(super) struct EvalTrial {
 }
 
 impl EvalTrial {
-    /// Opens one in `folder`. `config` says how facts are embedded, found and weighed; its stores are not touched.
+    /// Opens a trial in `folder`. `config` sets how facts are embedded, found and weighed; its stores are not
+    /// touched.
     pub(super) async fn open_in_folder(config: &Config, folder: &Path, set: &EvalSet) -> anyhow::Result<Self> {
         let start = set.facts.iter().map(|fact| fact.valid_at).min();
         let clock = ManualClock::starting_at(start.context("the set has no facts")?);
-        // Without randomness: of equal scores the smaller id wins.
+        // The ids contain no randomness: of two equal scores, the smaller id ranks first.
         let ids = Arc::new(IdSource::new(clock.clone(), Box::new(|| 0)));
         let mut services = open_services(&with_own_stores(config, folder), clock.clone(), ids).await?;
         services.embedder = Arc::new(MemoEmbedder::new(services.embedder.clone()));
@@ -144,7 +145,7 @@ impl EvalTrial {
         Ok(trial)
     }
 
-    /// The tenant, the world and an NPC per memory.
+    /// Writes the tenant, the world and one NPC per memory.
     async fn write_authored(&self, tenant: TenantId, set: &EvalSet, now: DateTime<Utc>) -> anyhow::Result<()> {
         let ledger = &self.services.ledger;
         ledger
@@ -193,13 +194,13 @@ impl EvalTrial {
         }
     }
 
-    /// The embedder's model.
+    /// The name of the embedder's model.
     pub(super) fn embedder_model(&self) -> String {
         self.services.embedder.info().model.clone()
     }
 
-    /// Writes every fact and asks every question, in the order of their times; answers in the order of the questions.
-    /// With `factors` each factor alone is asked, too.
+    /// Writes every fact and asks every question, in the order of their times. Returns the outcomes in the order of
+    /// the questions. With `factors`, each question is also asked by each factor alone.
     pub(super) async fn run_set(
         mut self,
         set: &EvalSet,
@@ -234,7 +235,7 @@ impl EvalTrial {
             .ok_or_else(|| anyhow!("a question was not asked"))
     }
 
-    /// Has every text embedded, many in a call: what asks and writes afterwards finds its vectors.
+    /// Embeds every text in batches. Later questions and writes find their vectors in the cache.
     async fn embed_texts(&self, set: &EvalSet) -> anyhow::Result<()> {
         let facts = set
             .facts
@@ -285,7 +286,7 @@ impl EvalTrial {
         let mut rows = Vec::with_capacity(facts.len());
         for (&at, embedding) in facts.iter().zip(vectors) {
             let fact = &set.facts[at];
-            // Ids rise in the order of the set, whichever is written first.
+            // Ids rise in the order of the set, regardless of the order of the writes.
             let edit = self.new_edit("fact.create", fact.id.clone());
             let row = NewFact {
                 id: self.services.ids.next_id(),
@@ -320,7 +321,7 @@ impl EvalTrial {
         Ok(())
     }
 
-    /// Sets the clock of the ledger forward. Never back: steps are in the order of time.
+    /// Advances the clock of the ledger. The clock never goes back, because the steps are in the order of time.
     fn advance_clock_to(&self, at: DateTime<Utc>) -> anyhow::Result<()> {
         let left = (at - self.clock_now()).to_std().unwrap_or(Duration::ZERO);
         self.clock.advance(left);
@@ -391,7 +392,7 @@ impl EvalTrial {
             limit,
         )
         .await?;
-        // Without a vector it would search by words alone, which is no figure of this embedder.
+        // A search without a vector would use words alone, and its figures would not describe this embedder.
         if let Some(error) = calls.into_iter().find_map(|call| call.error) {
             return Err(anyhow!("the embedder failed: {error}"));
         }
@@ -407,7 +408,7 @@ impl EvalTrial {
     }
 }
 
-/// The configuration with stores of its own in `folder`, whatever it names.
+/// Returns the configuration with temporary stores in `folder` in place of the configured stores.
 fn with_own_stores(config: &Config, folder: &Path) -> Config {
     let mut config = config.clone();
     folder.clone_into(&mut config.data_dir);
@@ -434,16 +435,16 @@ fn statement_of(fact: &SetFact) -> Statement {
     }
 }
 
-/// What is done together.
+/// A step of the trial, executed concurrently.
 #[derive(Debug, PartialEq)]
 enum TrialStep {
-    /// Facts that nobody is asked about in between.
+    /// Facts with no question between them.
     Write(Vec<usize>),
-    /// Questions of one moment.
+    /// Questions of the same moment.
     Ask(Vec<usize>),
 }
 
-/// The set in the order of its times; what begins to hold at the moment of a question is known to it.
+/// Returns the steps in the order of time. A question sees the facts that begin at its own moment.
 fn steps_in_order(set: &EvalSet) -> Vec<TrialStep> {
     let facts = set
         .facts
@@ -507,7 +508,7 @@ mod tests {
         let facts = |at: usize| asked[at].total.iter().map(|ranked| ranked.fact).collect::<Vec<_>>();
         assert_eq!(facts(0), [0, 1], "the newer fact is not known yet");
         assert_eq!((facts(1)[0], facts(2)[0]), (2, 1));
-        // The newest first, whatever was asked.
+        // The newest fact is first for every question.
         assert_eq!(asked[2].factors[0], [2, 1, 0]);
         assert!(
             asked

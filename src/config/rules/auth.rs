@@ -1,4 +1,4 @@
-//! What the keys and issuers of tokens must be.
+//! Rules for the keys and issuers of tokens.
 
 use std::{
     collections::BTreeMap,
@@ -71,7 +71,7 @@ pub(super) fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) 
     }
 }
 
-/// The secret before the one in use, of `section`.
+/// Checks the previous secret of `section`.
 pub(super) fn check_previous_secret(
     section: &str,
     secret: Option<&SecretString>,
@@ -130,7 +130,7 @@ fn check_issuers(config: &Config, fault: &mut impl FnMut(&str, String)) {
             if !path.is_file() {
                 fault(&key(field), format!("there is no file {}", path.display()));
             } else if let Some(other) = files.insert(canonical_path(path), key(field)) {
-                // Whoever has the keys could sign with either name, or with none.
+                // An owner of shared keys could sign for either issuer.
                 fault(
                     &key(field),
                     format!("is the file of {other}, too: each issuer has keys of its own"),

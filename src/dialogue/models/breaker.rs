@@ -1,12 +1,11 @@
-//! A circuit breaker per (task, model): a model that keeps failing is given a rest, and its
-//! fall-back answers meanwhile.
+//! A circuit breaker per (task, model). A model that keeps failing is skipped for a while, and its fallback answers.
 //!
-//! Per task, because a model may be far too slow for intents (2 s) and serve replies (60 s) well:
-//! its late intents must not take the replies away.
+//! Breakers are per task because a model may be far too slow for intents (2 s) and fast enough for replies (60 s).
+//! Late intents must not block replies.
 //!
-//! Failures are judged by their share among the last calls. Timeouts are judged sooner: each costs
-//! whoever waits the whole time of the task, so a few in a row are enough, and after the rest one
-//! call at a time tells whether the model is back.
+//! Failures count by their share among the last calls. Timeouts open the breaker sooner: each costs the caller the
+//! task's whole time, so a few consecutive timeouts are enough. After the rest period, one trial call at a time
+//! checks whether the model is back.
 
 use std::{
     sync::Arc,
@@ -20,12 +19,12 @@ use recloser::{AsyncRecloser, Recloser};
 use super::{ModelLimits, RouteTable, routes::task_slot};
 use crate::ports::llm::{LlmError, Task};
 
-/// Breakers of models that only an NPC or the embedder names; the least used are forgotten.
+/// The maximum number of breakers for models outside all routes. The least used breakers are evicted.
 const MAX_NAMED_BREAKERS: u64 = 1_024;
 
 pub(super) struct ModelBreakers {
     limits: ModelLimits,
-    /// By task slot and place in the chain.
+    /// The breakers by task slot and place in the chain.
     routes: [Vec<ModelBreaker>; Task::ALL.len()],
     named: Cache<(&'static str, String), ModelBreaker>,
 }
@@ -45,11 +44,11 @@ impl ModelBreakers {
             limits: limits.clone(),
         }
     }
-    /// The breaker of the route at `place` of the chain of `task`.
+    /// Returns the breaker of the route at `place` in the chain of `task`.
     pub(super) fn for_route(&self, task: Task, place: usize) -> ModelBreaker {
         self.routes[task_slot(task)][place].clone()
     }
-    /// The breaker of a model that is in no route.
+    /// Returns the breaker of a model outside all routes.
     pub(super) fn for_model(&self, task: &'static str, model: &str) -> ModelBreaker {
         self.named
             .get_with((task, model.to_owned()), || ModelBreaker::new(&self.limits))
@@ -63,7 +62,7 @@ pub(super) struct ModelBreaker {
     row: Arc<TimeoutStreak>,
 }
 
-/// Timeouts in a row.
+/// The state of consecutive timeouts.
 struct TimeoutStreak {
     most: u32,
     rest: Duration,
@@ -73,15 +72,15 @@ struct TimeoutStreak {
 #[derive(Default)]
 struct TimeoutStreakState {
     timeouts: u32,
-    /// Set once the row was full, until a call succeeds in being in time.
+    /// The end of the rest period. Set when the streak is full; cleared when a call is in time.
     resting_until: Option<Instant>,
-    /// After the rest: a call is on its way to tell how things are.
+    /// True while a trial call runs after the rest period.
     trial: bool,
 }
 
 impl ModelBreaker {
     fn new(limits: &ModelLimits) -> Self {
-        // It judges by `closed_len` calls once it has seen one more than that.
+        // `Recloser` evaluates `closed_len` calls after one call more than `closed_len`.
         let share = Recloser::custom()
             .error_rate(limits.breaker_failure_share)
             .closed_len(limits.breaker_window)
@@ -97,7 +96,7 @@ impl ModelBreaker {
             }),
         }
     }
-    /// Leave to call. `None`: the model has been late too often in a row and rests.
+    /// Admits a call. `None`: too many consecutive timeouts, and the rest period is not over or a trial call runs.
     pub(super) fn admit_call(&self, now: Instant) -> Option<AdmittedCall> {
         let mut state = self.row.state.lock();
         let trial = match state.resting_until {
@@ -115,14 +114,14 @@ impl ModelBreaker {
     }
 }
 
-/// A call under way. Dropped without having ended, it says nothing about the model.
+/// A running call. A call that is dropped before its end has no effect on the breaker.
 pub(super) struct AdmittedCall {
     row: Arc<TimeoutStreak>,
     trial: bool,
 }
 
 impl AdmittedCall {
-    /// The model answered in time, however, or did not.
+    /// Records whether the call timed out. Any answer in time, even an error, resets the streak.
     pub(super) fn record_outcome(self, timed_out: bool, now: Instant) {
         let mut state = self.row.state.lock();
         if !timed_out {
@@ -145,8 +144,8 @@ impl Drop for AdmittedCall {
     }
 }
 
-/// Whether a failure says something about the model's health: a refused request or a rate limit is
-/// an answer of an endpoint that works.
+/// True if an error indicates an unhealthy model. A refused request or a rate limit is an answer of a working
+/// endpoint.
 pub(super) const fn counts_as_failure(error: &LlmError) -> bool {
     matches!(
         error,
@@ -180,7 +179,7 @@ mod tests {
         );
         assert!(!call(start, true), "it rests");
         assert!(!call(start + limits.breaker_open / 2, true));
-        // One at a time tells how things are, and one that is given up says nothing.
+        // Trial calls run one at a time, and a cancelled trial has no effect.
         let trial = breaker.admit_call(early).unwrap();
         assert!(breaker.admit_call(early).is_none());
         drop(trial);

@@ -1,10 +1,10 @@
-//! What tenants may use: tokens and money of a day (UTC), and how many dialogues and turns are stored.
+//! Budgets of tenants: tokens and money per day (UTC), and numbers of stored dialogues and turns.
 //!
-//! What was let in is paid for to its end ([`run_admitted`]): no turn breaks off between two of its calls.
+//! Admitted work continues to its end ([`run_admitted`]): no turn stops between two of its calls.
 //!
-//! Every call and every stored turn of this node is counted here. What other nodes count, and what was counted before a
-//! start, is read from the ledger now and then ([`Budgets::refresh_from_ledger`]). So a budget can be exceeded by what is under way, and
-//! by what other nodes add between two readings.
+//! Each node counts its own calls and stored turns. The usage of other nodes, and the usage before a start, is read
+//! from the ledger periodically ([`Budgets::refresh_from_ledger`]). A budget can therefore be exceeded by running
+//! work, and by the usage of other nodes between two readings.
 
 mod settings;
 #[cfg(test)]
@@ -36,13 +36,14 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How old a count of stored rows may be while more is stored, or refused. In between, what this node stores is added.
+/// The maximum age of a count of stored rows while rows are added or refused. Meanwhile this node adds its own rows.
 const STORED_COUNT_MAX_AGE: Duration = Duration::from_mins(1);
-/// Nothing that is stored goes by itself within minutes: whoever is refused need not ask again soon.
+/// The retry delay after a refusal for stored rows. Stored rows do not disappear within minutes.
 const STORED_RETRY_AFTER: Duration = Duration::from_hours(1);
-/// The share of a budget of a day that jobs may use: the rest is for turns.
+/// The share of a daily budget available to jobs. The rest is reserved for turns.
 const JOBS_BUDGET_SHARE: f64 = 0.9;
-/// One player may have this part of its tenant's dialogues, so that none shuts all others out; and so many in any case.
+/// Limit of one player: this fraction of the tenant's dialogues, but at least `MIN_PLAYER_DIALOGUES`. A single player
+/// thus cannot block all others.
 const PLAYER_DIALOGUES_DIVISOR: u64 = 10;
 const MIN_PLAYER_DIALOGUES: u64 = 10;
 
@@ -50,45 +51,45 @@ tokio::task_local! {
     static ADMITTED_WORK: ();
 }
 
-/// Does `work`, which was let in: its calls are made even if the budget of the day is used up meanwhile.
+/// Runs admitted `work`. Its calls are made even if the daily budget runs out meanwhile.
 pub async fn run_admitted<F: Future>(work: F) -> F::Output {
     ADMITTED_WORK.scope((), work).await
 }
 
 const DAILY_BUDGETS: [Budgeted; 2] = [Budgeted::TokensPerDay, Budgeted::CostPerDay];
 
-/// One budget of a tenant, and how far it is used.
+/// One budget of a tenant, with the used amount.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetLine {
     pub of: Budgeted,
     pub used: f64,
-    /// `None`: any amount.
+    /// `None`: unlimited.
     pub limit: Option<f64>,
-    /// It is used up to the share that is warned at, or beyond.
+    /// True if usage has reached the warning share.
     pub warned: bool,
 }
 
-/// The budgets of all tenants, as this node knows them.
+/// The budgets of all tenants, as known to this node.
 pub struct Budgets {
     settings: BudgetSettings,
     meters: Arc<ModelMetrics>,
     clock: Arc<dyn Clock>,
     accounts: Mutex<BudgetAccounts>,
-    /// One reading of the ledger at a time, so that the last to begin is the last to end.
+    /// Serialises readings of the ledger, so that the last reading to begin is also the last to end.
     reading: tokio::sync::Mutex<()>,
 }
 
-/// A place for one more stored row, given back unless it is kept.
+/// A reservation for one more stored row, released on drop unless marked as stored.
 #[must_use]
 pub struct BudgetReservation {
     budgets: Arc<Budgets>,
     tenant: TenantId,
-    /// `None`: there is no limit, and nothing is counted.
+    /// `None`: no limit, and no count.
     of: Option<Budgeted>,
 }
 
 impl BudgetReservation {
-    /// The row was stored.
+    /// Marks the row as stored.
     pub fn mark_stored(mut self) {
         self.of = None;
     }
@@ -127,7 +128,7 @@ struct BudgetAccount {
 struct StoredCount {
     stored: StoredAmounts,
     at: Instant,
-    /// More was stored since, or refused.
+    /// True if rows were added or refused since the count.
     touched: bool,
 }
 
@@ -138,7 +139,7 @@ impl StoredCount {
 }
 
 impl BudgetAccount {
-    /// What is stored of it; `None`: it was not counted.
+    /// Returns the stored count of this budget; `None` if not counted.
     fn stored_count_mut(&mut self, of: Budgeted) -> Option<&mut u64> {
         let counted = self.stored.as_mut()?;
         counted.touched = true;
@@ -160,7 +161,7 @@ impl BudgetAccount {
 }
 
 impl BudgetAccounts {
-    /// Those of `day`: what was used of another is no longer counted.
+    /// Returns the accounts of `day`. A new day resets the daily usage.
     fn accounts_on_day(&mut self, day: NaiveDate) -> &mut HashMap<TenantId, BudgetAccount> {
         if day > self.day {
             self.day = day;
@@ -173,7 +174,7 @@ impl BudgetAccounts {
 }
 
 impl Budgets {
-    /// Nothing is known yet of what is used.
+    /// Creates budgets without any usage.
     #[must_use]
     pub fn new(settings: BudgetSettings, meters: Arc<ModelMetrics>, clock: Arc<dyn Clock>) -> Self {
         let day = clock.now().date_naive();
@@ -189,7 +190,7 @@ impl Budgets {
         }
     }
 
-    /// A call of `tenant` used this.
+    /// Records the usage of one call of `tenant`.
     pub(super) fn record_spending(&self, tenant: &TenantId, day: NaiveDate, model: &str, usage: Usage) {
         let tokens = f64::from(usage.prompt_tokens) + f64::from(usage.completion_tokens);
         let cost = self.meters.usage_cost(model, usage).unwrap_or_default();
@@ -203,7 +204,7 @@ impl Budgets {
         });
     }
 
-    /// Whether the tenant may call models today.
+    /// Checks whether the tenant may call models today.
     ///
     /// # Errors
     /// [`OverBudget`]: not before tomorrow (UTC).
@@ -211,7 +212,7 @@ impl Budgets {
         self.check_budgets(tenant, &DAILY_BUDGETS)
     }
 
-    /// As [`Self::check_daily_budget`], for a single call: one of work that was [`run_admitted`] may be made.
+    /// Checks a single call as [`Self::check_daily_budget`] does. Calls inside [`run_admitted`] are always allowed.
     pub(super) fn check_call(&self, tenant: &TenantId) -> Result<(), OverBudget> {
         match ADMITTED_WORK.try_with(|()| ()) {
             Ok(()) => Ok(()),
@@ -219,14 +220,15 @@ impl Budgets {
         }
     }
 
-    /// Whether a job may call models: a part of the day's budget is kept for turns. Counts as no refusal.
+    /// True if a job may call models. A part of the daily budget is reserved for turns. `false` is not counted as a
+    /// refusal.
     #[must_use]
     pub fn can_run_jobs(&self, tenant: &TenantId) -> bool {
         self.first_exhausted(tenant, &DAILY_BUDGETS, JOBS_BUDGET_SHARE)
             .is_none()
     }
 
-    /// Whether a turn may begin, as far as is known without asking the ledger.
+    /// Checks whether a turn may begin, without asking the ledger.
     ///
     /// # Errors
     /// As for [`Self::reserve_turn`].
@@ -234,10 +236,11 @@ impl Budgets {
         self.check_budgets(tenant, &[Budgeted::TokensPerDay, Budgeted::CostPerDay, Budgeted::Turns])
     }
 
-    /// A place for one more turn: models may be called, and it may be stored.
+    /// Reserves one more turn, which may call models and be stored.
     ///
     /// # Errors
-    /// [`OverBudget`]: one of the two may not. That the ledger could not count is no reason: it is counted later.
+    /// [`OverBudget`] if model calls or storage are over budget. A failed count in the ledger is no error: the count
+    /// is repeated later.
     pub async fn reserve_turn(
         self: &Arc<Self>,
         ledger: &Ledger,
@@ -247,10 +250,10 @@ impl Budgets {
         self.reserve_place(ledger, scope, Budgeted::Turns).await
     }
 
-    /// A place for one more dialogue. `player`: whose session it is.
+    /// Reserves one more dialogue. `player` is the player of a session.
     ///
     /// # Errors
-    /// [`OverBudget`]: the tenant may store no more, or the player has its part of them.
+    /// [`OverBudget`] if the tenant or the player has reached the limit of stored dialogues.
     pub async fn reserve_dialogue(
         self: &Arc<Self>,
         ledger: &Ledger,
@@ -281,10 +284,10 @@ impl Budgets {
         self.accounts.lock().of.entry(tenant.clone()).or_default().own = own;
     }
 
-    /// Reads from the ledger what is known there: budgets of tenants, and what all nodes used today.
+    /// Reads the budgets of tenants, and today's usage of all nodes, from the ledger.
     ///
     /// # Errors
-    /// The ledger could not answer.
+    /// If the ledger does not answer.
     pub async fn refresh_from_ledger(&self, ledger: &Ledger) -> StoreResult<()> {
         let _one = self.reading.lock().await;
         let own: HashMap<_, _> = ledger.tenants.list_tenant_budgets().await?.into_iter().collect();
@@ -293,7 +296,7 @@ impl Budgets {
             for (tenant, account) in &mut accounts.of {
                 let now = own.get(tenant).copied();
                 if account.own != now {
-                    // Another limit may want to be counted up to.
+                    // With a new limit, the stored rows may have to be counted further.
                     (account.own, account.stored) = (now, None);
                 }
             }
@@ -309,7 +312,7 @@ impl Budgets {
         Ok(())
     }
 
-    /// Counts anew what is stored of tenants that were counted a while ago and stored more since.
+    /// Recounts the stored rows of tenants whose count is old and who added rows since.
     pub async fn recount_stored(&self, ledger: &Ledger) {
         for scope in self.tenants_to_recount() {
             if let Err(error) = self.count_stored(ledger, &scope).await {
@@ -318,10 +321,11 @@ impl Budgets {
         }
     }
 
-    /// The budgets of a tenant, with what is used of them. What is stored is counted up to its limit, and at most once a minute.
+    /// Returns the budgets of a tenant with their usage. Stored rows are counted up to their limit, at most once a
+    /// minute.
     ///
     /// # Errors
-    /// The ledger could not answer.
+    /// If the ledger does not answer.
     pub async fn budget_lines(&self, ledger: &Ledger, scope: &TenantScope) -> StoreResult<Vec<BudgetLine>> {
         let today = self.clock.now().date_naive();
         let rows = ledger.usage.list_usage_between(scope, today, today).await?;
@@ -356,7 +360,7 @@ impl Budgets {
         Ok(Budgeted::ALL.map(line).to_vec())
     }
 
-    /// When the next day begins (UTC).
+    /// Returns the start of the next day (UTC).
     #[must_use]
     pub fn next_day_start(&self) -> DateTime<Utc> {
         let tomorrow = self.clock.now().date_naive() + Days::new(1);
@@ -369,7 +373,7 @@ impl Budgets {
         self.settings.limit_for(own, of)
     }
 
-    /// The first of these budgets of which the tenant has used this share.
+    /// Returns the first of these budgets with at least this share used.
     fn first_exhausted(&self, tenant: &TenantId, all: &[Budgeted], share: f64) -> Option<Budgeted> {
         let today = self.clock.now().date_naive();
         let mut accounts = self.accounts.lock();
@@ -385,7 +389,7 @@ impl Budgets {
     }
 
     /// # Errors
-    /// [`OverBudget`], which is counted.
+    /// [`OverBudget`], which the metrics count.
     fn check_budgets(&self, tenant: &TenantId, all: &[Budgeted]) -> Result<(), OverBudget> {
         match self.first_exhausted(tenant, all, 1.0) {
             Some(of) => Err(self.over_budget_error(of)),
@@ -426,7 +430,7 @@ impl Budgets {
             accounts.of.get(tenant).is_none_or(|account| account.stored.is_none())
         };
         if is_unknown() {
-            // Once: another count would not have what was reserved since.
+            // Counted once: a second count would miss the reservations made since the first.
             let _one = self.reading.lock().await;
             if is_unknown()
                 && let Err(error) = self.count_stored(ledger, scope).await
@@ -454,7 +458,7 @@ impl Budgets {
         Ok(place)
     }
 
-    /// Counts what is stored of a tenant, up to its limits and no further.
+    /// Counts the stored rows of a tenant, up to its limits.
     async fn count_stored(&self, ledger: &Ledger, scope: &TenantScope) -> StoreResult<()> {
         let own = self
             .accounts
@@ -463,7 +467,7 @@ impl Budgets {
             .get(scope.tenant())
             .and_then(|account| account.own);
         let most = |of| self.settings.limit_for(own.as_ref(), of);
-        // Both limits are whole numbers, and far below 2^63.
+        // Both limits are whole numbers far below 2^63.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -499,7 +503,7 @@ impl Budgets {
         due.map(|(tenant, _)| TenantScope::new(tenant.clone())).collect()
     }
 
-    /// Whether it was not counted, or a while ago.
+    /// True if the tenant has no count, or an old one.
     fn needs_recount(&self, tenant: &TenantId) -> bool {
         let now = self.clock.monotonic_now();
         let accounts = self.accounts.lock();
@@ -507,7 +511,7 @@ impl Budgets {
         counted.is_none_or(|counted| counted.is_old(now))
     }
 
-    /// Whether any tenant may use only so much of a day.
+    /// True if any tenant has a daily limit.
     fn has_daily_limits<'a>(&self, own: impl Iterator<Item = &'a TenantBudget>) -> bool {
         let limits = |own| {
             DAILY_BUDGETS
@@ -517,7 +521,8 @@ impl Budgets {
         limits(None) || own.map(Some).any(limits)
     }
 
-    /// What the ledger has of today. Some calls of this node may not be in it yet, so nothing becomes less.
+    /// Merges today's usage from the ledger. Amounts never decrease, because recent calls of this node may be missing
+    /// there.
     fn merge_daily_usage(&self, today: NaiveDate, rows: Vec<DailyModelUsage>) {
         let mut sums = HashMap::<TenantId, (f64, f64)>::new();
         for row in rows {
@@ -541,7 +546,7 @@ impl Budgets {
         }
     }
 
-    /// Changes what is counted of a tenant, and logs what has come near its limit by that.
+    /// Changes a tenant's accounts, and logs budgets that thereby come near their limit.
     fn update_accounts<T>(&self, tenant: &TenantId, change: impl FnOnce(&mut BudgetAccounts) -> T) -> T {
         let mut accounts = self.accounts.lock();
         let near = |accounts: &BudgetAccounts| {

@@ -1,4 +1,4 @@
-//! How many calls of one tenant, and to one endpoint, may run at once, and who goes first.
+//! Limits on the concurrent calls of a tenant and of an endpoint, with their order of precedence.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,15 +11,15 @@ use crate::{
     shares::{FairPermit, FairPermits, PermitPriority},
 };
 
-/// With more tenants than this known, those with no call running are forgotten.
+/// If more tenants than this are known, tenants without running calls are removed.
 const SWEEP_ABOVE: usize = 1_024;
 
-/// Whether somebody waits for the answer.
+/// Whether a player waits for the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallUrgency {
-    /// A player does: replies, and what a reply needs first.
+    /// A player waits: replies, and calls that a reply needs first.
     Interactive,
-    /// Nobody does: what runs after a turn.
+    /// Nobody waits: work after a turn.
     Background,
 }
 
@@ -32,28 +32,28 @@ impl CallUrgency {
     }
 }
 
-/// Of so many places, those that work nobody waits for may take: three quarters, at least one.
+/// Returns the share of `width` places for background work: three quarters, at least one.
 #[must_use]
 pub const fn places_for_jobs(width: usize) -> usize {
     if width <= 1 { 1 } else { width - width / 4 }
 }
 
-/// Places for calls that run at once. What a player waits for goes first: it never queues behind work
-/// nobody waits for, and a quarter of the places is its alone (if there is but one place, a call that
-/// runs already is not cut). Where several tenants wait, the one with the fewest calls goes first.
+/// Places for concurrent calls. Interactive calls go first: they never queue behind background work, and a quarter of
+/// the places is reserved for them. (With a single place, a running call is not cut.) Among waiting tenants, the
+/// tenant with the fewest calls goes first.
 #[derive(Debug, Clone)]
 pub struct CallCapacity(Arc<FairPermits<TenantId>>);
 
-/// A place. Given back on drop.
+/// A place, released on drop.
 pub(super) type CallPermit = FairPermit<TenantId>;
 
 impl CallCapacity {
-    /// `width` places, at least one.
+    /// Creates a capacity of `width` places, at least one.
     #[must_use]
     pub fn with_places(width: usize) -> Self {
         Self(FairPermits::new(width, places_for_jobs(width)))
     }
-    /// A place for one call of `tenant`, given back on drop; `None` if none comes free in `patience`.
+    /// Acquires a place for one call of `tenant`, released on drop. `None` if no place is free within `patience`.
     pub(super) async fn acquire_place(
         &self,
         tenant: &TenantId,
@@ -68,7 +68,7 @@ impl CallCapacity {
     }
 }
 
-/// Places of each tenant, made on first use.
+/// The places of each tenant, created on first use.
 pub(super) struct TenantGate {
     width: usize,
     tenants: Mutex<HashMap<TenantId, CallCapacity>>,
@@ -81,7 +81,7 @@ impl TenantGate {
             tenants: Mutex::default(),
         }
     }
-    /// A place for one call of `tenant`, as [`CallCapacity::acquire_place`].
+    /// Acquires a place for one call of `tenant`, as [`CallCapacity::acquire_place`] does.
     pub(super) async fn acquire_place(
         &self,
         tenant: &TenantId,
@@ -90,7 +90,7 @@ impl TenantGate {
     ) -> Option<CallPermit> {
         self.capacity_of(tenant).acquire_place(tenant, urgency, patience).await
     }
-    /// Calls of all tenants that run, and those that wait.
+    /// Returns the numbers of running and of waiting calls of all tenants.
     pub(super) fn running_and_waiting(&self) -> (usize, usize) {
         let tenants = self.tenants.lock();
         tenants.values().fold((0, 0), |(running, waiting), capacity| {
@@ -105,7 +105,7 @@ impl TenantGate {
             return capacity.clone();
         }
         if tenants.len() >= SWEEP_ABOVE {
-            // Permits and waiting calls hold a reference of their own.
+            // Every permit and every waiting call holds a reference.
             tenants.retain(|_, capacity| Arc::strong_count(&capacity.0) > 1);
         }
         let capacity = CallCapacity::with_places(self.width);

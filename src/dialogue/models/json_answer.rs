@@ -1,4 +1,4 @@
-//! Reading JSON out of what a model wrote.
+//! Extraction of JSON from a model's answer.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
@@ -7,11 +7,11 @@ use crate::ports::redaction;
 
 /// Parses the first JSON object in `text` that fits `T`.
 ///
-/// Models wrap JSON in code fences, put a sentence before it or go on after it: all of that is
-/// skipped. What is *in* the object is not mended.
+/// Models wrap JSON in code fences, or write sentences before and after. The parser skips such text. It does not
+/// repair the object itself.
 ///
 /// # Errors
-/// In words fit for a trace: that there is no object, or why the first one does not fit.
+/// Text for a trace: there is no object, or the reason why the first object does not fit.
 pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let mut first_error = None;
     let mut at = 0;
@@ -28,7 +28,7 @@ pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
                 first_error.get_or_insert(error);
             }
         }
-        // A whole object that does not fit is passed over as a whole: its parts are not the answer.
+        // A complete object that does not fit is skipped whole, because its parts are not the answer.
         at = open + consumed;
     }
     Err(first_error.map_or_else(
@@ -42,8 +42,8 @@ pub fn parse_json_answer<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     ))
 }
 
-/// The whole objects and texts of the array under `key` in an answer that broke off or went wrong, in
-/// their order, up to the first that is not whole. Empty if there is no such array.
+/// Returns the complete objects and texts of the array under `key`, in order, from a truncated or broken answer.
+/// Stops at the first incomplete item. Empty without an array under `key`.
 pub fn salvage_list(text: &str, key: &str) -> Vec<Value> {
     let name = format!("\"{key}\"");
     let array = text.match_indices(&name).find_map(|(at, _)| {
@@ -66,8 +66,8 @@ pub fn salvage_list(text: &str, key: &str) -> Vec<Value> {
     }
 }
 
-/// The text under `key` in an answer that broke off: whole if it was closed, else its whole sentences. `None` if there is
-/// no such text, or not one whole sentence of it.
+/// Returns the text under `key` from a truncated answer: the whole text if closed, else its complete sentences.
+/// `None` without such a text, or without a complete sentence.
 pub fn salvage_sentences(text: &str, key: &str) -> Option<String> {
     let name = format!("\"{key}\"");
     let begun = text.match_indices(&name).find_map(|(at, _)| {
@@ -82,7 +82,7 @@ pub fn salvage_sentences(text: &str, key: &str) -> Option<String> {
     });
     let whole = end.is_some();
     let mut raw = begun[..end.unwrap_or(begun.len())].to_owned();
-    // An escape that broke off is given up, from its back.
+    // A truncated escape at the end is removed character by character.
     let read = loop {
         match serde_json::from_str::<String>(&format!("\"{raw}\"")) {
             Ok(read) => break read,
@@ -175,7 +175,7 @@ mod tests {
         }
         assert_eq!(salvage_list(whole, "facts")[1], serde_json::json!({"b": {"c": []}}));
         assert!(salvage_list("the \"facts\" are none", "facts").is_empty());
-        // What broke is one list; the other is whole.
+        // One list is broken; the other is intact.
         let broken = r#"{"facts": [{"a": 1}, {"b": ], "forget": ["the \"forget\": [x]", "y"]"#;
         assert_eq!(salvage_list(broken, "facts").len(), 1);
         assert_eq!(salvage_list(broken, "forget").len(), 2);

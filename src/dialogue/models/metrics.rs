@@ -1,7 +1,7 @@
-//! What model calls take and cost, for `/metrics`.
+//! Metrics of the time and cost of model calls, for `/metrics`.
 //!
-//! Labels stay few whatever tenants do: a model that only an NPC names is `other`, and so are the
-//! tenants beyond the number that may have a label of their own.
+//! The number of labels is bounded. Models that only NPCs name share the label `other`. Tenants beyond the configured
+//! number of labels share it too.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,17 +23,17 @@ use crate::{
     },
 };
 
-/// What is not told apart.
+/// The shared label.
 const OTHER_LABEL: &str = "other";
 const CALL_SECONDS_BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
-/// What a model's tokens cost, per million of each sort, in a currency of the operator's.
+/// The price of a model's tokens, per million of each sort, in the operator's currency.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ModelPrice {
     pub model: String,
     pub prompt: f64,
-    /// Of prompt tokens that the provider had in its cache.
+    /// The price of prompt tokens from the provider's cache.
     pub cached: f64,
     pub completion: f64,
 }
@@ -47,7 +47,7 @@ impl FromStr for ModelPrice {
                 "`{text}` is not `model=prompt/cached/completion` with prices per million tokens, such as small=0.4/0.1/1.6"
             )
         };
-        // A model's name may hold anything but its price.
+        // A model's name may contain `=`, but a price cannot.
         let (model, prices) = text.rsplit_once('=').ok_or_else(wrong)?;
         let prices: Vec<f64> = prices
             .split('/')
@@ -84,7 +84,7 @@ impl TryFrom<String> for ModelPrice {
 }
 
 impl ModelPrice {
-    /// What so many tokens cost. Cached ones are also prompt tokens.
+    /// Returns the cost of these tokens. Cached tokens are also prompt tokens.
     #[expect(clippy::cast_precision_loss, reason = "money is shown with a few digits")]
     fn cost_of(&self, prompt: u64, cached: u64, completion: u64) -> f64 {
         let fresh = prompt.saturating_sub(cached);
@@ -93,7 +93,7 @@ impl ModelPrice {
     }
 }
 
-/// Meters of model and embedder calls.
+/// Metrics of model and embedder calls.
 pub struct ModelMetrics {
     calls: HistogramVec,
     attempts: IntCounterVec,
@@ -101,7 +101,7 @@ pub struct ModelMetrics {
     cost: CounterVec,
     resting: IntGaugeVec,
     over_budget: IntCounterVec,
-    /// Those in a route.
+    /// The models in routes.
     models: HashSet<String>,
     tenants: TenantLabels,
     prices: HashMap<String, ModelPrice>,
@@ -114,7 +114,7 @@ impl Default for ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// At most `tenant_labels` tenants have a label of their own.
+    /// Creates the metrics. At most `tenant_labels` tenants get their own label.
     #[must_use]
     pub fn new(tenant_labels: usize, prices: &[ModelPrice]) -> Self {
         Self::try_new(tenant_labels, prices).expect("the names are constants, and a test makes them")
@@ -170,22 +170,22 @@ impl ModelMetrics {
                 .collect(),
         })
     }
-    /// A model that is in no route and has a label of its own all the same: the embedder's.
+    /// Adds a model outside all routes that gets its own label: the embedder's model.
     #[must_use]
     pub fn with_known_model(mut self, model: &str) -> Self {
         self.models.insert(model.to_owned());
         self
     }
-    /// Tenants' labels have a hash in place of the name.
+    /// Uses a hash in place of the name in tenants' labels.
     #[must_use]
     pub fn with_hashed_tenants(mut self) -> Self {
         self.tenants.label_of = hashed_label;
         self
     }
-    /// Shows them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// If the registry has them already.
+    /// If they are already registered.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.calls.clone()))?;
         registry.register(Box::new(self.attempts.clone()))?;
@@ -194,7 +194,7 @@ impl ModelMetrics {
         registry.register(Box::new(self.resting.clone()))?;
         registry.register(Box::new(self.over_budget.clone()))
     }
-    /// Models of these routes are told apart.
+    /// Gives the models of these routes their own labels.
     pub(super) fn add_route_models(&mut self, routes: &RouteTable) {
         for task in Task::ALL {
             for route in routes.chain_for(task) {
@@ -202,13 +202,13 @@ impl ModelMetrics {
             }
         }
     }
-    /// A call has ended, after all its attempts.
+    /// Records the end of a call, after all its attempts.
     pub(super) fn record_call(&self, task: &str, seconds: f64, error: Option<&LlmError>) {
         self.calls
             .with_label_values(&[task, outcome_label(error)])
             .observe(seconds);
     }
-    /// An attempt of [`Self::record_call`] was made; `None`: it succeeded.
+    /// Records an attempt within a call; `None` means success. [`Self::record_call`] counts the whole call.
     pub(super) fn record_attempt(&self, task: &str, model: &str, error: Option<&LlmError>) {
         let model = self.label_of(model);
         self.attempts
@@ -216,11 +216,11 @@ impl ModelMetrics {
             .inc();
         self.resting.with_label_values(&[task, model]).set(0);
     }
-    /// A breaker let no attempt through.
+    /// Records that a breaker refused an attempt.
     pub(super) fn record_breaker_refusal(&self, task: &str, model: &str) {
         self.resting.with_label_values(&[task, self.label_of(model)]).set(1);
     }
-    /// What an attempt used.
+    /// Records the usage of an attempt.
     pub(super) fn record_usage(&self, tenant: &TenantId, task: &str, model: &str, usage: Usage) {
         self.tenants.with_label(tenant, |tenant| {
             for (kind, count) in [
@@ -239,19 +239,19 @@ impl ModelMetrics {
             }
         });
     }
-    /// What a call cost; `None` where its model has no price.
+    /// Returns the cost of a call; `None` if its model has no price.
     pub(super) fn usage_cost(&self, model: &str, usage: Usage) -> Option<f64> {
         let (prompt, cached) = (usage.prompt_tokens.into(), usage.cached_tokens.into());
         self.cost_of(model, prompt, cached, usage.completion_tokens.into())
     }
-    /// What so many tokens of a model cost, by `llm.prices`; `None` where it has no price.
+    /// Returns the cost of these tokens by `llm.prices`; `None` if the model has no price.
     pub(super) fn cost_of(&self, model: &str, prompt: u64, cached: u64, completion: u64) -> Option<f64> {
         Some(self.prices.get(model)?.cost_of(prompt, cached, completion))
     }
     pub(super) fn has_price(&self, model: &str) -> bool {
         self.prices.contains_key(model)
     }
-    /// Something was refused.
+    /// Counts a refusal.
     pub(super) fn record_over_budget(&self, of: Budgeted) {
         self.over_budget.with_label_values(&[of.as_str()]).inc();
     }
@@ -265,7 +265,7 @@ impl ModelMetrics {
     }
 }
 
-/// Shown from the start: a rate knows nothing of the first one otherwise.
+/// Creates the series in advance: a rate over a new series would miss its first refusal.
 fn budget_refusals() -> prometheus::Result<IntCounterVec> {
     let refusals = IntCounterVec::new(
         Opts::new(
@@ -292,10 +292,10 @@ fn outcome_label(error: Option<&LlmError>) -> &'static str {
     }
 }
 
-/// The tenants that have a label: the first that came by, so that counters never change their owner.
+/// The tenants with a label: the first tenants seen, so that a counter never changes its owner.
 struct TenantLabels {
     most: usize,
-    /// With their labels.
+    /// The labels by tenant.
     named: RwLock<HashMap<TenantId, String>>,
     label_of: fn(&TenantId) -> String,
 }
@@ -314,7 +314,7 @@ impl TenantLabels {
     }
 }
 
-/// What a tenant is called in labels where its name is nobody's business.
+/// Returns the label of a tenant whose name must stay private.
 fn hashed_label(tenant: &TenantId) -> String {
     to_hexadecimal(&Sha256::digest(tenant.as_str())[..6])
 }
@@ -353,7 +353,7 @@ mod tests {
             r#"colloquy_model_tokens_total{kind="prompt",task="reply",tenant="a"} 6000000"#,
             r#"colloquy_model_tokens_total{kind="cached",task="reply",tenant="b"} 1000000"#,
             r#"colloquy_model_tokens_total{kind="completion",task="reply",tenant="other"} 2000000"#,
-            // Two fresh millions at 1, one cached at 0.5 and one completed at 4.
+            // Two million uncached tokens at 1, one million cached at 0.5 and one million completed at 4.
             r#"colloquy_model_cost_total{task="reply",tenant="b"} 6.5"#,
             r#"colloquy_model_cost_total{task="reply",tenant="other"} 13"#,
             r#"colloquy_model_attempts_total{model="small",outcome="ok",task="reply"} 1"#,

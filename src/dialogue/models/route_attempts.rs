@@ -1,4 +1,4 @@
-//! One route: attempts with pauses between them, inside the route's time and behind its breaker.
+//! Attempts on one route, with pauses, within the route's time and behind its breaker.
 
 use std::{
     future::Future,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest};
 
-/// How a model is asked: for a whole answer, or for the beginning of a stream.
+/// The manner of a request: a whole answer, or the beginning of a stream.
 pub(super) trait AnswerMode: Sync {
     type Answer: Send;
     fn ask_model<'a>(
@@ -27,7 +27,7 @@ pub(super) trait AnswerMode: Sync {
     ) -> impl Future<Output = Result<Self::Answer, LlmError>> + Send + 'a;
 }
 
-/// Asks for a whole answer.
+/// Requests a whole answer.
 pub(super) struct WholeAnswer;
 
 impl AnswerMode for WholeAnswer {
@@ -42,7 +42,7 @@ impl AnswerMode for WholeAnswer {
     }
 }
 
-/// Asks for a stream and waits for its first text: until then a failure can be mended unseen.
+/// Requests a stream and waits for its first text. Earlier failures can be retried unnoticed by the caller.
 pub(super) struct StreamedAnswer;
 
 impl AnswerMode for StreamedAnswer {
@@ -66,27 +66,27 @@ impl AnswerMode for StreamedAnswer {
 pub(super) struct RouteAttempts<'a> {
     pub limits: &'a ModelLimits,
     pub breaker: &'a ModelBreaker,
-    /// For all attempts and pauses together.
+    /// The time for all attempts and pauses together.
     pub time: Duration,
-    /// Rises with each attempt that reaches the model.
+    /// Counts the attempts that reach the model.
     pub attempts: &'a AtomicU32,
-    /// Called for each attempt, and where none was allowed.
+    /// Called after each attempt, and after a refusal by the breaker.
     pub ended: &'a (dyn Fn(AttemptOutcome<'_>) + Sync),
 }
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AttemptOutcome<'a> {
     Answered,
     Failed(&'a LlmError),
-    /// The breaker let none through.
+    /// The breaker refused the attempt.
     Refused,
 }
 
 impl RouteAttempts<'_> {
-    /// Calls `attempt` until it succeeds, fails for good, or time or attempts run out.
+    /// Repeats `attempt` until success, a permanent failure, or the end of time or attempts.
     ///
-    /// An attempt that ran out of time is not repeated: it has used the route's time up.
+    /// An attempt that timed out is not repeated: the route's time is used up.
     pub(super) async fn run<T, Fut>(&self, attempt: impl Fn() -> Fut) -> Result<T, LlmError>
     where
         Fut: Future<Output = Result<T, LlmError>>,
@@ -137,7 +137,7 @@ impl RouteAttempts<'_> {
             })
     }
 
-    /// How long to wait, heeding the endpoint's wish; `None` if that is too long.
+    /// Returns the pause before a retry, respecting the endpoint's `Retry-After`. `None` if the pause is too long.
     fn pause_before_retry(&self, failure: &Trial<LlmError>, usual: Duration) -> Option<Duration> {
         match failure {
             Trial::Inner(LlmError::RateLimited {

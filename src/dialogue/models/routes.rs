@@ -1,20 +1,22 @@
-//! Which model answers which task: per task a chain of routes, tried in order.
+//! Model selection: per task a chain of routes, tried in order.
 
 use std::{sync::Arc, time::Duration};
 
 use super::gate::CallCapacity;
 use crate::ports::llm::{ChatMessage, JsonSchema, Llm, LlmRequest, Task};
 
-/// Defaults of a task's routes, where the configuration says nothing.
+/// Defaults of a task's routes for settings that are not configured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TaskDefaults {
     pub max_output_tokens: u32,
     pub timeout: Duration,
-    /// 0–2. Zero where an answer is parsed, not read.
+    /// 0–2. Zero for tasks whose answer is parsed.
     pub temperature: f32,
 }
 
 impl TaskDefaults {
+    /// Returns the defaults of `task`:
+    ///
     /// | task | output tokens | timeout | temperature |
     /// | --- | --- | --- | --- |
     /// | reply | 400 | 60 s | 0.7 |
@@ -29,7 +31,7 @@ impl TaskDefaults {
             Task::Reply => (400, 60, 0.7),
             Task::Intent => (20, 2, 0.0),
             Task::Extraction => (2_000, 30, 0.0),
-            // A verdict for each pair, as JSON.
+            // The answer is JSON with a verdict for each pair.
             Task::Judge => (400, 15, 0.0),
             Task::Summary => (700, 30, 0.2),
             Task::Curation => (600, 60, 0.2),
@@ -42,24 +44,24 @@ impl TaskDefaults {
     }
 }
 
-/// One model that may answer a task.
+/// A model for a task.
 #[derive(Clone)]
 pub struct Route {
     pub llm: Arc<dyn Llm>,
     /// Replaces the adapter's own model.
     pub model: Option<String>,
-    /// Bounds the time on this route, all attempts and the pauses between them together; once a
-    /// stream has begun, the wait for each further chunk.
+    /// The time limit for all attempts and pauses on this route together. Within a stream, the limit applies to the
+    /// wait for each further chunk.
     pub timeout: Duration,
     pub max_output_tokens: u32,
-    /// 0–2.
+    /// Sampling temperature, 0–2.
     pub temperature: f32,
-    /// The places of its endpoint; every route to the endpoint has the same. `None`: as many as come.
+    /// The capacity of the endpoint, shared by all its routes. `None`: unlimited.
     pub capacity: Option<CallCapacity>,
 }
 
 impl Route {
-    /// `llm` with its own model and the defaults of `task`.
+    /// Creates a route to `llm` with its own model and the defaults of `task`.
     #[must_use]
     pub fn new(task: Task, llm: Arc<dyn Llm>) -> Self {
         let defaults = TaskDefaults::for_task(task);
@@ -73,11 +75,11 @@ impl Route {
         }
     }
 
-    /// The model this route asks, given the one an NPC names.
+    /// Returns the route's model, or `wanted` if an NPC names a model.
     pub(super) fn model_name<'a>(&'a self, wanted: Option<&'a str>) -> &'a str {
         wanted.or(self.model.as_deref()).unwrap_or_else(|| self.llm.model())
     }
-    /// The request this route makes of `messages`, but for its model.
+    /// Builds the request from `messages`, without the model.
     pub(super) fn build_request(
         &self,
         task: Task,
@@ -94,7 +96,7 @@ impl Route {
             timeout: self.timeout,
         }
     }
-    /// Makes `request` this route's own.
+    /// Sets the model, limits and temperature of this route in `request`.
     pub(super) fn fill_request(&self, request: &mut LlmRequest, wanted: Option<&str>) {
         request.model = wanted.map(str::to_owned).or_else(|| self.model.clone());
         request.max_output_tokens = self.max_output_tokens;
@@ -103,22 +105,22 @@ impl Route {
     }
 }
 
-/// For every task a chain of at least one route.
+/// A chain of at least one route for every task.
 #[derive(Clone)]
 pub struct RouteTable {
-    /// Indexed by [`task_slot`].
+    /// The chains, indexed by [`task_slot`].
     chains: [Vec<Route>; Task::ALL.len()],
 }
 
 impl RouteTable {
-    /// One model for everything, with each task's defaults.
+    /// Creates a table with one model for all tasks, with each task's defaults.
     #[must_use]
     pub fn with_single_model(llm: &Arc<dyn Llm>) -> Self {
         Self {
             chains: Task::ALL.map(|task| vec![Route::new(task, llm.clone())]),
         }
     }
-    /// Replaces the chain of `task`: `first`, and when it fails `fallbacks` in order.
+    /// Replaces the chain of `task`: `first`, then `fallbacks` in order.
     #[must_use]
     pub fn with_chain(mut self, task: Task, first: Route, fallbacks: Vec<Route>) -> Self {
         let mut chain = vec![first];
@@ -126,14 +128,14 @@ impl RouteTable {
         self.chains[task_slot(task)] = chain;
         self
     }
-    /// The chain of `task`. Never empty.
+    /// Returns the chain of `task`. Never empty.
     #[must_use]
     pub fn chain_for(&self, task: Task) -> &[Route] {
         &self.chains[task_slot(task)]
     }
 }
 
-/// The place of `task` in [`Task::ALL`].
+/// Returns the position of `task` in [`Task::ALL`].
 pub(super) const fn task_slot(task: Task) -> usize {
     match task {
         Task::Reply => 0,

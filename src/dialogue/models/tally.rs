@@ -1,4 +1,4 @@
-//! What the calls of one piece of work come to, for whoever it is done for.
+//! Usage tally: the sum of the model calls within one piece of work.
 
 use std::cell::RefCell;
 
@@ -8,12 +8,12 @@ tokio::task_local! {
     static TALLY: RefCell<Vec<TaskUsage>>;
 }
 
-/// Does `work`, keeping count of the calls that it makes; not of those that it has others make, in tasks of their own.
+/// Runs `work` with a tally of its model calls. Calls in spawned tasks are not included.
 pub async fn with_usage_tally<F: Future>(work: F) -> F::Output {
     TALLY.scope(RefCell::default(), work).await
 }
 
-/// What the work around this has used so far, by task; nothing where nobody keeps count.
+/// Returns the usage of the surrounding work until now, by task. Empty without a tally.
 #[must_use]
 pub fn tallied_usage() -> Vec<TaskUsage> {
     TALLY.try_with(|tally| tally.borrow().clone()).unwrap_or_default()
@@ -21,6 +21,6 @@ pub fn tallied_usage() -> Vec<TaskUsage> {
 
 /// Counts one call.
 pub(super) fn tally_call(task: &str, usage: Usage) {
-    // Nobody may be counting.
+    // Fails without a surrounding tally, which is fine.
     let _ = TALLY.try_with(|tally| TaskUsage::add_usage(&mut tally.borrow_mut(), task, 1, usage));
 }

@@ -17,15 +17,15 @@ use crate::{
     },
 };
 
-/// What a [`Puppet`] does when asked.
+/// The reaction of a [`Puppet`] to a call.
 #[derive(Clone)]
 enum Act {
     Say(&'static str),
-    /// Says something, then fails.
+    /// Says the text, then fails.
     Break(&'static str, LlmError),
     Fail(LlmError),
     Hang,
-    /// Waits for a permit of the puppet's gate, then says it.
+    /// Waits for a permit of the puppet's gate, then says the text.
     Wait(&'static str),
 }
 
@@ -530,7 +530,7 @@ async fn embedder_calls_are_retried_traced_and_counted() {
     assert_eq!(trace.attempts, 0);
 }
 
-/// Turns run as spawned futures: the router's must be `Send`.
+/// Turns run as spawned futures, so the router's futures must be `Send`.
 #[test]
 fn calls_can_be_spawned() {
     fn is_send(_: impl Send) {}

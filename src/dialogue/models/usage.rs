@@ -1,4 +1,4 @@
-//! Who used how much: counters between two writes to the ledger, and the meter on a stream.
+//! Usage accounting: counters between two writes to the ledger, and the meter of a stream.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Sums by tenant, day, task and model.
+/// Usage sums by tenant, day, task and model.
 pub(super) struct UsageBook {
     clock: Arc<dyn Clock>,
     meters: Arc<ModelMetrics>,
@@ -48,7 +48,7 @@ impl UsageBook {
             sums: Mutex::default(),
         }
     }
-    /// Counts one attempt, and what it used.
+    /// Records one attempt and its usage.
     pub(super) fn record_usage(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
         self.meters.record_usage(tenant, task, model, usage);
         tally::tally_call(task, usage);
@@ -65,7 +65,7 @@ impl UsageBook {
         *calls = calls.saturating_add(1);
         *sum += usage;
     }
-    /// Empties the book.
+    /// Returns and clears the sums.
     pub(super) fn take_sums(&self) -> Vec<(TenantScope, UsageDelta)> {
         let sums = std::mem::take(&mut *self.sums.lock());
         sums.into_iter()
@@ -83,20 +83,20 @@ impl UsageBook {
     }
 }
 
-/// A call that has gone out. If it is let go before it has answered, or answers what cannot be used, its prompt is counted all
-/// the same: the endpoint has read it.
+/// A sent call. If the call is dropped before its answer, or the answer is unusable, its prompt still counts: the
+/// endpoint has read the prompt.
 pub(super) struct PendingCall<'a, F: Fn() -> Usage> {
     pub book: &'a UsageBook,
     pub tenant: &'a TenantId,
     pub task: &'static str,
     pub model: &'a str,
-    /// What the prompt comes to.
+    /// Computes the usage of the prompt.
     pub prompt: F,
     pub is_open: bool,
 }
 
 impl<F: Fn() -> Usage> PendingCall<'_, F> {
-    /// It has ended so: what was used is counted elsewhere, or nothing was.
+    /// Marks the call as ended. Its usage is counted by the caller, unless the error shows a prompt that was read.
     pub(super) fn mark_ended<T>(mut self, answer: &Result<T, LlmError>) {
         self.is_open = answer.as_ref().err().is_some_and(is_paid_for);
     }
@@ -111,17 +111,17 @@ impl<F: Fn() -> Usage> Drop for PendingCall<'_, F> {
     }
 }
 
-/// Whether an endpoint that fails so has read the prompt.
+/// True if an endpoint with this error has read the prompt.
 pub(super) const fn is_paid_for(error: &LlmError) -> bool {
     matches!(error, LlmError::Timeout | LlmError::Broken(_))
 }
 
-/// Tokens of texts where nobody reports them.
+/// Counts the tokens of texts without reported usage.
 pub(super) fn count_tokens<'a>(counter: TokenCounter, texts: impl Iterator<Item = &'a str>) -> u32 {
     texts.fold(0, |sum, text| sum.saturating_add(counter.count_tokens(text)))
 }
 
-/// What a call used whose endpoint does not say.
+/// Estimates the usage of a call without reported usage.
 pub(super) fn estimate_usage(counter: TokenCounter, prompt: &[ChatMessage], answer: &str) -> Usage {
     Usage {
         prompt_tokens: count_tokens(counter, prompt.iter().map(|message| message.content.as_str())),
@@ -130,14 +130,14 @@ pub(super) fn estimate_usage(counter: TokenCounter, prompt: &[ChatMessage], answ
     }
 }
 
-/// A stream that has begun: gives out its first piece again, ends with its usage (counted where
-/// the endpoint reports none), and books it however it ends, cut off included.
+/// A started stream. It repeats the first piece, and ends with the usage (counted if the endpoint reports none). The
+/// usage is recorded at every kind of end, including a cut.
 pub(super) struct MeteredStream {
     first: Option<String>,
     rest: BoxStream<'static, Result<Chunk, LlmError>>,
     meter: StreamMeter,
     over: bool,
-    /// The tenant's place among running calls, held until the stream is dropped.
+    /// The permits of the running call, held until the stream is dropped.
     _permits: HeldPermits,
 }
 
@@ -147,13 +147,13 @@ struct StreamMeter {
     task: &'static str,
     model: String,
     counter: TokenCounter,
-    /// Both are kept in case that they have to be counted.
+    /// Prompt and answer, stored in case their tokens must be counted.
     prompt: Vec<ChatMessage>,
     answer: String,
     reported: Option<Usage>,
 }
 
-/// Whose stream it is, and how its tokens are counted where nobody reports them.
+/// The owner of a stream, and the token counter for missing usage reports.
 pub(super) struct UsagePayer<'a> {
     pub tenant: &'a TenantId,
     pub task: &'static str,
@@ -228,7 +228,7 @@ impl Stream for MeteredStream {
         self.over = true;
         Poll::Ready(Some(next.unwrap_or_else(|| {
             let usage = self.meter.usage();
-            // Counted once.
+            // Recorded only once.
             self.meter.reported = Some(usage);
             Ok(Chunk::Usage(usage))
         })))

@@ -1,4 +1,4 @@
-//! How long ago something was said, in words.
+//! Ages of statements in words.
 
 use chrono::{DateTime, Utc};
 use minijinja::context;
@@ -6,7 +6,7 @@ use minijinja::context;
 use super::templates::{Template, TemplateError, Templates};
 use crate::memory::authored::Language;
 
-/// The moment a prompt is made for. Days begin at midnight, UTC.
+/// The time and language of a prompt. Days begin at midnight UTC.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgeFormatter {
     pub language: Language,
@@ -14,12 +14,12 @@ pub(super) struct AgeFormatter {
 }
 
 impl AgeFormatter {
-    /// `2026-11-25`.
+    /// Returns the date, such as `2026-11-25`.
     pub(super) fn today(self) -> String {
         self.now.format("%Y-%m-%d").to_string()
     }
 
-    /// "3 days ago". What is dated in the future is of today.
+    /// Returns an age such as "3 days ago". A date in the future counts as today.
     pub(super) fn describe_age(self, templates: &Templates, at: DateTime<Utc>) -> Result<String, TemplateError> {
         let days = (self.now.date_naive() - at.date_naive()).num_days().max(0);
         templates.render(self.language, Template::Ago, context! { days })

@@ -1,7 +1,7 @@
-//! From what a turn gathered to the messages that are sent, within every budget.
+//! Assembly of messages from the gathered material, within every budget.
 //!
-//! Pure: nothing here asks a store or a model. The order is the most stable first (docs/algorithms.md#prompt-assembly):
-//! 1 persona and rules, 2 pinned facts and summaries, 3 raw turns, 4 what changes every turn.
+//! Pure: no function here calls a store or a model. Stable sections come first (docs/algorithms.md#prompt-assembly).
+//! The order: 1 persona and rules, 2 pinned facts and summaries, 3 raw turns, 4 parts that change every turn.
 
 use std::collections::HashSet;
 
@@ -45,55 +45,55 @@ use crate::{
     },
 };
 
-/// What every chat format spends per message on its frame, in tokens.
+/// The tokens of a message's frame in every chat format.
 pub(super) const FRAME_TOKENS: u32 = 4;
-/// What it spends once, to open the answer.
+/// The tokens that open the answer, once per prompt.
 const OPENING_TOKENS: u32 = 3;
-/// What a list item costs beside its own text: the bullet, a date, the line end.
+/// The tokens of a list item besides its text: the bullet, a date, the line end.
 pub(super) const ITEM_TOKENS: u32 = 12;
-/// What the heading of a list costs.
+/// The tokens of a list's heading.
 pub(super) const HEADING_TOKENS: u32 = 12;
-/// The room that the line and the state block take is rounded up to this before the history gets
-/// the rest, so that small changes from turn to turn do not move its beginning.
+/// The tokens of the line and the state block are rounded up to a multiple of this; history gets the rest. Small
+/// changes between turns then do not move the start of the history.
 const ROUND_TOKENS: u32 = 256;
 
-/// Everything a prompt is made of.
+/// The material of a prompt.
 pub(in crate::dialogue) struct PromptMaterial<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
     pub dialogue: DialogueId,
-    /// Whom the NPC talks with; `None`: with other NPCs.
+    /// The player in the dialogue; `None` in an NPC conversation.
     pub player: Option<&'a PlayerId>,
-    /// Who else is there.
+    /// The other NPCs who are present.
     pub scene: Option<&'a Scene>,
-    /// What NPCs said to each other, oldest first.
+    /// Lines that NPCs said to each other, oldest first.
     pub overheard: &'a [OverheardLine],
-    /// What the NPC may tell of its own past, if the turn is about it.
+    /// The part of the NPC's past that may be told, if the turn is about the past.
     pub past: Option<&'a NpcPast>,
     pub line: &'a str,
-    /// The beginning of the answer, where that was cut and is gone on with.
+    /// The beginning of a cut reply that this turn continues.
     pub continued_text: Option<&'a str>,
     pub history: &'a [BufferedTurn],
     pub summaries: &'a [Summary],
     /// Pinned facts and facts of mutable-state kinds, most important first.
     pub standing: &'a [Fact],
-    /// World state, one line each, escaped already.
+    /// World state, one line per item, already escaped.
     pub world_lines: Vec<String>,
-    /// Scored and confirmed, best first.
+    /// Found facts, scored and confirmed, best first.
     pub hits: &'a [RecallHit],
-    /// From this raw cosine on, two hits may be one.
+    /// The raw cosine at which two hits may count as duplicates.
     pub near_duplicate_cosine: f32,
-    /// How strictly hits have to be about the line.
+    /// The required relation between a hit and the line.
     pub gate: TopicGate,
     pub counter: TokenCounter,
-    /// When the turn began: ages are reckoned from it.
+    /// The start of the turn. Ages are relative to this time.
     pub now: DateTime<Utc>,
-    /// When the NPC last talked with the player, in another session.
+    /// The NPC's last meeting with the player in another session.
     pub meeting: Option<&'a Meeting>,
 }
 
 impl PromptMaterial<'_> {
-    /// Who reads it.
+    /// Returns the reader of this prompt.
     pub(super) fn reader(&self) -> PromptReader<'_> {
         PromptReader {
             language: self.npc.language,
@@ -109,24 +109,24 @@ impl PromptMaterial<'_> {
     }
 }
 
-/// A prompt that fits.
+/// A prompt within its budgets.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::dialogue) struct Prompt {
     pub messages: Vec<ChatMessage>,
     pub sections: Vec<SectionTrace>,
     /// Tokens of all messages, frames included. At most `prompt.total_tokens`.
     pub tokens: u32,
-    /// SHA-256, hexadecimal.
+    /// SHA-256 of the messages, hexadecimal.
     pub hash: String,
-    /// What became of every fact that was considered, best first, at most [`MAX_TRACED`].
+    /// The fates of all considered facts, best first, at most [`MAX_TRACED`].
     pub candidates: Vec<CandidateTrace>,
-    /// And of every scenario, best first.
+    /// The fates of all considered scenarios, best first.
     pub scenarios: Vec<ScenarioTrace>,
     pub notes: Vec<String>,
 }
 
 impl Prompt {
-    /// The scenarios that are in it.
+    /// Returns the scenarios in the prompt.
     pub(in crate::dialogue) fn told_scenarios(&self) -> impl Iterator<Item = ScenarioId> {
         let used = self
             .scenarios
@@ -223,7 +223,7 @@ pub(in crate::dialogue) fn assemble_prompt(
         let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
         messages.extend(goes_on.iter().cloned());
         let tokens = total_tokens(&messages, &count);
-        // The parts were counted one by one; joined they may come out a little longer.
+        // The parts were counted separately; the joined text may be slightly longer.
         if tokens <= budgets.total_tokens {
             break (messages, tokens);
         }
@@ -247,7 +247,7 @@ pub(in crate::dialogue) fn assemble_prompt(
     })
 }
 
-/// What has a reply gone on with that was cut: its beginning as the NPC's own words, and the request.
+/// Returns the messages that continue a cut reply: its beginning as the NPC's own words, and the request.
 fn continuation_messages(templates: &Templates, material: &PromptMaterial<'_>) -> Result<Vec<ChatMessage>, TurnError> {
     let Some(said) = material.continued_text else {
         return Ok(Vec::new());
@@ -259,8 +259,8 @@ fn continuation_messages(templates: &Templates, material: &PromptMaterial<'_>) -
     ])
 }
 
-/// The room for raw turns: all of it while they fit, and once they do not, what is left when the
-/// changing parts are rounded up.
+/// Returns the room for raw turns. If all turns fit, the room is their size. Otherwise the changing parts are rounded
+/// up first.
 fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u32) -> u32 {
     let budget = budgets.history_tokens;
     let reserve = changing.next_multiple_of(ROUND_TOKENS) - changing;
@@ -273,7 +273,7 @@ fn history_room(budgets: &PromptSettings, left: u32, changing: u32) -> impl Fn(u
     }
 }
 
-/// The first section where several NPCs are together: who they are belongs to it.
+/// Renders the first section for a scene with several NPCs, including who they are.
 fn render_scene_system(
     templates: &Templates,
     language: Language,
@@ -295,7 +295,7 @@ fn render_scene_system(
     Ok(templates.render(language, template, values)?)
 }
 
-/// Says of every hit whether it may be packed (its position is in the second list) or why not.
+/// Decides the fate of every hit. The second list has the positions of hits that may be packed.
 fn decide_hit_fates(
     material: &PromptMaterial<'_>,
     standing: &StandingContext,
@@ -334,13 +334,15 @@ fn decide_hit_fates(
     (fates, packable)
 }
 
-/// Whether a line that the prompt shows says it: among themselves NPCs would say it again.
+/// True if the hit was learned from a line in the visible history. NPCs would otherwise repeat the line to each
+/// other.
 fn is_just_said(material: &PromptMaterial<'_>, history: &HistoryWindow, body: &RecallBody) -> bool {
     let (dialogue, turn) = body.source.unzip();
     dialogue == Some(material.dialogue) && turn.is_some_and(|turn| history.has_turn(turn))
 }
 
-/// `packable`, with what resembles a better one behind what does not, as much as the world wants it.
+/// Reorders `packable`: a hit that resembles a better hit moves behind dissimilar hits. The world's `diversity`
+/// setting, or else `configured`, sets the strength.
 fn diversify_hits(material: &PromptMaterial<'_>, packable: Vec<usize>, configured: f64) -> Vec<usize> {
     let wanted = material.world.settings.recall.and_then(|recall| recall.diversity);
     let diversity = wanted.unwrap_or(configured);
@@ -358,7 +360,7 @@ fn diversify_hits(material: &PromptMaterial<'_>, packable: Vec<usize>, configure
     order.into_iter().map(|place| packable[place]).collect()
 }
 
-/// Tokens of all messages with their frames.
+/// Returns the tokens of all messages with their frames.
 fn total_tokens(messages: &[ChatMessage], count: &dyn Fn(&str) -> u32) -> u32 {
     messages
         .iter()
@@ -367,7 +369,7 @@ fn total_tokens(messages: &[ChatMessage], count: &dyn Fn(&str) -> u32) -> u32 {
         + OPENING_TOKENS
 }
 
-/// SHA-256 over roles and contents, each with its length in front.
+/// Returns the SHA-256 of roles and contents, each preceded by its length.
 fn hash_messages(messages: &[ChatMessage]) -> String {
     let mut hash = Sha256::new();
     for message in messages {
@@ -383,7 +385,7 @@ fn hash_messages(messages: &[ChatMessage]) -> String {
     to_hexadecimal(&hash.finalize())
 }
 
-/// Standing facts that are in the prompt and every hit, for the trace.
+/// Returns the trace of every hit and of the standing facts in the prompt.
 fn trace_candidates(
     material: &PromptMaterial<'_>,
     selection: &PromptSelection,
@@ -414,7 +416,7 @@ fn trace_candidates(
         fate,
         promise: hit.body.kind.is_open_promise(hit.body.tense),
     });
-    // What is in the prompt is never left out of the trace; of the rest the best are kept.
+    // Candidates in the prompt are always traced; of the others, only the best.
     let mut traced: Vec<CandidateTrace> = standing.collect();
     let mut others = MAX_TRACED.saturating_sub(traced.len());
     for candidate in hits {

@@ -1,7 +1,7 @@
-//! Whose word a statement is, and how a prompt says so.
+//! Attribution: the source of a statement, and its wording in a prompt.
 //!
-//! What people in the world say may be wrong, or a lie. So every statement in a prompt names whoever said
-//! it, whatever the statement is about: the speaker decides, never a comparison of names.
+//! People in the world may be wrong, or lie. Every statement in a prompt therefore names its speaker, regardless of
+//! its subject. The attribution depends on the speaker alone, never on a comparison of names.
 
 use minijinja::context;
 
@@ -14,32 +14,33 @@ use crate::{
     memory::{authored::Language, fact::Fact, party},
 };
 
-/// Whose word a statement is, for one NPC and whoever it talks with.
+/// The source of a statement, as seen by one NPC in one dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attribution<'a> {
-    /// Of the authors, or of the game itself: how things are.
+    /// The authors or the game itself: the truth of the world.
     Canon,
-    /// The player who is spoken with.
+    /// The player in this dialogue.
     Player,
     AnotherPlayer(&'a str),
-    /// The NPC's own.
+    /// The NPC itself.
     NpcItself,
     /// Another character.
     Character(&'a str),
 }
 
-/// Who reads a prompt.
+/// The NPC that reads a prompt.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::dialogue) struct PromptReader<'a> {
     pub language: Language,
     /// The NPC's name.
     pub npc: &'a str,
-    /// Whom the NPC talks with.
+    /// The player in the dialogue, if any.
     pub player: Option<&'a PlayerId>,
 }
 
 impl PromptReader<'_> {
-    /// Whose word it is that `speaker` said. Nothing is known of who said what an old trace holds: "".
+    /// Returns the attribution of a statement by `speaker`. Statements in old traces have the speaker "" and count as
+    /// canon.
     pub(super) fn attribution_of<'s>(&self, speaker: &'s str) -> Attribution<'s> {
         if speaker == party::AUTHOR || speaker.is_empty() {
             Attribution::Canon
@@ -55,7 +56,7 @@ impl PromptReader<'_> {
         }
     }
 
-    /// Who said `fact`, as a trace keeps it: nobody, where it is so.
+    /// Returns the speaker of `fact` for a trace; `party::AUTHOR` for canon.
     pub(super) fn speaker_of<'s>(&self, fact: &'s Fact) -> &'s str {
         match self.attribution_of_fact(fact) {
             Attribution::Canon => party::AUTHOR,
@@ -63,7 +64,7 @@ impl PromptReader<'_> {
         }
     }
 
-    /// Whose word `fact` is: what people write and what the game's backend reports is so.
+    /// Returns the attribution of `fact`. Facts from authors and from the game's backend are canon.
     pub(super) fn attribution_of_fact<'s>(&self, fact: &'s Fact) -> Attribution<'s> {
         if fact.is_canon() {
             Attribution::Canon
@@ -73,7 +74,7 @@ impl PromptReader<'_> {
     }
 }
 
-/// A statement as a model reads it, with whoever said it.
+/// Renders a statement for a model, with its speaker.
 pub(in crate::dialogue) fn attribute_statement(
     templates: &Templates,
     reader: PromptReader<'_>,
@@ -84,7 +85,7 @@ pub(in crate::dialogue) fn attribute_statement(
     attribute_to(templates, reader, reader.attribution_of(speaker), subject, content)
 }
 
-/// The same, where it is known whose word it is.
+/// Renders a statement with the given attribution.
 pub(super) fn attribute_to(
     templates: &Templates,
     reader: PromptReader<'_>,
@@ -104,8 +105,8 @@ pub(super) fn attribute_to(
     templates.render(reader.language, Template::Claimed, values)
 }
 
-/// A statement alone. What is known about another player than the one who is spoken with says so: its
-/// sentence calls that player `the player` too.
+/// Renders a statement alone. A statement about another player is marked, because its sentence calls that player `the
+/// player` too.
 pub(super) fn render_statement(
     templates: &Templates,
     reader: PromptReader<'_>,

@@ -1,4 +1,4 @@
-//! The raw turns of a prompt: rendered once as they were sent, trimmed in blocks.
+//! The raw turns of a prompt: rendered in the same form every time, trimmed in blocks.
 
 use minijinja::context;
 
@@ -9,23 +9,23 @@ use super::{
 };
 use crate::ports::llm::{ChatMessage, ChatRole};
 
-/// History begins at a turn after a multiple of this, so that trimming moves its beginning once in
-/// so many turns and the prompt's prefix stays the same in between.
+/// The history starts at a turn after a multiple of this. Trimming then moves the start only once in this many turns,
+/// and the prompt's prefix stays the same in between.
 const TURNS_PER_BLOCK: u32 = 8;
 
-/// A turn as messages.
+/// A turn rendered as messages.
 #[derive(Debug, Clone)]
 pub(super) struct RenderedTurn {
     number: u32,
     messages: Vec<ChatMessage>,
     tokens: u32,
-    /// What it answered, for a line of its own that the history begins with: many endpoints take no
-    /// prompt whose first message after the system's is the assistant's. With its tokens.
+    /// The cue for the NPC's own line, sent first if the history begins with this turn. Many endpoints reject a
+    /// prompt whose first message after the system message is the assistant's. With the cue's tokens.
     lead: Option<(ChatMessage, u32)>,
 }
 
-/// Renders turns in the order of their numbers.
-/// What the NPC said itself are its own messages, what others said are messages to it.
+/// Renders turns in the order of their numbers. The NPC's lines become assistant messages, all other lines user
+/// messages.
 pub(super) fn render_turns(
     templates: &Templates,
     material: &PromptMaterial<'_>,
@@ -37,7 +37,7 @@ pub(super) fn render_turns(
         .iter()
         .map(|turn| {
             let mut messages = Vec::with_capacity(2);
-            // In a session something always comes before a reply, if it is only that the player came up.
+            // In a session, a player's message precedes every reply, even if the player only came up.
             if material.player.is_some() {
                 let line = templates.render_earlier_line(language, &turn.player_text)?;
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
@@ -72,17 +72,17 @@ pub(super) fn render_turns(
         .collect()
 }
 
-/// The turns that are in the prompt: always the latest ones, without a gap.
+/// The turns in the prompt: always the latest turns, without a gap.
 #[derive(Debug, Clone)]
 pub(super) struct HistoryWindow {
     turns: Vec<RenderedTurn>,
-    /// First and last number of what was left out.
+    /// The first and last number of the dropped turns.
     dropped: Option<(u32, u32)>,
 }
 
 impl HistoryWindow {
-    /// The longest run of latest turns that begins a block and fits the room, which is told how many
-    /// tokens all of them take. If not even the last block fits, smaller blocks are tried.
+    /// Selects the longest run of latest turns that starts a block and fits the room. `room` gets the tokens of all
+    /// turns. If not even the last block fits, smaller blocks are tried.
     pub(super) fn fit_to_room(turns: Vec<RenderedTurn>, room: impl Fn(u32) -> u32) -> Self {
         let mut window = Self { turns, dropped: None };
         let mut suffix = vec![0_u32; window.turns.len() + 1];
@@ -108,16 +108,16 @@ impl HistoryWindow {
     fn lead_message(&self) -> Option<&(ChatMessage, u32)> {
         self.turns.first().and_then(|turn| turn.lead.as_ref())
     }
-    /// Whether the turn of that number is in it.
+    /// True if the turn with this number is included.
     pub(super) fn has_turn(&self, number: u32) -> bool {
         self.turns.iter().any(|turn| turn.number == number)
     }
-    /// First and last number of the turns left out, if any.
+    /// Returns the first and last number of the dropped turns, if any.
     pub(super) const fn dropped_turns(&self) -> Option<(u32, u32)> {
         self.dropped
     }
 
-    /// Leaves out the oldest block; `false`: there is nothing left.
+    /// Drops the oldest block. Returns `false` if the history is already empty.
     pub(super) fn drop_block(&mut self) -> bool {
         if self.turns.is_empty() {
             return false;
@@ -137,7 +137,7 @@ impl HistoryWindow {
         }
     }
 
-    /// The messages, with a cache mark in the middle (the end of the last whole block) and at the end.
+    /// Returns the messages, with a cache mark in the middle (end of the last whole block) and at the end.
     pub(super) fn messages(&self) -> Vec<ChatMessage> {
         let middle = self
             .turns

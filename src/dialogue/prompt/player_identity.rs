@@ -1,4 +1,4 @@
-//! Who the player is to the NPC: its name, when they last met, and what that was about.
+//! The player's identity for the NPC: the name, the last meeting, and its topics.
 
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
@@ -13,15 +13,15 @@ use super::{
 };
 use crate::{dialogue::turn::TurnError, ids::FactId, memory::fact::Fact};
 
-/// As many whole sentences of a text, up to its end, as have at most so many tokens: what was agreed stands at the end. `None`: not
-/// even the last one fits.
+/// Returns the longest run of whole sentences at the end of `text` within `room` tokens. Agreements usually stand at
+/// the end. `None` if not even the last sentence fits.
 fn last_sentences<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> Option<&'t str> {
     let starts: Vec<usize> = text.split_sentence_bound_indices().map(|(at, _)| at).collect();
     let too_long = starts.partition_point(|start| count(&text[*start..]) > room);
     starts.get(too_long).map(|start| &text[*start..])
 }
 
-/// What the player of this turn said last of its own name.
+/// Returns the latest fact in which this player states its own name.
 pub(in crate::dialogue) fn player_own_name<'f>(reader: PromptReader<'_>, standing: &'f [Fact]) -> Option<&'f Fact> {
     standing
         .iter()
@@ -29,21 +29,21 @@ pub(in crate::dialogue) fn player_own_name<'f>(reader: PromptReader<'_>, standin
         .max_by_key(|fact| (fact.valid_at, fact.id))
 }
 
-/// What is shown of the player. Empty for a stranger.
+/// The selected information about the player. Empty for a stranger.
 #[derive(Default)]
 pub(super) struct PlayerIdentity {
     name: Option<(FactId, String, u32)>,
-    /// When they last met.
+    /// The time of the last meeting, with tokens.
     met: Option<(DateTime<Utc>, u32)>,
-    /// What the last summary of what they said says, with its tokens.
+    /// The end of the last summary of their dialogues, with its tokens.
     summary: Option<(String, u32)>,
-    /// When that was, if not then.
+    /// The time of the summary, if older than the last meeting.
     summed_up_before: Option<DateTime<Utc>>,
     dropped: usize,
 }
 
 impl PlayerIdentity {
-    /// Takes what fits `budget` and `left`, both in tokens: the name first, the summary cut to what is left.
+    /// Selects the parts that fit `budget` and `left`, both in tokens: the name first, the summary cut to the rest.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
@@ -104,18 +104,18 @@ impl PlayerIdentity {
     pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
     }
-    /// The fact that tells the name, if it is shown.
+    /// The fact with the name, if selected.
     pub(super) fn name_fact(&self) -> Option<FactId> {
         self.name.as_ref().map(|name| name.0)
     }
-    /// Leaves out the summary, then when they met, then the name. `false`: there is nothing.
+    /// Drops the summary, then the meeting, then the name. Returns `false` if all are already gone.
     pub(super) fn drop_least_important(&mut self) -> bool {
         let shrunk = self.summary.take().is_some() || self.met.take().is_some() || self.name.take().is_some();
         self.dropped += usize::from(shrunk);
         shrunk
     }
 
-    /// As the template takes it.
+    /// Returns the values for the template.
     pub(super) fn template_values(&self, templates: &Templates, ages: AgeFormatter) -> Result<Value, TurnError> {
         if self.is_empty() {
             return Ok(Value::from(()));

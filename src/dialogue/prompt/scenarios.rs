@@ -1,4 +1,4 @@
-//! What a prompt has of an NPC's past: what the turn found of it, within a budget of its own.
+//! The NPC's past in a prompt: the scenarios that the turn found, within a separate budget.
 
 use minijinja::{Value, context};
 
@@ -14,23 +14,23 @@ use crate::{
     },
 };
 
-/// What the words around it take: what to do with it, or where there is nothing.
+/// The tokens of the instructions around the scenarios, or of the instruction for an empty list.
 const INTRODUCTION_TOKENS: u32 = 64;
 
-/// What is shown of an NPC's past.
+/// The selected scenarios of an NPC's past.
 #[derive(Default)]
 pub(super) struct ShownScenarios {
-    /// Whether there is anything to show, be it only that nothing is to be told.
+    /// True if the section is shown, even if only to say that there is nothing to tell.
     is_there: bool,
-    /// Position among the hits, the text, and its tokens.
+    /// Position among the hits, text, and tokens.
     items: Vec<(usize, String, u32)>,
-    /// Of every hit, by position.
+    /// The fate of every hit, by position.
     fates: Vec<CandidateFate>,
     dropped: usize,
 }
 
 impl ShownScenarios {
-    /// Takes the best that fit.
+    /// Selects the best scenarios that fit.
     pub(super) fn select_fitting(material: &PromptMaterial<'_>, settings: &DialogueSettings, left: u32) -> Self {
         let Some(past) = material.past else {
             return Self::default();
@@ -89,7 +89,7 @@ impl ShownScenarios {
     pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
     }
-    /// Leaves out the last of it, and in the end that there is nothing. `false`: there is nothing.
+    /// Drops the last scenario, and finally the section itself. Returns `false` if the section is already gone.
     pub(super) fn drop_last(&mut self) -> bool {
         let Some((at, ..)) = self.items.pop() else {
             return std::mem::take(&mut self.is_there);
@@ -99,7 +99,7 @@ impl ShownScenarios {
         true
     }
 
-    /// As the template takes it.
+    /// Returns the values for the template.
     pub(super) fn template_values(&self, material: &PromptMaterial<'_>) -> Value {
         if material.past.is_none() || !self.is_there {
             return Value::from(());
@@ -108,7 +108,7 @@ impl ShownScenarios {
         context! { told }
     }
 
-    /// What became of every scenario that was considered.
+    /// Returns the trace of every considered scenario.
     pub(super) fn trace_scenarios(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
         let hits = material.past.into_iter().flat_map(|past| &past.hits);
         hits.zip(&self.fates)

@@ -1,4 +1,4 @@
-//! What is in a prompt beside persona and line, and what goes first when it does not fit.
+//! The content of a prompt besides persona and line, and the order in which content is dropped.
 
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
@@ -22,9 +22,9 @@ use crate::{
     ports::llm::{ChatMessage, ChatRole},
 };
 
-/// World-state lines take at most this many characters.
+/// The maximum length of all world-state lines, in characters.
 const MAX_WORLD_CHARS: usize = 600;
-/// Headings that facts and the state of the world may take.
+/// The maximum number of headings for facts and world state.
 const MAX_HEADINGS: u32 = 7;
 
 struct SummaryItem {
@@ -35,19 +35,19 @@ struct SummaryItem {
     tokens: u32,
 }
 
-/// Facts that are in every prompt, and the world as it stands.
+/// The facts in every prompt, and the current state of the world.
 pub(super) struct StandingContext {
     pub(super) facts: StandingFacts,
     who: PlayerIdentity,
     world: Vec<(String, u32)>,
-    /// Who said what, oldest first, with its tokens.
+    /// Speaker and text of overheard lines, oldest first, with their tokens.
     overheard: Vec<(String, String, u32)>,
     overheard_dropped: usize,
     past: ShownScenarios,
 }
 
 impl StandingContext {
-    /// Takes what fits the budgets of each, most important first.
+    /// Selects the content that fits each budget, most important first.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
@@ -85,7 +85,7 @@ impl StandingContext {
         for line in material.overheard.iter().rev() {
             let (name, text) = (escape_untrusted(&line.name), escape_untrusted(&line.text));
             let tokens = count(&name) + count(&text) + ITEM_TOKENS;
-            // Without a gap: what was said last is what is asked about.
+            // Lines are selected from the newest without gaps: questions are about the last lines.
             if tokens > slot {
                 break;
             }
@@ -96,7 +96,7 @@ impl StandingContext {
         Ok(standing)
     }
 
-    /// The part of it that may change with every turn.
+    /// Returns the tokens of the parts that may change every turn.
     pub(super) fn changing_tokens(&self) -> u32 {
         self.state_tokens() + self.overheard_tokens() + self.past.tokens()
     }
@@ -106,7 +106,7 @@ impl StandingContext {
     fn overheard_tokens(&self) -> u32 {
         self.overheard.iter().map(|item| item.2).sum()
     }
-    /// Leaves out the least of who the player is.
+    /// Drops the least important part of the player's identity.
     fn drop_least_of_identity(&mut self) -> bool {
         let name = self.who.name_fact();
         let shrunk = self.who.drop_least_important();
@@ -115,7 +115,7 @@ impl StandingContext {
         }
         shrunk
     }
-    /// Everything but the NPC's past, with the headings and frames that come with it.
+    /// Returns the tokens of all but the NPC's past, with headings and frames.
     pub(super) fn tokens(&self) -> u32 {
         let headed = self.facts.heading_count()
             + u32::from(!self.who.is_empty())
@@ -129,20 +129,20 @@ impl StandingContext {
     }
 }
 
-/// The movable parts of a prompt.
+/// The parts of a prompt that can be dropped.
 pub(super) struct PromptSelection {
     standing: StandingContext,
     history: HistoryWindow,
-    /// Position among the hits, and the text.
+    /// Position among the hits, and text.
     memories: Vec<(usize, String)>,
-    /// In time order.
+    /// Summaries in order of time.
     summaries: Vec<SummaryItem>,
     summaries_dropped: usize,
     memories_dropped: usize,
 }
 
 impl PromptSelection {
-    /// `left`: tokens that summaries may take.
+    /// Selects the summaries within `left` tokens.
     pub(super) fn new(
         standing: StandingContext,
         history: HistoryWindow,
@@ -159,7 +159,7 @@ impl PromptSelection {
         for summary in material.summaries.iter().rev() {
             let text = escape_untrusted(&summary.text);
             let tokens = count(&text) + ITEM_TOKENS + 4;
-            // Without a gap: an older one does not slip in where a newer one did not fit.
+            // Without gaps: an older summary must not replace a newer summary that did not fit.
             if tokens > room {
                 break;
             }
@@ -183,8 +183,8 @@ impl PromptSelection {
         }
     }
 
-    /// Leaves out the least important thing still in (raw turns > memories > summaries; state and
-    /// pinned facts last). `false`: only persona and line are left.
+    /// Drops the least important remaining part. Summaries go first, then memories, then raw turns; state and pinned
+    /// facts go last. Returns `false` if only persona and line are left.
     pub(super) fn drop_least_important(&mut self, fates: &mut [CandidateFate]) -> bool {
         if !self.summaries.is_empty() {
             self.summaries.remove(0);
@@ -193,19 +193,19 @@ impl PromptSelection {
             fates[at] = CandidateFate::OverBudget;
             self.memories_dropped += 1;
         } else if self.history.drop_block() || self.standing.world.pop().is_some() {
-            // It is out already.
+            // The condition has already dropped a part.
         } else if !self.standing.overheard.is_empty() {
             self.standing.overheard.remove(0);
             self.standing.overheard_dropped += 1;
         } else if self.standing.past.drop_last() {
-            // Likewise.
+            // The same here.
         } else {
             return self.standing.drop_least_of_identity() || self.standing.facts.drop_least_important();
         }
         true
     }
 
-    /// The messages of all four sections.
+    /// Returns the messages of all four sections.
     pub(super) fn build_messages(
         &self,
         templates: &Templates,
@@ -256,7 +256,8 @@ impl PromptSelection {
                 (body.valid_at, body.id, text.as_str())
             })
             .collect();
-        // In the order of time, so that of two that disagree the newer one is to be seen; of one turn, as they were told.
+        // In order of time, so that the newer of two conflicting facts is recognisable. Facts of the same turn keep
+        // the order of their ids.
         memories.sort_by_key(|(at, fact, _)| (*at, *fact));
         let facts = memories
             .into_iter()
@@ -283,12 +284,12 @@ impl PromptSelection {
         Ok(text.trim_end().to_owned())
     }
 
-    /// What became of the NPC's past.
+    /// Returns the trace of the NPC's past.
     pub(super) fn trace_past(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
         self.standing.past.trace_scenarios(material)
     }
 
-    /// How a standing fact is in the prompt, if it is.
+    /// Returns how a standing fact is included; `None` if the fact is not included.
     pub(super) fn standing_fate(&self, fact: FactId) -> Option<CandidateFate> {
         if self.standing.facts.pinned_ids.contains(&fact) {
             Some(CandidateFate::Pinned)
@@ -299,7 +300,7 @@ impl PromptSelection {
         }
     }
 
-    /// Sizes and what was left out, section by section.
+    /// Returns sizes and dropped content per section.
     pub(super) fn trace_sections(
         &self,
         budgets: &PromptSettings,
@@ -373,7 +374,7 @@ impl PromptSelection {
         sections
     }
 
-    /// What a person should know who wonders why something is missing.
+    /// Returns notes for a person who asks why content is missing.
     pub(super) fn collect_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some((from, to)) = self.history.dropped_turns() {

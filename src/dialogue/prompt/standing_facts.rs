@@ -1,7 +1,7 @@
-//! Facts that are in a prompt without having been searched for: pinned ones, and how things stand.
+//! Facts in a prompt without a search: pinned facts, and the current state.
 //!
-//! Only what somebody may vouch for stands here: what authors and the game say, and what the player and the
-//! NPC each say of themselves. Whatever else was said is hearsay, which is found by a search or not at all.
+//! Only reliable statements are included: statements of authors and of the game, and statements of the player and the
+//! NPC about themselves. All other statements are hearsay, which only a search can bring into a prompt.
 
 use std::collections::HashSet;
 
@@ -23,21 +23,21 @@ use crate::{
     },
 };
 
-/// Characters of a list item beside its text: the bullet, its age, the line end.
+/// The characters of a list item besides its text: the bullet, its age, the line end.
 const FRAME_CHARS: usize = 16;
-/// Of the characters of the state block, one in so many is kept for promises and goals.
+/// One in this many characters of the state block is reserved for promises and goals.
 const PROMISE_SHARE: usize = 3;
 
-/// Where a fact of the state block stands.
+/// A section of the state block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StateSection {
-    /// The authors' and the game's word.
+    /// Statements of the authors and of the game.
     Canon,
-    /// What is still to be done, by the player or the NPC.
+    /// Open promises and goals of the player or the NPC.
     Promises,
-    /// What the player says of itself.
+    /// Statements of the player about itself.
     AboutPlayer,
-    /// What the NPC has told of itself.
+    /// Statements of the NPC about itself.
     AboutNpc,
 }
 
@@ -51,23 +51,23 @@ struct StateEntry {
     fact: FactId,
     block: StateSection,
     text: String,
-    /// When it was said. `None`: it is not dated.
+    /// The time of the statement; `None` if undated.
     said_at: Option<DateTime<Utc>>,
     tokens: u32,
 }
 
 impl StateEntry {
-    /// What it takes of the block.
+    /// Returns the characters of the entry in the block.
     fn char_count(&self) -> usize {
         self.text.chars().count() + FRAME_CHARS
     }
 }
 
-/// Facts that are in every prompt.
+/// The selected standing facts.
 #[derive(Default)]
 pub(super) struct StandingFacts {
     pinned: Vec<PinnedItem>,
-    /// Most important first.
+    /// The state entries, most important first.
     state: Vec<StateEntry>,
     pub(super) pinned_ids: HashSet<FactId>,
     pub(super) state_ids: HashSet<FactId>,
@@ -75,7 +75,7 @@ pub(super) struct StandingFacts {
     pub(super) state_dropped: usize,
 }
 
-/// What a statement may take.
+/// The remaining room for statements.
 struct SectionRoom {
     chars: usize,
     tokens: u32,
@@ -93,8 +93,8 @@ impl SectionRoom {
 }
 
 impl StandingFacts {
-    /// Takes what fits the budgets of the pinned slot and of the state block, most important first. `left`:
-    /// tokens that are left of the whole prompt, in and out.
+    /// Selects facts within the budgets of the pinned slot and of the state block, most important first. `left` is
+    /// the remaining tokens of the whole prompt; the function subtracts the used tokens.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
@@ -109,7 +109,8 @@ impl StandingFacts {
             chars: chars / PROMISE_SHARE,
             tokens: *left,
         };
-        // Promises first, so that nothing else takes their room. What they leave is for the others, and the other way round.
+        // Promises go first, so that other facts cannot take their room. Each group may use room that the other
+        // leaves.
         let (promises, others): (Vec<_>, Vec<_>) = material
             .standing
             .iter()
@@ -179,7 +180,7 @@ impl StandingFacts {
     pub(super) fn state_tokens(&self) -> u32 {
         self.state.iter().map(|item| item.tokens).sum()
     }
-    /// How many headings it takes.
+    /// Returns the number of headings.
     pub(super) fn heading_count(&self) -> u32 {
         let blocks = [
             StateSection::Canon,
@@ -191,12 +192,12 @@ impl StandingFacts {
         let blocks = blocks.into_iter().map(u32::from).sum::<u32>();
         blocks + u32::from(!self.pinned.is_empty())
     }
-    /// Whether anything of it says how long ago it was said.
+    /// True if any entry shows its age.
     pub(super) fn is_dated(&self) -> bool {
         self.state.iter().any(|entry| entry.said_at.is_some())
     }
 
-    /// Leaves out the least important fact, of the pinned ones last. `false`: there is none.
+    /// Drops the least important fact; pinned facts go last. Returns `false` if no fact is left.
     pub(super) fn drop_least_important(&mut self) -> bool {
         if let Some(entry) = self.state.pop() {
             self.state_ids.remove(&entry.fact);
@@ -215,7 +216,7 @@ impl StandingFacts {
         texts.map(|text| context! { text }).collect()
     }
 
-    /// The blocks as the template takes them, each with the newest of it last.
+    /// Returns the sections for the template, each with its newest entry last.
     pub(super) fn state_values(&self, templates: &Templates, ages: AgeFormatter) -> Result<Value, TurnError> {
         let values = |block| {
             let mut entries: Vec<&StateEntry> = self.state.iter().filter(|entry| entry.block == block).collect();
@@ -237,8 +238,8 @@ impl StandingFacts {
     }
 }
 
-/// Whether a pinned fact may stand in every prompt: what anybody says of others is found by a search. What a player
-/// says of those who are its own (a child's allergy) is of its own life.
+/// True if a pinned fact may be in every prompt. Statements about other people are found only by a search. A player's
+/// statement about somebody of its own (a child's allergy) counts as its own.
 fn can_be_pinned(material: &PromptMaterial<'_>, fact: &Fact) -> bool {
     let statement = &fact.statement;
     let own = party::owner_id(&statement.subject);
@@ -252,7 +253,7 @@ fn can_be_pinned(material: &PromptMaterial<'_>, fact: &Fact) -> bool {
     }
 }
 
-/// Where it stands in the prompt, if it stands in it without a search.
+/// Returns the fact's section, or `None` if only a search may bring the fact into a prompt.
 fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection> {
     let statement = &fact.statement;
     let is_mutable = statement.kind.is_mutable_state();
@@ -277,13 +278,13 @@ fn render_entry(
 ) -> Result<StateEntry, TurnError> {
     let (reader, subject, content) = (material.reader(), &fact.statement.subject, &fact.view.content);
     let text = match block {
-        // Their headings say whose word it is.
+        // The headings of these sections name the source.
         StateSection::Canon | StateSection::AboutPlayer | StateSection::AboutNpc => {
             render_statement(templates, reader, subject, content)?
         }
         StateSection::Promises => attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, content)?,
     };
-    // What an author wrote holds whenever it was written.
+    // An author's statement holds regardless of its date.
     let is_dated = block != StateSection::Canon || matches!(fact.cause, Cause::Event(_));
     Ok(StateEntry {
         fact: fact.id,

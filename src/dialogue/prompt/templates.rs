@@ -1,4 +1,4 @@
-//! The prompt templates of every language: shipped with the binary, replaceable by files.
+//! The prompt templates of every language: included in the binary, replaceable by files.
 
 use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 
@@ -16,16 +16,16 @@ use crate::{
     },
 };
 
-/// A template that cannot be rendered.
+/// A template that failed to render.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the prompt template {file} cannot be rendered: {message}")]
 pub struct TemplateError {
-    /// `en/reply_system.j2`.
+    /// The file, such as `en/reply_system.j2`.
     pub file: String,
     pub message: String,
 }
 
-/// What is rendered. Each has one file per language.
+/// The templates. Each has one file per language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::dialogue) enum Template {
     ReplySystem,
@@ -33,28 +33,28 @@ pub(in crate::dialogue) enum Template {
     ReplyContext,
     ReplyWorld,
     ReplyLine,
-    /// Stands for a player's line where the NPC speaks first.
+    /// Replaces the player's line if the NPC speaks first.
     ReplyGreeting,
     ReplyCameUp,
-    /// Has a reply gone on with that was cut.
+    /// Asks for the continuation of a cut reply.
     ReplyGoOn,
-    /// As `ReplySystem`, for NPCs among themselves.
+    /// The same as `ReplySystem`, for NPC conversations.
     ConversationSystem,
-    /// What another NPC said.
+    /// A line of another NPC.
     ConversationLine,
     /// Asks an NPC for its next line.
     ConversationCue,
-    /// Asks who speaks next.
+    /// Asks for the next speaker.
     ConversationNext,
     ConversationExtraction,
     ConversationSummary,
-    /// A fact about a player other than the one who is spoken with.
+    /// A fact about a player who is not in the dialogue.
     AboutAnother,
-    /// Whose word a statement is.
+    /// The attribution of a statement.
     Claimed,
-    /// What an NPC's past tells, for a model that is not that NPC.
+    /// A scenario of an NPC, for a model in another role.
     Past,
-    /// How long ago something was said.
+    /// The age of a statement.
     Ago,
     Intent,
     Extraction,
@@ -65,7 +65,7 @@ pub(in crate::dialogue) enum Template {
 
 macro_rules! shipped {
     ($($template:ident = $file:literal),+ $(,)?) => {
-        /// Every template, its file name and its text in English and Korean.
+        /// All templates with their file names and their English and Korean texts.
         const SHIPPED: &[(Template, &str, &str, &str)] = &[$((
             Template::$template,
             $file,
@@ -111,19 +111,17 @@ impl Template {
     }
 }
 
-/// Token counts that are kept: long texts come back turn after turn (the persona, the history).
+/// The maximum number of cached token counts. Long texts (the persona, the history) recur turn after turn.
 const MAX_CACHED_COUNTS: u64 = 100_000;
-/// Shorter texts are counted faster than they are looked up.
+/// Counting a shorter text is faster than a look-up.
 const MIN_CACHED_BYTES: usize = 48;
 
-/// Lines of players that are kept as they are rendered: each comes back with the history of every
-/// later turn.
+/// The maximum number of cached rendered player lines. Each line recurs in the history of every later turn.
 const MAX_CACHED_LINES: u64 = 20_000;
-/// NPCs whose first section is kept: it is the same in every turn until somebody edits it.
+/// The maximum number of NPCs with a cached first section, which stays the same until an edit.
 const MAX_CACHED_SYSTEMS: u64 = 10_000;
 
-/// The prompt templates of every language, and what was rendered and counted before. All of it can be
-/// lost and made again.
+/// The prompt templates of every language, with caches of rendered texts and token counts. All caches can be rebuilt.
 pub struct Templates {
     env: Environment<'static>,
     counts: moka::sync::Cache<(TokenCounter, u64), u32>,
@@ -133,11 +131,11 @@ pub struct Templates {
 }
 
 impl Templates {
-    /// The templates that ship in `config/prompts/`, overridden by files of the same name in `dir`
-    /// (`dir/en/reply_system.j2`, …).
+    /// Loads the templates of `config/prompts/`. Files of the same name in `dir` (`dir/en/reply_system.j2`, …)
+    /// replace them.
     ///
     /// # Errors
-    /// When a file cannot be read, does not parse, or does not render with sample values; names the file.
+    /// If a file cannot be read or parsed, or does not render with sample values. The error names the file.
     pub fn load(dir: Option<&Path>) -> anyhow::Result<Self> {
         let mut env = Environment::new();
         env.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -173,7 +171,7 @@ impl Templates {
         Ok(templates)
     }
 
-    /// Renders `template`. Values that players or models wrote must have been through
+    /// Renders `template`. Text of players or models among the values must have passed
     /// [`untrusted`](super::untrusted).
     pub(in crate::dialogue) fn render(
         &self,
@@ -191,13 +189,13 @@ impl Templates {
             })
     }
 
-    /// A player's line as it stands in the prompt, this turn and as history later. An empty one is that of a
-    /// player who has come up and said nothing: the NPC is asked to speak first.
+    /// Renders a player's line, for its own turn. An empty line means that the player came up silently; the NPC is
+    /// then asked to speak first.
     pub(in crate::dialogue) fn render_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
         self.render_line_or(language, line, Template::ReplyGreeting)
     }
 
-    /// The same in history: where the player said nothing, only that it came up. What the NPC was asked then is over.
+    /// Renders a player's line as history. An empty line only says that the player came up, without the old request.
     pub(in crate::dialogue) fn render_earlier_line(
         &self,
         language: Language,
@@ -220,14 +218,14 @@ impl Templates {
         Ok(rendered)
     }
 
-    /// Section 1: the NPC and its world.
+    /// Renders section 1: the NPC and its world.
     pub(in crate::dialogue) fn render_system(
         &self,
         world: &World,
         npc: &Npc,
         ask_for_state: bool,
     ) -> Result<Arc<str>, TemplateError> {
-        // Tenants may use the same names, and rows are edited: only the same rows are the same text.
+        // Tenants may use equal names, and rows are edited. The cached text is valid only for identical rows.
         let key = (world.id.clone(), npc.id.clone());
         if let Some(kept) = self.systems.get(&key)
             && kept.is_rendered_from(world, npc, ask_for_state)
@@ -246,7 +244,7 @@ impl Templates {
         Ok(text)
     }
 
-    /// Tokens of `text`; counts of longer texts are kept.
+    /// Counts the tokens of `text`. Counts of longer texts are cached.
     pub(in crate::dialogue) fn count_tokens(&self, counter: TokenCounter, text: &str) -> u32 {
         if counter == TokenCounter::Estimated || text.len() < MIN_CACHED_BYTES {
             return counter.count_tokens(text);
@@ -255,8 +253,8 @@ impl Templates {
         self.counts.get_with(key, || counter.count_tokens(text))
     }
 
-    /// Renders everything once, empty and full: a template that asks for a value nobody gives is
-    /// found at start and not in somebody's turn.
+    /// Renders all templates with empty and with full values. A template with an unknown value then fails at startup,
+    /// not in a turn.
     fn try_render_all(&self) -> Result<(), TemplateError> {
         let none = Vec::<String>::new();
         let some = vec!["x".to_owned()];
@@ -300,7 +298,7 @@ impl Templates {
     }
 }
 
-/// A rendered first section, and what it was rendered from.
+/// A rendered first section, with its inputs.
 struct CachedSystemPrompt {
     world: World,
     npc: Npc,
@@ -314,10 +312,10 @@ impl CachedSystemPrompt {
     }
 }
 
-/// What the first section is rendered with; `others`: the names of NPCs that are there too.
+/// Returns the values of the first section. `others` are the names of the other NPCs present.
 pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, others: Vec<String>) -> Value {
     let players_language = world.settings.reply_language == Some(ReplyLanguage::Player);
-    // NPCs among themselves have one language, if each is to speak another's.
+    // If replies follow the player's language, NPCs among themselves use the world's language.
     let spoken = if players_language { world.language } else { npc.language };
     context! {
         players_language,
@@ -338,11 +336,11 @@ pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, other
     }
 }
 
-/// Items and places that a prompt names, each; a world may list more, which count all the same.
+/// The maximum number of items, and of places, named in a prompt. Further names of the world are valid too.
 const MAX_LISTED_NAMES: usize = 60;
 
-/// What a state block may say, by the lists and numbers of the world: the same for a reply that has one and for the
-/// call that reads the reply instead.
+/// Returns the allowed content of a state block by the world's lists and numbers. A reply with a state block and the
+/// call that extracts state from a reply share these bounds.
 pub(in crate::dialogue) fn state_bounds(world: &World, language: Language) -> Value {
     let (settings, default) = (&world.settings, StateRules::default());
     let vocabulary = Vocabulary::from_settings(settings);
@@ -437,7 +435,7 @@ mod tests {
         let first = templates.render_system(&world, &mira, false).unwrap();
         assert!(first.contains("You are Mira"));
         assert_eq!(templates.render_system(&world, &mira, false).unwrap(), first);
-        // Another tenant's NPC of the same name, or an edit that nobody counted.
+        // Another tenant's NPC of the same name, or an edit without a new version.
         let other = Npc {
             name: "Mara".to_owned(),
             ..mira.clone()

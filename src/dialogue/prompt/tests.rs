@@ -1,4 +1,4 @@
-//! Prompts as they are sent: what they look like, what stays the same, what never happens.
+//! Prompts as sent: their form, their stable parts, and their guarantees.
 #![allow(clippy::unwrap_used)]
 
 mod among_npcs;
@@ -229,7 +229,7 @@ fn fact(id: u128, kind: FactKind, content: &str, pinned: bool) -> Fact {
     }
 }
 
-/// A hit whose embedding points along axis `axis`.
+/// Returns a hit with an embedding along axis `axis`.
 fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> RecallHit {
     let mut embedding = vec![0.0_f32; 64];
     embedding[axis % 64] = 1.0;
@@ -270,12 +270,12 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Recall
     }
 }
 
-/// The dialogue that the prompt is for.
+/// The dialogue of the prompt.
 fn dialogue() -> DialogueId {
     DialogueId::new(DialogueKind::NpcConversation, ulid::Ulid(1))
 }
 
-/// What a prompt is made of, owned.
+/// The owned material of a prompt.
 struct PromptCase {
     world: World,
     npc: Npc,
@@ -516,7 +516,7 @@ fn candidates_all_have_a_fate() {
     let of = |fate| prompt.candidates.iter().filter(|c| c.fate == fate).count();
     assert_eq!(of(CandidateFate::Used), 8);
     assert_eq!(of(CandidateFate::BeyondTopK), 3);
-    // Where there is no line to go by, what is only important may come up.
+    // Without a line to match, a fact may qualify by importance alone.
     case.gate = TopicGate::Open;
     case.hits.truncate(1);
     case.hits.push(hit(12, "only important", 0.5, 0.0, 3));

@@ -1,7 +1,7 @@
-//! The world as one NPC and one player stand in it, in lines for the prompt.
+//! World state for the prompt: the lines about one NPC and one player.
 //!
-//! World state is shared by every player of a world, so `player` in a state block is bound to the
-//! player's own name before it is kept, and a prompt shows only this NPC and this player.
+//! All players of a world share the world state. Before a change is stored, `player` in a state block is replaced by
+//! the player's own name. A prompt shows only this NPC and this player.
 
 use minijinja::context;
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Relationships and items shown at most, each.
+/// The maximum number of shown relationships, and of items.
 const MAX_LISTED: usize = 8;
 
 /// Replaces the word `player` in a change by the player's own name in world state.
@@ -50,7 +50,7 @@ pub(in crate::dialogue) fn bind_player(change: &mut StateChange, player: &Player
     }
 }
 
-/// One line per thing known about the NPC, whoever is with it, and what stands between them.
+/// Returns the lines about the NPC, the others present, and their relationships.
 pub(in crate::dialogue) fn world_lines(
     templates: &Templates,
     language: Language,
@@ -103,7 +103,7 @@ pub(in crate::dialogue) fn world_lines(
         .collect())
 }
 
-/// Whether there is anything to say of a character beside its name: somebody who lost all that it had is there, too.
+/// True if a character has any details besides its name. A character that lost all its details is still in the state.
 fn has_details(character: &Character) -> bool {
     let Character {
         location,

@@ -1,23 +1,23 @@
-//! What is configured of budgets.
+//! Settings of budgets.
 
 use serde::Deserialize;
 
 use crate::ports::ledger::usage::{Budgeted, TenantBudget};
 
-/// What every tenant may use that has no budget of its own. 0: any amount. Defaults are in `config/default.toml`, section
+/// The budget of a tenant without its own budget. 0: unlimited. Defaults are in `config/default.toml`, section
 /// `[budgets]`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetSettings {
-    /// Tokens of all model calls and embeddings of a day (UTC), those of prompts that a provider had cached included; 0.
+    /// Tokens of all model calls and embeddings per day (UTC), including cached prompt tokens; 0.
     pub tokens_per_day: u64,
-    /// What the calls of a day may cost by `llm.prices`, in its currency; 0.
+    /// The cost of all calls per day by `llm.prices`, in its currency; 0.
     pub cost_per_day: f64,
-    /// Sessions and NPC conversations that may be stored; 0.
+    /// Stored sessions and NPC conversations; 0.
     pub dialogues: u64,
-    /// Turns that may be stored, those that were taken back included; 0.
+    /// Stored turns, including unsaid turns; 0.
     pub turns: u64,
-    /// The share of a budget from which on `GET /v1/usage` and the log warn, from 0 to 1; 0.8.
+    /// The share of a budget at which `GET /v1/usage` and the log begin to warn, from 0 to 1; 0.8.
     pub warn_at: f64,
 }
 
@@ -34,7 +34,7 @@ impl Default for BudgetSettings {
 }
 
 impl BudgetSettings {
-    /// The limit of a tenant with this budget of its own, if it has one.
+    /// Returns the limit for a tenant with the budget `own`; `None` if unlimited.
     pub(super) fn limit_for(&self, own: Option<&TenantBudget>, of: Budgeted) -> Option<f64> {
         let own = own.copied().unwrap_or_default();
         let limit = match of {
@@ -47,13 +47,13 @@ impl BudgetSettings {
     }
 }
 
-/// Exact up to 2^53, which no budget needs.
+/// Converts a count. Exact up to 2^53, far above any budget.
 #[expect(clippy::cast_precision_loss, reason = "a comparison with a limit")]
 pub(super) fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
-/// A limit of stored rows: a whole number far below 2^53.
+/// Converts a limit of stored rows: a whole number far below 2^53.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -43,7 +43,7 @@ fn daily_budget_is_per_tenant_and_resets_each_day() {
 
     clock.advance(Duration::from_hours(3));
     assert_eq!(budgets.check_daily_budget(&a), Ok(()));
-    // A call that ended before midnight and is counted after it.
+    // A call that ended before midnight and is counted afterwards.
     let yesterday = clock.now().date_naive() - Days::new(1);
     budgets.record_spending(&a, yesterday, "m", TOKENS);
     spend(&budgets, "a");
@@ -68,7 +68,7 @@ fn tenant_budget_overrides_the_default() {
     };
     budgets.set_own(&tenant("more"), Some(own(Some(81), None)));
     budgets.set_own(&tenant("any"), Some(own(Some(0), None)));
-    // Ten fresh tokens and twenty of the answer, at one each.
+    // Ten uncached prompt tokens and twenty completion tokens, at a price of one each.
     budgets.set_own(&tenant("less"), Some(own(Some(1_000), Some(30.0))));
     assert_eq!(budgets.check_daily_budget(&tenant("more")), Ok(()));
     assert_eq!(budgets.check_daily_budget(&tenant("any")), Ok(()));

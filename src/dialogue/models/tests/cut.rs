@@ -1,4 +1,4 @@
-//! Calls that are let go, or answer too late.
+//! Calls that are cancelled, or answer too late.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is special where NPCs talk with each other.
+//! Special cases of NPC conversations.
 
 use super::*;
 use crate::dialogue::npc_conversation::SceneMember;
@@ -34,12 +34,12 @@ fn memory_of_a_line_in_history_is_not_repeated() {
     };
     let (in_history, used) = (CandidateFate::InHistory, CandidateFate::Used);
     assert_eq!(fates(&case), [in_history, used, used, used]);
-    // Where the line does not fit it is a memory.
+    // A line that does not fit the history is included as a memory.
     let mut narrow = settings();
     narrow.prompt.history_tokens = 0;
     let prompt = case.assemble(&narrow).unwrap();
     assert!(prompt.candidates.iter().all(|candidate| candidate.fate == used));
-    // A player may ask for what was said before.
+    // With a player, facts from visible lines are included, because the player may ask about them.
     (case.player, case.scene) = (Some("p7".parse().unwrap()), None);
     assert_eq!(fates(&case), [used; 4]);
 }

@@ -1,4 +1,4 @@
-//! Whatever goes into a prompt, it stays within its budgets.
+//! Every prompt stays within its budgets.
 
 use proptest::prelude::*;
 
@@ -52,7 +52,8 @@ proptest! {
                 for name in ["pinned", "summaries", "history", "memory"] {
                     prop_assert!(section(name).tokens <= section(name).budget, "{} {:?}", name, section(name));
                 }
-                // Always the persona first and the line last, and never two of the same in a row within history.
+                // The persona is always first and the line last; history never has two messages of the same role in a
+                // row.
                 prop_assert_eq!(prompt.messages[0].role, ChatRole::System);
                 prop_assert!(line.is_empty() != prompt.messages.last().unwrap().content.contains("<player_line>"));
                 let again = case.assemble(&settings).unwrap();

@@ -1,13 +1,13 @@
-//! Whose word a statement is, in every slot: canon is what authors and the game say, and nothing else.
+//! Attribution in every slot: only statements of authors and of the game are canon.
 
 use super::*;
 
-/// Who said what of whom, and how the prompt has it: what it begins with where it was found by a search, and the
-/// block in which it stands without one.
+/// A case: language, subject, speaker, the attribution of a found statement, and the heading of the statement's state
+/// section without a search.
 type ClaimRow = (Language, &'static str, &'static str, &'static str, Option<&'static str>);
 
 const ROWS: &[ClaimRow] = &[
-    // Of the NPC, of others, of the world.
+    // Statements about the NPC, other people and the world.
     (Language::En, "Mira", "player:p7", "The player says: ", None),
     (
         Language::En,
@@ -38,7 +38,7 @@ const ROWS: &[ClaimRow] = &[
     (Language::Ko, "에르겐의 동생", "player:p8", "플레이어 p8의 말: ", None),
     (Language::Ko, "등불 여관", "player:p7", "플레이어의 말: ", None),
     (Language::Ko, "방앗간", "미라", "미라의 말: ", None),
-    // Of oneself.
+    // Statements of people about themselves.
     (
         Language::En,
         "player:p7",
@@ -67,12 +67,12 @@ const ROWS: &[ClaimRow] = &[
         "당신의 말: ",
         Some("[당신이 자신에 대해 한 말]"),
     ),
-    // What authors wrote.
+    // Statements of authors.
     (Language::En, "Mira", "author", "", Some("[Current state (canon)]")),
     (Language::Ko, "에르겐", "author", "", Some("[현재 상태]")),
 ];
 
-/// The heading above the first line that has `part`.
+/// Returns the heading and text of the first line that contains `part`.
 fn block_with<'t>(text: &'t str, part: &str) -> Option<(&'t str, &'t str)> {
     let mut heading = "";
     for line in text.lines() {
@@ -100,7 +100,7 @@ fn statements_are_attributed_to_their_speaker() {
         assert!(matches!(heading, "[What you remember]" | "[기억]"), "{row}: {text}");
         let (_, said) = line.split_once("] ").unwrap();
         assert!(said.starts_with(attribution), "{row}: {line}");
-        // Of another player: its sentences say `the player` too.
+        // A fact about another player is marked, because its sentence says `the player` too.
         let about = if subject == "player:p8" {
             "(about another player, p8) "
         } else {
@@ -244,14 +244,14 @@ fn promises_have_a_reserved_budget() {
     let line = block_with(&text, "salt");
     let expected = "- [3 days ago] The player says: The player will bring salt.";
     assert_eq!(line, Some(("[Open promises and goals]", expected)));
-    // Where nothing else takes it, all of the room is theirs.
+    // Promises may use all of the room if no other fact needs it.
     let promised = |id: u128| format!("The player will bring a sack of salt to mill number {id} by the river.");
     case.standing = (10..20)
         .map(|id| fact(id, FactKind::Todo, &promised(id), false))
         .collect();
     let text = shown(&case.assemble(&settings()).unwrap().messages);
     assert_eq!(text.matches("a sack of salt").count(), 10, "{text}");
-    // What is over is none.
+    // A past promise is not open.
     promise.statement.tense = Tense::Past;
     case.standing = vec![promise];
     assert!(!shown(&case.assemble(&settings()).unwrap().messages).contains("salt"));

@@ -1,11 +1,11 @@
-//! Memories that resemble each other, and those that do not.
+//! Memories that resemble each other, and memories that do not.
 
 use super::*;
 
 #[test]
 fn diversity_setting_of_a_world_prefers_different_memories() {
     let mut case = PromptCase::of(Language::En, "What do I like?");
-    // The second resembles the first, the third does not.
+    // The second hit resembles the first; the third does not.
     case.hits = vec![
         hit(1, "The player likes red grapes.", 0.9, 0.5, 0),
         hit(2, "The player likes green grapes.", 0.8, 0.5, 0),

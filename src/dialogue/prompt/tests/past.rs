@@ -1,4 +1,4 @@
-//! What a prompt has of the NPC's own past.
+//! The NPC's own past in a prompt.
 
 use super::*;
 use crate::{
@@ -104,7 +104,7 @@ fn locked_scenario_makes_the_npc_change_the_subject() {
         ] {
             assert!(!block.contains(mechanics), "{mechanics}: {block}");
         }
-        // Where nobody asked, there is nothing to say.
+        // If nobody asked about the past, the section is omitted.
         case.past = Some(NpcPast {
             asked: false,
             ..past(vec![])
@@ -125,7 +125,7 @@ fn past_section_keeps_its_budget_and_is_dropped_before_the_prompt_overflows() {
         (settings.prompt.scenario_tokens, settings.prompt.scenario_item_tokens) = (budget, item);
         let prompt = case.assemble(&settings).unwrap();
         assert_eq!(of(&prompt), fit, "{budget} and {item}");
-        // What it was cut to, not what it is.
+        // The trace shows the shortened text, not the whole scenario.
         let had = prompt.scenarios.iter().filter_map(|traced| traced.shown.as_ref());
         assert!(had.clone().count() == fit && had.clone().all(|text| text.len() < long.len() / 2));
     }
@@ -144,7 +144,7 @@ fn past_section_keeps_its_budget_and_is_dropped_before_the_prompt_overflows() {
             .iter()
             .filter(|traced| traced.fate == CandidateFate::OverBudget);
         assert_eq!(over.count() + of(&prompt), 3);
-        // Where nothing else fits, neither does what to do about it.
+        // If no room is left, the instruction for an empty past is dropped too.
         bare_case.past = Some(past(vec![]));
         let alone = bare_case.assemble(&tight).unwrap();
         assert!(alone.tokens <= total && shown(&alone.messages).contains("[Your past]") == (total > bare));

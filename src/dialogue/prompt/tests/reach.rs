@@ -1,11 +1,11 @@
-//! What recall leaves unread makes no difference to any prompt.
+//! Facts that recall does not read cannot change a prompt.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::dialogue::recall::is_enough;
 
-/// What tells two hits apart for a prompt: a text, a direction, a kind, whether it is pinned, and a score.
+/// The properties of a hit that matter for a prompt: text, direction, kind, pinned, and scores.
 type HitParts = (u8, u8, bool, bool, f64, f64);
 
 fn ranked(parts: &[HitParts]) -> Vec<RecallHit> {
@@ -20,7 +20,7 @@ fn ranked(parts: &[HitParts]) -> Vec<RecallHit> {
                 axis.into(),
             );
             let body = Arc::make_mut(&mut hit.body);
-            // Between two directions, so that likeness does not carry over from one pair to the next.
+            // Between two axes, so that similarity is not transitive.
             if axis % 2 == 1 {
                 let neighbour = usize::from(axis / 2 * 2);
                 let mut vector = vec![0.0; 64];
@@ -58,7 +58,7 @@ proptest! {
         let mut case = PromptCase::of(Language::En, "What did I see?");
         case.gate = gate;
         case.hits = ranked(&parts);
-        // Of those that may stand in slots of their own, some do.
+        // Some of the facts that may have slots of their own are standing facts.
         let may_stand: Vec<&RecallHit> = case.hits.iter().filter(|hit| hit.body.view.pinned || hit.body.kind.is_mutable_state()).collect();
         let mut stands: Vec<&RecallHit> = if may_stand.is_empty() {
             Vec::new()

@@ -1,4 +1,4 @@
-//! Who the player is to the NPC.
+//! The player's identity for the NPC.
 
 use super::*;
 use crate::memory::locks::DisclosureLocks;
@@ -131,10 +131,10 @@ fn last_meeting_summary_is_cut_to_its_last_whole_sentences() {
         for budget in 24..200 {
             seen.extend(told(&case, budget));
         }
-        // What was agreed stands at the end.
+        // Agreements stand at the end.
         let whole: std::collections::BTreeSet<String> = (0..3).map(|from| sentences[from..].concat()).collect();
         assert_eq!(seen, whole);
-        // No part of a sentence says what the whole does.
+        // A sentence is never cut, because a part may not mean the same as the whole.
         case.meeting.as_mut().unwrap().summary = Some(recap(&"word after word ".repeat(200)));
         assert_eq!(told(&case, 200), None);
     }
@@ -154,7 +154,7 @@ fn earlier_meeting_summary_shows_its_own_age() {
             "- 그 전에 나눈 이야기 요약(그저께): They agreed",
         ),
     ] {
-        // In that session and on that day; in that session, on an earlier day; in an earlier session of that day.
+        // Summary of: that session and day; that session on an earlier day; an earlier session of that day.
         for (since, told_at, begins) in [
             (at(1), at(2), of_then),
             (at(1), at(1), of_before),

@@ -1,10 +1,11 @@
-//! When the NPC last talked with this player, in another session.
+//! The NPC's last talk with this player in another session.
 
 use super::{Services, locks, turn::TurnInput};
 use crate::{memory::summary::Meeting, ports::StoreResult};
 
-/// Read in every turn: another session with this player may begin, or be taken back, at any time and on any node. Where the newest
-/// summary rests on what this player may not hear of, the newest that rests on no such thing stands in for it.
+/// Reads the last meeting. Every turn reads again, because another session with this player may begin or be rewound at
+/// any time, on any node. If this player may not hear the newest summary's facts, the newest unlocked summary takes its
+/// place.
 pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> StoreResult<Option<Meeting>> {
     let Some(player) = &input.player else { return Ok(None) };
     let (scope, npc, dialogue) = (&input.scope, &input.npc.id, input.dialogue.id);

@@ -1,5 +1,5 @@
-//! What a dialogue tells those who listen to it. The wire form is `http`'s and the socket's; the
-//! meaning is here (docs/protocol.md#events-of-the-server).
+//! The events that a dialogue sends to its listeners (docs/protocol.md#events-of-the-server). This module defines the
+//! meaning; `http` and the socket define the wire form.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DialogueEvent {
     pub dialogue_id: DialogueId,
-    /// Rising per dialogue, on durable events only.
+    /// Rises within a dialogue. Only durable events have a `seq`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// The `event_id` of the client message that caused it.
+    /// The `event_id` of the client message that caused the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub re: Option<Arc<str>>,
     #[serde(flatten)]
@@ -43,7 +43,7 @@ pub enum EventBody {
         npc_id: NpcId,
         text: String,
     },
-    /// Exactly once per started turn.
+    /// Sent exactly once per started turn.
     #[serde(rename = "reply.done")]
     ReplyDone(ReplyDone),
     #[serde(rename = "turn.committed")]
@@ -54,7 +54,7 @@ pub enum EventBody {
     /// Optional: only for listeners that may see state.
     #[serde(rename = "state.changed")]
     StateChanged { turn: u32, changes: Vec<StateChange> },
-    /// Optional: the player may hear of it from now on.
+    /// Optional: the player may hear this scenario from now on.
     #[serde(rename = "scenario.unlocked")]
     ScenarioUnlocked {
         turn: u32,
@@ -62,10 +62,10 @@ pub enum EventBody {
         title: String,
         npc_id: NpcId,
     },
-    /// An NPC begins its line, in an NPC conversation.
+    /// An NPC begins its line in an NPC conversation.
     #[serde(rename = "npc_turn.started")]
     NpcTurnStarted { turn: u32, npc_id: NpcId },
-    /// As `reply.delta`.
+    /// Like `reply.delta`.
     #[serde(rename = "npc_turn.delta")]
     NpcTurnDelta {
         turn: u32,
@@ -73,28 +73,28 @@ pub enum EventBody {
         npc_id: NpcId,
         text: String,
     },
-    /// Exactly once per started line.
+    /// Sent exactly once per started line.
     #[serde(rename = "npc_turn.done")]
     NpcTurnDone(ReplyDone),
     #[serde(rename = "npc_turn.committed")]
     NpcTurnCommitted { turn: u32, turn_id: TurnId, npc_id: NpcId },
-    /// No line comes until it is resumed or stepped.
+    /// No line comes until the conversation is resumed or stepped.
     #[serde(rename = "npc_conversation.paused")]
     ConversationPaused { turn: u32, reason: &'static str },
     #[serde(rename = "npc_conversation.resumed")]
     ConversationResumed { turn: u32 },
-    /// Nothing more will be said. `reason` is `concluded`, `max_turns`, `closed by request`,
-    /// `npc_deleted`, `world_deleted`, `moved` (it goes on elsewhere) or `restored` (a save was loaded in
-    /// which it is not open).
+    /// No further line comes. `reason` is `concluded`, `max_turns`, `closed by request`, `npc_deleted`,
+    /// `world_deleted`, `moved` (the conversation continues on another node) or `restored` (the conversation is not
+    /// open in the restored save).
     #[serde(rename = "npc_conversation.ended")]
     ConversationEnded { turn: u32, reason: &'static str },
-    /// Turns were unsaid, or stand again: whoever keeps a transcript cuts it there and reads on.
+    /// Turns were unsaid, or stand again. A client with a transcript cuts the transcript there and continues reading.
     #[serde(rename = "dialogue.rewound")]
     DialogueRewound(DialogueRewound),
     #[serde(rename = "session.closed")]
     SessionClosed { reason: &'static str },
-    /// A line that never became a turn (`turn` unset), or a turn whose `reply.done` went out but
-    /// that could not be committed: no `turn.committed` will follow.
+    /// A line that never became a turn (`turn` unset), or a turn that could not be committed after its `reply.done`: no
+    /// `turn.committed` will follow.
     #[serde(rename = "error")]
     Error {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,12 +103,12 @@ pub enum EventBody {
     },
 }
 
-/// What a rewind took back.
+/// The result of a rewind.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct DialogueRewound {
-    /// The last turn that stands; 0: none.
+    /// The last turn that stands; 0: no turn stands.
     pub turn: u32,
-    /// How much of its reply was heard, in Unicode scalar values, where it was cut there.
+    /// If the reply of `turn` was cut: the heard part, in Unicode scalar values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heard_chars: Option<usize>,
     /// Turns that no longer stand.
@@ -117,13 +117,13 @@ pub struct DialogueRewound {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reinstated_turns: Vec<u32>,
     pub rolled_back: RolledBack,
-    /// Turns of other dialogues in whose prompts something was that is unsaid now. What was said
-    /// there stands. Empty for players.
+    /// Turns of other dialogues whose prompts had content that is unsaid now. These turns still stand. Empty for
+    /// players.
     pub quoted_in: Vec<QuotedIn>,
 }
 
 impl DialogueRewound {
-    /// Without what a player's client must not learn: where else there are dialogues.
+    /// Removes the other dialogues, because a player's client must not learn where they are.
     #[must_use]
     pub fn for_players(mut self) -> Self {
         self.quoted_in.clear();
@@ -165,7 +165,7 @@ impl ReplyDone {
     }
 }
 
-/// Why a turn failed, in the form of the socket's `error` member.
+/// The reason why a turn failed, in the form of the socket's `error` member.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EventError {
     /// Stable and machine-readable.
@@ -187,14 +187,14 @@ pub struct MemoryChange {
 #[serde(rename_all = "snake_case")]
 pub enum MemoryOp {
     Added,
-    /// Folded into, or superseded by, a newer fact.
+    /// Merged into a newer fact, or superseded by it.
     Invalidated,
-    /// Protected and contradicted: a person should look.
+    /// A protected fact was contradicted; a person should decide.
     Flagged,
 }
 
 impl EventBody {
-    /// As a player's client may hear it; `None`: there is nothing to leave out.
+    /// Returns the event as a player's client may see it. `None`: the event needs no change.
     #[must_use]
     pub fn for_players(&self) -> Option<Self> {
         match self {
@@ -208,7 +208,7 @@ impl EventBody {
             _ => None,
         }
     }
-    /// `scenario.unlocked`, for each.
+    /// Returns a `scenario.unlocked` event for each unlock.
     pub fn scenarios_unlocked(turn: u32, unlocked: Vec<ScenarioUnlock>) -> impl Iterator<Item = Self> {
         unlocked.into_iter().map(move |unlocked| Self::ScenarioUnlocked {
             turn,
@@ -217,7 +217,7 @@ impl EventBody {
             npc_id: unlocked.npc,
         })
     }
-    /// `turn.started`, by the name it has in a dialogue of this kind.
+    /// Builds `turn.started`, or its counterpart for this kind of dialogue.
     #[must_use]
     pub fn turn_started(kind: DialogueKind, turn: u32, npc_id: NpcId) -> Self {
         match kind {
@@ -225,7 +225,7 @@ impl EventBody {
             DialogueKind::NpcConversation => Self::NpcTurnStarted { turn, npc_id },
         }
     }
-    /// `reply.delta`, likewise.
+    /// Builds `reply.delta`, or its counterpart for this kind of dialogue.
     #[must_use]
     pub fn reply_delta(kind: DialogueKind, turn: u32, offset: usize, npc_id: NpcId, text: String) -> Self {
         match kind {
@@ -243,7 +243,7 @@ impl EventBody {
             },
         }
     }
-    /// `reply.done`, likewise.
+    /// Builds `reply.done`, or its counterpart for this kind of dialogue.
     #[must_use]
     pub const fn reply_done(kind: DialogueKind, done: ReplyDone) -> Self {
         match kind {
@@ -251,7 +251,7 @@ impl EventBody {
             DialogueKind::NpcConversation => Self::NpcTurnDone(done),
         }
     }
-    /// `turn.committed`, likewise.
+    /// Builds `turn.committed`, or its counterpart for this kind of dialogue.
     #[must_use]
     pub fn turn_committed(kind: DialogueKind, turn: u32, turn_id: TurnId, npc_id: NpcId) -> Self {
         match kind {
@@ -259,7 +259,7 @@ impl EventBody {
             DialogueKind::NpcConversation => Self::NpcTurnCommitted { turn, turn_id, npc_id },
         }
     }
-    /// Turn, offset and text of a piece of a reply or a line.
+    /// Returns the turn, offset and text of a piece of a reply or line.
     #[must_use]
     pub fn as_delta(&self) -> Option<(u32, usize, &str)> {
         match self {
@@ -269,7 +269,7 @@ impl EventBody {
             _ => None,
         }
     }
-    /// The text of such a piece, to be added to.
+    /// Returns the text of a piece, to append to.
     #[must_use]
     pub fn delta_text_mut(&mut self) -> Option<&mut String> {
         match self {
@@ -277,12 +277,12 @@ impl EventBody {
             _ => None,
         }
     }
-    /// Durable events carry a `seq` and are replayed on resume.
+    /// True for durable events, which carry a `seq` and are replayed on resume.
     #[must_use]
     pub const fn is_durable(&self) -> bool {
         !matches!(self, Self::ReplyDelta { .. } | Self::NpcTurnDelta { .. })
     }
-    /// Whether it says that the dialogue goes on at another node, so that nothing more comes from here.
+    /// True if the event reports that the dialogue continues on another node. No further event comes from this node.
     #[must_use]
     pub fn has_moved(&self) -> bool {
         matches!(
@@ -290,7 +290,7 @@ impl EventBody {
             Self::SessionClosed { reason: "moved" } | Self::ConversationEnded { reason: "moved", .. }
         )
     }
-    /// Events a player's client must not get unless the tenant lets it.
+    /// True for events that a player's client gets only with the tenant's permission.
     #[must_use]
     pub const fn is_optional(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Why an NPC said what it said, and what its turn cost.
+//! The explanation of a turn: why an NPC said its reply, and the cost of the turn.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,21 +11,19 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// The trace of a turn, with what came after its reply.
+/// The trace of a turn, with the jobs after its reply.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Explained {
     #[serde(flatten)]
     pub trace: TurnTrace,
-    /// What models were asked for by the turn and its jobs, by task; of a job, once it has ended or an attempt failed.
+    /// The model calls of the turn and its jobs, summed by task. A job's calls appear after its end, or after a failed
+    /// attempt.
     pub tasks: Vec<TaskUsage>,
-    /// The jobs that it left behind. Those that are done go after `retention.done_jobs_d` days.
+    /// The jobs that the turn created. Finished jobs are removed after `retention.done_jobs_d` days.
     pub jobs: Vec<JobTrace>,
 }
 
-/// The trace of a dialogue's turn that stands, with its jobs and all calls summed up. `None`: there is none, or it has gone.
-///
-/// # Errors
-/// If the ledger cannot be read.
+/// Returns the trace of a standing turn, with its jobs and all calls summed. `None`: the turn or its trace is gone.
 pub async fn explain_turn(
     services: &Services,
     scope: &TenantScope,

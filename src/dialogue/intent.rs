@@ -1,4 +1,4 @@
-//! What a line is after (docs/algorithms.md#intent-and-follow-ups): one small call, beside recall and never in its way.
+//! The intent of a line (docs/algorithms.md#intent-and-follow-ups): a small model call that never delays recall.
 
 use minijinja::context;
 
@@ -14,22 +14,22 @@ use crate::{
     ports::llm::{ChatMessage, ChatRole, JsonSchema, Task},
 };
 
-/// [`ClassifiedIntent::source`] when the classifier's answer was used.
+/// The value of [`ClassifiedIntent::source`] for an answer of the classifier.
 pub(super) const INTENT_SOURCE_MODEL: &str = "model";
 
-/// What the classifier said, or what is assumed in its place.
+/// The answer of the classifier, or the assumption in its place.
 #[derive(Debug, Clone)]
 pub(super) struct ClassifiedIntent {
     pub intent: Intent,
-    /// [`INTENT_SOURCE_MODEL`], or why the classifier's answer was not used.
+    /// [`INTENT_SOURCE_MODEL`], or the reason why the classifier's answer was not used.
     pub source: String,
-    /// Nobody could tell what the line is after: nothing is left out for it.
+    /// True if the intent is unknown. The turn then leaves out no memory.
     pub in_full: bool,
     pub call: Option<CallTrace>,
 }
 
 impl ClassifiedIntent {
-    /// Recall in full: nothing is left out because a classifier failed.
+    /// Returns an intent that recalls in full, because a failed classifier must not hide memories.
     fn assume_full_recall(why: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
         Self {
             intent: Intent::Memory,
@@ -40,8 +40,8 @@ impl ClassifiedIntent {
     }
 }
 
-/// Classifies the line of a turn, `known` being what was unlocked or told of the NPC's past lately. Its route's timeout bounds it; it
-/// cannot fail a turn.
+/// Classifies the line of a turn. `known` has the scenarios that were lately unlocked or told. The route's timeout
+/// limits the call. The call cannot fail a turn.
 pub(super) async fn classify_intent(
     services: &Services,
     input: &TurnInput,
@@ -79,7 +79,7 @@ pub(super) async fn classify_intent(
     }
 }
 
-/// One of the intents and nothing else. Fits the classifier's few output tokens.
+/// Allows a single intent and no other text. Fits the classifier's few output tokens.
 fn intent_schema() -> JsonSchema {
     let intents = Intent::ALL.map(Intent::as_str);
     JsonSchema {

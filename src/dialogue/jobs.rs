@@ -1,4 +1,4 @@
-//! After-turn jobs: what each kind runs. Leasing, retrying and spacing them is the curator's.
+//! The jobs after a turn. This module runs each kind of job; the curator leases, retries and spaces the jobs.
 
 mod backoff;
 mod embedding;
@@ -34,33 +34,33 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// What a job did, for those who listen to the dialogue.
+/// The result of a job, for the dialogue's listeners.
 #[derive(Debug, Clone, Default)]
 pub struct JobReport {
-    /// The turn the job belongs to; 0 if it no longer stands.
+    /// The turn of the job; 0 if the turn no longer stands.
     pub turn: u32,
     pub memory: Vec<MemoryChange>,
     pub state: Vec<StateChange>,
-    /// What the changes of state unlocked.
+    /// The scenarios that the state changes unlocked.
     pub unlocked: Vec<ScenarioUnlock>,
-    /// The kept summaries changed: the session reads them anew and trims its buffer.
+    /// True if the stored summaries changed. The session then reads them again and trims its buffer.
     pub summaries_changed: bool,
 }
 
-/// Why a job failed. It is tried again unless it is hopeless.
+/// The reason why a job failed. The job is retried, unless the failure is permanent.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JobError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Model(#[from] LlmError),
-    /// The model's answer could not be used, again and again.
+    /// The model's answers could not be used, after several attempts.
     #[error("the model's answer could not be used: {0}")]
     Unusable(String),
 }
 
-/// Runs one leased job to its end. Idempotent in effect: a job whose turn no longer stands, or that
-/// was finished meanwhile, writes nothing and reports nothing.
+/// Runs a leased job to its end. Idempotent in effect: if the turn no longer stands, or the job was finished meanwhile,
+/// the call writes and reports nothing.
 pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
     let Some(mut said) = services.ledger.jobs.load_job_input(scope, job).await? else {
         services.ledger.jobs.finish_unsaid(scope, job.id).await?;
@@ -77,7 +77,7 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
 }
 
 impl JobInput {
-    /// The NPCs that take part, by name; of one that is gone, its id.
+    /// Returns the participating NPCs by name, or by id if an NPC was deleted.
     pub(super) async fn cast_members(
         &self,
         services: &Services,
@@ -101,8 +101,7 @@ impl JobInput {
     }
 }
 
-/// Asks for JSON that fits `T`; an answer that does not fit is asked for once more. Also says which
-/// model answered.
+/// Asks for JSON that fits `T`, with one retry if the answer does not fit. Also returns the answering model.
 pub(super) async fn ask_json<T: DeserializeOwned>(
     services: &Services,
     scope: &TenantScope,
@@ -113,7 +112,7 @@ pub(super) async fn ask_json<T: DeserializeOwned>(
     ask_json_or_salvage(services, scope, task, prompt, schema, |_| None).await
 }
 
-/// As [`ask_json`]; of an answer that did not fit the second time either, `salvage` takes what it can.
+/// Works like [`ask_json`]. If the second answer does not fit either, `salvage` takes the usable part.
 pub(super) async fn ask_json_or_salvage<T: DeserializeOwned>(
     services: &Services,
     scope: &TenantScope,

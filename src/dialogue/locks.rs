@@ -1,4 +1,5 @@
-//! What facts rest on that not every player may hear of (`memory::locks`): whether it is open, and what a prompt had of it.
+//! Disclosure locks (`memory::locks`) of facts that some players may not hear. Decides which locks are open, and
+//! records the locks of each prompt.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -24,12 +25,12 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Words that most promises have in common.
+/// Words that most promises share.
 const PROMISE_WORDS: &str = "promise promises promised agree agreed 약속 약속하다 약속했다";
-/// Scenarios that are read at once.
+/// The page size for reading scenarios.
 const SCENARIOS_PER_PAGE: u32 = 200;
 
-/// Those of `locked` that are open to whoever hears what is said from `viewpoint`. Nothing is read where nothing is locked.
+/// Returns the entries of `locked` that are open to the hearers at `viewpoint`. Without locks, nothing is read.
 pub(super) async fn filter_open<T>(
     services: &Services,
     scope: &TenantScope,
@@ -48,7 +49,7 @@ pub(super) async fn filter_open<T>(
         .collect())
 }
 
-/// Those of `facts` that may be used from `viewpoint`, in their order.
+/// Returns the `facts` that may be used from `viewpoint`, in the same order.
 pub(super) async fn filter_open_facts(
     services: &Services,
     scope: &TenantScope,
@@ -67,7 +68,7 @@ pub(super) async fn filter_open_facts(
     Ok(facts)
 }
 
-/// The memories of NPCs' pasts among these locks that the player may hear of.
+/// Returns the scenarios among the locks that the player may hear.
 async fn unlocked_scenarios<T>(
     services: &Services,
     scope: &TenantScope,
@@ -90,7 +91,7 @@ async fn unlocked_scenarios<T>(
         services.memory_cache.world_state(services, scope, &world.id),
     )?;
     let rules = world.settings.unlock_rules();
-    // Where no player is, or one that got nowhere, what needs no progress is open.
+    // Without a player, or at no progress, only scenarios that need no progress are open.
     let progress_with = |npc: &NpcId, name: &str| {
         progress::progress_state(
             &state.milestones,
@@ -107,8 +108,8 @@ async fn unlocked_scenarios<T>(
         .collect())
 }
 
-/// What the dialogue had had in its prompts before this turn that not every player may hear of, with the reply that the turn
-/// takes up again. Where an older build did not keep it: whatever of the past of those who speak takes any progress.
+/// Returns the locks of the dialogue's earlier prompts, with the locks of the reply that this turn continues. If an
+/// older build did not record the locks: every scenario of the speakers that needs progress.
 pub(super) async fn locks_before_turn(services: &Services, input: &TurnInput) -> StoreResult<DisclosureLocks> {
     let kept = match &input.continuation {
         Some(unfinished) => unfinished.locks.clone(),
@@ -141,8 +142,8 @@ pub(super) async fn locks_before_turn(services: &Services, input: &TurnInput) ->
     Ok(locks)
 }
 
-/// What the dialogue has had in its prompts by the end of this turn that not every player may hear of: an NPC that told
-/// something may come back to it for as long as the dialogue lasts.
+/// Returns the locks of all the dialogue's prompts up to this turn. An NPC may come back to a told memory at any later
+/// turn.
 pub(super) fn locks_after_turn(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> DisclosureLocks {
     let mut locks = gathered.locks_before.clone();
     locks.extend_with(&immediately_disclosed_locks(input, gathered, prompt));
@@ -152,8 +153,9 @@ pub(super) fn locks_after_turn(input: &TurnInput, gathered: &GatheredContext, pr
     locks
 }
 
-/// Those of which the dialogue may have told: its past, what NPCs said to each other, and memories that what was `said` in
-/// this turn or an earlier one has a word of.
+/// Returns the locks that the dialogue may have disclosed:
+/// - locks of the NPC's past and of conversations between NPCs, from the moment when a prompt has the content;
+/// - locks of memories that share a word with the text `said` in this turn or an earlier turn.
 pub(super) fn disclosed_locks(
     input: &TurnInput,
     gathered: &GatheredContext,
@@ -174,7 +176,7 @@ pub(super) fn disclosed_locks(
     locks
 }
 
-/// What counts as told as soon as a prompt has it.
+/// Returns the locks that count as disclosed as soon as a prompt has them.
 fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> DisclosureLocks {
     let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
     let shown = shown.map(|traced| DisclosureLock::Scenario {
@@ -186,7 +188,7 @@ fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, pr
     locks
 }
 
-/// What of the prompt not every player may hear of, beside what the dialogue may have told by then.
+/// Returns the locked texts of the prompt whose locks are not all in `told`, the locks disclosed by then.
 pub(super) fn undisclosed_words(
     input: &TurnInput,
     gathered: &GatheredContext,
@@ -198,8 +200,8 @@ pub(super) fn undisclosed_words(
     texts
 }
 
-/// The memories in a prompt, and the summary of the last meeting, that not every player may hear of, in words. Names of those who
-/// talk with each other are in all of them, and words of promising in many: they tell nothing.
+/// Returns the words of the locked memories in a prompt, and of the last meeting's summary if locked. The speakers'
+/// names are in every text, and words of promising in many. These words identify no text and are left out.
 fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> Vec<LockedWords> {
     let of_standing = gathered
         .standing
@@ -234,7 +236,7 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
         .into_iter()
         .map(|(text, locks)| {
             let mut words = PrivateTerms::default();
-            // Dates and numbers of different things are alike.
+            // Dates and numbers of unrelated texts are alike.
             words.add_text_except(&text.replace(|c: char| c.is_ascii_digit(), " "), &silent);
             LockedWords {
                 words,
@@ -244,9 +246,9 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
         .collect()
 }
 
-/// What this turn had in its prompt that was private to its player, but for the player's own lines: facts, what the dialogue was
-/// summed up to since the turn before, and what the last meeting was about. With that of the reply that it takes up again.
-/// `None`: nobody knows.
+/// Returns the private content of this turn's prompt: facts, new summaries since the previous turn, and the last
+/// meeting's summary. Includes the content of a continued reply, but not the player's own lines. `None`: the content is
+/// unknown.
 pub(super) fn confided_in_prompt(
     input: &TurnInput,
     gathered: &GatheredContext,

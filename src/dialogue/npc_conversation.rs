@@ -1,7 +1,6 @@
-//! NPCs who talk with each other: who is there, who speaks next, and what a speaker is asked with.
+//! Conversations between NPCs: the cast, the next speaker, and the cue that asks for a line.
 //!
-//! A line of a conversation is a turn as any other (`turn.rs`), without a player: what is gathered,
-//! spoken and committed is the same. This file has what is different about it.
+//! A line of a conversation is a turn (`turn.rs`) without a player, with the same steps. This file has the differences.
 
 mod speaker_choice;
 
@@ -23,51 +22,51 @@ use crate::{
     },
 };
 
-/// NPCs of one conversation, and of one scene with a player, at least and at most.
+/// The minimum and the maximum number of NPCs in a conversation, or in a scene with a player.
 pub const MIN_NPCS: usize = 2;
 pub const MAX_NPCS: usize = 8;
-/// Lines of one conversation at most, whatever is asked for.
+/// The hard limit of lines in one conversation.
 pub const MAX_TURNS: u32 = 100;
-/// Longest topic, in Unicode scalar values.
+/// The maximum length of a topic, in Unicode scalar values.
 pub const MAX_TOPIC_CHARS: usize = 500;
-/// The tag by which a speaker ends the conversation; cut from its line like a cue.
+/// The tag with which a speaker ends the conversation. Removed from the line like a cue.
 pub const END_MARK: &str = "end_conversation";
-/// An id this short may be a word of its own; only names address then.
+/// The minimum length of an id that addresses an NPC. A shorter id may be an ordinary word, so only the name counts.
 const MIN_ADDRESSED_ID_LENGTH: usize = 3;
 
-/// One who takes part.
+/// An NPC that takes part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SceneMember {
     pub id: NpcId,
     pub name: String,
 }
 
-/// Who is there, and what it is about, where that is more than one NPC with a player.
+/// The cast and the topic of a dialogue with more participants than one NPC and one player.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scene {
-    /// Every NPC that takes part, the speaker included, in the order in which they were named.
+    /// All participating NPCs with the speaker, in the order in which the request named them.
     pub cast: Vec<SceneMember>,
     pub topic: Option<String>,
-    /// No line comes after this one: the speaker should bring it to an end.
+    /// True for the last line: the speaker should end the conversation.
     pub last: bool,
 }
 
 impl Scene {
-    /// The name of an NPC; of one that is not there, its id.
+    /// Returns the name of an NPC, or the id of an NPC outside the cast.
     #[must_use]
     pub fn name_of(&self, npc: &NpcId) -> String {
         let member = self.cast.iter().find(|member| member.id == *npc);
         escape_untrusted(member.map_or(npc.as_str(), |member| &member.name))
     }
 
-    /// The names of the others.
+    /// Returns the names of the other participants.
     #[must_use]
     pub fn other_names(&self, npc: &NpcId) -> Vec<String> {
         let others = self.cast.iter().filter(|member| member.id != *npc);
         others.map(|member| escape_untrusted(&member.name)).collect()
     }
 
-    /// What a speaker answers: the topic, and what was said to it since it last spoke.
+    /// Returns the text that a speaker answers: the topic, and the lines since the speaker's last line.
     #[must_use]
     pub fn heard_by(&self, npc: &NpcId, history: &[BufferedTurn]) -> String {
         let since = history.iter().rposition(|turn| turn.npc == *npc).map_or(0, |at| at + 1);
@@ -79,7 +78,7 @@ impl Scene {
             .join("\n")
     }
 
-    /// The message that asks a speaker for its line.
+    /// Renders the message that asks a speaker for the next line.
     pub(super) fn render_next_cue(
         &self,
         templates: &Templates,
@@ -89,7 +88,7 @@ impl Scene {
         self.render_cue(templates, npc, history.is_empty(), self.last)
     }
 
-    /// The message that had asked a speaker for its line `number`, as it is told later.
+    /// Renders the message that asked a speaker for line `number`, as later prompts repeat it.
     pub(super) fn render_earlier_cue(
         &self,
         templates: &Templates,
@@ -111,8 +110,12 @@ impl Scene {
     }
 }
 
-/// Who speaks next: the one of the others whom the last line names, or else the one who has been
-/// silent for longest; before the first line, the first of the cast. `None`: nobody is there.
+/// Returns the next speaker:
+/// - Before the first line: the first NPC of the cast.
+/// - If the last line names another NPC: that NPC.
+/// - Otherwise: the NPC that has been silent for longest.
+///
+/// `None`: the cast is empty, or has no other NPC.
 #[must_use]
 pub fn next_speaker(cast: &[SceneMember], history: &[BufferedTurn]) -> Option<NpcId> {
     let Some(last) = history.last() else {
@@ -120,7 +123,7 @@ pub fn next_speaker(cast: &[SceneMember], history: &[BufferedTurn]) -> Option<Np
     };
     let others = || cast.iter().filter(|member| member.id != last.npc);
     let quietest = || {
-        // Equal ones stay in the order of the cast: `min_by_key` takes the first.
+        // On a tie `min_by_key` takes the first, which keeps the order of the cast.
         others().min_by_key(|member| history.iter().rposition(|turn| turn.npc == member.id).map(|at| at + 1))
     };
     find_addressed(others(), &last.reply_text)
@@ -128,7 +131,7 @@ pub fn next_speaker(cast: &[SceneMember], history: &[BufferedTurn]) -> Option<Np
         .map(|member| member.id.clone())
 }
 
-/// Whom of `members` a line names first, by name or by id.
+/// Returns the member that a line names first, by name or id.
 pub fn find_addressed<'a>(members: impl Iterator<Item = &'a SceneMember>, line: &str) -> Option<&'a SceneMember> {
     let line = line.to_lowercase();
     let place = |member: &SceneMember| {
@@ -145,7 +148,7 @@ pub fn find_addressed<'a>(members: impl Iterator<Item = &'a SceneMember>, line: 
         .map(|(_, member)| member)
 }
 
-/// Where `name` stands as a word of its own. Korean endings may follow a name directly.
+/// Returns the position of `name` as a separate word. Korean endings may follow a name directly.
 fn position_of(name: &str, line: &str) -> Option<usize> {
     if name.is_empty() {
         return None;
@@ -164,13 +167,13 @@ fn is_hangul(c: char) -> bool {
     ('\u{ac00}'..='\u{d7a3}').contains(&c)
 }
 
-/// After how many lines a conversation ends.
+/// Returns the maximum number of lines in a conversation.
 #[must_use]
 pub fn max_turns(options: &DialogueOptions, settings: &ConversationSettings) -> u32 {
     options.max_turns.unwrap_or(settings.max_turns).clamp(1, MAX_TURNS)
 }
 
-/// How long to wait after a line before the next one begins, so that it can be read.
+/// Returns the pause after a line, which gives readers time for the line.
 #[must_use]
 pub fn pause_after(line: &str, settings: &ConversationSettings) -> Duration {
     let chars = u64::try_from(line.chars().count()).unwrap_or(u64::MAX);
@@ -179,7 +182,7 @@ pub fn pause_after(line: &str, settings: &ConversationSettings) -> Duration {
     Duration::from_millis(settings.pause_ms.saturating_add(reading).min(longest))
 }
 
-/// What ended a conversation, or will before another line is said.
+/// Returns the reason why a conversation has ended, or will end before another line.
 #[must_use]
 pub fn end_reason(dialogue: &Dialogue, ended: bool, settings: &ConversationSettings) -> Option<&'static str> {
     if ended {

@@ -1,5 +1,5 @@
-//! "What were you two just talking about?": the lines of the conversation that is asked about, as they
-//! stand. What was unsaid is not read, so it cannot be told.
+//! Reads lines for the question "What were you two just talking about?". Only standing lines of the conversation are
+//! read, so an unsaid line cannot be told.
 
 use super::{Services, turn::TurnInput};
 use crate::{
@@ -12,27 +12,28 @@ use crate::{
     ports::{StoreResult, buffer::BufferedTurn},
 };
 
-/// Lines of a conversation that are read, the last ones.
+/// The number of lines read from the end of a conversation.
 const MAX_OVERHEARD_LINES: u32 = 12;
 
-/// What one NPC said to others.
+/// A line that an NPC said to other NPCs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OverheardLine {
     pub name: String,
     pub text: String,
 }
 
-/// What was said, and to whom of the players it may be told.
+/// The overheard lines, with the players who may hear them.
 #[derive(Debug, Default)]
 pub(super) struct OverheardLines {
     pub lines: Vec<OverheardLine>,
     pub locks: DisclosureLocks,
 }
 
-/// The last lines of the conversation that this turn is about, oldest first: always of the one that
-/// the player joined, and of the one in which was said something last, among those that the NPC took part in or
-/// witnessed, when it is asked for. A conversation names the players who may listen to it: others are told nothing of it,
-/// unless the NPCs of the world gossip.
+/// Returns the last lines of the conversation that this turn asks about, oldest first:
+/// - If the player joined the session from a conversation: that conversation, always.
+/// - If the intent asks for it: the conversation with the newest line that the NPC took part in or witnessed.
+///
+/// A conversation names the players who may listen. Other players hear no line, unless the world's NPCs gossip.
 pub(super) async fn read_overheard_lines(
     services: &Services,
     input: &TurnInput,
@@ -46,7 +47,7 @@ pub(super) async fn read_overheard_lines(
         && let Some(found) = dialogues.load_turn(&input.scope, turn).await?
         && found.turn.dialogue.kind() == DialogueKind::NpcConversation
     {
-        // What is said there later on was not heard by who left it for this session.
+        // Lines after the player's departure are excluded, because the player left the conversation for this session.
         let (joined, last) = (found.turn.dialogue, found.turn.number);
         let (turns, conversation) = tokio::try_join!(
             read_last_turns(services, input, joined, last),
@@ -93,7 +94,7 @@ async fn read_last_turns(
     dialogues.load_turns(&input.scope, dialogue, from, last).await
 }
 
-/// With the names of those who spoke.
+/// Adds the names of the speakers.
 async fn attribute_lines(services: &Services, input: &TurnInput, turns: Vec<Turn>) -> StoreResult<Vec<OverheardLine>> {
     let mut names: Vec<(NpcId, String)> = vec![(input.npc.id.clone(), input.npc.name.clone())];
     let mut lines = Vec::with_capacity(turns.len());
@@ -101,7 +102,7 @@ async fn attribute_lines(services: &Services, input: &TurnInput, turns: Vec<Turn
         if !names.iter().any(|(id, _)| *id == turn.npc) {
             let authored = &services.ledger.authored;
             let npc = authored.load_npc(&input.scope, &input.world.id, &turn.npc).await?;
-            // One that was deleted since goes by its id.
+            // A deleted NPC appears with its id.
             names.push((
                 turn.npc.clone(),
                 npc.map_or_else(|| turn.npc.to_string(), |npc| npc.name),
@@ -113,7 +114,7 @@ async fn attribute_lines(services: &Services, input: &TurnInput, turns: Vec<Turn
             .map(|(_, name)| name.clone());
         lines.push(OverheardLine {
             name: name.unwrap_or_default(),
-            // With the dash of a line that was cut.
+            // Includes the dash at the end of a cut line.
             text: BufferedTurn::from(turn).reply_text,
         });
     }

@@ -1,4 +1,4 @@
-//! Recall: the index proposes, the ledger disposes, one pure function scores (docs/algorithms.md#recall).
+//! Recall (docs/algorithms.md#recall). The index proposes facts, the ledger confirms, and a pure function scores.
 
 mod body_reading;
 mod cache;
@@ -48,11 +48,11 @@ pub(super) struct RecallHit {
     pub topic: TopicRelevance,
 }
 
-/// A confirmed and scored fact whose body need not have been read.
+/// A confirmed and scored fact. The body may not have been read.
 #[derive(Debug)]
 struct RankedCandidate {
     fact: FactId,
-    /// The version that was confirmed and scored.
+    /// The confirmed and scored version.
     version: u32,
     valid_at: DateTime<Utc>,
     cosine: f32,
@@ -60,31 +60,30 @@ struct RankedCandidate {
     body: Option<Arc<RecallBody>>,
 }
 
-/// What to look for, and through whose eyes.
+/// A search, with its viewpoint.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecallRequest<'a> {
     pub scope: &'a TenantScope,
     pub world: &'a World,
     pub viewpoint: &'a Viewpoint,
-    /// A unit vector; `None`: the embedder failed, and keywords must do.
+    /// A unit vector. `None`: the embedder failed, and keywords must suffice.
     pub embedding: Option<&'a [f32]>,
-    /// Each as informative as it is anywhere.
+    /// The terms with their general weights, independent of the searched memory.
     pub terms: &'a TermWeights,
     pub limits: CandidateLimits,
     pub at: DateTime<Utc>,
 }
 
-/// What recall found, and whether it had to do without the index.
+/// The result of recall, with or without the index.
 #[derive(Debug)]
 pub(super) struct RecallResult<T> {
-    /// Best first.
+    /// The facts, best first.
     pub facts: Vec<T>,
-    /// Why the index was not searched, if it was not: the ledger was, by words alone.
+    /// The error of the index, if the index did not answer. The ledger was then searched by words alone.
     pub without_index: Option<StoreError>,
 }
 
-/// Finds, confirms and scores; best first. Of what was confirmed, as much as can get into a prompt or a
-/// trace: the rest is not read.
+/// Finds, confirms and scores facts, best first. Reads only as many bodies as a prompt or a trace can hold.
 ///
 /// # Errors
 /// If the ledger does not answer. The index is derived and may be away.
@@ -104,7 +103,7 @@ pub(super) async fn recall_facts(
     })
 }
 
-/// The terms as informative as they are in the memory that is searched. Where nobody could count, as they are anywhere.
+/// Weighs the terms by the searched memory. If the index cannot count them, each term counts as rare.
 async fn weigh_terms(services: &Services, sought: &RecallRequest<'_>) -> TermWeights {
     let counted = services
         .index
@@ -116,8 +115,8 @@ async fn weigh_terms(services: &Services, sought: &RecallRequest<'_>) -> TermWei
     statistics.weigh_query(sought.terms)
 }
 
-/// Everything that was found and confirmed for weighed terms, best first. A body is read only where the index does not know
-/// the confirmed version of a fact.
+/// Returns all confirmed facts for weighed terms, best first. Reads a body only if the index lacks the confirmed
+/// version.
 async fn rank_facts(
     services: &Services,
     sought: &RecallRequest<'_>,
@@ -139,7 +138,7 @@ async fn rank_facts(
     Ok(RecallResult { facts, without_index })
 }
 
-/// Those of the proposed facts that the ledger confirms, best first.
+/// Returns the proposed facts that the ledger confirms, best first.
 async fn confirm_candidates(
     services: &Services,
     sought: &RecallRequest<'_>,
@@ -247,7 +246,7 @@ fn days_between(from: DateTime<Utc>, to: DateTime<Utc>) -> f64 {
     (to - from).num_milliseconds() as f64 / 86_400_000.0
 }
 
-/// The candidates per leg of the configuration.
+/// Returns the configured numbers of candidates per leg.
 pub(super) fn leg_limits(settings: &super::settings::RecallSettings) -> CandidateLimits {
     CandidateLimits {
         dense: settings.dense,

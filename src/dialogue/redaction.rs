@@ -1,4 +1,4 @@
-//! Summaries without what was taken out of memory since: what a player asked to forget, or a person removed.
+//! Redacts summaries: removes statements that a player asked to forget, or that a person removed from memory.
 
 use chrono::{DateTime, Utc};
 
@@ -12,7 +12,7 @@ fn removed_since(all: &[RemovedStatement], began: DateTime<Utc>) -> Vec<&str> {
     gone.map(|gone| gone.content.as_str()).collect()
 }
 
-/// The summaries of a dialogue that began at `began`, as they may be told.
+/// Returns the summaries of a dialogue that began at `began`, in the form that the NPC may tell.
 pub(super) fn redact_summaries(all: &[RemovedStatement], began: DateTime<Utc>, summaries: &[Summary]) -> Vec<Summary> {
     let gone = removed_since(all, began);
     let told = |summary: &Summary| {
@@ -25,7 +25,7 @@ pub(super) fn redact_summaries(all: &[RemovedStatement], began: DateTime<Utc>, s
     summaries.iter().filter_map(told).collect()
 }
 
-/// A meeting, with its summary as it may be told.
+/// Returns the meeting, with its summary in the form that the NPC may tell.
 pub(super) fn redact_meeting(all: &[RemovedStatement], meeting: Meeting) -> Meeting {
     let told = |recap: MeetingRecap| {
         let text = summary::without_content(&recap.text, &removed_since(all, recap.since))?;

@@ -1,4 +1,4 @@
-//! Long-term memory: extraction after a turn, dedupe and conflict, and what people write by hand.
+//! Long-term memory: extraction after a turn, duplicates and conflicts, and manual edits by people.
 
 mod dirty_memories;
 mod extraction;
@@ -36,34 +36,34 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Names that models are shown, to use them again.
+/// The maximum number of names shown to models for reuse.
 const MAX_SUBJECTS: usize = 16;
 
-/// What the turn had in its prompt from memory: must not come back as new.
+/// The memory that the turn's prompt had, and that must not come back as new facts.
 #[derive(Debug, Default)]
 pub(super) struct InjectedMemory {
     pub ids: Vec<FactId>,
-    /// With what one NPC told others from its own memory.
+    /// `ids`, and also facts that an NPC told other NPCs from its own memory.
     pub quoted: Vec<FactId>,
-    /// Those of `ids` but for `promises`, as the prompt had them: each says who said it, and what is about another player
-    /// says so.
+    /// The texts of `ids` without `promises`, as the prompt had them. Each text names its speaker, and also another
+    /// player if the text is about that player.
     pub texts: Vec<String>,
-    /// What the dialogue had had in its prompts by then that not every player may hear of, and what is learned rests on: of what
-    /// is private to the player, that of which the dialogue may have told.
+    /// The locks that the learned facts rest on: the locks of all prompts of the dialogue so far. For a fact private to
+    /// the player: only locks that the dialogue may have disclosed.
     pub locks: DisclosureLocks,
-    /// Where that is not all: the memories in the prompt of which nothing was told.
+    /// The undisclosed locked memories of the prompt, if `locks` leaves them out.
     locked: Vec<LockedWords>,
-    /// The dialogue had nothing in its prompts that not every player may hear of.
+    /// True if no prompt of the dialogue had locked content.
     is_free: bool,
-    /// Of the NPC's past, as the prompt had it.
+    /// The NPC's past, as the prompt had it.
     past: Vec<String>,
-    /// What a player's word of itself may tell of that not every player may hear of; `None`: of nothing.
+    /// The check for players' statements about themselves that retell locked content. `None`: no retelling is possible.
     told: Option<retelling::RetellingCheck>,
-    /// Who is who, where something in the prompts was locked.
+    /// The aliases of all persons, read if a prompt had locked content.
     names: NameAliases,
-    /// Open promises and goals among `ids`, each with its text, in the order in which models are shown them.
+    /// The open promises and goals among `ids`, each with its text, in the order in which models see them.
     pub promises: Vec<(FactId, String)>,
-    /// Whom and what the memories near the turn are about, as models call them, but for the player and the NPC.
+    /// The subjects of memories near the turn, in the wording for models, without the player and the NPC.
     pub subjects: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl InjectedMemory {
         }
         locks
     }
-    /// Under one name each is to be spoken of again. Another player's sister is not the player's.
+    /// Records a subject under a single name. A relative of another player is not recorded.
     fn record_subject(&mut self, subject: &str, said: &JobInput) {
         let owner = party::owner_id(subject);
         let of_another = owner.is_some() && owner != said.turn.player.as_ref().map(PlayerId::as_str);
@@ -95,8 +95,7 @@ impl InjectedMemory {
     }
 }
 
-/// Extracts what a turn taught, reconciles it with what is known, and has it indexed before it
-/// returns, so that the next turn finds it.
+/// Extracts the facts of a turn, reconciles and indexes the facts, and then returns. The next turn finds the facts.
 pub(super) async fn extract_facts(
     services: &Services,
     scope: &TenantScope,
@@ -136,7 +135,7 @@ async fn collect_injected(
     let Some(trace) = &said.trace else { return Ok(injected) };
     injected.is_free = trace.locks.is_empty();
     injected.locks = trace.locks.clone();
-    // Nobody else is told what is private, so words may tell what it rests on.
+    // A private fact is told to no other player, so words may decide its locks.
     if let Some(told) = trace.told_locks.as_ref().filter(|_| audience.private_to.is_some()) {
         injected.locks.clone_from(told);
         injected.locked.clone_from(&trace.locked);
@@ -158,7 +157,7 @@ async fn collect_injected(
         }
         if candidate.fate.is_in_prompt() {
             injected.quoted.push(candidate.fact);
-            // What one NPC tells others from its own memory is news to them.
+            // An NPC's own memory is news to the other NPCs.
             if said.turn.player.is_none() {
                 let fact = services.ledger.facts.load_fact(scope, candidate.fact).await?;
                 if fact.is_none_or(|fact| fact.audience != audience) {
@@ -167,7 +166,7 @@ async fn collect_injected(
             }
             injected.ids.push(candidate.fact);
             injected.record_subject(&candidate.subject, said);
-            // Whoever reads a turn is nobody in it: the NPC goes by its name.
+            // The extraction model takes no part in the turn, so the NPC appears by name.
             let reader = PromptReader {
                 language: said.npc.language,
                 npc: "",
@@ -190,7 +189,7 @@ async fn collect_injected(
     Ok(injected)
 }
 
-/// What a prompt had of the NPC's past.
+/// Returns the scenarios that the prompt showed.
 fn shown_scenarios(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = (&ScenarioId, &str)> {
     scenarios
         .iter()
@@ -198,7 +197,7 @@ fn shown_scenarios(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = (&Scenar
 }
 
 impl JobInput {
-    /// Everybody who took part or overheard.
+    /// Returns the NPCs that took part or overheard.
     fn learner_npcs(&self) -> Vec<NpcId> {
         let mut npcs: Vec<NpcId> = self
             .dialogue
@@ -211,8 +210,8 @@ impl JobInput {
         npcs.dedup();
         npcs
     }
-    /// Who may know what was said: those who heard it, and only while talking with this player,
-    /// unless the world shares.
+    /// Returns the audience of the line: the NPCs and factions that heard it. The audience may use the facts only in
+    /// talks with this player, unless the world shares facts between players.
     fn audience(&self) -> Audience {
         let shared = self.world.settings.share_between_players.unwrap_or(false);
         let factions = self.dialogue.options.factions.iter().cloned().map(Knower::Faction);
@@ -226,8 +225,11 @@ impl JobInput {
             private_to: if shared { None } else { self.turn.player.clone() },
         }
     }
-    /// What a fact of this turn rests on that not every player may hear of: all of the past that was in the prompt, since in what words a
-    /// model tells of it nobody knows, and those memories of which it has a word. What players say of themselves is their own, but where others would hear of it.
+    /// Returns the locks of a fact of this turn:
+    /// - all the NPC's past in the prompt, because a model may retell the past in any words;
+    /// - locked memories that share a word with the fact.
+    ///
+    /// A player's statement about itself has no locks, unless it retells locked content to others.
     fn locks_of(&self, statement: &Statement, injected: &InjectedMemory) -> DisclosureLocks {
         let own = self.is_of_players(&statement.subject, &injected.names);
         let is_told = || injected.told.as_ref().is_some_and(|told| told.is_retold_by(statement));
@@ -241,7 +243,7 @@ impl JobInput {
         }
         locks
     }
-    /// Whether a subject is a player, or somebody of a player's, by any of the names that it has. The NPC never is.
+    /// True if a subject is a player or belongs to a player, by any of its names. Never true for the NPC.
     fn is_of_players(&self, subject: &str, names: &NameAliases) -> bool {
         let npc = party::subject_key(&self.npc.name);
         let known: Vec<&str> = std::iter::once(subject).chain(names.other_names(subject)).collect();

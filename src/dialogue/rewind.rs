@@ -1,8 +1,8 @@
-//! Taking a dialogue back to a turn, or a cut turn up again (docs/design.md#interrupt-and-rewind). Serves an interrupt of what
-//! was said already, a rewind, a regenerated reply and a resumed one, in sessions and between NPCs.
+//! Rewinds of a dialogue (docs/design.md#interrupt-and-rewind). One operation serves a rewind, a late interrupt, a
+//! regenerated reply and a resumed reply, in sessions and in NPC conversations.
 //!
-//! The ledger moves the head and everything with it in one transaction; the rest here brings the
-//! copies along. What settling the memories concerned takes is [`reconcile_after_rewinds`], which nobody waits for.
+//! The ledger moves the head and all dependent rows in one transaction. This module then updates the copies. The
+//! reconciliation of affected memories happens later, without a waiting caller: [`reconcile_after_rewinds`].
 
 use chrono::TimeDelta;
 
@@ -27,24 +27,24 @@ use crate::{
     tenancy::{Principal, TenantScope},
 };
 
-/// Where the head is to go.
+/// The target of a rewind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RewindTarget {
-    /// This turn is the last one that stands; 0: nothing was said. With `heard_chars` of its reply,
-    /// in Unicode scalar values, the reply ends there too; with nothing heard, the turn goes as well.
+    /// This turn becomes the head; 0 means no turn. With `heard_chars` (Unicode scalar values), its reply ends there
+    /// too. If no text was heard, the turn goes as well.
     Turn { number: u32, heard_chars: Option<usize> },
-    /// As turn `number` with all of it heard; the one after it goes only to be said anew.
+    /// Turn `number` becomes the head with its full reply. The next turn goes, to be generated again.
     Regenerate { number: u32 },
-    /// The turn that went to be said anew, since none took its place.
+    /// The turn that went for a regenerate stands again, because no new turn came.
     Reinstate { turn: TurnId },
-    /// The last turn as it would have been, had nobody cut it a moment ago. One that was cut while it was
-    /// being said goes, so that its speaker goes on with it ([`AppliedRewind::unfinished`]).
+    /// The last turn without its recent cut. A turn cut mid-stream goes, and its speaker continues it
+    /// ([`AppliedRewind::unfinished`]).
     Resume,
 }
 
 impl RewindTarget {
-    /// Whether a conversation of NPCs is paused where its head goes there: by whoever cuts in, until somebody
-    /// has it go on. `None`: it stays as it is.
+    /// Returns whether an NPC conversation is paused after the rewind. An interrupt pauses the conversation until a
+    /// caller resumes the conversation. `None`: no change.
     #[must_use]
     pub fn paused_after(self) -> Option<bool> {
         match self {
@@ -55,59 +55,59 @@ impl RewindTarget {
     }
 }
 
-/// What is asked, and of which state of the dialogue.
+/// A request for a rewind, with the expected state of the dialogue.
 #[derive(Debug, Clone)]
 pub struct RewindRequest {
     pub scope: TenantScope,
     pub node: NodeId,
     pub dialogue: DialogueId,
     pub world: WorldId,
-    /// The owner's epoch; it rises with the move.
+    /// The owner's epoch. The rewind increments the epoch.
     pub epoch: u64,
-    /// The last turn that stands, as the owner knows it.
+    /// The number of the head, as the owner knows it.
     pub head_turn: u32,
     pub head: Option<TurnId>,
-    /// A turn is under way that must not commit: the epoch rises even if every turn stays.
+    /// True if a running turn must not commit. The epoch then rises even if every turn stays.
     pub fence: bool,
     pub target: RewindTarget,
-    /// Whether a conversation is paused once it is moved; `None`: as it was.
+    /// Whether a conversation is paused after the rewind. `None`: no change.
     pub paused: Option<bool>,
-    /// Makes a retry safe; unique in a dialogue.
+    /// The idempotency key, unique in a dialogue. Makes a retry safe.
     pub key: Option<String>,
-    /// Keys of others who are told of the same move.
+    /// The keys of other callers that get an answer from this rewind.
     pub also: Vec<String>,
-    /// `seq` of the event that will tell of it.
+    /// The `seq` of the event that reports the rewind.
     pub seq: u64,
     pub who: Principal,
-    /// Dotted verb for the audit log: `session.rewind`, `conversation.interrupt`, …
+    /// A dotted verb for the audit log: `session.rewind`, `conversation.interrupt`, …
     pub action: &'static str,
-    /// Who else asked at the same time, and for less: the audit log has them too.
+    /// Callers with weaker requests at the same time. The audit log names them too.
     pub others: Vec<(Principal, &'static str)>,
 }
 
-/// What came of it.
+/// The response to a rewind request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RewindResponse {
     /// The head was moved.
     Done(Box<AppliedRewind>),
-    /// The key belongs to this earlier move; nothing was written.
+    /// The key belongs to this earlier rewind; nothing was written.
     Repeated(Box<RewindRecord>),
-    /// It stands there already; nothing was written.
+    /// The head is there already; only the keys were written.
     Unchanged,
 }
 
-/// A move that was made.
+/// A rewind that was applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppliedRewind {
     pub rewound: RewindRecord,
-    /// The turn that took the place of the one that was cut.
+    /// The turn that replaced the cut turn.
     pub replacement: Option<Turn>,
-    /// The reply that is to be taken up again, as the next turn. It stands again as it was cut if that turn does
-    /// not come ([`RewindRecord::replacing`]).
+    /// The reply that the next turn continues. If that turn does not come, the reply stands again as it was cut
+    /// ([`RewindRecord::replacing`]).
     pub unfinished: Option<PartialReply>,
 }
 
-/// Why a head was not moved. Nothing was written.
+/// The reason why a head was not moved. Nothing was written.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RewindError {
     #[error(transparent)]
@@ -119,14 +119,14 @@ pub enum RewindError {
     Closed,
     #[error("there is no turn {turn}; the last one is {head_turn}")]
     NoSuchTurn { turn: u32, head_turn: u32 },
-    /// The last turn was not cut, was cut too long ago, or something was said since.
+    /// The last turn was not cut, was cut too long ago, or another line followed.
     #[error("there is no cut reply to take up again")]
     NothingToResume,
 }
 
-/// Moves the head. Durable when this returns; the buffer and the caches have followed.
+/// Moves the head. The rewind is durable when this function returns, and the buffer is up to date.
 ///
-/// What is left can wait and is [`reconcile_after_rewinds`]: the index, and the memories from which something was unsaid.
+/// The index and the affected memories can wait: [`reconcile_after_rewinds`].
 pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Result<RewindResponse, RewindError> {
     let now = services.clock.now();
     let plan = match request.target {
@@ -150,7 +150,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
         dialogue: request.dialogue,
         world: request.world.clone(),
         epoch: request.epoch,
-        // What was to be said anew stands, whoever closed the dialogue meanwhile.
+        // A reinstated turn must stand even if the dialogue was closed meanwhile.
         include_closed: matches!(request.target, RewindTarget::Reinstate { .. }),
         to: plan.to,
         replacement: plan.replacement,
@@ -164,7 +164,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
             .iter()
             .map(|key| (services.ids.next_id(), key.clone()))
             .collect(),
-        // Whoever joined at a turn that was cut has gone on from it.
+        // A player who joined at the cut turn has continued from the cut.
         unless_joined: request.head.filter(|_| request.target == RewindTarget::Resume),
         seq: request.seq,
         edit: edit_by(&request.who, request.action),
@@ -199,7 +199,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
     })))
 }
 
-/// Nothing is to be moved: whoever repeats a key is told so again, whatever is said later.
+/// Stores the keys of a request that moved nothing. A repeated key gets the same answer, even after later turns.
 async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
     let keys = request.key.iter().chain(&request.also);
     let told = RewindAcks {
@@ -221,21 +221,20 @@ async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> 
     Ok(())
 }
 
-/// Whether the head goes only for its line to be said anew, or on.
+/// True if the head goes only to be regenerated or continued.
 fn has_pending_replacement(request: &RewindRequest, unfinished: Option<&PartialReply>) -> bool {
     matches!(request.target, RewindTarget::Regenerate { .. }) || unfinished.is_some()
 }
 
-/// What moves leave to be done for a tenant: the index learns what is no longer valid, and memories
-/// from which something was unsaid are reconciled again; how many there were. Both are durable and come
-/// again if they fail.
+/// Does the work that rewinds leave for a tenant. The index drops invalid facts, and memories with an unsaid part are
+/// reconciled again. Returns the number of these memories. The two tasks are durable and are retried after a failure.
 pub async fn reconcile_after_rewinds(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
-    // First, since a judge may keep the rest waiting.
+    // The index comes first, because a judge may delay the rest.
     relay_or_log(services).await;
     reconcile_dirty_memories(services, scope).await
 }
 
-/// Which turn is to be the head, and what takes its place on top.
+/// The new head, and the turn that replaces the old turn on top.
 struct RewindPlan {
     number: u32,
     to: Option<TurnId>,
@@ -259,7 +258,7 @@ async fn plan_rewind_to(
         let already = request.head.is_none() && !request.fence;
         return Ok((!already).then_some(plan));
     }
-    // With its predecessor, which is the head when nothing of it was heard.
+    // Loads the predecessor too. The predecessor becomes the head if no text was heard.
     let turns = services
         .ledger
         .dialogues
@@ -304,7 +303,7 @@ async fn plan_rewind_to(
                 .dialogues
                 .load_trace(&request.scope, request.dialogue, number)
                 .await?;
-            // As for a reply that is cut while it is said: without a block it changes nothing.
+            // The same rule as for a reply cut mid-stream: without a state block, the turn changes no state.
             let had_block = trace.is_some_and(|trace| trace.state_block);
             let replacement = cut_replacement(services, request, &turn, text.trim_end().to_owned(), had_block);
             Ok(Some(RewindPlan {
@@ -317,8 +316,7 @@ async fn plan_rewind_to(
     }
 }
 
-/// The same turn, of which only `heard` was heard. It stands where the other one stood, at the same
-/// moment, and is learned from anew.
+/// Returns the same turn with only the `heard` text, at the old turn's place and time. Its facts are extracted again.
 fn cut_replacement(
     services: &Services,
     request: &RewindRequest,
@@ -331,7 +329,7 @@ fn cut_replacement(
         id: services.ids.next_id(),
         status: TurnStatus::Interrupted,
         reply_text: heard,
-        // Where they were in the text is not kept, and one that came later was never seen.
+        // The positions of the cues are unknown, and the player never saw a cue after the cut.
         cues: Vec::new(),
         ..of.clone()
     };
@@ -350,7 +348,7 @@ fn cut_replacement(
     Replacement {
         of: of.id,
         jobs: [
-            // A greeting teaches nothing, heard in part or whole.
+            // A greeting teaches nothing, heard in part or in full.
             (JobKind::ExtractFacts, !of.is_greeting()),
             (
                 JobKind::ExtractState,
@@ -381,7 +379,7 @@ async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Opt
             unfinished: None,
         }));
     }
-    // What was cut while it was being said has no end to be put back: the model goes on from there.
+    // A reply cut mid-stream has no stored end. The model continues the reply.
     let (before, number) = (request.head_turn.saturating_sub(1), request.head_turn);
     let dialogues = &services.ledger.dialogues;
     let (turns, checkpoint) = tokio::try_join!(
@@ -410,7 +408,7 @@ async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Opt
     }))
 }
 
-/// Brings the copy along: the buffer ends where the ledger does, or is gone.
+/// Updates the buffer. Afterwards the buffer ends at the ledger's head, or is removed.
 async fn update_buffer(
     services: &Services,
     request: &RewindRequest,
@@ -418,7 +416,7 @@ async fn update_buffer(
     replacement: Option<&Turn>,
 ) {
     if let Err(error) = truncate_buffer(services, request, rewound, replacement).await {
-        // It carries a head that the ledger left behind, so nobody believes it, or moves it along.
+        // The buffer carries an old head, so no reader trusts it or appends to it.
         tracing::warn!(dialogue = %request.dialogue, %error, "the buffer could not follow a rewind; it is built anew");
     }
 }
@@ -431,7 +429,7 @@ async fn truncate_buffer(
 ) -> Result<(), StoreError> {
     let (buffers, scope, dialogue) = (&services.buffers, &request.scope, request.dialogue);
     if !rewound.reinstated.is_empty() {
-        // Turns came back that the buffer does not have.
+        // The buffer lacks the reinstated turns.
         return buffers.remove_buffer(scope, dialogue).await;
     }
     let last = match replacement {
@@ -450,7 +448,7 @@ async fn truncate_buffer(
     let kept = match replacement {
         None => truncate(head(rewound.head)).await?,
         Some(turn) => {
-            // No turn has this head yet, so whoever reads in between does not believe the buffer.
+            // No turn has this head yet, so a reader in between does not trust the buffer.
             let truncated = truncate(head(None)).await?;
             failpoint!("rewind.truncated");
             truncated

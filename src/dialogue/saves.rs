@@ -1,8 +1,7 @@
-//! Saves of a world: taking one, and going back to it (docs/design.md#interrupt-and-rewind).
+//! Saves of a world: how to take and restore a save (docs/design.md#interrupt-and-rewind).
 //!
-//! The ledger does either in one transaction; the rest here brings the copies along. What is
-//! authoritative elsewhere is no part of a save: facts and corrections written by people, progress,
-//! events of the game's backend, authored content.
+//! The ledger does either in one transaction; this module then updates the copies. A save does not contain data of
+//! other owners: facts and corrections by people, progress, events of the game's backend, and authored content.
 
 use futures_util::{StreamExt as _, stream};
 
@@ -19,26 +18,26 @@ use crate::{
     tenancy::{Principal, TenantScope},
 };
 
-/// Buffers removed side by side.
+/// The number of buffers removed in parallel.
 const CONCURRENT_REMOVALS: usize = 16;
 
-/// What is to be restored, for whom.
+/// The restore of a save, with its requester.
 #[derive(Debug, Clone)]
 pub struct RestoreRequest {
     pub scope: TenantScope,
     pub world: WorldId,
     pub save: SaveId,
-    /// Makes a retry safe; unique in a world.
+    /// The idempotency key, unique in a world. Makes a retry safe.
     pub key: Option<String>,
     /// See [`RestoreCommit::seq_gap`].
     pub seq_gap: u64,
     pub who: Principal,
 }
 
-/// Takes a save of every dialogue of a world, as they stand at one moment. What runs then is not in it.
+/// Takes a save of all dialogues of a world at one moment. A running turn is not part of the save.
 ///
 /// # Errors
-/// The ledger cannot be reached; nothing was written.
+/// If the ledger cannot be reached. Nothing was written then.
 pub async fn take_save(
     services: &Services,
     who: &Principal,
@@ -56,10 +55,10 @@ pub async fn take_save(
     services.ledger.saves.create_save(&who.scope(), &save).await
 }
 
-/// Deletes a save. `false`: there is none.
+/// Deletes a save. Returns `false` if the save does not exist.
 ///
 /// # Errors
-/// The ledger cannot be reached; nothing was written.
+/// If the ledger cannot be reached. Nothing was written then.
 pub async fn delete_save(services: &Services, who: &Principal, world: &WorldId, save: SaveId) -> StoreResult<bool> {
     let edit = Edit::made_by(who, &services.ids, services.clock.now(), "save.delete", save);
     services
@@ -69,11 +68,12 @@ pub async fn delete_save(services: &Services, who: &Principal, world: &WorldId, 
         .await
 }
 
-/// Puts every dialogue of a world where it stood, or ends it if it was begun since. Durable when this
-/// returns; whatever ran is fenced. What is left can wait and is [`super::rewind::reconcile_after_rewinds`].
+/// Restores every dialogue of a world to its head in the save, and ends dialogues that began later. The restore is
+/// durable when this function returns, and running turns are fenced. The remaining work can wait:
+/// [`super::rewind::reconcile_after_rewinds`].
 ///
 /// # Errors
-/// The ledger cannot be reached; nothing was written.
+/// If the ledger cannot be reached. Nothing was written then.
 pub async fn restore_save(services: &Services, request: RestoreRequest) -> StoreResult<RestoreOutcome> {
     let RestoreRequest { scope, world, save, .. } = &request;
     let now = services.clock.now();
@@ -87,7 +87,7 @@ pub async fn restore_save(services: &Services, request: RestoreRequest) -> Store
     let outcome = services.ledger.saves.restore_save(scope, &restore).await?;
     if let RestoreOutcome::Done { dialogues, .. } = &outcome {
         failpoint!("restore.durable");
-        // Each is a trip, and until they are done nobody is told.
+        // Each removal is a round trip. The clients get their answer after the last removal.
         let moved = dialogues.iter().filter(|dialogue| dialogue.rewound.is_some());
         let moved: Vec<DialogueId> = moved.map(|dialogue| dialogue.id).collect();
         stream::iter(moved)
@@ -102,7 +102,7 @@ pub async fn restore_save(services: &Services, request: RestoreRequest) -> Store
 
 async fn remove_buffer(services: &Services, scope: &TenantScope, dialogue: DialogueId) {
     if let Err(error) = services.buffers.remove_buffer(scope, dialogue).await {
-        // It carries an epoch that the ledger left behind, so nobody believes it.
+        // The buffer carries an old epoch, so no reader trusts it.
         tracing::warn!(%dialogue, %error, "the buffer of a restored dialogue could not be removed");
     }
 }

@@ -1,7 +1,7 @@
-//! What an NPC may tell of its own past (docs/algorithms.md#scenarios): as much as the player it talks with has unlocked.
+//! The NPC's own past (docs/algorithms.md#scenarios). An NPC tells as much of it as the player has unlocked.
 //!
-//! Progress follows from the state of the world, which every turn reads; so what unlocked something and was
-//! unsaid unlocks it no more. What is locked is not read from the ledger at all.
+//! Progress follows from the world state, which every turn reads. An unsaid cause therefore unlocks nothing any more.
+//! Locked scenarios are never read from the ledger.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -38,11 +38,11 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// What is known of a player and an NPC's past before the line is sorted.
+/// The player's progress and the NPC's recent scenarios, read before the line is classified.
 #[derive(Debug, Default)]
 pub(super) struct KnownScenarios {
     standing: ProgressState,
-    /// The latest first.
+    /// The recent scenarios, latest first.
     recent: Vec<RecentScenario>,
 }
 
@@ -52,37 +52,37 @@ struct RecentScenario {
     id: ScenarioId,
     title: String,
     at: DateTime<Utc>,
-    /// It was told, and not only unlocked.
+    /// True if the scenario was told; false if it was only unlocked.
     told: bool,
 }
 
 impl KnownScenarios {
-    /// Titles of what was told lately, or else of what was unlocked lately and is not told yet. Nothing that is
-    /// locked is among them.
+    /// Returns the titles of recently told scenarios, or else of recently unlocked, untold scenarios. Locked titles are
+    /// absent.
     pub(super) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {
         let recent = self.recent.iter().filter(move |recent| recent.told == told);
         recent.map(|recent| recent.title.as_str())
     }
 }
 
-/// One scenario that may be told.
+/// A scenario that may be told.
 #[derive(Debug, Clone)]
 pub(super) struct ScenarioHit {
     pub scenario: Scenario,
     pub score: ScenarioScore,
     pub recent: bool,
-    /// `TooWeak`, or what it is for as long as nothing has decided: `BeyondTopK`.
+    /// `TooWeak`, or `BeyondTopK` until the prompt's assembly decides.
     pub fate: CandidateFate,
 }
 
-/// What a turn that is about the NPC's past has of it.
+/// The NPC's past in a turn that is about the past.
 #[derive(Debug)]
 pub(super) struct NpcPast {
-    /// How far the player has come.
+    /// The player's progress.
     pub progress: Progress,
-    /// The line asks for it.
+    /// True if the line asks for the past.
     pub asked: bool,
-    /// Best first.
+    /// The scenarios, best first.
     pub hits: Vec<ScenarioHit>,
 }
 
@@ -90,13 +90,12 @@ fn identify_npc(npc: &Npc) -> NpcNames<'_> {
     NpcNames::new(&npc.id, &npc.name)
 }
 
-/// Whether a turn may come to tell of the NPC's past at all: a player has to ask for it. What an NPC says to others
-/// nobody asked for.
+/// True if the turn may tell of the NPC's past. Only a player's line can ask for the past. Lines between NPCs do not.
 pub(super) fn can_tell_past(input: &TurnInput) -> bool {
     input.npc.has_scenarios && input.player.is_some() && !input.is_greeting()
 }
 
-/// Where a player stands with an NPC.
+/// Returns a player's progress with an NPC.
 pub async fn player_standing(
     services: &Services,
     scope: &TenantScope,
@@ -114,8 +113,8 @@ pub async fn player_standing(
     ))
 }
 
-/// Reads what has to be known before a line is sorted: whether anything was unlocked or told lately, and what.
-/// Where nothing can have been, the ledger is not asked.
+/// Reads the recently unlocked or told scenarios before the line is classified. Asks the ledger only if one is
+/// possible.
 pub(super) async fn read_known_scenarios(
     services: &Services,
     input: &TurnInput,
@@ -151,13 +150,12 @@ pub(super) async fn read_known_scenarios(
         })
         .collect();
     recent.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id)));
-    // An author may unlock hundreds at once.
+    // An author may unlock hundreds of scenarios at once.
     recent.truncate(services.settings.scenarios.top_k * RECENT_TURNS);
     Ok(KnownScenarios { standing, recent })
 }
 
-/// What the NPC may tell of its past in this turn: where the line asks for it, or where nobody could tell what it
-/// asks for.
+/// Returns the part of the past that this turn may tell, if the line asks for the past or the intent is unknown.
 pub(super) async fn find_tellable_past(
     services: &Services,
     input: &TurnInput,
@@ -199,7 +197,7 @@ pub(super) async fn find_tellable_past(
         scenario: rows[at].scenario.clone(),
         score,
         recent: recent.is_some(),
-        // What is pointed at need not be named.
+        // A line may point back at a recent scenario without its name.
         fate: if score.total >= settings.min_score || (points && recent.is_some()) {
             CandidateFate::BeyondTopK
         } else {
@@ -213,11 +211,11 @@ pub(super) async fn find_tellable_past(
     }))
 }
 
-/// How much of what one turn unlocked is told. An author may unlock hundreds at once, and a listener who comes back finds
-/// the dialogue's latest 256 events.
+/// The maximum number of unlocks announced for one turn. An author may unlock hundreds at once, and a returning
+/// listener gets only the dialogue's latest 256 events.
 pub const MAX_ANNOUNCED_UNLOCKS: usize = 32;
 
-/// A scenario that a player may hear of from now on.
+/// A scenario that a player may hear from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioUnlock {
     pub scenario: ScenarioId,
@@ -225,19 +223,19 @@ pub struct ScenarioUnlock {
     pub npc: NpcId,
 }
 
-/// A change of the world's state that may have unlocked something for a player.
+/// A change of the world state that may have unlocked scenarios for a player.
 #[derive(Debug, Clone)]
 pub struct UnlockTrigger {
     pub scope: TenantScope,
     pub world: Arc<World>,
-    /// The one that was spoken with, which is at hand.
+    /// The NPC of the dialogue, which is already loaded.
     pub npc: Arc<Npc>,
     pub player: PlayerId,
     pub at: DateTime<Utc>,
 }
 
 impl UnlockTrigger {
-    /// By a turn that was committed at `at`. `None`: nothing can have been.
+    /// Builds the trigger of a turn that was committed at `at`. `None`: the turn cannot have unlocked a scenario.
     pub(super) fn from_turn(input: &TurnInput, changes: &[StateChange], at: DateTime<Utc>) -> Option<Self> {
         let player = input.player.as_ref().filter(|_| !changes.is_empty())?;
         let rules = input.world.settings.unlock_rules();
@@ -250,7 +248,7 @@ impl UnlockTrigger {
         })
     }
 
-    /// By what a job read out of a turn. `None`: nothing can have been.
+    /// Builds the trigger of a job's state changes. `None`: the changes cannot have unlocked a scenario.
     pub(super) fn from_job(scope: &TenantScope, said: &JobInput, changes: &[StateChange]) -> Option<Self> {
         let player = said.turn.player.as_ref().filter(|_| !changes.is_empty())?;
         let rules = said.world.settings.unlock_rules();
@@ -263,11 +261,11 @@ impl UnlockTrigger {
         })
     }
 
-    /// What was unlocked by it, of whichever NPC the world has rules for; at most [`MAX_ANNOUNCED_UNLOCKS`].
+    /// Returns the new unlocks for all NPCs with rules in the world; at most [`MAX_ANNOUNCED_UNLOCKS`].
     async fn read_unlocked(&self, services: &Services) -> StoreResult<Vec<ScenarioUnlock>> {
         let (scope, world) = (&self.scope, &self.world);
         let rules = world.settings.unlock_rules();
-        // As exact as the ledger keeps moments.
+        // The ledger stores times in microseconds.
         let at = self.at.trunc_subsecs(6);
         let state = services.memory_cache.world_state(services, scope, &world.id).await?;
         let Some(reached) = state.milestones.of_player(&self.player) else {
@@ -308,7 +306,7 @@ impl UnlockTrigger {
     }
 }
 
-/// What was unlocked. It is only news: nothing fails for it.
+/// Returns the new unlocks. An error is only logged, because unlocks are mere news.
 pub async fn find_newly_unlocked(services: &Services, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock> {
     match unlocking.read_unlocked(services).await {
         Ok(unlocked) => unlocked,
@@ -319,7 +317,7 @@ pub async fn find_newly_unlocked(services: &Services, unlocking: &UnlockTrigger)
     }
 }
 
-/// Embeds and writes a scenario. What would be refused is not embedded.
+/// Embeds and writes a scenario. A scenario that the ledger would refuse is not embedded.
 pub async fn write_scenario(
     services: &Services,
     scope: &TenantScope,
@@ -340,7 +338,7 @@ pub async fn write_scenario(
         .await?)
 }
 
-/// The vectors of scenarios, in their order.
+/// Returns the vectors of scenarios, in the same order.
 pub(super) async fn embed_scenarios(
     services: &Services,
     scope: &TenantScope,
@@ -360,8 +358,8 @@ pub(super) async fn embed_scenarios(
     Ok(embeddings.collect())
 }
 
-/// Sets a player's progress with an NPC, as the backend says it is. What rules of the world raised it to counts
-/// besides. `false`: the backend had set it so already, and nothing is written.
+/// Sets a player's progress with an NPC to the backend's value. Progress from the world's rules counts besides. Returns
+/// `false` if the backend had already set this value; nothing is written then.
 pub async fn set_progress(
     services: &Services,
     scope: &TenantScope,
@@ -376,7 +374,7 @@ pub async fn set_progress(
     if set.map_or(Progress::NONE, |(progress, _)| progress) == to {
         return Ok(false);
     }
-    // Whichever node's clock is behind, what is said last counts.
+    // The last value must count, even if this node's clock is behind.
     let at = reached.map_or(edit.at, |reached| reached.next_backend_moment(&npc.id, edit.at));
     let change = NewStateChange {
         id: services.ids.next_id(),

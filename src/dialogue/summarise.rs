@@ -1,5 +1,5 @@
-//! Summaries of older turns (docs/algorithms.md#summaries): made by a job, kept by the pure rules of
-//! `memory::summary`.
+//! Summaries of older turns (docs/algorithms.md#summaries). A job writes summaries; the pure rules of `memory::summary`
+//! decide which summaries stay.
 
 use minijinja::context;
 use serde::Deserialize;
@@ -26,9 +26,9 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Longest summary kept, in characters.
+/// The maximum length of a summary, in characters.
 const MAX_SUMMARY_CHARS: usize = 2_000;
-/// Turns that one summary covers at most; a backlog takes several.
+/// The maximum number of turns in one summary. A backlog takes several summaries.
 const MAX_TURNS_COVERED: u32 = 60;
 
 #[derive(Deserialize)]
@@ -38,8 +38,8 @@ struct SummaryAnswer {
     importance: Option<serde_json::Value>,
 }
 
-/// Summarises every turn up to the job's that no summary covers yet, if that is still due: an
-/// earlier job may have done it meanwhile.
+/// Summarises all turns up to the job's turn that have no summary yet. Does nothing if a summary is no longer due,
+/// because an earlier job may have written it.
 pub(super) async fn summarise_turns(
     services: &Services,
     scope: &TenantScope,
@@ -52,7 +52,7 @@ pub(super) async fn summarise_turns(
         services.ledger.dialogues.load_checkpoint(scope, dialogue)
     )?;
     let checkpoint = checkpoint.unwrap_or_default();
-    // The latest summary may have been pushed out again, so the checkpoint knows too.
+    // The latest summary may have been evicted, so the checkpoint counts too.
     let through = kept
         .iter()
         .map(|summary| summary.to_turn)
@@ -107,14 +107,13 @@ pub(super) async fn summarise_turns(
         )
         .await?;
     let previous = redaction::redact_summaries(&standing.taken_out, began, &kept);
-    // In the words of the requests: what each ended depends on other sessions, and whoever takes a request back takes the
-    // summary back as well.
+    // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
+    // the request also removes this summary.
     let forgotten = facts.list_forget_requests(scope, dialogue, through + 1, to).await?;
     let new = write_summary(services, scope, said, &previous, &forgotten, &turns[..oldest]).await?;
     let admission = summary::admit_summary(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
-        // The newest stays whatever it weighs: its turns leave the buffer, and nothing else covers
-        // them yet.
+        // The newest summary stays at any importance: its turns leave the buffer, and no other summary covers them yet.
         let least = kept
             .iter()
             .min_by_key(|summary| (summary.importance, summary.created_at));
@@ -138,8 +137,8 @@ pub(super) async fn summarise_turns(
     })
 }
 
-/// How many of the oldest turns, of these sizes in tokens, one summary takes: what fits into
-/// `budget`, and never none. The others wait for the next summary.
+/// Returns how many of the oldest turns fit into `budget`, given their sizes in tokens; at least one turn. The other
+/// turns wait for the next summary.
 fn count_within_budget(sizes: &[u32], budget: u32) -> usize {
     let mut sum = 0_u32;
     let fit = sizes.iter().take_while(|size| {
@@ -196,7 +195,7 @@ async fn write_summary(
             "additionalProperties": false,
         }),
     };
-    // Asked once more with more room; of an answer that is cut then too, its whole sentences.
+    // A cut answer is requested again with more room. If the second answer is cut too, its whole sentences are used.
     let salvage = |text: &str| {
         Some(SummaryAnswer {
             summary: salvage_sentences(text, "summary")?,
@@ -217,14 +216,14 @@ async fn write_summary(
         dialogue: said.dialogue.id,
         from_turn: first.number,
         to_turn: last.number,
-        // Of which nothing may be left: nobody is shown such a summary.
+        // The text may become empty. An empty summary is never shown.
         text: summary::without_content(&text, forgotten).unwrap_or_default(),
         importance: answer
             .importance
             .as_ref()
             .and_then(super::remember::parse_number)
             .map_or(Importance::DEFAULT, Importance::from_clamped),
-        // Not the moment it lands, so that a history does not depend on how fast the model was.
+        // The turn's time, not the time of the write. A history must not depend on the speed of the model.
         created_at: said.turn.committed_at,
     })
 }

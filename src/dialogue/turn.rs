@@ -1,8 +1,11 @@
-//! One turn (docs/design.md#one-turn): a player's line and an NPC's reply, or one NPC's line to others. The file to
-//! read first.
+//! One turn (docs/design.md#one-turn): a player's line and an NPC's reply, or one NPC's line to other NPCs.
 //!
-//! [`run_turn`] says what a turn is; its steps are in `turn/`: what is gathered side by side, how the
-//! reply is spoken, and what is committed.
+//! Start reading the code here. [`run_turn`] runs the four steps of a turn in order:
+//!
+//! 1. `turn/gather.rs` reads memory, world state and the intent in parallel.
+//! 2. `prompt/` assembles the prompt within the token budgets.
+//! 3. `turn/speak.rs` streams the model's reply, and stops at a cut.
+//! 4. `turn/commit.rs` writes the turn, its checkpoint, its state changes and its jobs in one transaction.
 
 mod commit;
 mod continuation;
@@ -56,7 +59,7 @@ use crate::{
     tenancy::{Principal, TenantScope},
 };
 
-/// Everything a turn starts from. Owned by the session; the turn borrows nothing of the actor.
+/// The input of one turn. The session owns the values; the turn borrows nothing from the actor.
 #[derive(Debug, Clone)]
 pub struct TurnInput {
     pub scope: TenantScope,
@@ -64,38 +67,42 @@ pub struct TurnInput {
     pub world: Arc<World>,
     pub npc: Arc<Npc>,
     pub dialogue: Arc<Dialogue>,
-    /// Who speaks with the NPC; `None` in an NPC conversation.
+    /// The player who speaks with the NPC. `None` in an NPC conversation.
     pub player: Option<PlayerId>,
-    /// Who else takes part. `None`: it is one NPC with a player.
+    /// The cast and the topic. `None` if the dialogue is one NPC with one player.
     pub scene: Option<Arc<Scene>>,
+    /// The dialogue's epoch. If the epoch has changed since, the ledger refuses the commit.
     pub epoch: u64,
     pub id: TurnId,
+    /// The turn's number in the dialogue, from 1.
     pub number: u32,
-    /// The head this turn follows.
+    /// The head before this turn, which the new turn follows.
     pub previous: Option<TurnId>,
-    /// The turn in whose place this one comes, which went to be said anew or on.
+    /// The turn to replace, after a regenerate or a resume.
     pub replacing: Option<TurnId>,
-    /// What the player said; empty in an NPC conversation, and where the NPC is to speak first.
+    /// The player's words. Empty in an NPC conversation, and when the NPC speaks first.
     pub line: String,
+    /// The client's idempotency key for the line, unique in a dialogue.
     pub key: Option<String>,
-    /// The reply that is taken up again, with its own line; `None`: the NPC says a new one.
+    /// The cut reply that this turn continues, with its line. `None`: the NPC begins a new reply.
     pub continuation: Option<Arc<PartialReply>>,
     /// The buffer: raw turns from `checkpoint.buffer_from` to `number - 1`.
     pub history: Arc<Vec<BufferedTurn>>,
     pub summaries: Arc<Vec<Summary>>,
     pub checkpoint: Checkpoint,
-    /// When `player.say` was accepted.
+    /// The time when the server accepted `player.say`.
     pub accepted_at: std::time::Instant,
     pub started_at: DateTime<Utc>,
-    /// Ms spent queued, and waiting for the previous turn's extraction.
+    /// Milliseconds in the queue, and milliseconds of waiting for the previous turn's extraction.
     pub queue_ms: f64,
     pub memory_wait_ms: f64,
-    /// `seq` of the `turn.started` event already sent.
+    /// The `seq` of the `turn.started` event, which is already sent.
     pub started_seq: u64,
 }
 
 impl TurnInput {
-    /// What the NPC answers: the player's line, or what was said last and what it is all about.
+    /// Returns the text that the NPC answers: the player's line, or in an NPC conversation the topic and the last
+    /// lines.
     #[must_use]
     pub fn heard_text(&self) -> Cow<'_, str> {
         match &self.scene {
@@ -103,44 +110,44 @@ impl TurnInput {
             _ => Cow::Borrowed(&self.line),
         }
     }
-    /// Whether the player has come up and said nothing: the NPC speaks first.
+    /// True if the player has approached without a word, and the NPC speaks first.
     #[must_use]
     pub fn is_greeting(&self) -> bool {
         self.player.is_some() && self.line.is_empty()
     }
-    /// The words that the persona greets a stranger with, where it has any.
+    /// Returns the persona's authored greeting for a stranger, if the persona has a greeting.
     #[must_use]
     pub fn greeting_words(&self) -> Option<&str> {
         let words = self.npc.persona.greeting.trim();
         (self.is_greeting() && self.continuation.is_none() && !words.is_empty()).then_some(words)
     }
-    /// Whose eyes this turn's searches look through.
+    /// Returns the viewpoint of this turn's searches: the NPC, and the player if the dialogue has a player.
     #[must_use]
     pub fn viewpoint(&self) -> Viewpoint {
         self.dialogue.viewpoint_for(&self.npc, self.player.clone())
     }
 }
 
-/// A request to cut the running reply. Watched by the turn while it streams.
+/// A request to cut the running reply. The turn watches for a cut while it streams.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// How much the player heard, in Unicode scalar values; `None`: everything sent so far.
+    /// The part that the player heard, in Unicode scalar values. `None`: all the text sent up to now.
     pub heard_chars: Option<usize>,
-    /// Who asked for it before it was committed. Whoever had heard least decided where it is.
+    /// The requesters before the commit. The requester that heard least decides where the reply ends.
     pub by: Vec<CutRequester>,
 }
 
-/// Of those who cut one turn, so many are written down.
+/// The maximum number of cut requests recorded for one turn.
 const MAX_RECORDED_CUTS: usize = 32;
 
 impl Cut {
-    /// Somebody else asks for it, or the same one again.
+    /// Adds another cut request, or a repeat of an earlier request.
     pub fn add_requester(&mut self, heard_chars: Option<usize>, by: Option<CutRequester>) {
         self.heard_chars = match (self.heard_chars, heard_chars) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        // A repeated request is one request.
+        // A repeated request (same key) counts once.
         let news = by.filter(|by| by.key.is_none() || self.by.iter().all(|known| known.key != by.key));
         if self.by.len() < MAX_RECORDED_CUTS {
             self.by.extend(news);
@@ -148,46 +155,46 @@ impl Cut {
     }
 }
 
-/// Who cut a reply, for the audit log and for whoever asks again.
+/// The requester of a cut, for the audit log and for the answer to a repeated request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutRequester {
     pub who: Principal,
-    /// Makes a retry safe; unique in a dialogue.
+    /// The idempotency key, unique in a dialogue. Makes a retry safe.
     pub key: Option<String>,
-    /// Dotted verb: `session.interrupt`, …
+    /// A dotted verb: `session.interrupt`, …
     pub action: &'static str,
 }
 
-/// Where a running turn sends what happens. Implemented by the session's event log.
+/// The receiver of a running turn's events. The session's event log implements the trait.
 pub trait TurnFeed: Send + Sync {
-    /// A piece of the reply. `offset` counts Unicode scalar values.
+    /// Sends a piece of the reply. `offset` counts Unicode scalar values.
     fn send_delta(&self, turn: u32, offset: usize, npc: &NpcId, text: &str);
-    /// The reply's end; returns the event's `seq`.
+    /// Sends the reply's end. Returns the event's `seq`.
     fn send_done(&self, done: ReplyDone) -> u64;
-    /// Reserves the `seq` of `turn.committed` and holds later durable events back until the
-    /// session publishes it (or drops it).
+    /// Reserves the `seq` of `turn.committed`, and holds later durable events back. The session releases these events
+    /// when it publishes or drops `turn.committed`.
     fn reserve_committed(&self) -> u64;
 }
 
-/// A committed turn, and what the session goes on from.
+/// A committed turn, with the data that the session continues from.
 #[derive(Debug, Clone)]
 pub struct CommittedTurn {
     pub turn: Turn,
     pub checkpoint: Checkpoint,
-    /// State changes that were applied with it.
+    /// The state changes committed with the turn.
     pub state: Vec<StateChange>,
-    /// What may have been unlocked by them: it is read once the turn was told of.
+    /// The unlocks to look for because of the state changes. The session looks after `turn.committed`.
     pub unlocking: Option<UnlockTrigger>,
-    /// Jobs it left, leased to this node.
+    /// The jobs of the turn, leased to this node.
     pub jobs: Vec<Job>,
-    /// Keys of the cuts that were committed with it.
+    /// The keys of the cuts committed with the turn.
     pub cut_keys: Vec<String>,
 }
 
-/// Why a turn was not committed.
+/// The reason why a turn was not committed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TurnError {
-    /// The tenant may say, or store, no more for now.
+    /// The tenant has used up its budget for speech or storage for now.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     /// Every model of the reply route failed.
@@ -198,30 +205,30 @@ pub enum TurnError {
     /// Another node owns the dialogue now.
     #[error("this dialogue moved to another node")]
     Fenced,
-    /// Closed meanwhile.
+    /// The dialogue was closed during the turn.
     #[error("the dialogue is closed")]
     Closed,
     /// The key belongs to another turn.
     #[error("the key belongs to another turn")]
     KeyTaken,
-    /// Cut before the first character: there is nothing to commit.
+    /// The reply was cut before its first character, and leaves no text to commit.
     #[error("the turn was cut before the reply began")]
     CutBeforeReply,
     #[error("the turn took longer than it may")]
     TimedOut,
-    /// The dialogue was taken back to an earlier turn meanwhile.
+    /// The dialogue was rewound to an earlier turn during this turn.
     #[error("the dialogue was taken back to an earlier turn")]
     Unsaid,
     /// The prompt's fixed sections alone exceed the budget.
     #[error("the persona and rules alone exceed the prompt budget by {over} tokens")]
     PromptTooLarge { over: u32 },
-    /// A prompt template cannot be rendered. A defect of the template, not of the request.
+    /// A prompt template cannot be rendered. The defect is in the template, not in the request.
     #[error(transparent)]
     Template(#[from] super::prompt::TemplateError),
 }
 
 impl TurnError {
-    /// The budget that was used up, if that is why.
+    /// Returns the used-up budget, if a budget caused the error.
     #[must_use]
     pub fn over_budget(&self) -> Option<OverBudget> {
         match self {
@@ -229,7 +236,7 @@ impl TurnError {
             _ => None,
         }
     }
-    /// Whether only the ledger knows what became of the turn, or what the dialogue is now.
+    /// True if only the ledger knows the result of the turn, or the present state of the dialogue.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         matches!(
@@ -239,12 +246,15 @@ impl TurnError {
     }
 }
 
-/// Runs a turn to its commit. `cut` turns to `Some` when the player interrupts.
+/// Runs a turn to its commit. `cut` becomes `Some` when the player interrupts.
 ///
-/// Always calls `feed.done` exactly once before it returns, whatever happens (docs/design.md#one-turn,
-/// docs/protocol.md#events-of-the-server).
-/// A turn that fails leaves nothing behind; one whose commit fails has told its reply already, and
-/// the error says that it does not stand.
+/// - Before it returns, `run_turn` calls [`TurnFeed::send_done`] exactly once, whatever happens
+///   (docs/design.md#one-turn, docs/protocol.md#events-of-the-server).
+/// - A turn that fails before the commit leaves nothing behind.
+/// - If the commit fails, the client already has the reply. The error then tells that the turn does not stand.
+///
+/// # Errors
+/// A [`TurnError`]. The time limit `turn.timeout_ms` covers the steps before the commit.
 pub async fn run_turn(
     services: &Services,
     input: TurnInput,
@@ -255,7 +265,7 @@ pub async fn run_turn(
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
     let budgets = services.models.budgets();
     let speaking = async {
-        // Each step in a box of its own: the future of a turn would be as large as all it ever holds.
+        // Each step has its own box. Otherwise the turn's future would be as large as all its steps together.
         let gathering = Box::pin(gather::gather_timed(
             services,
             &input,
@@ -273,6 +283,7 @@ pub async fn run_turn(
         Ok((gathered, prompt, assemble_ms, reply))
     };
     let spoken = tokio::time::timeout(limit, async {
+        // An admitted turn may finish even if the tenant's budget runs out meanwhile.
         let place = budgets.reserve_turn(&services.ledger, &input.scope).await?;
         run_admitted(speaking).await.map(|spoken| (place, spoken))
     });
@@ -295,7 +306,7 @@ pub async fn run_turn(
             };
             let committing = Box::pin(commit_reply(services, &input, feed, spoken));
             let committing = committing.instrument(debug_span!("turn.commit"));
-            // Somebody may cut in while it is committed, and then waits for that.
+            // A caller that cut the reply waits for this commit. A caller that interrupts during the commit waits too.
             let committed = if is_cut {
                 with_urgent_priority(committing).await
             } else {

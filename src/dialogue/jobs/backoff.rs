@@ -1,11 +1,11 @@
-//! How long what failed is left alone.
+//! The pause before a failed job runs again.
 
 use std::time::Duration;
 
 const MAX_RETRY_PAUSE: Duration = Duration::from_mins(10);
 
-/// Doubles with each of the `failures` before, up to ten minutes, and adds up to a quarter so that what failed together
-/// does not come back together. `random` picks how much.
+/// Returns the pause after `failures` earlier failures: `base`, doubled for each failure, up to ten minutes. `random`
+/// adds up to a quarter, because jobs that failed together should not retry together.
 #[must_use]
 pub fn retry_pause(base: Duration, failures: u32, random: u16) -> Duration {
     let pause = base.saturating_mul(1 << failures.min(20)).min(MAX_RETRY_PAUSE);

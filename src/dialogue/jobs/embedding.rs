@@ -1,5 +1,5 @@
-//! After the embedder was changed: gives facts and scenarios vectors of the one in use. Until then such facts are
-//! found by words, importance and age, and by nothing else; such scenarios by words.
+//! Re-embeds facts and scenarios after a change of the embedder. Until then, recall finds such facts only by words,
+//! importance and age, and such scenarios only by words.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Texts embedded in one call.
+/// The number of texts in one call.
 const EMBED_BATCH: u32 = 32;
-/// Calls in a stretch: with three nodes, about a fifth are made twice.
+/// The number of calls in a stretch. With three nodes, about a fifth of the calls are made twice.
 const CALLS_PER_STRETCH: u32 = 32;
-/// How long tenants with whom it did not work are left alone.
+/// The pause before failed tenants are tried again.
 const RETRY_TENANTS_AFTER: Duration = Duration::from_mins(1);
-/// When a server looks once more: until a rollout is over, nodes that run with the embedder of before go on writing. Not
-/// again and again, or servers with two embedders would undo each other's work for good.
+/// The time of a server's second pass. During a rollout, nodes with the previous embedder continue to write. Further
+/// passes would let servers with two embedders undo each other's work forever.
 const SECOND_PASS_AFTER: Duration = Duration::from_hours(1);
 
-/// Embeds a tenant's facts that have no vector of the embedder in use, and indexes them, and its scenarios. Returns how
-/// many of both. What was done before a failure is kept. The operator wants it: no budget of the tenant's stops it.
+/// Embeds a tenant's scenarios, and its facts without a vector of the present embedder, and indexes the facts. Returns
+/// the total number. Work before a failure is stored. The operator wants this work: the tenant's budgets do not stop
+/// it.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     run_admitted(async {
         let (scenarios, facts) = (
@@ -36,8 +37,8 @@ pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u
     .await
 }
 
-/// Stretch by stretch, the calls of each in random order: nodes that were started together work on the same stretch, and
-/// seldom on the same call. What the embedder refuses holds up nothing else.
+/// Embeds facts stretch by stretch. The calls of a stretch run in random order: nodes that started together work on the
+/// same stretch, but seldom on the same call. A text that the embedder refuses delays no other text.
 async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     let (facts, mut done) = (&services.ledger.facts, 0);
     let (mut after, mut refused) = (None, None);
@@ -56,13 +57,13 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
         after = Some(*end);
         calls.shuffle(&mut rand::rng());
         for (after, last) in calls {
-            // Less of it, if another node was here meanwhile.
+            // Fewer facts are missing if another node has embedded some meanwhile.
             let mut missing = facts.list_unembedded(scope, after, EMBED_BATCH).await?;
             missing.retain(|(fact, _)| *fact <= last);
             if missing.is_empty() {
                 continue;
             }
-            // One by one, should there be one among them that is refused.
+            // After a refusal, the texts are embedded one by one, to find the refused text.
             let mut calls = vec![missing];
             while let Some(call) = calls.pop() {
                 match embed_batch(services, scope, &call).await {
@@ -80,7 +81,7 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
     }
 }
 
-/// In one call.
+/// Embeds texts in one call.
 async fn embed_batch(services: &Services, scope: &TenantScope, missing: &[(FactId, String)]) -> Result<u64, JobError> {
     let (ids, texts): (Vec<FactId>, Vec<String>) = missing.iter().cloned().unzip();
     let embedder = services.embedder.as_ref();
@@ -120,10 +121,10 @@ async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64
     }
 }
 
-/// The same for every tenant, in the background of a server, until all of it is done.
+/// Runs [`embed_missing`] for every tenant, in the background of a server, until all work is done.
 pub async fn run_embedding_backfill(services: Services) {
     in_background(async {
-        // With whom it does not work holds up nobody's second look.
+        // A failing tenant must not delay the second pass of the other tenants.
         let first = tokio::time::timeout(SECOND_PASS_AFTER, embed_all_tenants(&services));
         tokio::join!(first, tokio::time::sleep(SECOND_PASS_AFTER)).0.ok();
         embed_all_tenants(&services).await;
@@ -143,7 +144,7 @@ async fn embed_all_tenants(services: &Services) {
     }
 }
 
-/// [`embed_missing`] of these tenants, or of all; says so. Returns those with whom it did not work.
+/// Runs [`embed_missing`] for these tenants, or for all, and logs the work. Returns the failed tenants.
 pub async fn embed_missing_of_tenants(
     services: &Services,
     tenants: Option<Vec<TenantId>>,

@@ -1,7 +1,7 @@
-//! Keeps the index complete: fills it, finds where it differs from the ledger, and puts that right.
+//! Keeps the index complete: fills the index, finds differences from the ledger, and repairs the differences.
 //!
-//! Vectors come from the ledger; no embedder is called. Nothing here holds up the relay of the outbox: what
-//! both write at a time is read again after it was written (`write_points`).
+//! Vectors come from the ledger; no embedder is called. This work does not delay the relay of the outbox. Points that
+//! both write at the same time are read again after the write (`write_points`).
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -21,39 +21,39 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Points read at once.
+/// The number of points read at once.
 const POINTS_PER_PAGE: u32 = 500;
-/// How often a server looks whether its index is in place.
+/// The interval at which a server checks that its index is in place.
 const INDEX_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a tenant with which it did not work is left alone.
+/// The pause before a failed tenant is tried again.
 const RETRY_TENANTS_AFTER: Duration = Duration::from_mins(1);
-/// How long after it did a server compares the whole index with the ledger once more, beside the outbox.
+/// The pause between full comparisons of index and ledger, which run beside the outbox.
 const COMPARE_INTERVAL: Duration = Duration::from_hours(1);
-/// Between two pages of that, so that it is never felt: some hundred points a second, whose vectors the ledger reads. A
-/// million take about an hour.
+/// The pause between two pages of a comparison, which keeps its load unnoticeable: some hundred points a second, whose
+/// vectors the ledger reads. A million points take about an hour.
 const PAUSE_BETWEEN_PAGES: Duration = Duration::from_secs(1);
-/// Outbox rows looked at to tell what only lags.
+/// The number of outbox rows read to recognise lagging facts.
 const MAX_LAGGING_ROWS: u32 = 100_000;
 
-/// Where an index differs from the ledger. What the outbox names is on its way and does not count.
+/// The differences between index and ledger. Facts in the outbox are on their way and do not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexDrift {
-    /// Facts that the index has not.
+    /// Facts that are missing in the index.
     pub missing: HashSet<FactId>,
-    /// Facts of which the index has something else.
+    /// Facts whose point in the index differs from the ledger.
     pub stale: HashSet<FactId>,
-    /// Points that are no valid fact.
+    /// Points without a valid fact.
     pub surplus: HashSet<FactId>,
 }
 
 impl IndexDrift {
-    /// Points that are not as they should be.
+    /// Returns the number of differing points.
     #[must_use]
     pub fn point_count(&self) -> usize {
         self.missing.len() + self.stale.len() + self.surplus.len()
     }
 
-    /// What is in both.
+    /// Returns the differences that the two drifts have in common.
     fn intersect_with(self, other: &Self) -> Self {
         let both = |these: HashSet<FactId>, those: &HashSet<FactId>| -> HashSet<FactId> {
             these.into_iter().filter(|fact| those.contains(fact)).collect()
@@ -66,15 +66,15 @@ impl IndexDrift {
     }
 }
 
-/// Tenants with which it did not work: the index is in use without some of their facts, and they come again.
+/// Tenants whose repair failed. The index is in use without some of their facts, and the repair is retried.
 pub type LaggingTenants = BTreeSet<TenantId>;
 
-/// Compares a tenant's points with the ledger. `None`: the index keeps nothing that could differ.
+/// Compares a tenant's points with the ledger. `None`: the index stores no copy that could differ.
 pub async fn find_drift(services: &Services, scope: &TenantScope) -> StoreResult<Option<IndexDrift>> {
     find_drift_paced(services, scope, Duration::ZERO).await
 }
 
-/// As [`find_drift`], with a pause between pages.
+/// Works like [`find_drift`], with a pause between pages.
 async fn find_drift_paced(
     services: &Services,
     scope: &TenantScope,
@@ -86,15 +86,15 @@ async fn find_drift_paced(
     if first.point_count() == 0 {
         return Ok(Some(first));
     }
-    // What changed while it was compared is no drift.
+    // A change during the comparison is no drift.
     let again = compare_with_ledger(services, scope, false, pause).await?;
     Ok(again.map(|again| first.intersect_with(&again)))
 }
 
-/// Compares a tenant's points with the ledger without hurry, and puts right what differs. Returns how many did.
+/// Compares a tenant's points with the ledger slowly, and repairs differences. Returns their number.
 ///
-/// The outbox leaves little to find: what a node wrote that died before it saw that another had overtaken it, or
-/// what the index itself has lost.
+/// Beside the outbox, differences are rare. A node may have died before it noticed that another node had overtaken its
+/// write, or the index itself has lost points.
 pub async fn heal_drift(services: &Services, scope: &TenantScope) -> StoreResult<usize> {
     let Some(drift) = find_drift_paced(services, scope, PAUSE_BETWEEN_PAGES).await? else {
         return Ok(0);
@@ -107,8 +107,8 @@ pub async fn heal_drift(services: &Services, scope: &TenantScope) -> StoreResult
     Ok(wrong.len())
 }
 
-/// Compares a tenant's points with the ledger and puts right what differs. Returns what did; `None`: the
-/// index keeps nothing, and reads the ledger anew.
+/// Compares a tenant's points with the ledger and repairs differences. Returns the differences. `None`: the index
+/// stores no copy, and reads the ledger again.
 pub async fn reindex_tenant(services: &Services, scope: &TenantScope) -> StoreResult<Option<IndexDrift>> {
     let repaired = compare_with_ledger(services, scope, true, Duration::ZERO).await?;
     if repaired.is_none() {
@@ -117,11 +117,11 @@ pub async fn reindex_tenant(services: &Services, scope: &TenantScope) -> StoreRe
     Ok(repaired)
 }
 
-/// Brings the index into use if it is not: fills it, and takes it up in place of the one before. One tenant's facts that
-/// cannot be moved hold up nobody else's.
+/// Activates the index if necessary: fills the new index, and replaces the previous index. A tenant whose facts cannot
+/// be copied does not delay the others.
 ///
 /// # Errors
-/// The index or the ledger cannot be used, or not for any tenant.
+/// If the index or the ledger cannot be used, at all or for every tenant.
 pub async fn activate_index(services: &Services) -> StoreResult<LaggingTenants> {
     let prepared = services.index.prepare_index(true).await?;
     if prepared == PrepareOutcome::Ready {
@@ -132,7 +132,8 @@ pub async fn activate_index(services: &Services) -> StoreResult<LaggingTenants> 
         repair_all_tenants(services).await?;
         services.index.adopt_index().await?;
     }
-    // Until now somebody else may have taken rows out of the outbox for the one before; none do any longer.
+    // Until the adoption, another node may have relayed outbox rows to the previous index. After the adoption, no node
+    // does.
     let behind = repair_all_tenants(services).await?;
     if behind.is_empty() {
         services.index.drop_replaced_index().await?;
@@ -145,7 +146,7 @@ async fn repair_all_tenants(services: &Services) -> StoreResult<LaggingTenants> 
     repair_tenants(services, tenants.into_iter().map(|tenant| tenant.id)).await
 }
 
-/// Returns those with which it did not work. If it works with none, it is not for them.
+/// Returns the failed tenants. If all tenants fail, the tenants are not the cause, and the error is returned.
 async fn repair_tenants(services: &Services, tenants: impl Iterator<Item = TenantId>) -> StoreResult<LaggingTenants> {
     let (mut behind, mut repaired, mut last) = (LaggingTenants::new(), 0, None);
     for tenant in tenants {
@@ -165,8 +166,8 @@ async fn repair_tenants(services: &Services, tenants: impl Iterator<Item = Tenan
     }
 }
 
-/// In the background of a server: sees to it that there is an index and that it is what the ledger says, for as long
-/// as the server runs. `behind`: with whom it did not work when the server began.
+/// Runs in the background of a server. Keeps the index active and equal to the ledger for as long as the server runs.
+/// `behind`: the failed tenants of the server's start.
 pub async fn maintain_index(services: Services, behind: LaggingTenants) {
     if services.index.is_shared() {
         tokio::join!(watch_index(&services, behind), compare_periodically(&services));
@@ -178,7 +179,7 @@ async fn watch_index(services: &Services, mut behind: LaggingTenants) {
     loop {
         let looked = check_index(services, &mut behind, &mut tried).await;
         let now = looked.as_ref().err().map(StoreError::to_string).unwrap_or_default();
-        // Once, and not every other second.
+        // Logged once, not every two seconds.
         match looked {
             Err(error) if now != trouble => {
                 tracing::warn!(%error, "the index is not in use: facts are found by words, in the ledger");
@@ -198,7 +199,7 @@ async fn check_index(services: &Services, behind: &mut LaggingTenants, tried: &m
         *tried = now;
     } else if !behind.is_empty() && now.saturating_duration_since(*tried) >= RETRY_TENANTS_AFTER {
         *tried = now;
-        // If it works with none of them, they stay behind.
+        // If all tenants fail again, the list stays as it is.
         if let Ok(left) = repair_tenants(services, behind.clone().into_iter()).await {
             *behind = left;
             if behind.is_empty() {
@@ -209,7 +210,7 @@ async fn check_index(services: &Services, behind: &mut LaggingTenants, tried: &m
     Ok(())
 }
 
-/// Each server by itself, at moments of its own.
+/// Each server compares alone, at times of its own.
 async fn compare_periodically(services: &Services) {
     let random = RandomState::new().hash_one(0) % COMPARE_INTERVAL.as_secs();
     tokio::time::sleep(Duration::from_secs(random)).await;
@@ -291,7 +292,7 @@ async fn compare_with_ledger(
     Ok(Some(drift))
 }
 
-/// Everything an index keeps of a tenant, by fact.
+/// Returns all points that an index stores of a tenant, by fact.
 async fn stored_digests(
     services: &Services,
     scope: &TenantScope,

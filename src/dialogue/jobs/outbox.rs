@@ -1,5 +1,5 @@
-//! Keeps the index what the ledger says. Order and repetition do not matter: an outbox row names a
-//! fact, and what the fact is now is read when the row is handled.
+//! Keeps the index equal to the ledger. Order and repetition do not matter: an outbox row names a fact, and the handler
+//! reads the fact's present state.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,26 +17,28 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Rows handled at once.
+/// The number of rows handled at once.
 const OUTBOX_BATCH: u32 = 256;
-/// Batches until a relay lets others go on; more rows come with the next call.
+/// The number of batches in one relay. Further rows wait for the next call, which lets other work run.
 const MAX_BATCHES: usize = 64;
-/// How often facts are written that change meanwhile; beyond that they come again.
+/// The number of rewrites for facts that change during the write. Afterwards the rows are retried later.
 const MAX_WRITE_ROUNDS: usize = 4;
-/// Points read at once.
+/// The number of points read at once.
 const POINTS_PER_PAGE: u32 = 500;
 
-/// Moves what the outbox names into the index. Returns how many rows were handled (0: idle). A tenant
-/// whose rows cannot be handled keeps them for the next call and holds up nobody else.
+/// Copies the facts in the outbox to the index. Returns the number of handled rows (0: idle). A tenant's failed rows
+/// stay for the next call and delay no other tenant.
 ///
-/// One relay runs at a time on a node. A caller waits for the running one; of those who waited the first handles the rows of
-/// all of them, unless some of those stay. Rows written before the call are in the index when it returns,
-/// unless those of their tenant cannot be handled, or more than a relay's fill of rows waited (64 batches of 256).
+/// One relay runs at a time on a node. A caller waits for the running relay. The first waiting caller then handles the
+/// rows of all waiting callers, unless some of these rows stay.
+///
+/// When the call returns, rows written before the call are in the index. Exceptions: the tenant's rows fail, or more
+/// rows waited than one relay handles (64 batches of 256).
 pub async fn relay_outbox(services: &Services) -> Result<usize, StoreError> {
     relay_deferred(services).await.map(|relayed| relayed.handled)
 }
 
-/// As [`relay_outbox`], for a caller who needs this tenant's index complete.
+/// Works like [`relay_outbox`], for a caller that needs this tenant's complete index.
 ///
 /// # Errors
 /// If rows of this tenant were left.
@@ -50,18 +52,18 @@ pub(in crate::dialogue) async fn relay_outbox_for_tenant(
     }
 }
 
-/// The one relay of this node that moves the outbox, and those who wait for it.
+/// The lock of this node's single outbox relay, with its waiting callers.
 #[derive(Default)]
 pub(in crate::dialogue) struct OutboxRelay {
-    /// How often it was asked for.
+    /// The number of calls so far.
     asked: AtomicU64,
-    /// How many of those were asked before a relay began that left nothing.
+    /// The number of calls before the start of a relay that left no rows.
     served: tokio::sync::Mutex<u64>,
 }
 
 impl OutboxRelay {
-    /// Waits for the relay that runs, if any. `None`: another began after this was asked and left nothing, so that whatever the
-    /// caller wrote before is in the index.
+    /// Waits for the running relay. `None`: another relay began after this call and left no rows, so the caller's
+    /// earlier writes are in the index.
     async fn wait_for_turn(&self) -> Option<RelayPermit<'_>> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let served = self.served.lock().await;
@@ -72,14 +74,14 @@ impl OutboxRelay {
     }
 }
 
-/// Leave to move the outbox, alone.
+/// The exclusive permit to relay the outbox.
 struct RelayPermit<'a> {
     covers: u64,
     served: tokio::sync::MutexGuard<'a, u64>,
 }
 
 impl RelayPermit<'_> {
-    /// It was read to its end, and nothing of it was left: those who asked before this began need no relay of their own.
+    /// Records that the relay left no rows. Callers from before its start need no relay of their own.
     fn mark_all_served(mut self) {
         *self.served = self.covers;
     }
@@ -88,11 +90,12 @@ impl RelayPermit<'_> {
 #[derive(Default)]
 struct RelayOutcome {
     handled: usize,
-    /// Tenants whose rows stay for now, and why.
+    /// The tenants whose rows stay for now, with the error.
     stuck: BTreeMap<TenantId, StoreError>,
 }
 
-/// One at a time, and some who ask for it are waited for.
+/// Runs with deferred priority instead of background priority: only one relay runs at a time, and some callers wait for
+/// it.
 async fn relay_deferred(services: &Services) -> Result<RelayOutcome, StoreError> {
     with_deferred_priority(relay_exclusively(services)).await
 }
@@ -153,7 +156,7 @@ async fn relay_tenant(services: &Services, scope: &TenantScope, facts: &HashSet<
     }
     let ids: Vec<FactId> = facts.iter().copied().collect();
     write_points(services, scope, &ids).await?;
-    // Another node may have taken up another index, which does not have what was written here.
+    // Another node may have activated another index, which lacks the points written here.
     if index.is_shared() && !index.is_current().await? {
         return Err(index_not_ready_error());
     }
@@ -164,11 +167,10 @@ fn index_not_ready_error() -> StoreError {
     StoreError::Unavailable("the index is not in place".to_owned())
 }
 
-/// Writes what the ledger says of these facts now.
+/// Writes the ledger's present state of these facts.
 ///
-/// Others may do the same at the same time, with what the ledger said a moment earlier or later. So where
-/// the index is shared, the ledger is read again after the write, until it says what was written: whoever
-/// writes last has then written what is so.
+/// Other nodes may write an earlier or later state at the same time. With a shared index, the function therefore reads
+/// the ledger again after each write, until ledger and write agree. The last writer has then written the present state.
 pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
     let index = &services.index;
     let mut left: Vec<FactId> = facts.to_vec();
@@ -178,7 +180,7 @@ pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts
         let shared = index.is_shared();
         let mut says: HashMap<FactId, Option<u64>> = left.iter().map(|fact| (*fact, None)).collect();
         for point in &points {
-            // In this process nobody else writes, and nothing is compared.
+            // An index in this process has no other writer, so a comparison is unnecessary.
             says.insert(point.fact, Some(if shared { point.digest() } else { 0 }));
         }
         let news = |fact: &FactId| written.get(fact) != says.get(fact);
@@ -208,7 +210,7 @@ pub(super) async fn write_points(services: &Services, scope: &TenantScope, facts
     ))
 }
 
-/// How many points a complete index of a tenant has: its facts that are valid now.
+/// Returns the size of a tenant's complete index: the number of facts valid now.
 pub async fn expected_points(services: &Services, scope: &TenantScope) -> Result<u64, StoreError> {
     let mut after = None;
     let mut expected = 0;
@@ -226,7 +228,7 @@ pub async fn expected_points(services: &Services, scope: &TenantScope) -> Result
     }
 }
 
-/// Relays, and only logs what goes wrong: the rows are durable and are tried again.
+/// Relays the outbox and only logs errors. The rows are durable and are retried.
 pub(in crate::dialogue) async fn relay_or_log(services: &Services) {
     if let Err(error) = relay_outbox(services).await {
         tracing::warn!(%error, "the outbox was not moved into the index; it is tried again");
@@ -242,13 +244,13 @@ mod tests {
 
     use super::*;
 
-    /// Whether a relay that two asked for while another ran, and that left nothing or something, serves the later of them.
+    /// Two callers wait for a running relay. True if the earlier caller's relay also serves the later caller.
     async fn serves_who_waits(relays: &OutboxRelay, leaves_nothing: bool) -> bool {
         let first = relays.wait_for_turn().await.unwrap();
         let (mut second, mut third) = (pin!(relays.wait_for_turn()), pin!(relays.wait_for_turn()));
         assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
         first.mark_all_served();
-        // What they wrote, the first may have come too early for.
+        // The running relay may have begun before the writes of the waiting callers.
         let second = second.await.expect("a relay that began before it asked is none of its");
         if leaves_nothing {
             second.mark_all_served();

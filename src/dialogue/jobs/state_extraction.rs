@@ -1,5 +1,5 @@
-//! The fall-back for a state block that could not be read: the small model reads what the NPC said.
-//! Not what the player said: nothing that a player types may change the world.
+//! The fallback for an unreadable state block. A small model reads the NPC's reply, but not the player's line, because
+//! a player's text must not change the world.
 
 use minijinja::context;
 
@@ -54,7 +54,7 @@ pub(super) async fn extract_state(
         state_schema(&rules, npc.language),
     )
     .await?;
-    // How the schema has a model say that a key did not change.
+    // With this schema, null means that a key did not change.
     answer.retain(|_, value| !value.is_null());
     let block = serde_json::Value::Object(answer).to_string();
     let block = StateBlock {
@@ -65,7 +65,7 @@ pub(super) async fn extract_state(
         world: &said.world,
         npc,
         player: turn.player.as_ref(),
-        // Nothing of the memory is read for it.
+        // The job does not read the memory.
         named: None,
     };
     let parsed = parse_state_block(services, scope, &by, &block)
@@ -107,8 +107,7 @@ pub(super) async fn extract_state(
     })
 }
 
-/// The keys of a state block. Endpoints that enforce a schema want every key named and required, so
-/// what did not change is null.
+/// Returns the schema of a state block. Endpoints with strict schemas require every key. An unchanged key is null.
 fn state_schema(rules: &StateRules, language: Language) -> JsonSchema {
     let maybe = |kind: &str| serde_json::json!({ "type": [kind, "null"] });
     let name = || serde_json::json!({ "type": "string", "maxLength": rules.max_name_chars });
@@ -170,7 +169,7 @@ mod tests {
 
     use super::*;
     use crate::memory::state_block;
-    /// What an endpoint with strict schemas asks of every object in one.
+    /// Checks the rules of a strict endpoint for every object in a schema.
     fn assert_strict(schema: &Value) {
         let object = schema["type"] == "object" || schema["type"][0] == "object";
         if object {

@@ -1,6 +1,5 @@
-//! Who speaks next, where a model is asked for it: one small call on the route of `intent`, before a line
-//! begins. It cannot fail a line: whoever does not answer in time, or names nobody who is there, leaves it
-//! to the rule.
+//! Asks a model for the next speaker: a small call on the `intent` route, before a line begins. The call cannot fail a
+//! line. If the answer is late, or names no participant, the rule decides.
 
 use minijinja::context;
 use serde::Deserialize;
@@ -22,7 +21,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Lines that the model reads, the newest ones.
+/// The number of newest lines that the model reads.
 const MAX_PROMPTED_LINES: usize = 6;
 
 #[derive(Deserialize)]
@@ -30,8 +29,7 @@ struct SpeakerAnswer {
     next: String,
 }
 
-/// As [`next_speaker`], but a model is asked wherever there is a choice: after the first line, among three
-/// or more.
+/// Works like [`next_speaker`], but asks a model if the choice is open: after the first line, with three or more NPCs.
 pub async fn choose_speaker(
     services: &Services,
     scope: &TenantScope,
@@ -114,7 +112,7 @@ fn render_prompt(
     services.prompts.render(language, Template::ConversationNext, values)
 }
 
-/// Whom an answer names: by id as it was asked for, or in whatever words.
+/// Returns the NPC that an answer names: by id, as requested, or in free text.
 fn parse_named_speaker(answer: &str, others: &[&SceneMember]) -> Option<NpcId> {
     let text = parse_json_answer::<SpeakerAnswer>(answer).map_or_else(|_| answer.to_owned(), |answer| answer.next);
     let by_id = others.iter().find(|member| member.id.as_str() == text.trim());
@@ -122,7 +120,7 @@ fn parse_named_speaker(answer: &str, others: &[&SceneMember]) -> Option<NpcId> {
     found.map(|member| member.id.clone())
 }
 
-/// One of those who may speak, and nothing else.
+/// Allows only the id of a possible speaker.
 fn speaker_schema(others: &[&SceneMember]) -> JsonSchema {
     let ids: Vec<&str> = others.iter().map(|member| member.id.as_str()).collect();
     JsonSchema {

@@ -1,8 +1,8 @@
-//! How far down the ranking bodies are read.
+//! Decides how many bodies of the ranking are read.
 //!
-//! A prompt takes the best few and a trace shows a few more, so what is ranked behind them costs nothing.
-//! The prompt is the same as if everything had been read, whatever its intent and whatever else stands in
-//! it; what is certain about a hit without knowing those is decided here.
+//! A prompt takes the best few facts and a trace shows a few more, so lower ranks cost nothing. The prompt is the same
+//! as with all bodies read, for any intent and any other content. This module decides only what is certain about a hit
+//! without knowledge of intent and content.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -22,24 +22,24 @@ use crate::{
     },
 };
 
-/// Candidates kept in a trace. Bodies are read in batches of as many.
+/// The number of candidates in a trace, and of bodies in a batch.
 pub(in crate::dialogue) const MAX_TRACED: usize = 32;
 
-/// How many hits packing chooses from: what it could still reach if some of the best did not fit.
+/// Returns the number of hits that packing chooses from. Packing may need later hits if some of the best do not fit.
 pub(in crate::dialogue) const fn max_packable(settings: &RecallSettings) -> usize {
     settings.top_k.saturating_mul(2)
 }
 
-/// The raw cosine from which on two hits may be one: the configured one, or where the embedder's own scale
-/// says "same" if that is higher. For some models 0.95 is what any two sentences have.
+/// Returns the raw cosine from which two hits may be duplicates: the configured value, or the embedder's own "same"
+/// value if higher. With some models, any two sentences have 0.95.
 pub(in crate::dialogue) fn near_duplicate_cosine(services: &Services) -> f32 {
     let calibration = services.embedder.info().calibration;
     let same = calibration.cosine_at(calibration.same);
     services.settings.recall.near_duplicate_cosine.max(same)
 }
 
-/// Whether two bodies say the same, so that one of them is enough. Likeness alone does not tell: two
-/// players' names, or "likes" and "does not like", differ in a word.
+/// True if two bodies say the same, so that one suffices. Similarity alone is not enough: two players' names, or
+/// "likes" and "does not like", differ in a word.
 pub(in crate::dialogue) fn is_same_statement(a: &RecallBody, b: &RecallBody, cosine: f32) -> bool {
     dot_product(&a.embedding, &b.embedding) >= cosine
         && agreement::same_words(&a.subject, &b.subject)
@@ -56,7 +56,7 @@ fn claim_of(body: &RecallBody) -> ComparedStatement<'_> {
     }
 }
 
-/// Reads bodies, best first, until nothing behind them can matter.
+/// Reads bodies, best first, until later hits cannot matter.
 pub(super) async fn read_hits(
     services: &Services,
     sought: &RecallRequest<'_>,
@@ -88,7 +88,7 @@ pub(super) async fn read_hits(
             .collect();
         for mut ranked in batch {
             if ranked.body.is_none() {
-                // Gone since it was confirmed, or written anew.
+                // The fact is gone or has changed since it was confirmed.
                 let Some(body) = bodies.remove(&ranked.fact) else {
                     continue;
                 };
@@ -115,15 +115,18 @@ pub(super) async fn read_hits(
     Ok(hits)
 }
 
-/// Whether these hits fill every prompt that could be made of them and of worse ones.
+/// True if these hits fill every prompt that they and worse hits could make.
 pub(in crate::dialogue) fn is_enough(
     settings: &RecallSettings,
     near_duplicate_cosine: f32,
     hits: &[RecallHit],
 ) -> bool {
     let certain = hits.iter().enumerate().filter(|(at, hit)| {
-        // It may stand in a slot of its own, the history may show the line it was learned from, small talk may have no use for it, or it may give way to a better
-        // one, even to one that is left out itself.
+        // A hit is uncertain in four cases:
+        // - The hit may get a slot of its own.
+        // - The history may show the line that taught the fact.
+        // - Small talk may have no use for the fact.
+        // - A better hit may replace the hit, even a better hit that is left out itself.
         !hit.body.view.pinned
             && !hit.body.kind.may_stand()
             && hit

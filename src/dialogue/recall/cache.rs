@@ -1,4 +1,4 @@
-//! What this node keeps of memory between turns. All of it can be lost and read again.
+//! The memory that this node caches between turns. All of it can be lost and read again.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -23,28 +23,27 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Worlds whose folded state is kept.
+/// The number of worlds with a cached state.
 const MAX_CACHED_WORLDS: u64 = 1_024;
 
-/// NPCs whose memory is being written to.
+/// The number of NPCs with a cached writer lock.
 const MAX_CACHED_WRITERS: u64 = 10_000;
 
-/// Writes to an NPC's memory that are remembered: more than are made while a judge is asked.
+/// The number of recorded writes to an NPC's memory: more than occur during a judge call.
 const MAX_LATEST_WRITES: usize = 64;
 
-/// Bodies of facts by (id, version), and the folded state of worlds; shared by every dialogue of
-/// this node.
+/// The bodies of facts by (id, version), and the folded states of worlds. Shared by all dialogues of this node.
 pub struct MemoryCache {
     bodies: Cache<FactId, Arc<RecallBody>>,
     worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<FoldedState>>>,
-    /// Orders this node's writes to an NPC's memory, which would only make each other plan anew.
+    /// Orders this node's writes to an NPC's memory. Concurrent writers would only make each other plan again.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<LatestWrites>>>,
-    /// Those who move the outbox on this node.
+    /// The relay of the outbox on this node.
     pub(in crate::dialogue) relays: OutboxRelay,
 }
 
-/// What this node wrote to an NPC's memory lately: where the memory stood before each write, which raised its `memory_seq` by
-/// one, and for which audiences it was. What others wrote is not in it.
+/// This node's latest writes to an NPC's memory: the memory's position before each write, and the audiences. Each write
+/// raised `memory_seq` by 1. Writes of other nodes are not included.
 #[derive(Default)]
 pub(in crate::dialogue) struct LatestWrites(VecDeque<(u64, Vec<Audience>)>);
 
@@ -56,8 +55,8 @@ impl LatestWrites {
         self.0.push_back((before, audiences));
     }
 
-    /// Where the memory stands after all that this node wrote to it since it stood at `seq`; `None`: whoever may know some of
-    /// that may know what is told to one of `audiences`.
+    /// Returns the memory's position after this node's writes since `seq`. `None`: the audience of such a write
+    /// overlaps one of `audiences`.
     pub(in crate::dialogue) fn position_if_disjoint(&self, audiences: &[Audience], seq: u64) -> Option<u64> {
         let mut now = seq;
         while let Some((_, others)) = self.0.iter().find(|(before, _)| *before == now) {
@@ -71,20 +70,20 @@ impl LatestWrites {
     }
 }
 
-/// A world's state as far as it was read.
+/// A world's state, as far as it was read.
 #[derive(Default)]
 struct FoldedState {
-    /// Of the state as it was read; `None`: nothing was yet.
+    /// The generation of the state. `None` before the first read.
     generation: Option<i64>,
-    /// The highest `seq` in it; 0: nothing yet.
+    /// The highest `seq` in the state; 0 before the first read.
     seq: i64,
-    /// When the last change in it happened.
+    /// The time of the last change in the state.
     at: DateTime<Utc>,
     state: Arc<WorldState>,
 }
 
 impl FoldedState {
-    /// Folds changes that happened after those in it, in their order.
+    /// Folds later changes into the state, in their order.
     fn fold_changes(&mut self, changes: &[StoredStateChange]) {
         if changes.is_empty() {
             return;
@@ -99,7 +98,7 @@ impl FoldedState {
 }
 
 impl MemoryCache {
-    /// Keeps at most `capacity` bodies.
+    /// Creates a cache for at most `capacity` bodies.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         Self {
@@ -110,9 +109,9 @@ impl MemoryCache {
         }
     }
 
-    /// Waits for this node's other writers to these NPCs' memories. Not to be held across a model call.
+    /// Waits for this node's other writers to these NPCs' memories. The guards must not be held across a model call.
     ///
-    /// `npcs` are sorted, so that two callers never wait for each other.
+    /// `npcs` are sorted, which prevents deadlocks.
     pub(in crate::dialogue) async fn lock_writers(
         &self,
         scope: &TenantScope,
@@ -127,14 +126,14 @@ impl MemoryCache {
         held
     }
 
-    /// Keeps the bodies of facts that were just written: the next turn is likely to ask for them.
+    /// Caches the bodies of newly written facts, because the next turn is likely to need them.
     pub(in crate::dialogue) fn cache_written(&self, written: &[NewFact]) {
         for fact in written.iter().filter(|fact| !fact.embedding.is_empty()) {
             self.bodies.insert(fact.id, Arc::new(RecallBody::from_new_fact(fact)));
         }
     }
 
-    /// Bodies of facts the ledger has just confirmed, in no particular order; misses are read.
+    /// Returns the bodies of facts that the ledger has just confirmed, in no particular order. Missing bodies are read.
     pub(in crate::dialogue) async fn read_bodies(
         &self,
         services: &Services,
@@ -152,7 +151,7 @@ impl MemoryCache {
         if !missing.is_empty() {
             for body in services.ledger.facts.load_bodies(scope, &missing).await? {
                 let body = Arc::new(body);
-                // One that waits for its vector gets it without a new version.
+                // A body without a vector later gets its vector without a new version.
                 if !body.embedding.is_empty() {
                     self.bodies.insert(body.id, Arc::clone(&body));
                 }
@@ -162,9 +161,9 @@ impl MemoryCache {
         Ok(found)
     }
 
-    /// The state of a world, folded over its standing changes. What was written since the last time is
-    /// read, whoever wrote it, and all of it if anything was taken back; one reader at a time, and so at once, whoever
-    /// that is: speakers wait for it.
+    /// Returns the state of a world, folded from its standing changes. Reads the changes of all nodes since the last
+    /// read, or all changes after a rewind. Only one reader runs at a time. The read always has interactive priority,
+    /// because speakers wait for it.
     pub(in crate::dialogue) async fn world_state(
         &self,
         services: &Services,
@@ -177,8 +176,7 @@ impl MemoryCache {
         let mut folded = entry.lock().await;
         let store = &services.ledger.state;
         let mut fresh = with_interactive_priority(store.load_changes_since(scope, world, folded.seq)).await?;
-        // Something was taken back, by whichever node; or a turn's state that a job read late must not
-        // override what was said since.
+        // A rewind removed changes, or a late job read an earlier turn's state, which must not override later changes.
         let anew = folded.generation.is_some_and(|known| known != fresh.generation)
             || fresh.changes.first().is_some_and(|change| change.at < folded.at);
         if anew {

@@ -1,7 +1,7 @@
-//! Recall while the index is away: the ledger's own words, most important and newest facts.
+//! Recall without the index: the ledger finds facts by words, importance and age.
 //!
-//! What a prompt gets is found less well and never less safely: the ledger keeps to validity, audience and
-//! privacy, and what it gives is confirmed like anything else that was proposed.
+//! The results are less relevant but equally safe. The ledger enforces validity, audience and privacy, and its
+//! proposals are confirmed like all others.
 
 use std::cmp::Reverse;
 
@@ -16,11 +16,11 @@ use crate::{
     },
 };
 
-/// Facts looked through of each knower and privacy, newest first. More would make each turn slow just when
-/// the ledger has more to do than usual.
+/// The number of facts scanned per knower and privacy, newest first. More would slow each turn when the ledger is
+/// busiest.
 const MAX_FACTS_SCANNED: u32 = 1_000;
 
-/// The candidates that words, importance and age propose.
+/// Returns the candidates by words, importance and age.
 pub(super) async fn propose_by_keywords(
     services: &Services,
     sought: &RecallRequest<'_>,
@@ -30,7 +30,7 @@ pub(super) async fn propose_by_keywords(
         .list_keyword_facts(sought.scope, sought.viewpoint, sought.at, MAX_FACTS_SCANNED)
         .await?;
     let (terms, limits) = (sought.terms.clone(), sought.limits);
-    // Up to some thousands of texts: no dialogue of this thread is to wait for that.
+    // The scan covers up to some thousands of texts, and no dialogue on this thread may wait for it.
     tokio::task::spawn_blocking(move || {
         let hints = worded.iter().map(|fact| to_candidate(fact, &terms)).collect();
         choose_candidates(hints, limits)
@@ -53,7 +53,7 @@ fn to_candidate(worded: &KeywordFact, terms: &keywords::TermWeights) -> Candidat
     }
 }
 
-/// The union of the legs. Those that would be nearest in meaning are made up for by as many by words.
+/// Returns the union of the legs. As many further candidates by words replace the leg by meaning.
 fn choose_candidates(mut all: Vec<Candidate>, limits: CandidateLimits) -> Vec<Candidate> {
     let mut chosen = Vec::new();
     let mut take = |limit: usize, of: &dyn Fn(&ScoreHint) -> Option<KeywordRank>| {
@@ -79,7 +79,7 @@ fn choose_candidates(mut all: Vec<Candidate>, limits: CandidateLimits) -> Vec<Ca
     chosen
 }
 
-/// A share that is a number, and then an age.
+/// A sort key: a score, then a time.
 struct KeywordRank(f64, i64);
 
 impl PartialEq for KeywordRank {
@@ -145,7 +145,7 @@ mod tests {
             recent: 1,
         };
         assert_eq!(chosen(&all, limits), [1, 3, 5]);
-        // What shares no word is not proposed for its words.
+        // A fact without a common word is not proposed by words.
         let by_words = CandidateLimits {
             dense: 5,
             sparse: 5,

@@ -1,4 +1,4 @@
-//! Who is who, as a viewpoint knows it: a line that speaks of a person by one name finds what is known under the others.
+//! The aliases of persons, as a viewpoint knows them. A line with one name also finds facts under the other names.
 
 use chrono::{DateTime, Utc};
 
@@ -13,10 +13,10 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Names that are read of each knower and privacy, newest first.
+/// The maximum number of names read per knower and privacy, newest first.
 const MAX_NAMES_READ: u32 = 200;
 
-/// The names of those that the viewpoint may know at `at`.
+/// Returns the names of persons that the viewpoint may know at `at`.
 ///
 /// # Errors
 /// If the ledger does not answer.
@@ -35,7 +35,7 @@ pub(in crate::dialogue) async fn read_names(
     merge_open_names(services, scope, world, viewpoint, known).await
 }
 
-/// Of names that are known, those that are open to the viewpoint by their locks, brought together.
+/// Combines the known names whose locks are open to the viewpoint.
 ///
 /// # Errors
 /// If the ledger does not answer.

@@ -1,5 +1,5 @@
-//! What is searched for: the line without the name of the one it is said to, the names in it, and, where it points at
-//! something or says too little by itself, the last raw turns.
+//! Builds the search query: the line without the listener's name, and again the names in the line. If the line points
+//! back or says too little alone, the last raw turns are added.
 
 use crate::{
     memory::{
@@ -10,34 +10,34 @@ use crate::{
     ports::buffer::BufferedTurn,
 };
 
-/// Words that weigh less in all say too little to search with: "and then?", "why?", "그래서?".
+/// The minimum total weight of a line's words. Lighter lines say too little alone: "and then?", "why?", "그래서?".
 const MIN_QUERY_WEIGHT: f32 = 0.5;
-/// Characters of what was said before that go into a query, the last ones.
+/// The number of characters of context in a query, counted from the end.
 const CONTEXT_CHARS: usize = 300;
-/// Turns of it.
+/// The number of turns of context.
 const CONTEXT_TURNS: usize = 2;
-/// What words of it weigh against words of the line.
+/// The weight of context words, relative to words of the line.
 const CONTEXT_WEIGHT: f32 = 0.5;
 
-/// A query.
+/// A search query.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::dialogue) struct SearchQuery {
-    /// What is embedded. Empty: nothing was said.
+    /// The text to embed. Empty if the line is empty.
     pub text: String,
-    /// What words are searched for, each as informative as it is anywhere.
+    /// The words to search for, with their general weights.
     pub terms: TermWeights,
-    /// Of the line alone, without phrases.
+    /// The words of the line alone, without phrases.
     pub words: TermWeights,
-    /// Neither the line nor what it points at has a word to go by.
+    /// True if neither the line nor its context has an informative word.
     pub says_nothing: bool,
-    /// As it was said, with the name of the one it is said to.
+    /// The line as it was said, with the listener's name.
     line: String,
-    /// What was said before, if that is searched for as well.
+    /// The earlier lines, if the query includes them.
     context: String,
 }
 
 impl SearchQuery {
-    /// A search for just this.
+    /// Builds a query for this text alone.
     pub(in crate::dialogue) fn from_text(line: &str) -> Self {
         Self {
             text: repeat_names(line),
@@ -49,7 +49,7 @@ impl SearchQuery {
         }
     }
 
-    /// For a line said to the NPC of that name, after these turns.
+    /// Builds a query for a line to the named NPC, after these turns.
     pub(in crate::dialogue) fn for_line(
         line: &str,
         npc: &str,
@@ -62,7 +62,7 @@ impl SearchQuery {
             line: said.to_owned(),
             ..Self::from_text(&line)
         };
-        // Nothing but the name was said: it is no evidence.
+        // The NPC's name is in every line to the NPC and is no evidence.
         let own = keywords::query_terms(npc);
         let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
         query.terms.0.retain(|(term, _)| !is_own(*term));
@@ -84,13 +84,13 @@ impl SearchQuery {
         query
     }
 
-    /// Whoever is spoken of is searched for by the other names as well. They are words to search for, and change neither what
-    /// is embedded nor what the line says.
+    /// Adds the other names of the persons in the query. The names are words to search for, and change neither the
+    /// embedded text nor the line's own words.
     pub(in crate::dialogue) fn add_names(&mut self, names: &NameAliases, spoken: SpeakerAndListener<'_>) {
         let own = spoken.listener.map(keywords::query_terms).unwrap_or_default();
         let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
         let in_line = names.names_mentioned(&self.line, spoken);
-        // Whose "my sister" was said before is not known.
+        // The speaker of "my sister" in an earlier line is unknown.
         let unowned = SpeakerAndListener {
             speaker: None,
             ..spoken
@@ -103,7 +103,7 @@ impl SearchQuery {
         }
     }
 
-    /// Adds what the line does not have itself.
+    /// Adds terms that the line does not have.
     fn add_terms(&mut self, more: &TermWeights, weight: f32, is_own: &dyn Fn(u64) -> bool) {
         let mut all: std::collections::BTreeMap<u64, f32> = self.terms.0.iter().copied().collect();
         for (term, of_term) in more.0.iter().filter(|(term, _)| !is_own(*term)) {
@@ -113,7 +113,7 @@ impl SearchQuery {
     }
 }
 
-/// The line, and once more the names in it: they say best what it is about.
+/// Returns the line with its names repeated, because names best identify the topic.
 fn repeat_names(line: &str) -> String {
     let names = keywords::proper_nouns(line);
     if names.is_empty() {
@@ -122,7 +122,7 @@ fn repeat_names(line: &str) -> String {
     format!("{line} ({})", names.join(", "))
 }
 
-/// The end of the last raw turns, or, where there are none, of the last summary.
+/// Returns the end of the last raw turns, or of the last summary if no raw turn exists.
 fn recent_context(history: &[BufferedTurn], summaries: &[Summary]) -> String {
     let from = history.len().saturating_sub(CONTEXT_TURNS);
     let turns = history[from..].iter();
@@ -224,7 +224,7 @@ mod tests {
             !has(&asked("Is the inn full?", &[]), "Mira"),
             "the own name is no evidence"
         );
-        // Of what was said before, only names count.
+        // Only names count from earlier lines.
         let history = [turn(1, "I met Anna", "She is nice")];
         let context = asked("Tell me more about that", &history);
         assert!(weight(&context, "sister") < weight(&query, "sister") && has(&context, "sister"));
@@ -249,7 +249,7 @@ mod tests {
             query.text
         );
         assert!(has(&query, "고약") && !has(&query, "옛날이야기") && !query.says_nothing);
-        // In a new session there is only what was summed up.
+        // A new session has only the summary.
         let query = SearchQuery::for_line("Tell me more about that", "Mira", &[], &summaries);
         assert!(query.text.ends_with("\nThey met at the gate."));
         let long = [turn(1, "", &format!("{} the well", "far away ".repeat(60)))];

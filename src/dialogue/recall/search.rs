@@ -1,4 +1,4 @@
-//! A designer's search: the same scores, over what is or was valid.
+//! The search for designers: the same scores, over facts that are valid or were valid.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -37,19 +37,19 @@ pub struct SearchHit {
     pub score: ScoreParts,
 }
 
-/// Facts that a search in the past looks through, newest first.
+/// The maximum number of facts in a search of the past, newest first.
 const MAX_PAST_FACTS: usize = 2_000;
-/// The most a page of the ledger may have.
+/// The ledger's maximum page size.
 const FACTS_PER_PAGE: u32 = 200;
-/// How far back a time still counts as now.
+/// A time that is older than now by at most this much counts as now.
 const NOW_TOLERANCE: TimeDelta = TimeDelta::seconds(1);
-/// Full facts read side by side.
+/// The number of full facts read in parallel.
 const CONCURRENT_READS: usize = 8;
 
-/// Hybrid search for `GET …/facts?q=`: best first, at most `limit`, as of `at`.
+/// Runs the hybrid search for `GET …/facts?q=`: best first, at most `limit`, as of `at`.
 ///
-/// The index holds what is valid now; a time in the past is answered from the ledger, over the
-/// newest 2,000 facts valid then. If the embedder fails, keywords must do and its call's trace says why.
+/// The index has only facts valid now. For a time in the past, the ledger answers from the newest 2,000 facts valid
+/// then. If the embedder fails, keywords must suffice, and the call's trace has the reason.
 pub async fn search_facts(
     services: &Services,
     scope: &TenantScope,
@@ -59,7 +59,7 @@ pub async fn search_facts(
     at: DateTime<Utc>,
     limit: usize,
 ) -> Result<(Vec<SearchHit>, Vec<CallTrace>), StoreError> {
-    // A time of just now is now: the caller read the clock before this did.
+    // A time just past counts as now, because the caller read the clock earlier.
     let past = at + NOW_TOLERANCE < services.clock.now();
     let mut query = SearchQuery::from_text(query);
     let ((embedded, call), names) = tokio::join!(
@@ -158,7 +158,7 @@ async fn search_past(
         .map(|fact| {
             let embedding = embeddings.get(&fact.id).cloned().unwrap_or_else(|| Arc::from([]));
             let cosine = sought.embedding.map_or(0.0, |query| dot_product(query, &embedding));
-            // Not through the cache: it holds bodies as they are now.
+            // The cache is bypassed, because it has the present bodies.
             rank_body(services, sought, Arc::new(body_of(fact, embedding)), cosine)
         })
         .collect();

@@ -1,24 +1,24 @@
-//! Whether a fact that was found is about the line at all. What is only important or new is not.
+//! Decides whether a found fact is about the line at all. Importance or newness alone does not count.
 
 use crate::{
     dialogue::{intent::ClassifiedIntent, turn::TurnInput},
     memory::{calibration::Calibration, scoring::RecallWeights, trace::ScoreParts, turn::Intent},
 };
 
-/// How strictly a turn's memories have to be about its line.
+/// The strictness of the topic check for a turn's memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::dialogue) enum TopicGate {
-    /// Not at all: nothing was said that one could go by (a greeting, NPCs among themselves), or all that is known is
-    /// asked for ("what do you know of me?").
+    /// No check. The line has no informative word (a greeting, a line between NPCs), or asks for all known facts ("what
+    /// do you know of me?").
     Open,
-    /// The line asks for what is remembered: a hint will do.
+    /// The line asks for memories, so a weak relation suffices.
     Asked,
-    /// Anything else, small talk among it.
+    /// All other lines, including small talk.
     Strict,
 }
 
 impl TopicGate {
-    /// `says_nothing`: the line has no word to search by.
+    /// Returns the gate for a turn. `says_nothing`: the line has no word to search by.
     pub(in crate::dialogue) fn for_turn(input: &TurnInput, classified: &ClassifiedIntent, says_nothing: bool) -> Self {
         if input.player.is_none() || input.is_greeting() {
             return Self::Open;
@@ -31,35 +31,35 @@ impl TopicGate {
     }
 }
 
-/// One informative word in common, or several that are less so; on the scale of [`ScoreParts::keyword`].
+/// One informative common word, or several less informative words; on the scale of [`ScoreParts::keyword`].
 const MIN_INFORMATIVE_KEYWORD: f64 = 0.22;
-/// For a line that asks for what is remembered: any word that is not everywhere.
+/// The threshold for a line that asks for memories: any word that is not common everywhere.
 const MIN_ANY_KEYWORD: f64 = 0.08;
-/// On the scale of [`Calibration::nearness_of`], where 1 is a good answer: beyond any noise.
+/// The nearness beyond all noise, on the scale of [`Calibration::nearness_of`], where 1 is a good answer.
 const NEAR_THRESHOLD: f64 = 1.25;
-/// Least nearness of what small talk is about.
+/// The minimum nearness of a fact for small talk.
 const NOT_FAR_THRESHOLD: f64 = 0.28;
-/// How much nearer than most of what was found, on the same scale. With some embedders any two texts of one language
-/// are as near as a question and its answer in another, so what stands out tells more than what is near.
+/// The minimum distance from the median of the found facts, on the same scale. With some embedders, two texts of one
+/// language are as near as a question and its answer in two languages. The distance then tells more than nearness.
 const STANDS_OUT_THRESHOLD: f64 = 0.55;
 const WEAK_STANDS_OUT_THRESHOLD: f64 = 0.3;
-/// Among fewer nothing can stand out: they are compared with unrelated texts.
+/// The minimum number of cosines for a median. Fewer facts are compared with unrelated texts.
 const MIN_COSINES_FOR_MEDIAN: usize = 8;
 
-/// What decides it.
+/// The measures that decide the topic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::dialogue) struct TopicRelevance {
     keyword: f64,
     nearness: f64,
     stands_out: f64,
-    /// There was too little to stand out from.
+    /// True if too few facts were found for a median.
     among_few: bool,
-    /// Relevance and keyword alone, by their weights, in [0, 1]: what `recall.min_score` looks at.
+    /// Relevance and keyword without the other parts, by their weights, in [0, 1]. Compared with `recall.min_score`.
     pub matter: f64,
 }
 
 impl TopicRelevance {
-    /// `median_cosine`: the cosine of what was found, by [`median_cosine`].
+    /// Computes the relevance. `usual`: the median of the found cosines, from [`median_cosine`].
     pub(in crate::dialogue) fn from_score(
         calibration: &Calibration,
         weights: &RecallWeights,
@@ -83,7 +83,7 @@ impl TopicRelevance {
         }
     }
 
-    /// Whether the fact may be in the prompt of such a line.
+    /// True if the fact may be in the prompt of a line with this gate.
     pub(in crate::dialogue) fn is_on_topic(&self, gate: TopicGate) -> bool {
         match gate {
             TopicGate::Open => true,
@@ -101,7 +101,7 @@ impl TopicRelevance {
     }
 }
 
-/// The middle one of the cosines that were found; `None`: too few.
+/// Returns the median of the found cosines. `None`: too few.
 pub(super) fn median_cosine(cosines: impl Iterator<Item = f32>) -> Option<f32> {
     let mut cosines: Vec<f32> = cosines.collect();
     if cosines.len() < MIN_COSINES_FOR_MEDIAN {
@@ -128,7 +128,7 @@ mod tests {
         TopicRelevance::from_score(&e5, &RecallWeights::FOUR_FACTOR, &score, usual)
     }
 
-    /// Cosines as a small e5 model gave them: of the line and the fact, and the middle one of some 20 facts.
+    /// Cosines from a small e5 model: of the line and the fact, and the median of some 20 facts.
     #[test]
     fn outlier_similarity_is_on_topic_in_both_languages() {
         for (line, cosine, usual, gate, passes) in [

@@ -1,4 +1,4 @@
-//! Memories from which something was unsaid, or into which something was put back: each is gone through once more.
+//! Reconciles memories again after a rewind has unsaid or restored some of their facts.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -20,19 +20,19 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Marks settled in one go.
+/// The maximum number of marks reconciled in one run.
 const MARKS_PER_RUN: usize = 16;
-/// Marks that could not be settled until one go gives up.
+/// The number of failed marks after which a run gives up.
 const MAX_FAILURES_PER_RUN: usize = 64;
-/// Calls of a judge that one mark may need. Nearly all of what was said since it was judged when it was said.
+/// The maximum number of judge calls for one mark. Nearly all pairs were judged when their lines were said.
 const MAX_CALLS_PER_MARK: usize = 32;
 
-/// Settles memories from which something was unsaid, or into which something was put back. How many
-/// were settled; there may be more. One that fails stays marked, rests, and holds up no other.
+/// Reconciles memories after a rewind has unsaid or restored some of their facts. Returns the number of reconciled
+/// memories; more may remain. A failed memory stays marked, backs off, and delays no other memory.
 pub async fn reconcile_dirty_memories(services: &Services, scope: &TenantScope) -> Result<usize, JobError> {
     let (mut passed, mut settled, mut failed) = (HashSet::new(), 0, 0);
     while settled < MARKS_PER_RUN && failed < MAX_FAILURES_PER_RUN {
-        // Those that were passed over are read again, so each reading reaches past them.
+        // Skipped marks are read again, so each read reaches past them.
         let limit = u32::try_from(MARKS_PER_RUN + 2 * passed.len()).unwrap_or(u32::MAX);
         let marks = services.ledger.rewinds.list_dirty_memories(scope, limit).await?;
         let marks = marks.into_iter().map(|mark| (MarkKey::for_mark(scope, &mark), mark));
@@ -64,7 +64,7 @@ pub async fn reconcile_dirty_memories(services: &Services, scope: &TenantScope) 
     Ok(settled)
 }
 
-/// Tries to settle a memory, and notes it if that was not all.
+/// Tries to reconcile a memory, and records a failure or a partial result.
 async fn try_reconcile_mark(services: &Services, scope: &TenantScope, mark: &DirtyMemory, key: &MarkKey) -> bool {
     let (error, away) = match reconcile_mark(services, scope, mark, key).await {
         Ok(None) => {
@@ -85,8 +85,8 @@ async fn try_reconcile_mark(services: &Services, scope: &TenantScope, mark: &Dir
     false
 }
 
-/// Where the judge is away, what needs no judge is written all the same, the mark stays, and why is returned. That is not
-/// for ever: one that has nothing of use to say about a pair, or never in time, is then taken for silent.
+/// Reconciles a marked memory. If the judge is away, the part without a judge is written, the mark stays, and the error
+/// is returned. After `jobs.give_up_after_s` without a useful or timely answer, the judge counts as silent.
 async fn reconcile_mark(
     services: &Services,
     scope: &TenantScope,
@@ -118,7 +118,7 @@ async fn reconcile_mark(
         mark: mark.clone(),
         whole: true,
     };
-    // Large, and part of what every request that writes waits for.
+    // The future is large, and belongs to every request that writes.
     Box::pin(memory.reconcile_since(mark.since, &writing, &mut judge)).await?;
     Ok(judge.away_reason().cloned())
 }

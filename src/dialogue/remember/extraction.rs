@@ -1,4 +1,4 @@
-//! What a turn taught, as the small model reads it, checked before anything believes it.
+//! Extracts the facts of a turn with a small model, and checks the answer.
 
 use chrono::{DateTime, Datelike as _, Utc};
 use minijinja::context;
@@ -34,13 +34,13 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Facts of one turn at most; a model that writes more writes noise.
+/// The maximum number of facts of one turn. Further facts are noise.
 const MAX_FACTS: usize = 12;
-/// Open promises and goals that a model is shown, and may say are over.
+/// The maximum number of open promises and goals that a model sees and may end.
 pub(super) const MAX_PROMISES: usize = 12;
 /// The predicate of a name that a player gives an NPC.
 const CALL_PREDICATE: &str = "call";
-/// Sizes in characters. What is longer is not a fact but a paragraph.
+/// Limits in characters. A longer text is a paragraph and not a fact.
 const MAX_CONTENT_CHARS: usize = 500;
 const MAX_PART_CHARS: usize = 120;
 const MAX_KEYWORD_CHARS: usize = 40;
@@ -51,15 +51,15 @@ struct ExtractionAnswer {
     facts: Vec<Value>,
     #[serde(default)]
     forget: Vec<Value>,
-    /// Promises that are over, by the numbers under which the model was shown them.
+    /// The promises that are over, by their numbers in the prompt.
     #[serde(default, skip_serializing)]
     ends: Vec<Value>,
-    /// The same by fact, for whoever takes the answer up: numbers are those of one prompt.
+    /// The same promises by fact, for a later attempt with this answer. Numbers are valid for one prompt only.
     #[serde(default)]
     ended: Vec<PromiseEnd>,
 }
 
-/// A new fact on its way.
+/// A new fact before the write.
 #[derive(Debug, Clone)]
 pub(super) struct FreshFact {
     pub id: FactId,
@@ -68,15 +68,15 @@ pub(super) struct FreshFact {
     pub embedding: Vec<f32>,
 }
 
-/// What a turn taught.
+/// The knowledge that a turn taught.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LearnedFacts {
     pub facts: Vec<FreshFact>,
-    /// What the player asked to forget, in words.
+    /// The player's requests to forget, in words.
     pub forget: Vec<String>,
-    /// Promises and goals that are over.
+    /// The promises and goals that are over.
     pub ends: Vec<PromiseEnd>,
-    /// The model's answer, for an attempt that takes up where this one ends.
+    /// The model's answer, for a later attempt of the job.
     pub answer: String,
 }
 
@@ -86,8 +86,8 @@ impl LearnedFacts {
     }
 }
 
-/// Asks the small model, unless an earlier attempt has `kept` its answer, checks what it says, and
-/// embeds it.
+/// Asks the small model, or uses the answer that an earlier attempt stored (`kept`). Checks the answer and embeds the
+/// facts.
 pub(super) async fn extract_learned(
     services: &Services,
     scope: &TenantScope,
@@ -117,7 +117,7 @@ pub(super) async fn extract_learned(
             statements.push(statement);
         }
     }
-    // Only a player asks for that.
+    // Only a player can ask to forget.
     let forget = answer
         .forget
         .iter()
@@ -141,7 +141,7 @@ async fn ask_extraction(
 ) -> Result<ExtractionAnswer, JobError> {
     let prompt = render_prompt(services, scope, said, injected).await?;
     let by_player = said.turn.player.is_some();
-    // A talkative turn may fill more than the model may write: what it finished is worth keeping.
+    // A long turn may need more tokens than the model may write. The finished entries are used.
     let salvage = |text: &str| {
         let (facts, forget) = (salvage_list(text, "facts"), salvage_list(text, "forget"));
         let ends = salvage_list(text, "ends");
@@ -164,7 +164,7 @@ async fn ask_extraction(
     Ok(answer)
 }
 
-/// What a model says is over, each promise once; numbers that it was not shown are left out.
+/// Returns the promises that the model ends, without repetition. Numbers outside the prompt are left out.
 fn parse_endings(ends: &[Value], promises: &[(FactId, String)]) -> Vec<PromiseEnd> {
     let mut ended: Vec<PromiseEnd> = Vec::new();
     for value in ends {
@@ -186,7 +186,7 @@ fn parse_endings(ends: &[Value], promises: &[(FactId, String)]) -> Vec<PromiseEn
     ended
 }
 
-/// The question for the small model: what a player and an NPC said, or what an NPC said to others.
+/// Renders the prompt for the small model: lines of a player and an NPC, or of an NPC to other NPCs.
 async fn render_prompt(
     services: &Services,
     scope: &TenantScope,
@@ -237,13 +237,13 @@ async fn render_prompt(
 }
 
 impl InjectedMemory {
-    /// Open promises as a prompt has them.
+    /// Returns the open promises as the prompt shows them.
     fn open_promises(&self) -> Vec<String> {
         self.promises.iter().map(|(_, text)| text.clone()).collect()
     }
 }
 
-/// The lines of a turn with who spoke them. An NPC that greets, or that talks with others of its kind, answers no player.
+/// Returns the lines of a turn with their speakers. A greeting, or a line between NPCs, has no player line.
 fn lines_of(turn: &BufferedTurn, scene: &Scene, language: Language) -> impl Iterator<Item = String> + use<> {
     let player = match language {
         Language::En => PLAYER,
@@ -258,7 +258,7 @@ fn spoken_line(name: &str, text: &str) -> String {
     format!("{name}: {}", escape_untrusted(text))
 }
 
-/// The day of the week as the language of the prompt has it: from a date alone a small model counts wrongly.
+/// Returns the weekday in the language of the prompt, because small models compute weekdays wrongly from a date.
 pub(in crate::dialogue) fn weekday_name(language: Language, at: DateTime<Utc>) -> &'static str {
     let names = match language {
         Language::En => [
@@ -275,7 +275,7 @@ pub(in crate::dialogue) fn weekday_name(language: Language, at: DateTime<Utc>) -
     names[at.weekday().num_days_from_monday() as usize % names.len()]
 }
 
-/// Embeds statements; of two that say the same, the first one stays.
+/// Embeds statements. Of two statements that say the same, the first stays.
 async fn embed_statements(
     services: &Services,
     scope: &TenantScope,
@@ -318,13 +318,12 @@ pub(super) fn detect_pii(statement: &Statement) -> Vec<String> {
         .collect()
 }
 
-/// Reads one fact; `player` is bound to the one who took part. `None`: it lacks what a fact needs, or
-/// is too long to be one.
+/// Parses a fact and binds `player` to the participating player. `None`: a required part is missing or too long.
 fn parse_statement(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<Statement> {
     let text = |key: &str, max| bounded_text(value.get(key).and_then(Value::as_str), max);
     let who = |name: String| match name.to_lowercase() {
         other if other == npc.id.as_str() || other == npc.name.to_lowercase() => npc.name.clone(),
-        // As the instructions call the NPC, which are the same for all NPCs.
+        // The prompt's name for the NPC, which is the same for all NPCs.
         other if ["character", "the character", "인물"].contains(&other.as_str()) => npc.name.clone(),
         _ => party::bind_to_player(&name, player),
     };
@@ -343,10 +342,10 @@ fn parse_statement(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Optio
     let mut statement = Statement {
         subject: who(text("subject", MAX_PART_CHARS)?),
         predicate: aliases::canonical_predicate(text("predicate", MAX_PART_CHARS)?),
-        // "The player sings" has none.
+        // "The player sings" has no object.
         object: text("object", MAX_PART_CHARS).unwrap_or_default(),
         keywords: distinct_keywords(keywords),
-        // Only two speak in a turn, and one where NPCs talk; whoever else a model names was spoken of.
+        // A turn has two speakers, or one in an NPC conversation. Any other name from the model is not a speaker.
         speaker: match text("speaker", MAX_PART_CHARS).map(who) {
             Some(name) if name == npc.name => name,
             _ if player.is_none() => npc.name.clone(),
@@ -369,11 +368,11 @@ fn parse_statement(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Optio
             Some("future") => Tense::Future,
             _ => agreement::tense_of(&content),
         },
-        // Only what keeps somebody safe is pinned on extraction, and `boost_if_vital` says what that is.
+        // Only safety-critical facts are pinned on extraction, and `boost_if_vital` selects them.
         pinned: false,
         content,
     };
-    // Who the NPC is, is not for a player to say: it stays what was said, and makes nobody one with the NPC.
+    // A player cannot decide who the NPC is. The statement stays on record as `call`, and makes no person the NPC.
     let of_npc = statement.subject == npc.name || statement.object.to_lowercase() == npc.name.to_lowercase();
     if of_npc && party::is_player(&statement.speaker) && aliases::states_name(&statement) {
         CALL_PREDICATE.clone_into(&mut statement.predicate);
@@ -381,12 +380,12 @@ fn parse_statement(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Optio
     Some(statement)
 }
 
-/// A number, or a text that is one.
+/// Parses a number, or a text with a number.
 pub(in crate::dialogue) fn parse_number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// Trimmed, in one line and without characters that nobody sees; `None` if nothing is left or more than `max` characters are.
+/// Returns the text trimmed, on one line, without invisible characters. `None`: empty, or longer than `max` characters.
 fn bounded_text(text: Option<&str>, max: usize) -> Option<String> {
     let seen: String = text?.chars().filter(|c| !is_ignorable(*c)).collect();
     let text = seen.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -403,7 +402,7 @@ fn distinct_keywords(keywords: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// What an answer has. NPCs among themselves ask nobody to forget anything.
+/// Returns the schema of an answer. Only a player's turn can have requests to forget.
 fn facts_schema(by_player: bool) -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
     let texts = |most: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": most, "items": text(max) });
@@ -551,7 +550,7 @@ mod tests {
                 of(fact(7), InvalidReason::GivenUp)
             ]
         );
-        // A model cannot name facts itself: what it was not asked for is not read.
+        // A model cannot name facts itself: a member outside the schema is not read.
         let answer: ExtractionAnswer =
             serde_json::from_value(json!({"facts": [], "ends": [], "ended": [of(fact(9), InvalidReason::Fulfilled)]}))
                 .unwrap();

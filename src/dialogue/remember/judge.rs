@@ -1,7 +1,7 @@
-//! Verdicts about pairs of statements: what was judged before is looked up, the rest is asked once, in lists.
+//! Verdicts about pairs of statements. Known verdicts are looked up; the other pairs are asked once, in lists.
 //!
-//! Verdicts are kept by the contents of their pairs. Those of a single call are written with what comes of them; where there
-//! are several calls, each as soon as it is given, so that a job that runs out of time has lost nothing of them.
+//! Verdicts are stored by the contents of their pairs. A single call's verdicts are written with the result. With
+//! several calls, each call's verdicts are written at once, so a job that runs out of time loses none of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -30,10 +30,10 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Calls made at once; the tenant's model routes bound what runs in all.
+/// The number of calls at once. The tenant's model routes limit the total.
 const CONCURRENT_JUDGE_CALLS: usize = 4;
 
-/// What the answer needs beside its entries.
+/// The tokens of an answer besides its entries.
 const ANSWER_TOKENS: u32 = 8;
 
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ struct VerdictListAnswer {
     verdicts: Vec<VerdictEntry>,
 }
 
-/// A verdict and the number of its pair, from 1; without a number pairs count in order.
+/// A verdict with the number of its pair, from 1. Pairs without a number count in order.
 #[derive(Deserialize)]
 struct VerdictEntry {
     #[serde(default, alias = "number", alias = "n", deserialize_with = "number")]
@@ -49,43 +49,43 @@ struct VerdictEntry {
     verdict: String,
 }
 
-/// Models write 1, "1" and "#1".
+/// Accepts 1, "1" and "#1", because models write all three.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     let digits: String = value.to_string().chars().filter(char::is_ascii_digit).collect();
     Ok(digits.parse().ok())
 }
 
-/// What is known about pairs, by the hash of their contents.
+/// The known verdicts, by the hash of a pair's contents.
 #[derive(Default)]
 pub(super) struct KnownVerdicts(HashMap<[u8; 32], JudgeAnswer>);
 
 impl KnownVerdicts {
-    /// What is known without asking anybody.
+    /// Returns the known verdict of a pair, without a call.
     pub(super) fn verdict_of(&self, older: &Statement, newer: &Statement) -> JudgeAnswer {
         let pair = pair_hash(&older.content, &newer.content);
         self.0.get(&pair).copied().unwrap_or(JudgeAnswer::NotAsked)
     }
 }
 
-/// Finds verdicts; each pair is asked about once.
+/// Finds verdicts. Asks about each pair once.
 pub(super) struct Judge<'a> {
     services: &'a Services,
     scope: &'a TenantScope,
     language: Language,
-    /// How many more calls may be made.
+    /// The number of calls left.
     calls: usize,
-    /// Whether somebody comes again where it is away.
+    /// True if the caller retries later when the judge is away.
     asked_again: bool,
-    /// Why it is, for now; what it is not asked then stays as it is.
+    /// The error if the judge is away. Unjudged pairs then stay unchanged for now.
     away: Option<LlmError>,
     pub answers: KnownVerdicts,
-    /// What it said that is not kept yet.
+    /// The judge's verdicts that are not stored yet.
     pub unkept: Vec<JudgedPair>,
 }
 
 impl<'a> Judge<'a> {
-    /// Makes `most` calls at most: pairs beyond stay as they are.
+    /// Limits the judge to `most` calls. Pairs beyond the limit stay unchanged.
     pub(super) fn new(services: &'a Services, scope: &'a TenantScope, language: Language, most: usize) -> Self {
         Self {
             services,
@@ -99,7 +99,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The same where somebody comes again, if `patient`: what the judge does not answer for now is left, and it says so.
+    /// If `patient`, the caller retries later. Pairs without an answer are then left, and the judge reports the error.
     pub(super) fn with_patience(self, patient: bool) -> Self {
         Self {
             asked_again: patient,
@@ -107,12 +107,12 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Why somebody is to come again.
+    /// Returns the error that requires a later retry.
     pub(super) fn away_reason(&self) -> Option<&LlmError> {
         self.away.as_ref()
     }
 
-    /// Keeps what it said, where nothing comes of it. A ledger that is away costs the verdicts alone.
+    /// Stores verdicts that no result has written. If the ledger is away, only these verdicts are lost.
     pub(super) async fn store_verdicts(&mut self) {
         let unkept = std::mem::take(&mut self.unkept);
         if !unkept.is_empty()
@@ -122,7 +122,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Reads verdicts off the ledger; those that nobody has given yet are left.
+    /// Loads verdicts from the ledger. Returns the pairs without a verdict.
     pub(super) async fn look_up_verdicts(&mut self, pairs: Vec<UnjudgedPair>) -> StoreResult<Vec<UnjudgedPair>> {
         let hash = |asked: &UnjudgedPair| pair_hash(&asked.older.content, &asked.newer.content);
         let mut left: Vec<([u8; 32], UnjudgedPair)> = pairs.into_iter().map(|asked| (hash(&asked), asked)).collect();
@@ -137,7 +137,7 @@ impl<'a> Judge<'a> {
         Ok(left.into_iter().map(|(_, asked)| asked).collect())
     }
 
-    /// How much may be asked about what one turn taught: what the fixed text of the prompt leaves.
+    /// Returns the token budget for the pairs of one turn: the limit without the prompt's fixed text.
     ///
     /// # Errors
     /// If the prompt cannot be rendered.
@@ -159,10 +159,10 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Asks about every pair, as many in one call as there is room for. A judge that fails changes nothing.
+    /// Asks about all pairs, with as many per call as fit. A judge that fails changes nothing.
     ///
     /// # Errors
-    /// If the verdicts of one of several calls could not be kept.
+    /// If the verdicts of one of several calls could not be stored.
     pub(super) async fn ask_pairs(&mut self, pairs: Vec<UnjudgedPair>, room: &JudgeBudget) -> Result<(), JobError> {
         let mut asked = HashSet::new();
         let mut questions = Vec::new();
@@ -184,7 +184,8 @@ impl<'a> Judge<'a> {
         }
         let (services, scope, language) = (self.services, self.scope, self.language);
         let several = calls.len() > 1;
-        // One list that fails may be to blame itself. What is under way by then is kept as well.
+        // A failed list may itself be the cause, so the other lists are still asked. Verdicts of calls still running
+        // are stored too.
         let (mut calls, mut under_way) = (calls.into_iter(), FuturesUnordered::new());
         let (mut said, mut failed) = (0, 0);
         loop {
@@ -226,10 +227,10 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// A pair under its hash.
+/// A pair with its hash.
 type PairQuestion = ([u8; 32], UnjudgedPair);
 
-/// Pairs in lists that fit into one call each, in their order.
+/// Groups pairs into lists that fit into one call each, in the same order.
 fn batch_questions(questions: Vec<PairQuestion>, room: &JudgeBudget) -> Vec<Vec<PairQuestion>> {
     let mut lists: Vec<Vec<PairQuestion>> = Vec::new();
     let mut left = 0;
@@ -249,7 +250,7 @@ fn batch_questions(questions: Vec<PairQuestion>, room: &JudgeBudget) -> Vec<Vec<
     lists
 }
 
-/// What a model says of a list. A pair that it does not name has no verdict.
+/// Asks a model about a list. A pair that the answer omits has no verdict.
 async fn ask_model(
     services: &Services,
     scope: &TenantScope,
@@ -283,7 +284,7 @@ async fn ask_model(
         }),
     };
     let prompt = services.prompts.render(language, Template::Judge, context! { pairs })?;
-    // What an answer says before it breaks off counts.
+    // The finished entries of a broken answer count.
     let salvage = |text: &str| {
         let entries = salvage_list(text, "verdicts").into_iter();
         let verdicts: Vec<VerdictEntry> = entries.filter_map(|entry| serde_json::from_value(entry).ok()).collect();
@@ -302,7 +303,7 @@ async fn ask_model(
     Ok(judged.collect())
 }
 
-/// The verdicts of an answer about `pairs` pairs, by their places from 0. Of two about one pair the first counts.
+/// Returns the verdicts for `pairs` pairs, by index from 0. If a pair has two verdicts, the first counts.
 fn parse_verdicts(answer: &VerdictListAnswer, pairs: usize) -> BTreeMap<usize, JudgeVerdict> {
     let mut judged = BTreeMap::new();
     for (place, entry) in answer.verdicts.iter().enumerate() {

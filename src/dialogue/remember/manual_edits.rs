@@ -1,4 +1,4 @@
-//! What people write and correct over REST.
+//! Manual edits: facts that people write and correct over REST.
 
 use super::{reconciliation::AudienceMemory, timeline_reading::NeighbourQuery};
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// A fact as a person writes it.
+/// A manual fact, written by a person.
 #[derive(Debug, Clone)]
 pub struct ManualFact {
     pub world: WorldId,
@@ -40,7 +40,7 @@ pub struct ManualFact {
     pub valid_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-/// A person's correction. Unset fields stay.
+/// A person's correction of a fact. Unset fields stay unchanged.
 #[derive(Debug, Clone, Default)]
 pub struct FactCorrection {
     pub content: Option<String>,
@@ -49,20 +49,20 @@ pub struct FactCorrection {
     pub pinned: Option<bool>,
 }
 
-/// Why a hand-written fact was not stored.
+/// The reason why a manual fact was not stored.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ManualEditError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Without an embedding the fact could not be found again.
+    /// Without an embedding, recall could not find the fact.
     #[error("the embedder failed: {0}")]
     Embedder(#[from] LlmError),
 }
 
-/// How often a fact is read to be corrected, while others write to it.
+/// The maximum number of reads for one correction, while others write to the fact.
 const MAX_CORRECTION_READS: usize = 8;
 
-/// Embeds and writes a fact by hand, and indexes it.
+/// Embeds, writes and indexes a manual fact.
 pub async fn write_manual_fact(
     services: &Services,
     scope: &TenantScope,
@@ -105,7 +105,7 @@ pub async fn write_manual_fact(
     written.ok_or_else(|| StoreError::Rejected(format!("{} was written and is not there", new.id)).into())
 }
 
-/// Whether a fact is near something that was told to somebody who may know it: what it contradicts is then found in the
+/// True if a similar fact was told to an NPC that may know the new fact. Contradictions are then found in the
 /// background, where a judge may be asked.
 async fn is_near_told_fact(services: &Services, scope: &TenantScope, new: &NewFact) -> Result<bool, StoreError> {
     let memory = AudienceMemory {
@@ -113,7 +113,7 @@ async fn is_near_told_fact(services: &Services, scope: &TenantScope, new: &NewFa
         scope,
         world: new.world.clone(),
         audience: new.audience.clone(),
-        // It is only read.
+        // Empty, because the memory is only read.
         npcs: Vec::new(),
     };
     let sought = NeighbourQuery::for_statement(&new.statement, &new.embedding);
@@ -124,7 +124,7 @@ async fn is_near_told_fact(services: &Services, scope: &TenantScope, new: &NewFa
             .await
         {
             Ok(found) => near.extend(found.iter().map(|found| found.fact)),
-            // Whether there is anything shows when it is back.
+            // The background work finds out after the store is back.
             Err(error) if error.is_transient() => return Ok(true),
             Err(error) => return Err(error),
         }
@@ -133,8 +133,8 @@ async fn is_near_told_fact(services: &Services, scope: &TenantScope, new: &NewFa
     Ok(bodies.iter().any(|body| body.speaker != AUTHOR))
 }
 
-/// Corrects a fact; embeds anew when its text changes. Without `if_version` what somebody else writes meanwhile stays, and the
-/// correction is made on top of it.
+/// Corrects a fact, and embeds it again if its text changes. Without `if_version`, concurrent edits stay, and the
+/// correction applies on top of them.
 pub async fn correct_fact(
     services: &Services,
     scope: &TenantScope,
@@ -153,7 +153,7 @@ pub async fn correct_fact(
     correct_once(services, scope, id, &correction, if_version, edit).await
 }
 
-/// Corrects a fact, unless somebody else writes to it between the reading and that.
+/// Corrects a fact, unless another writer changes the fact between the read and the write.
 async fn correct_once(
     services: &Services,
     scope: &TenantScope,
@@ -181,8 +181,8 @@ async fn correct_once(
         if (content, keywords) != (&own.0, &own.1) {
             patch.embedding = Some(embed_text(services, scope, embedded_text(content, keywords)).await?);
         }
-        // The embedding, or that none is needed, belongs to the text as it was read: if somebody else edits it meanwhile,
-        // the ledger must refuse.
+        // The embedding decision belongs to the text as read. If another writer changes the text, the ledger must
+        // refuse.
         expected.get_or_insert(fact.version);
     }
     let outcome = facts.edit_fact(scope, id, &patch, expected, edit).await?;
@@ -192,8 +192,8 @@ async fn correct_once(
     Ok(outcome)
 }
 
-/// The sentence and the keywords that are a fact's own: those of its statement, or what a person made of them. Not those it
-/// has from duplicates, which may be unsaid while the vector stays.
+/// Returns the fact's own sentence and keywords: from its statement, or from a person's edits. Texts merged from
+/// duplicates do not count, because a duplicate may be unsaid while the vector stays.
 async fn own_text_of(
     services: &Services,
     scope: &TenantScope,

@@ -1,5 +1,5 @@
-//! Memories that could not be settled: each rests for longer than the time before, so that what a model cannot do now
-//! costs little and holds up no other memory. Forgotten with the process, which tries all of them anew.
+//! The backoff of memories that could not be reconciled. Each failure doubles the pause, so an unavailable model costs
+//! little and delays no other memory. The state is lost with the process; a new process tries all memories again.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How many are known; of more, those that failed longest ago are tried as if they had not.
+/// The maximum number of recorded failures. Beyond it, memories with the oldest failures are tried again at once.
 const MAX_FAILED_MARKS: u64 = 100_000;
-/// Nobody looks at what rests any more: it was settled by another node, or marked anew.
+/// The time without access after which a failure is forgotten: another node reconciled the memory, or marked it again.
 const FAILED_MARK_IDLE_TTL: Duration = Duration::from_hours(1);
 
-/// A mark, and no later one of the same memory: that one is news.
+/// The key of one mark. A later mark of the same memory is a new mark.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct MarkKey {
     tenant: TenantId,
@@ -41,13 +41,13 @@ impl MarkKey {
 
 #[derive(Debug, Clone, Copy)]
 struct FailedMark {
-    /// Since when its judge has been away; `None`: something else was wrong.
+    /// The time since which the judge has been away. `None`: the failure has another cause.
     away_since: Option<DateTime<Utc>>,
     times: u32,
     until: DateTime<Utc>,
 }
 
-/// What rests, on this node.
+/// The memories in backoff on this node.
 #[derive(Debug)]
 pub struct ReconcileBackoff(moka::sync::Cache<MarkKey, FailedMark>);
 
@@ -63,14 +63,13 @@ impl ReconcileBackoff {
         self.0.get(key).is_some_and(|failed| failed.until > now)
     }
 
-    /// For how long its judge has been away.
+    /// Returns how long the judge has been away.
     pub(super) fn away_for(&self, key: &MarkKey, now: DateTime<Utc>) -> Duration {
         let since = self.0.get(key).and_then(|failed| failed.away_since);
         since.map_or(Duration::ZERO, |since| (now - since).to_std().unwrap_or_default())
     }
 
-    /// It failed, since its judge is `away` or for another reason, and rests for `base` or, by each time before, twice
-    /// as long.
+    /// Records a failure; `away`: the judge is away. The memory backs off for `base`, doubled for each earlier failure.
     pub(super) fn record_failure(&self, key: MarkKey, away: bool, now: DateTime<Utc>, base: Duration) {
         let before = self.0.get(&key);
         let times = before.map_or(0, |before| before.times + 1);

@@ -1,9 +1,8 @@
-//! Dedupe and conflict: what a memory comes to, decided by `memory::timeline` and written in one
-//! transaction.
+//! Duplicates and conflicts. `memory::timeline` decides the new state of a memory, and one transaction writes it.
 //!
-//! No lock is held while a model is asked. The plan says where memory stood when it was made, and the
-//! ledger refuses it if another node wrote meanwhile; then it is made again. What a plan turned out to
-//! need, verdicts and the vectors of what was asked to be forgotten, is fetched between two plans.
+//! No lock is held during a model call. A plan records the memory position at its start. If another node wrote
+//! meanwhile, the ledger refuses the plan, and a new plan is made. Verdicts and vectors of requests to forget, if
+//! missing, are fetched between two plans.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,37 +27,38 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// How often somebody else may write meanwhile before the job is put off.
+/// The maximum number of plans that other writers may overtake before the job is postponed.
 const MAX_PLANS: usize = 8;
-/// For how long a judge is waited for before what a model said of the turn is kept: then it need not be asked for again, should
-/// this process end. A judge that answers sooner costs one write less.
+/// The wait for the judge before the extraction's model answer is stored. With a stored answer, a restarted process
+/// need not ask again. A faster judge saves a write.
 const KEEP_ANSWER_AFTER: Duration = Duration::from_millis(100);
 
-/// Which memory is written to.
+/// The memory to write to.
 pub(super) struct AudienceMemory<'a> {
     pub services: &'a Services,
     pub scope: &'a TenantScope,
     pub world: WorldId,
     pub audience: Audience,
-    /// Whose `memory_seq` guards it; sorted.
+    /// The NPCs whose `memory_seq` guards the memory; sorted.
     pub npcs: Vec<NpcId>,
 }
 
-/// What one turn adds to a memory.
+/// The facts that one turn adds to a memory.
 pub(super) struct TurnAddition {
     pub facts: Vec<NewFact>,
     pub extraction: Extraction,
     pub fresh: Vec<FreshFact>,
 }
 
-/// A memory, and what a turn adds to it.
+/// A memory, with the facts that a turn adds to it.
 pub(super) struct MemoryUpdate<'a> {
     pub memory: AudienceMemory<'a>,
     pub addition: Option<TurnAddition>,
 }
 
-/// Plans and writes until memory holds still: memories of the same NPCs, all at once or none. What each comes to, with what
-/// was known of it; `None`: they may no longer be written. `answer`: what a model said, unless the ledger has it already.
+/// Plans and writes until no other writer interferes. Memories of the same NPCs are written together or not at all.
+/// Returns each memory's known facts and resolution. `None`: the write is no longer allowed. `answer`: the model's
+/// answer, unless the ledger has stored it.
 pub(super) async fn write_updates(
     parts: &[MemoryUpdate<'_>],
     since: DateTime<Utc>,
@@ -85,14 +85,14 @@ async fn plan_and_write(
     let mut requests = RequestVectors::new();
     let (mut moved, mut in_part) = (0, false);
     let room = Arc::new(judge.prompt_room()?);
-    // What was read before somebody was asked is right for as long as nobody has written what it may touch.
+    // The timelines from before the judge was asked. They stay valid until a writer touches an overlapping audience.
     let mut before: Option<(u64, Vec<Arc<PreparedTimeline>>)> = None;
     while moved < MAX_PLANS {
         let mut guard = services
             .memory_cache
             .lock_writers(scope, &memory.world, &memory.npcs)
             .await;
-        // What other nodes wrote, the ledger notices.
+        // The ledger detects the writes of other nodes.
         let kept = before.take().and_then(|(seq, prepared)| {
             let now = match guard.as_slice() {
                 [writes] => writes.position_if_disjoint(&audiences_of(parts), seq)?,
@@ -124,7 +124,7 @@ async fn plan_and_write(
         if !unasked.is_empty() {
             let shows = settled.iter().any(TimelineResolution::has_changes);
             if !in_part && matches!(writing, ReconcileTrigger::DirtyMemory { .. }) && shows {
-                // What is known by now shows at once, however long a judge takes for the rest.
+                // The known part becomes visible at once, because the judge may take long for the rest.
                 in_part = true;
                 let known = build_reconciliation(
                     memory,
@@ -179,13 +179,13 @@ async fn plan_and_write(
     Err(StoreError::Unavailable("this memory is written to all the time".to_owned()).into())
 }
 
-/// The facts of a timeline; a copy of them where somebody else still holds the timeline.
+/// Returns the facts of a timeline. Copies the facts if the timeline is still shared.
 fn unwrap_known_facts(prepared: Arc<PreparedTimeline>) -> Vec<KnownFact> {
     Arc::try_unwrap(prepared).map_or_else(|shared| shared.timeline().known.clone(), PreparedTimeline::into_known)
 }
 
-/// Asks the judge; where it takes its time, the answer that the turn was extracted from is kept meanwhile. `false`: the job is not
-/// to write any more.
+/// Asks the judge. If the judge is slow, stores the model answer of the extraction meanwhile. `false`: the job must not
+/// write.
 async fn ask_judge(
     memory: &AudienceMemory<'_>,
     judge: &mut Judge<'_>,
@@ -211,7 +211,7 @@ fn audiences_of(parts: &[MemoryUpdate<'_>]) -> Vec<Audience> {
     parts.iter().map(|part| part.memory.audience.clone()).collect()
 }
 
-/// What each memory is planned from; or the requests whose vectors one of them takes.
+/// Reads the timeline of each memory, or returns the requests whose vectors are missing.
 async fn read_timelines(
     parts: &[MemoryUpdate<'_>],
     since: DateTime<Utc>,
@@ -231,7 +231,7 @@ async fn read_timelines(
     Ok(Ok(prepared))
 }
 
-/// All that is written, of every memory; `memory` is any of them.
+/// Collects the writes of all memories. `memory` may be each of the memories.
 fn build_reconciliation(
     memory: &AudienceMemory<'_>,
     parts: &[MemoryUpdate<'_>],
@@ -279,7 +279,7 @@ fn build_reconciliation(
 }
 
 impl AudienceMemory<'_> {
-    /// Goes through what was said since once more, and writes what it comes to.
+    /// Processes the facts and requests since `since` again, and writes the result.
     pub(super) async fn reconcile_since(
         self,
         since: DateTime<Utc>,
@@ -299,8 +299,7 @@ impl AudienceMemory<'_> {
         run_apart_if_long(long, move || Arc::new(PreparedTimeline::new(&calibration, timeline))).await
     }
 
-    /// What the timeline comes to, with the verdicts that the ledger has; what is left unasked, nobody has
-    /// judged yet.
+    /// Resolves the timeline with the verdicts in the ledger. The remaining unjudged pairs have no verdict yet.
     async fn resolve_timeline(
         &self,
         prepared: &Arc<PreparedTimeline>,
@@ -326,7 +325,7 @@ impl AudienceMemory<'_> {
     }
 }
 
-/// Runs `work`; where it is `long`, on a thread of its own, so that no dialogue waits for it.
+/// Runs `work`; if it is `long`, on a thread of its own, so that no dialogue waits for it.
 async fn run_apart_if_long<T: Send + 'static>(long: bool, work: impl FnOnce() -> T + Send + 'static) -> StoreResult<T> {
     if !long {
         return Ok(work());

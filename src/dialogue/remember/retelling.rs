@@ -1,9 +1,11 @@
-//! What a player says of itself is its own, whatever the prompt had; but where the world shares that, others would hear of an
-//! NPC's past from a player who was told of it ("I know that your brother drowned").
+//! Detects players who retell locked content. A player's statement about itself belongs to the player, whatever the
+//! prompt had. But if a world shares facts, a player could pass an NPC's past on to other players ("I know that your
+//! brother drowned").
 //!
-//! So there a player's word of itself is as locked as the prompt was if it names the NPC whose past it is, or has a word that
-//! is more than small talk in common with the locked text, or with what the NPC has just told: but for the words that the
-//! player said first.
+//! In such a world, the statement is as locked as the prompt in two cases:
+//! - It names the NPC of the locked past.
+//! - It shares a word beyond small talk with the locked text, or with the NPC's latest lines. Words that the player
+//!   said first do not count.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +23,16 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// What the words of a player are compared with, where others hear them.
+/// The names and words that a player's statement is compared with, if other players hear the statement.
 #[derive(Debug)]
 pub(super) struct RetellingCheck {
-    /// Of the NPCs whose past it is.
+    /// The names of the NPCs with the locked past.
     names: Vec<String>,
-    /// What the locked text tells; `None`: nobody knows any more, since it was deleted.
+    /// The words of the locked text. `None`: the text was deleted, and its words are unknown.
     words: Option<PrivateTerms>,
 }
 
-/// `None`: nothing in the prompts of the dialogue was locked, or nobody else hears what the player says.
+/// Builds the check. `None`: the dialogue's prompts had no locked content, or no other player hears the statements.
 pub(super) async fn build_retelling_check(
     services: &Services,
     scope: &TenantScope,
@@ -50,7 +52,7 @@ pub(super) async fn build_retelling_check(
     let required = scenarios.load_required_progress(scope, world, &locked).await?;
     let mut names: Vec<String> = required.into_iter().map(|required| required.npc_name).collect();
     names.push(said.npc.name.clone());
-    // What is somebody's of a player's by name is told apart by its subject.
+    // The subject already distinguishes names of a player's relatives and belongings.
     let others: Vec<String> = names
         .iter()
         .flat_map(|name| injected.names.other_names(name))
@@ -67,12 +69,12 @@ pub(super) async fn build_retelling_check(
             words
         });
     }
-    // As the prompt had it.
+    // The past as the prompt had it.
     let words = words.map(|words| words.with_lines(injected.past.iter().map(String::as_str)));
     Ok(Some(RetellingCheck { names, words }))
 }
 
-/// The words that the NPC said before the player did, in the turn and in those shortly before.
+/// Returns the words that the NPC said before the player, in this turn and in the turns shortly before.
 fn npc_introduced_words(said: &JobInput) -> PrivateTerms {
     let (mut introduced, mut own) = (PrivateTerms::default(), BTreeSet::new());
     let now = BufferedTurn::from(&said.turn);
@@ -84,7 +86,7 @@ fn npc_introduced_words(said: &JobInput) -> PrivateTerms {
 }
 
 impl RetellingCheck {
-    /// Whether a player's word of itself tells of it.
+    /// True if a player's statement about itself retells locked content.
     pub(super) fn is_retold_by(&self, statement: &Statement) -> bool {
         let keywords = statement.keywords.iter().map(String::as_str);
         let texts: Vec<&str> = [statement.content.as_str(), &statement.object]
@@ -103,7 +105,7 @@ impl RetellingCheck {
     }
 }
 
-/// Whether a text has a name, or a telling part of it.
+/// True if a text has a name, or an informative part of the name.
 fn is_named(text: &str, name: &str) -> bool {
     let (words, name) = (format!(" {} ", sentence_key(text)), sentence_key(name));
     // Korean particles follow a name without a space.

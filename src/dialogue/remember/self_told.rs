@@ -1,16 +1,19 @@
-//! What an NPC tells of itself it tells everybody: it has one life, whoever asks, unless the world says otherwise.
+//! Facts that an NPC tells of itself. By default, all players may hear these facts: an NPC has one life for every
+//! player.
 //!
-//! Such a fact is known to those who heard it, as any other, and private to no player. A fact is one if all of this holds:
-//! - a player was there, the NPC that replied said it, and it is about that NPC or what is the NPC's own ("Mira's brother");
-//! - it is of the NPC's life as it is or was, and no promise, plan or opinion, which are of the moment and of whoever asks;
-//! - it names no player, by the id, by the words that models have for players, nor as somebody who is spoken to;
-//! - it is not locked;
-//! - it has no word in common with what was private in any prompt of the dialogue so far, nor with what the player has said
-//!   in it, that is more than small talk ([`PrivateTerms`]), and says something beyond both;
-//! - the player has said nothing in a script in which it has no word: there is no telling what words of two languages share.
+//! A self-told fact is known to its hearers and private to no player. All these conditions must hold:
+//! - A player was present. The replying NPC said the fact, about itself or its own people and things ("Mira's
+//!   brother").
+//! - The fact is about the NPC's life, present or past. Promises, plans and opinions depend on the moment and the
+//!   listener.
+//! - The fact names no player: not by id, not by models' words for players, and not by a word of address.
+//! - The fact is not locked.
+//! - The fact shares no word beyond small talk ([`PrivateTerms`]) with private content of the dialogue's prompts, or
+//!   with the player's lines. The fact also says something beyond these texts.
+//! - The player has used no script that is missing in the fact. Shared words of two languages cannot be detected.
 //!
-//! The last is strict: a word that falls together is enough for a fact to stay private. A thing that is told in other words
-//! altogether cannot be told from the NPC's own, but by what it names.
+//! The last two conditions are strict: a single common word keeps a fact private. A private matter in entirely
+//! different words is recognised only by the names in the fact.
 
 use std::collections::BTreeSet;
 
@@ -29,9 +32,9 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Turns of a dialogue whose lines are looked through. In a longer one nothing is told to others any more.
+/// The maximum number of turns whose lines are compared. In a longer dialogue, no further facts are shared.
 const MAX_TURNS_COMPARED: u32 = 500;
-/// How models speak of whoever the NPC talks with.
+/// Models' words for the person who talks with the NPC.
 const PLAYER_WORDS: [&str; 23] = [
     "player",
     "the user",
@@ -58,7 +61,7 @@ const PLAYER_WORDS: [&str; 23] = [
     "너",
 ];
 
-/// Those of `facts` that every player may hear of, and the others.
+/// Splits `facts` into facts for every player and the rest.
 pub(super) async fn split_shared(
     services: &Services,
     scope: &TenantScope,
@@ -78,7 +81,7 @@ pub(super) async fn split_shared(
         dialogues.load_turns(scope, dialogue, 1, last),
         dialogues.load_confided(scope, dialogue, last)
     )?;
-    // Of some turn nobody knows.
+    // The private content of some turn is unknown.
     let Some(confided) = confided else {
         return Ok((Vec::new(), facts));
     };
@@ -93,8 +96,8 @@ pub(super) async fn split_shared(
     }))
 }
 
-/// What the turn brought to the memory of what every player may hear of: facts alone, be they news or not. The rest is kept
-/// with `own`, that of the player's.
+/// Returns the turn's extraction for the memory of all players: facts alone, new or repeated. The rest is stored with
+/// `own`, the player's extraction.
 pub(super) fn shared_extraction(own: &Extraction) -> Extraction {
     Extraction {
         audience: Audience {
@@ -110,7 +113,7 @@ pub(super) fn shared_extraction(own: &Extraction) -> Extraction {
 }
 
 impl JobInput {
-    /// The player to whom it would be private what the NPC tells of itself, where the world shares that.
+    /// Returns the player to whom the NPC's words about itself would be private, if the world shares these facts.
     fn sharing_with(&self) -> Option<&PlayerId> {
         let settings = &self.world.settings;
         let shares = settings.self_told.unwrap_or(SelfTold::Shared) == SelfTold::Shared;
@@ -121,7 +124,7 @@ impl JobInput {
     }
 }
 
-/// Whether it is the word of the NPC of that name about its own life.
+/// True if the named NPC speaks about its own life.
 fn is_of_its_life(statement: &Statement, npc: &str) -> bool {
     let (key, own) = (party::subject_key(&statement.subject), party::subject_key(npc));
     let is_own = key
@@ -140,7 +143,7 @@ fn is_of_its_life(statement: &Statement, npc: &str) -> bool {
     statement.speaker == npc && is_own && lasts && statement.tense != Tense::Future
 }
 
-/// All texts of it that anybody would be shown.
+/// Returns all texts of a statement that may be shown.
 fn statement_texts(statement: &Statement) -> impl Iterator<Item = &str> {
     let keywords = statement.keywords.iter().map(String::as_str);
     [
@@ -166,7 +169,7 @@ fn names_player(statement: &Statement, player: &PlayerId) -> bool {
     })
 }
 
-/// The scripts of the words of a text, by their place in Unicode. Two letters ("OK") are no word of a language.
+/// Returns the scripts of a text's words, by Unicode block. Words of two ASCII letters ("OK") belong to no language.
 fn scripts_of(text: &str) -> BTreeSet<u32> {
     let words = text.split(|c: char| !c.is_alphabetic());
     let telling = words.filter(|word| word.chars().count() > 2 || !word.is_ascii());
@@ -175,17 +178,17 @@ fn scripts_of(text: &str) -> BTreeSet<u32> {
 
 fn script_of(c: char) -> u32 {
     match u32::from(c) {
-        // Latin with all its accents.
+        // Latin with accents.
         0..=0x24f | 0x1e00..=0x1eff => 0,
         // Hangul, as syllables and as letters.
         0x1100..=0x11ff | 0x3130..=0x318f | 0xa960..=0xa97f | 0xac00..=0xd7ff => 1,
-        // Chinese characters and what is written between them.
+        // Chinese characters, and Japanese kana.
         0x3040..=0x30ff | 0x3400..=0x9fff | 0xf900..=0xfaff | 0x20000.. => 2,
         other => other >> 8,
     }
 }
 
-/// Whether it may rest on what is private. The NPC's own name tells nothing.
+/// True if the statement may rest on private content. The NPC's own name does not count.
 fn can_rest_on_confided(statement: &Statement, npc: &str, confided: &PrivateTerms) -> bool {
     let name = keywords::informative_terms(npc);
     let others: Vec<&str> = statement_texts(statement).collect();

@@ -1,4 +1,4 @@
-//! What a plan is made from: what was said in a memory since a moment, and what may be near it, in this memory and beside it.
+//! Reads the input of a plan: the facts and requests said since a moment, and similar facts here and in other memories.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,28 +23,28 @@ use crate::{
     },
 };
 
-/// Nearest facts that are read. More than count, since some will not have held at their moment.
+/// The number of nearest facts to read. It exceeds the number that counts, because some were not valid at their moment.
 const MAX_NEIGHBOURS: usize = timeline::MAX_NEAREST + 16;
 
-/// The same for a statement that names a topic.
+/// The same limit for a statement that names a topic.
 const MAX_TOPIC_NEIGHBOURS: usize = timeline::MAX_NEAREST_OF_TOPIC + 16;
 
-/// What facts of a memory are compared with.
+/// A query for facts that are similar to a statement or request.
 pub(super) struct NeighbourQuery<'a> {
-    /// The keys of whom or what they are about; `None`: whatever.
+    /// The keys of the subjects. `None`: any subject.
     subjects: Option<Vec<String>>,
     vector: &'a [f32],
-    /// What is of one topic is compared however far away it is.
+    /// True if the statement names a topic. Facts of one topic are compared at any distance.
     names_topic: bool,
 }
 
 impl<'a> NeighbourQuery<'a> {
-    /// What is of the same subject as a statement.
+    /// Builds a query for facts about the statement's subject.
     pub(super) fn for_statement(statement: &Statement, vector: &'a [f32]) -> Self {
         Self::for_statement_keys(statement, vec![party::subject_key(&statement.subject)], vector)
     }
 
-    /// The same by all the keys of its subject.
+    /// Builds the same query with all the subject's keys.
     fn for_statement_keys(statement: &Statement, keys: Vec<String>, vector: &'a [f32]) -> Self {
         Self {
             names_topic: StatementFeatures::from_statement(statement).first_topic().is_some(),
@@ -61,18 +61,18 @@ impl<'a> NeighbourQuery<'a> {
     }
 }
 
-/// Vectors of requests to forget, by their words.
+/// The vectors of requests to forget, by text.
 pub(super) type RequestVectors = HashMap<String, Vec<f32>>;
 
-/// What a plan is made from, or the requests whose vectors it takes.
+/// The input of a plan, or the requests whose vectors are missing.
 pub(super) enum TimelineRead {
     Complete(Timeline),
     MissingVectors(Vec<String>),
 }
 
 impl AudienceMemory<'_> {
-    /// What was said since, and the facts before that may be near any of it. `is_indexed`: nothing waited for the index when
-    /// it was read where memory stands.
+    /// Reads the facts and requests since `since`, and earlier facts that may be similar. `is_indexed`: true if the
+    /// index had no backlog when the memory position was read.
     pub(super) async fn read_timeline(
         &self,
         since: DateTime<Utc>,
@@ -88,7 +88,7 @@ impl AudienceMemory<'_> {
             }
             asked.extend(addition.extraction.ends.iter().map(|ending| ending.fact));
             if !addition.facts.is_empty() {
-                // A new fact may only repeat them; a request to forget is compared with what is near it.
+                // A new fact may only repeat an injected fact. A request to forget is compared with similar facts.
                 asked.extend(&addition.extraction.injected);
             }
             let fresh = addition.fresh.iter();
@@ -106,7 +106,7 @@ impl AudienceMemory<'_> {
             }
             asked.extend(self.find_nearby(&sought, since).await?);
             let beside = MemoryScope::Overlapping(&self.audience);
-            // What is sought for fresh facts comes first, in their order.
+            // `sought` begins with the queries of the fresh facts, in the same order.
             for (fresh, sought) in addition.fresh.iter().zip(&sought) {
                 overlaps.extend(self.find_overlaps(beside, fresh.id, sought).await?);
             }
@@ -122,7 +122,7 @@ impl AudienceMemory<'_> {
             .map(|extraction| to_said_then(extraction, requests))
             .collect();
         let fresh: Vec<KnownFact> = addition.iter().flat_map(|added| &added.facts).map(as_known).collect();
-        // Usually the turn is the latest word. If not, what was said since is gone through once more.
+        // Usually this turn is the latest. Otherwise the facts said since are processed again.
         let said_since = rows
             .known
             .iter()
@@ -157,7 +157,7 @@ impl AudienceMemory<'_> {
                 if known.fact.authored {
                     let told = MemoryScope::Of(&self.audience);
                     overlaps.extend(self.find_overlaps(told, known.fact.id, &sought).await?);
-                    // What is learned only now is in no index.
+                    // A fact from this turn is not yet in an index.
                     overlaps.extend(fresh.iter().filter_map(|fresh| self.find_overlap(known, fresh)));
                 }
             }
@@ -181,8 +181,7 @@ impl AudienceMemory<'_> {
         }))
     }
 
-    /// Whatever was written before it was read where memory stands must be seen by the searches. What is written after moves
-    /// `memory_seq`.
+    /// Ensures that searches see all writes before the memory position was read. Later writes change `memory_seq`.
     async fn ensure_indexed(&self, is_indexed: &mut bool) -> StoreResult<()> {
         if !std::mem::replace(is_indexed, true) {
             relay_outbox_for_tenant(self.services, self.scope).await?;
@@ -190,7 +189,7 @@ impl AudienceMemory<'_> {
         Ok(())
     }
 
-    /// What a person wrote and what is learned of an earlier turn, if they are near each other.
+    /// Returns the overlap of a manual fact and a similar fact of an earlier turn.
     fn find_overlap(&self, written: &KnownFact, fresh: &KnownFact) -> Option<AudienceOverlap> {
         let calibration = self.services.embedder.info().calibration;
         let key = |known: &KnownFact| party::subject_key(&known.fact.statement.subject);
@@ -207,7 +206,7 @@ impl AudienceMemory<'_> {
         })
     }
 
-    /// What of `memories` is near a fact of this one.
+    /// Returns the facts of `memories` that are similar to a fact of this memory.
     async fn find_overlaps(
         &self,
         memories: MemoryScope<'_>,
@@ -224,7 +223,7 @@ impl AudienceMemory<'_> {
         Ok(overlaps.collect())
     }
 
-    /// Those that the ledger knows as facts of this memory, or of overlapping audiences: an index may lag.
+    /// Removes overlaps whose fact is not in this memory or in an overlapping audience by the ledger. An index may lag.
     fn retain_overlapping(
         &self,
         mut overlaps: Vec<AudienceOverlap>,
@@ -246,8 +245,9 @@ impl AudienceMemory<'_> {
             .await
     }
 
-    /// Where what a player asks to forget is looked for: in all of the memory; and where others hear it, too, also among
-    /// what is about the player, however much of theirs is nearer.
+    /// Returns the queries for a request to forget:
+    /// - all facts of the memory;
+    /// - in a shared memory, also facts about the player alone, because facts about other players may be nearer.
     fn forget_queries<'v>(
         &self,
         vector: &'v [f32],
@@ -263,7 +263,7 @@ impl AudienceMemory<'_> {
         anything.into_iter().chain(own)
     }
 
-    /// The same by the other names of the player and of those who are the player's, where others hear it.
+    /// Works like `forget_queries`, for the other names of the player and the player's relatives, in a shared memory.
     fn forget_queries_by_player_names<'v>(
         &self,
         said: &Extraction,
@@ -288,7 +288,7 @@ impl AudienceMemory<'_> {
             .collect()
     }
 
-    /// Facts of this memory from before `since` that are near any of these; what was said since is read anyway.
+    /// Returns facts of this memory from before `since` that are similar to a query. Later facts are read in any case.
     async fn find_nearby(&self, sought: &[NeighbourQuery<'_>], since: DateTime<Utc>) -> StoreResult<BTreeSet<FactId>> {
         let mut found = BTreeSet::new();
         for sought in sought {
@@ -304,7 +304,7 @@ impl AudienceMemory<'_> {
         Ok(found)
     }
 
-    /// What of `memories` is near what is sought, nearest first.
+    /// Returns the facts of `memories` that are similar to the query, nearest first.
     pub(super) async fn find_similar(
         &self,
         memories: MemoryScope<'_>,
@@ -326,12 +326,12 @@ impl AudienceMemory<'_> {
             },
             limit,
         };
-        // Thousands may be sought one after the other, and an index in this process does not wait for anything.
+        // Thousands of searches may run in a row, and an index in this process never yields.
         tokio::task::yield_now().await;
         self.services.index.find_similar(self.scope, with).await
     }
 
-    /// Embeds requests to forget, to be compared with facts.
+    /// Embeds requests to forget, for comparison with facts.
     pub(super) async fn embed_requests(
         &self,
         texts: Vec<String>,
@@ -347,7 +347,7 @@ impl AudienceMemory<'_> {
     }
 }
 
-/// Where what is near a fact is looked for by the other names that the memory has for whoever it speaks of, if it has any.
+/// Returns a query by the subject's other names in this memory. `None`: the subject has no other name.
 fn query_by_other_names<'k>(known: &'k KnownFact, naming: &NameHistory<'_>) -> Option<NeighbourQuery<'k>> {
     let keys = naming
         .aliases_at(known.fact.valid_at)
@@ -355,7 +355,7 @@ fn query_by_other_names<'k>(known: &'k KnownFact, naming: &NameHistory<'_>) -> O
     (keys.len() > 1).then(|| NeighbourQuery::for_statement_keys(&known.fact.statement, keys, &known.vector))
 }
 
-/// Those of `texts` that have no vector yet, each once; `None`: all have one.
+/// Returns the `texts` without a vector, without repetition. `None`: all texts have a vector.
 fn texts_without_vector<'t>(
     texts: impl IntoIterator<Item = &'t String>,
     requests: &RequestVectors,
@@ -364,7 +364,7 @@ fn texts_without_vector<'t>(
     (!lacking.is_empty()).then(|| lacking.into_iter().cloned().collect())
 }
 
-/// With the vectors of its requests, which must be known.
+/// Converts an extraction, with the vectors of its requests. The vectors must be in `requests`.
 fn to_said_then(extraction: &Extraction, requests: &RequestVectors) -> SpokenTurn {
     let forget = extraction.forget.iter().map(|text| ForgetRequest {
         terms: keywords::query_terms(text),
@@ -392,7 +392,7 @@ fn as_known(new: &NewFact) -> KnownFact {
     }
 }
 
-/// A fact as it will be once it is written.
+/// Returns the fact as the ledger will have it after the write.
 fn as_fact(new: &NewFact) -> Fact {
     Fact {
         id: new.id,

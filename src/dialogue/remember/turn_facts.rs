@@ -1,5 +1,4 @@
-//! What one turn adds to the memories it teaches: what is private to its player, or known to all who heard it, and what
-//! the NPC told of itself.
+//! Writes the facts of one turn: facts private to the player, facts for all hearers, and the NPC's facts about itself.
 
 use super::{
     InjectedMemory,
@@ -30,14 +29,14 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Calls of a judge that the job of one turn may make. One is enough for what a turn teaches; what was said since a turn
-/// whose job comes late needs more.
+/// The maximum number of judge calls for the job of one turn. The facts of a turn need one call. A late job needs more,
+/// for the lines after its turn.
 const MAX_CALLS_PER_TURN: usize = 4;
 
-/// Writes what was learned. Returns what changed; nothing if the turn was unsaid meanwhile.
+/// Writes the learned facts. Returns the changes, or an empty list if the turn was unsaid meanwhile.
 ///
-/// What the NPC told of itself may be for every player to hear of, which is another memory than what the player told it: both
-/// are planned apart, and written at once.
+/// Every player may hear the facts that the NPC told of itself, so their memory differs from the memory of the player's
+/// own facts. The plans of the two memories are made separately and written at once.
 pub(super) async fn reconcile_turn(
     services: &Services,
     scope: &TenantScope,
@@ -67,7 +66,7 @@ pub(super) async fn reconcile_turn(
     };
     let writing = ReconcileTrigger::Job(job.fence());
     if for_all.is_empty() && own.is_empty() && !extraction.may_end_facts() {
-        // A turn that says nothing new ends nothing, whatever was said around it: there is nothing to plan.
+        // A turn without new facts ends no fact, so a plan is unnecessary.
         let result = empty_reconciliation(said.world.id.clone(), writing, extraction);
         return match services.ledger.facts.commit_reconciliation(scope, &result).await? {
             ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(Vec::new()),
@@ -106,7 +105,7 @@ pub(super) async fn reconcile_turn(
         .collect())
 }
 
-/// That a turn taught nothing, which moves no memory and depends on none.
+/// Returns the record of a turn that taught nothing. It changes no memory and depends on no memory.
 fn empty_reconciliation(world: WorldId, writing: ReconcileTrigger, extraction: Extraction) -> Reconciliation {
     Reconciliation {
         trigger: writing,
@@ -134,7 +133,7 @@ fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fre
         audience: audience.clone(),
         locks: said.locks_of(&fresh.statement, injected),
         statement: fresh.statement.clone(),
-        // When it was said, whenever the job runs.
+        // The time of the line, not the time of the job.
         valid_at: said.turn.committed_at,
         expires_at: None,
         cause: Cause::Turn(said.turn.id),
@@ -146,8 +145,7 @@ fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fre
     }
 }
 
-/// What those who listen to the dialogue are told: what is new and stands, what it ended, what it
-/// contradicts.
+/// Returns the changes for the dialogue's listeners: new standing facts, ended facts and contradicted facts.
 fn memory_changes(known: &[KnownFact], settled: &TimelineResolution, addition: &TurnAddition) -> Vec<MemoryChange> {
     let ended = |fact: FactId| {
         settled

@@ -1,5 +1,5 @@
-//! What a finished reply becomes: turn, checkpoint, trace, state and jobs in one transaction, then
-//! the buffer.
+//! The commit of a finished reply. One transaction writes the turn, its checkpoint, its trace, the state changes and
+//! the jobs. The buffer follows.
 
 use std::collections::BTreeSet;
 
@@ -40,9 +40,9 @@ use crate::{
     tenancy::TenantScope,
 };
 
-/// Everything a turn has gathered and said by the time `reply.done` went out.
+/// The gathered context and the spoken reply, after `reply.done` went out.
 pub(super) struct UncommittedTurn {
-    /// Who cut it.
+    /// The requesters of the cut, if the reply was cut.
     pub cuts: Vec<CutRequester>,
     pub gathered: GatheredContext,
     pub prompt: Prompt,
@@ -51,7 +51,7 @@ pub(super) struct UncommittedTurn {
     pub timings: Timings,
 }
 
-/// Commits it. `turn.committed` may go out once this returns.
+/// Commits the turn. `turn.committed` may go out after this function returns.
 pub(super) async fn commit_reply(
     services: &Services,
     input: &TurnInput,
@@ -65,14 +65,14 @@ pub(super) async fn commit_reply(
     let block = spoken.reply.state_block.as_ref();
     let named = spoken.gathered.known_player_name(input);
     let (changes, unreadable) = read_state_changes(services, input, named, block, &mut notes).await?;
-    // A reply without a block changes nothing. If one that was cut changed more for it, the player would
-    // choose when the model is asked what happened.
+    // A reply without a state block changes nothing. The same rule holds for a cut reply without a block. Otherwise the
+    // player would choose when a model looks for state changes.
     let cut_block = turn.status == TurnStatus::Interrupted && spoken.reply.began_block;
     let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block);
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = is_summary_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let cut = turn.status == TurnStatus::Interrupted && !spoken.cuts.is_empty();
-    // Nobody has told anything to an NPC that speaks first, and what it says then it knew.
+    // An NPC that speaks first has heard nothing new, and already knew its own words.
     let extract_facts = !input.is_greeting();
     let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
     let state: Vec<NewStateChange> = changes
@@ -128,7 +128,7 @@ pub(super) async fn commit_reply(
     })
 }
 
-/// One row for each who cut it.
+/// Returns a row for each requester of the cut.
 fn cuts_of(services: &Services, input: &TurnInput, turn: &Turn, by: &[CutRequester]) -> Vec<LiveCut> {
     let cut = |by: &CutRequester| LiveCut {
         rewound: RewindRecord::for_live_cut(services.ids.next_id(), input.world.id.clone(), input.epoch, turn),
@@ -161,8 +161,8 @@ fn turn_of(services: &Services, input: &TurnInput, spoken: &UncommittedTurn, com
     }
 }
 
-/// `now`, or just after the dialogue's last turn where the clock was set back: what a later turn
-/// teaches must be newer than what an earlier one did.
+/// Returns `now`, or the moment just after the dialogue's last turn if the clock was set back. Facts of a later turn
+/// must be newer than facts of an earlier turn.
 fn monotonic_commit_time(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Utc> {
     if dialogue.head_turn == 0 {
         return now;
@@ -170,8 +170,8 @@ fn monotonic_commit_time(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Ut
     now.max(dialogue.updated_at + TimeDelta::microseconds(1))
 }
 
-/// Reads the state block within the world's rules. Also says whether a job must read the turn
-/// instead, since there was a block that could not be read.
+/// Reads the state block within the world's rules. The flag is true if a job must read the turn, because the block was
+/// unreadable.
 async fn read_state_changes(
     services: &Services,
     input: &TurnInput,
@@ -212,19 +212,19 @@ async fn read_state_changes(
     })
 }
 
-/// Who says what a state block tells, and to whom.
+/// The speaker and the listener of a state block.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::dialogue) struct StateBlockContext<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
-    /// `None`: NPCs talk among themselves.
+    /// `None` in an NPC conversation.
     pub player: Option<&'a PlayerId>,
-    /// Under what name the NPC knows the player.
+    /// The player's name, as the NPC knows it.
     pub named: Option<&'a str>,
 }
 
-/// Reads a state block within the world's rules. Whoever it names as met, left or related to must be
-/// somebody of this world: an NPC of it, or a character its state has already.
+/// Reads a state block within the world's rules. A person that the block names as met, left or related must belong to
+/// this world: an NPC, or a character in the state.
 pub(in crate::dialogue) async fn parse_state_block(
     services: &Services,
     scope: &TenantScope,
@@ -257,14 +257,14 @@ pub(in crate::dialogue) async fn parse_state_block(
         authored.find_npc_names(scope, &world.id, &strangers),
         services.memory_cache.world_state(services, scope, &world.id)
     )?;
-    // Its own name first: nobody known would mean anybody.
+    // The NPC's own name comes first, because an empty list would allow any name.
     rules.known_names.push(npc.name.clone());
     rules.known_names.extend(named);
     let characters = state.characters.keys();
     rules
         .known_names
         .extend(characters.filter(|name| party::owner_id(name).is_none()).cloned());
-    // Whoever else has that name is meant by it, whatever a player calls itself.
+    // If an NPC or a character has the player's name, the name means that NPC or character.
     let is_somebody_else = |name: &str| {
         rules
             .known_names
@@ -276,7 +276,7 @@ pub(in crate::dialogue) async fn parse_state_block(
     Ok(block.parse_changes(&npc.name, &rules))
 }
 
-/// The bounds a world sets on what one turn may change.
+/// Returns a world's limits for the state changes of one turn.
 pub(in crate::dialogue) fn state_rules_of(settings: &WorldSettings) -> StateRules {
     let default = StateRules::default();
     StateRules {
@@ -292,8 +292,8 @@ pub(in crate::dialogue) fn state_rules_of(settings: &WorldSettings) -> StateRule
     }
 }
 
-/// The checkpoint after this turn: what summaries have landed since the last one moves the counters
-/// and the beginning of the buffer, in blocks, so that the prompt's prefix stays.
+/// Returns the checkpoint after this turn. Summaries since the last checkpoint move the counters and the start of the
+/// buffer. The start moves in blocks, which keeps the prompt's prefix stable.
 fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &UncommittedTurn) -> Checkpoint {
     let mut checkpoint = input.checkpoint.clone();
     checkpoint.turn = input.number;
@@ -306,7 +306,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &U
         spoken.prompt.told_scenarios(),
     );
     checkpoint.locks = Some(locks::locks_after_turn(input, &spoken.gathered, &spoken.prompt));
-    // Of a reply that was cut also what was not heard of it: it may be taken up again.
+    // A cut reply counts with its unheard part, because a resume may continue the reply.
     let reply = spoken.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
     let said = [reply, turn.player_text.as_str()];
     checkpoint.told_locks = Some(locks::disclosed_locks(input, &spoken.gathered, &spoken.prompt, &said));
@@ -314,7 +314,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &U
     checkpoint
 }
 
-/// The numbers of the configuration as the pure rules take them.
+/// Converts the configured numbers to the rules of `memory::summary`.
 pub(in crate::dialogue) fn summary_rules(settings: &crate::dialogue::settings::SummarySettings) -> SummaryRules {
     SummaryRules {
         first_after_turns: settings.first_after_turns,
@@ -355,7 +355,7 @@ fn is_summary_due(
     )
 }
 
-/// `cut`: somebody cut in.
+/// `cut`: a requester cut the reply.
 fn jobs_of(
     services: &Services,
     input: &TurnInput,
@@ -387,8 +387,9 @@ fn jobs_of(
     .collect()
 }
 
-/// What was not heard teaches nothing; until it is said to be, that is not known. A reply that somebody cut is committed
-/// as what was heard; one that ended with the server, or the session, is not.
+/// True if the jobs wait for the client's playback acknowledgement. Unheard text teaches nothing, and only the
+/// acknowledgement tells the heard part. A reply cut on request is committed as its heard part, and does not wait. A
+/// reply that ended with the server or the session does wait.
 fn needs_playback_ack(playback: Playback, cut: bool) -> bool {
     playback == Playback::Ack && !cut
 }
@@ -452,7 +453,7 @@ fn trace_of(
     }
 }
 
-/// The buffer is a copy: whatever goes wrong with it costs a rebuild from the ledger, not the turn.
+/// Appends the turn to the buffer. The buffer is a copy: an error here costs a rebuild from the ledger, not the turn.
 async fn append_to_buffer(services: &Services, input: &TurnInput, turn: &Turn, checkpoint: &Checkpoint) {
     let buffered = BufferedTurn::from(turn);
     let head = |turn| BufferHead {

@@ -1,5 +1,4 @@
-//! A reply that was cut while it was being said, and is taken up again: what it goes on from, and how
-//! what comes is joined to what there was.
+//! The continuation of a cut reply: where the reply resumes, and how new text joins the old text.
 
 use chrono::{DateTime, Utc};
 
@@ -8,35 +7,35 @@ use crate::memory::{locks::DisclosureLocks, private_terms::PrivateTerms, turn::T
 /// A reply that was cut before the model had finished.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PartialReply {
-    /// The turn that was committed of it.
+    /// The turn that was committed with the heard part.
     pub of: Turn,
-    /// The client's idempotency key of that turn, which the turn that goes on takes over.
+    /// The client's idempotency key of the cut turn. The continuing turn takes the key over.
     pub key: Option<String>,
-    /// All that the model had said by then.
+    /// The full text that the model had produced before the cut.
     pub text: String,
-    /// Until when it may be taken up again.
+    /// The time until which a resume may continue the reply.
     pub until: DateTime<Utc>,
-    /// As in the checkpoint of that turn: what it begins with rests on that.
+    /// The locks in the checkpoint of the cut turn, because the beginning of the reply rests on them.
     pub locks: Option<DisclosureLocks>,
     pub told_locks: Option<DisclosureLocks>,
     pub confided: Option<PrivateTerms>,
 }
 
 impl PartialReply {
-    /// Where it is taken up: after its last whole word. A word that was cut in two would be joined with
-    /// a guess; the model says it again.
+    /// Returns the part that the model continues, up to the last whole word. The model repeats a word that was cut in
+    /// two, because joining half a word would be a guess.
     #[must_use]
     pub fn beginning(&self) -> ReplyBeginning<'_> {
         ReplyBeginning::from_text(&self.text)
     }
 }
 
-/// A text that is gone on with.
+/// A text that the model continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyBeginning<'a> {
-    /// Ends in no white space.
+    /// The text, without white space at its end.
     pub text: &'a str,
-    /// The white space that came after it; empty if it is not known whether there was to be any.
+    /// The white space that followed the text. Empty if the model had not yet decided about white space.
     gap: &'a str,
 }
 
@@ -57,7 +56,7 @@ impl<'a> ReplyBeginning<'a> {
         }
     }
 
-    /// The first piece of what comes, as it stands after the text; empty while there is nothing of it yet.
+    /// Returns the first new piece as it stands after the text. Empty until the model produces visible text.
     #[must_use]
     pub fn join_piece(&self, piece: &str) -> String {
         let said = piece.trim_start();

@@ -1,4 +1,4 @@
-//! How a turn that did not come to its end is told to those who listen.
+//! The events that report a turn that did not end normally.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::{
     ports::{StoreError, llm::LlmError},
 };
 
-/// When it may be worth trying again if nobody said a time.
+/// The suggested pause before a retry, if the model or store names no time.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The end of a turn that leaves nothing behind. A cut before the first character is not a fault.
+/// Returns the end of a turn that leaves nothing behind. A cut before the first character is not a fault.
 pub(super) fn failed_reply_done(input: &TurnInput, error: &TurnError) -> ReplyDone {
     let (status, error) = match error {
         TurnError::CutBeforeReply | TurnError::Unsaid => (TurnStatus::Interrupted, None),
@@ -29,8 +29,8 @@ pub(super) fn failed_reply_done(input: &TurnInput, error: &TurnError) -> ReplyDo
     }
 }
 
-/// A turn's failure as those who listen learn it, whether they hear of it with the reply or later. Codes are
-/// those of the REST problems; messages name no endpoint, path or statement.
+/// Returns a turn's failure in the form for clients, with the reply or later. Codes are the codes of the REST problems.
+/// Messages name no endpoint, path or statement.
 #[must_use]
 pub fn event_error(error: &TurnError) -> EventError {
     let (code, message, retry_after) = match error {

@@ -1,5 +1,4 @@
-//! What a turn needs before it can speak, gathered side by side: the line's embedding and recall,
-//! its intent, what always stands in the prompt, and how the world is.
+//! Gathers the context of a turn in parallel: embedding and recall, intent, standing memory and world state.
 
 use std::sync::Arc;
 
@@ -37,20 +36,20 @@ use crate::{
     },
 };
 
-/// Standing facts read of each sort, more than any budget takes, and those that were taken out of memory.
+/// The limit of standing facts per sort (more than any budget takes), and of statements that were removed from memory.
 pub(in crate::dialogue) const MAX_STANDING_FACTS: u32 = 50;
 
-/// Where the intent comes from.
+/// The source of the intent.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::dialogue) enum IntentSource {
-    /// The classifier.
+    /// The classifier model.
     Model,
-    /// Nobody is asked.
+    /// A fixed intent; the classifier is not asked.
     Assumed(Intent),
 }
 
 impl IntentSource {
-    /// NPCs among themselves always recall in full, as does one that greets: there is nobody's line to sort.
+    /// NPC conversations and greetings always recall in full, because a player's line to classify is missing.
     pub(super) fn for_turn(input: &TurnInput) -> Self {
         match input.player {
             Some(_) if !input.is_greeting() => Self::Model,
@@ -59,40 +58,40 @@ impl IntentSource {
     }
 }
 
-/// What was gathered.
+/// The gathered context of a turn.
 pub(in crate::dialogue) struct GatheredContext {
     pub intent: ClassifiedIntent,
     pub query: String,
     pub hits: Vec<RecallHit>,
-    /// How strictly those have to be about the line.
+    /// How closely the hits must match the line.
     pub gate: TopicGate,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
-    /// When the NPC last talked with the player, in another session.
+    /// The NPC's last talk with the player in another session.
     pub meeting: Option<Meeting>,
-    /// Of what was said in the dialogue before its history, as they may be told.
+    /// The summaries of turns before the history, in the form that the NPC may tell.
     pub summaries: Vec<Summary>,
-    /// What NPCs said to each other, where the turn needs it.
+    /// The lines that NPCs said to each other, if the turn needs them.
     pub overheard: overheard::OverheardLines,
-    /// What the dialogue had had before that not every player may hear of.
+    /// The locked content that earlier prompts of the dialogue had: content that some players may not hear.
     pub locks_before: DisclosureLocks,
-    /// What the NPC may tell of its own past, where the turn needs it.
+    /// The NPC's own past, as far as the NPC may tell it, if the turn needs it.
     pub past: Option<NpcPast>,
     pub counter: TokenCounter,
     pub calls: Vec<CallTrace>,
     pub notes: Vec<String>,
-    /// `embed`, `recall` and `intent` are set.
+    /// Only `embed`, `recall` and `intent` are set.
     pub timings: Timings,
 }
 
 impl GatheredContext {
-    /// The words that the persona greets with, where it has any and is to say them: no model is asked for them.
+    /// Returns the persona's authored greeting if the NPC says the greeting now. The greeting needs no model.
     pub(super) fn greeting_words<'i>(&self, input: &'i TurnInput) -> Option<&'i str> {
         let always = input.world.settings.greeting == Some(Greeting::Always);
         input.greeting_words().filter(|_| always || self.meeting.is_none())
     }
 
-    /// Under what name the NPC knows the player, if it told one.
+    /// Returns the player's name as the NPC knows it, if the player has told a name.
     pub(in crate::dialogue) fn known_player_name(&self, input: &TurnInput) -> Option<&str> {
         let reader = PromptReader {
             language: input.npc.language,
@@ -103,7 +102,7 @@ impl GatheredContext {
         Some(told.statement.object.as_str())
     }
 
-    /// Assembles the prompt from it.
+    /// Assembles the prompt from the gathered context.
     pub(in crate::dialogue) fn assemble_prompt(
         &self,
         services: &Services,
@@ -137,7 +136,7 @@ impl GatheredContext {
     }
 }
 
-/// Gathers for a preview, which has no stopwatch of its own.
+/// Gathers the context for a preview, which has no stopwatch of its own.
 pub(in crate::dialogue) async fn gather_for_preview(
     services: &Services,
     input: &TurnInput,
@@ -147,9 +146,11 @@ pub(in crate::dialogue) async fn gather_for_preview(
     gather_timed(services, input, classify, &watch).await
 }
 
-/// Gathers side by side. Recall does not wait for the intent: it is speculative, and what the line has no use for is
-/// left out when the prompt is assembled. So the only thing an intent costs is the time its call takes beyond recall's.
-/// Where that is switched off (`recall.speculative`), the intent comes first, and only what it needs is searched for.
+/// Gathers the context in parallel.
+///
+/// Recall is speculative: it does not wait for the intent. The assembly of the prompt leaves out unneeded results. An
+/// intent therefore costs only the time that its call takes longer than recall. With `recall.speculative` off, the
+/// intent comes first, and the search covers only the needs of the intent.
 pub(super) async fn gather_timed(
     services: &Services,
     input: &TurnInput,
@@ -244,16 +245,18 @@ pub(super) async fn gather_timed(
     })
 }
 
-/// Nobody asked for anything: what is locked would lock what others might hear of all that is learned in the session, but for what stands in each of its
-/// prompts anyway. What somebody said of others is nothing to begin with, nor what a player claims of the world.
+/// True if a greeting may use the fact. Excluded are:
+/// - Locked facts. The player has asked for nothing, and a locked fact in the prompt would lock the session's new
+///   knowledge from other players. Standing facts are exempt, because each prompt of the session has them anyway.
+/// - Hearsay about other people, and a player's claims about the world. Neither is a way to begin a talk.
 fn can_be_greeted_with(body: &RecallBody) -> bool {
     let is_claim = || party::is_player(&body.speaker) && !body.statement().is_about_speaker_alone();
     let is_hearsay = body.speaker != party::AUTHOR && (body.speaker != body.subject || is_claim());
     body.locks.is_empty() && !is_hearsay
 }
 
-/// The state of the world, what is known of the NPC's past, and what the line is after: the classifier is told
-/// what was unlocked lately, and that follows from the state.
+/// Reads the world state and the NPC's past, then classifies the line. The classifier reads the recently unlocked
+/// scenarios, which depend on the state.
 async fn classify_with_past(
     services: &Services,
     input: &TurnInput,
@@ -267,7 +270,7 @@ async fn classify_with_past(
     Ok((world, known, classified))
 }
 
-/// What the line is after, and how long it took to ask, in ms.
+/// Returns the line's intent, and the duration of the classifier call in milliseconds.
 async fn classify_line(
     services: &Services,
     input: &TurnInput,
@@ -294,10 +297,10 @@ async fn classify_line(
     }
 }
 
-/// What is searched for in a turn.
+/// The searches that a turn needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NeededSearches {
-    /// The line is embedded, which the NPC's past is compared with, too.
+    /// The embedding of the line, which is also compared with the NPC's past.
     embedding: bool,
     facts: bool,
 }
@@ -312,7 +315,8 @@ impl NeededSearches {
         facts: false,
     };
 
-    /// Small talk needs no memories, and a question about the NPC's past none but those of it.
+    /// Returns the searches for an intent. Small talk needs no memories, and a question about the NPC's past only the
+    /// past.
     fn for_intent(input: &TurnInput, classified: &ClassifiedIntent) -> Self {
         match classified.intent {
             _ if classified.in_full => Self::ALL,
@@ -326,14 +330,14 @@ impl NeededSearches {
     }
 }
 
-/// What came of the search.
+/// The result of the search.
 struct LineRecall {
     query: SearchQuery,
     standing: StandingMemory,
-    /// Of the query; `None`: nothing was said, nothing was to be searched for, or the embedder failed.
+    /// The query's embedding. `None`: the line was empty, the search was not needed, or the embedder failed.
     embedding: Option<Vec<f32>>,
     hits: Vec<RecallHit>,
-    /// Of the embedder, if it was asked.
+    /// The embedder call, if the embedder was asked.
     call: Option<CallTrace>,
     notes: Vec<String>,
     embed_ms: f64,
@@ -341,7 +345,7 @@ struct LineRecall {
 }
 
 impl LineRecall {
-    /// The words of the line, or, if it has none that tell, of what it points at.
+    /// Returns the informative words of the line, or else the words of the things that the line points at.
     fn telling_terms(&self) -> &TermWeights {
         if self.query.words.0.is_empty() {
             &self.query.terms
@@ -351,7 +355,7 @@ impl LineRecall {
     }
 }
 
-/// Embeds the line and searches with it, as far as either is needed; reads what stands meanwhile.
+/// Embeds the line and searches with the embedding, as far as needed. Reads the standing memory in parallel.
 async fn recall_for_line(
     services: &Services,
     input: &TurnInput,
@@ -362,7 +366,7 @@ async fn recall_for_line(
     let line = input.heard_text();
     let query = match input.player {
         Some(_) => SearchQuery::for_line(&line, &input.npc.name, &input.history, &input.summaries),
-        // What others said to it since it last spoke is all that there is to go by.
+        // The lines since the NPC last spoke are the only query.
         None => SearchQuery::from_text(&line),
     };
     let mut recalled = LineRecall {
@@ -387,7 +391,8 @@ async fn recall_for_line(
     let (searched, standing) = tokio::join!(searching, standing);
     searched?;
     recalled.standing = standing?;
-    // Who is who comes with what stands. Where a line speaks of somebody who has other names, it is searched for by those as well.
+    // The aliases come with the standing memory. If a named person has other names, a second search uses these names
+    // too.
     if needed.facts && !line.trim().is_empty() && !recalled.standing.names.is_empty() {
         let (viewpoint, names) = (input.viewpoint(), std::mem::take(&mut recalled.standing.names));
         let names = recall::merge_open_names(services, &input.scope, &input.world, &viewpoint, names).await?;
@@ -408,7 +413,7 @@ async fn recall_for_line(
 impl LineRecall {
     async fn embed_query(&mut self, services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) {
         let texts = [self.query.text.clone()];
-        // Where nothing was said there is nothing to compare with: what is important or new is proposed.
+        // An empty line has nothing to compare with. Recall then proposes important or new facts.
         let asked = if texts[0].trim().is_empty() { &[] } else { &texts[..] };
         let embedding = services
             .models
@@ -439,7 +444,7 @@ impl LineRecall {
             embedding: self.embedding.as_deref(),
             terms: &self.query.terms,
             limits: recall::leg_limits(&services.settings.recall),
-            // Not when the turn began: what the previous one taught may have landed since.
+            // The present time, not the turn's start: facts of the previous turn may have landed since.
             at: services.clock.now(),
         };
         let searching = recall::recall_facts(services, sought).instrument(debug_span!("turn.recall"));

@@ -1,5 +1,4 @@
-//! The one reply call of a turn: streamed, cut at the player's word, and never a byte of a state
-//! block shown.
+//! The reply call of a turn. The reply is streamed, ends at a cut, and never shows a byte of a state block.
 
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use tokio::sync::watch;
@@ -17,46 +16,46 @@ use crate::{
     ports::llm::{ChatMessage, Chunk, LlmError, Task},
 };
 
-/// A reply longer than this, in Unicode scalar values, is a model that does not stop: it is ended there.
+/// The maximum length of a reply in Unicode scalar values. A model that reaches it does not stop, so the reply ends.
 const MAX_REPLY_CHARS: usize = 16_000;
-/// The same for all that it writes, its state block included, in bytes.
+/// The same limit for the model's whole output, with its state block, in bytes.
 const MAX_RAW_BYTES: usize = 128 * 1024;
 
-/// A reply that was spoken, to its end or to where it was cut.
+/// A spoken reply, complete or cut.
 #[derive(Debug)]
 pub(super) struct Reply {
     /// `Completed` or `Interrupted`.
     pub status: TurnStatus,
-    /// What the player saw, or heard of it. Never blank.
+    /// The text that the player saw, or the heard part. Never blank.
     pub text: String,
     pub cues: Vec<String>,
-    /// The inside of the state block. `None` when cut: what was not said to its end changes nothing.
+    /// The inside of the state block. `None` for a cut reply, because an unfinished reply changes nothing.
     pub state_block: Option<StateBlock>,
-    /// When cut: all that was said by then, heard or not.
+    /// For a cut reply: the full text at the time of the cut, heard or not.
     pub uncut: Option<String>,
-    /// A state block had begun, whether it ended or not.
+    /// True if a state block had begun, complete or not.
     pub began_block: bool,
     pub usage: Usage,
     pub call: CallTrace,
-    /// Ms from the call to the first visible character, and to the end.
+    /// Milliseconds from the call to the first visible character, and to the end.
     pub first_token_ms: f64,
     pub whole_ms: f64,
-    /// The speaker brought the conversation to its end.
+    /// True if the speaker ended the conversation.
     pub ends: bool,
     pub notes: Vec<String>,
 }
 
-/// What was asked.
+/// The request for a reply.
 pub(super) struct ReplyRequest<'a> {
     pub messages: Vec<ChatMessage>,
     pub prompt_tokens: u32,
     pub counter: TokenCounter,
-    /// What is said as it is written, by no model.
+    /// An authored text that is said as written, without a model.
     pub own_words: Option<&'a str>,
 }
 
 impl<'a> ReplyRequest<'a> {
-    /// Asks with an assembled prompt.
+    /// Builds the request from an assembled prompt.
     pub(super) fn from_prompt(prompt: &Prompt, counter: TokenCounter, own_words: Option<&'a str>) -> Self {
         Self {
             messages: prompt.messages.clone(),
@@ -68,7 +67,7 @@ impl<'a> ReplyRequest<'a> {
 }
 
 impl Reply {
-    /// The event that ends it.
+    /// Returns the event that ends the reply.
     pub(super) fn to_reply_done(&self, input: &TurnInput) -> ReplyDone {
         ReplyDone {
             turn: input.number,
@@ -82,7 +81,7 @@ impl Reply {
     }
 }
 
-/// Asks the reply model and passes on what it says.
+/// Asks the reply model and sends its text to the feed.
 pub(super) async fn speak_reply(
     services: &Services,
     input: &TurnInput,
@@ -141,7 +140,7 @@ pub(super) async fn speak_reply(
             break None;
         }
     };
-    // The endpoint sees the connection close: nothing more is generated, or paid for.
+    // The endpoint sees the connection close, and generates (and bills) no further tokens.
     drop(stream);
     let reply_ms = stopwatch.total_ms() - began_ms;
     let usage = usage.unwrap_or_else(|| Usage {
@@ -175,7 +174,7 @@ pub(super) async fn speak_reply(
     })
 }
 
-/// A reply that is no model's: the persona's own greeting, which costs nothing.
+/// Returns a stream of the persona's own greeting. The greeting needs no model and costs nothing.
 fn authored_stream(words: &str) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
     let call = CallTrace {
         task: Task::Reply.as_str().to_owned(),
@@ -203,10 +202,10 @@ pub(super) async fn unless_cut<T>(
     }
 }
 
-/// Waits until the player cuts in; for ever if nobody can any more.
+/// Waits until the player cuts in. Never returns if all senders are gone.
 async fn wait_for_cut(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
     loop {
-        // Copied out at once: the guard must not live across the wait.
+        // Copied out at once, because the guard must not live across the wait.
         let asked = cut.borrow_and_update().clone();
         if let Some(asked) = asked {
             return asked;
@@ -217,23 +216,23 @@ async fn wait_for_cut(cut: &mut watch::Receiver<Option<Cut>>) -> Cut {
     }
 }
 
-/// What has been said so far.
+/// The state of a reply while it streams.
 struct ReplyWriter<'a> {
     input: &'a TurnInput,
     feed: &'a dyn TurnFeed,
     cutter: StreamCutter,
-    /// What was sent, and its length in Unicode scalar values.
+    /// The sent text, and its length in Unicode scalar values.
     text: String,
     chars: usize,
-    /// What of it was said before this reply was cut, in Unicode scalar values; the model has said the rest.
+    /// The part that was sent before the earlier cut, in Unicode scalar values. The model has said the rest.
     before: usize,
-    /// Nothing has been said after that yet.
+    /// `Some` until the first new text after the continued part.
     joining: Option<ReplyBeginning<'a>>,
-    /// Everything the model wrote, for counting.
+    /// The model's whole output, for counting.
     raw: String,
 }
 
-/// What a voice has said.
+/// The end of a reply.
 struct FinishedReply {
     status: TurnStatus,
     text: String,
@@ -272,7 +271,7 @@ impl<'a> ReplyWriter<'a> {
         let visible = self.cutter.push(delta);
         self.write_visible(&visible);
     }
-    /// Says what the model has said next.
+    /// Sends the model's next visible text.
     fn write_visible(&mut self, visible: &str) {
         let Some(beginning) = self.joining else {
             return self.send_visible(visible);
@@ -311,7 +310,7 @@ impl<'a> ReplyWriter<'a> {
             uncut: None,
         })
     }
-    /// Those of what was heard before it was cut.
+    /// Returns the cues of the heard part before the earlier cut.
     fn earlier_cues(&self) -> Vec<String> {
         let goes_on = self.input.continuation.as_ref();
         goes_on.map(|unfinished| unfinished.of.cues.clone()).unwrap_or_default()
@@ -323,7 +322,7 @@ impl<'a> ReplyWriter<'a> {
         if heard.trim().is_empty() {
             return Err(TurnError::CutBeforeReply);
         }
-        // A cue belongs to what is said after it.
+        // A cue belongs to the text after it.
         let whole = heard.len() == self.text.len();
         let heard_chars = heard.chars().count();
         let heard = heard.to_owned();
@@ -343,7 +342,7 @@ impl<'a> ReplyWriter<'a> {
     }
 }
 
-/// The longest beginning of `text` in whole graphemes that is at most `chars` Unicode scalar values.
+/// Returns the longest prefix of `text` in whole graphemes with at most `chars` Unicode scalar values.
 pub(in crate::dialogue) fn grapheme_prefix(text: &str, chars: usize) -> &str {
     let mut left = chars;
     let end = text

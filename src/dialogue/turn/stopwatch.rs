@@ -1,4 +1,4 @@
-//! How long a turn took, and how much of it was spent waiting on models.
+//! Measures how long a turn took, and how much of the time went into waiting for models.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 
 use crate::ports::clock::Clock;
 
-/// Measures one turn. Shared by the parts of it that run side by side.
+/// The clock of one turn, shared by the steps that run in parallel.
 pub(super) struct Stopwatch<'a> {
     clock: &'a dyn Clock,
     accepted_at: Instant,
-    /// When a model or embedder call was waited for. May overlap.
+    /// The periods of waiting for a model or an embedder. Periods may overlap.
     waits: Mutex<Vec<(Instant, Instant)>>,
 }
 
@@ -22,7 +22,7 @@ impl<'a> Stopwatch<'a> {
             waits: Mutex::new(Vec::new()),
         }
     }
-    /// Runs `work` and says how many ms it took.
+    /// Runs `work` and returns its duration in milliseconds.
     pub(super) async fn time_work<T>(&self, work: impl Future<Output = T>) -> (T, f64) {
         let from = self.clock.monotonic_now();
         let done = work.await;
@@ -31,7 +31,7 @@ impl<'a> Stopwatch<'a> {
             to_millis(self.clock.monotonic_now().saturating_duration_since(from)),
         )
     }
-    /// Runs `call`, a wait on a model or an embedder, and says how many ms it took.
+    /// Runs `call`, a wait for a model or an embedder, and returns its duration in milliseconds.
     pub(super) async fn time_wait<T>(&self, call: impl Future<Output = T>) -> (T, f64) {
         let from = self.clock.monotonic_now();
         let done = call.await;
@@ -39,11 +39,11 @@ impl<'a> Stopwatch<'a> {
         self.waits.lock().push((from, to));
         (done, to_millis(to.saturating_duration_since(from)))
     }
-    /// Ms since the line was accepted.
+    /// Milliseconds since the line was accepted.
     pub(super) fn total_ms(&self) -> f64 {
         to_millis(self.clock.monotonic_now().saturating_duration_since(self.accepted_at))
     }
-    /// Ms since the line was accepted in which no model or embedder call was being waited for.
+    /// Milliseconds since the line was accepted, without the time in model or embedder calls.
     pub(super) fn own_ms(&self) -> f64 {
         (self.total_ms() - to_millis(union_length(self.waits.lock().clone()))).max(0.0)
     }
@@ -53,7 +53,7 @@ pub(super) fn to_millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }
 
-/// How long at least one of the intervals lasted.
+/// Returns the total time that at least one interval covers.
 fn union_length(mut intervals: Vec<(Instant, Instant)>) -> Duration {
     intervals.sort_unstable();
     let mut sum = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! The AsyncAPI 3.0 document of the socket, from the schemas of its messages.
+//! The AsyncAPI 3.0 document of the socket, built from the schemas of its messages.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use super::{
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(build_document);
 
-/// The document as it is served.
+/// The document as served.
 pub fn document() -> &'static Value {
     &DOCUMENT
 }
@@ -57,7 +57,7 @@ fn build_document() -> Value {
     })
 }
 
-/// Adds messages and their schemas, and answers with references to them.
+/// Adds messages and their schemas; returns references to the messages.
 fn add_messages(
     described: Vec<MessageSchema>,
     all: &mut Map<String, Value>,

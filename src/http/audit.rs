@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: who changed what, and when.
+//! `GET /v1/audit`: changes, with their author and time.
 
 use actix_web::{HttpResponse, get, web};
 use chrono::{DateTime, Utc};
@@ -17,7 +17,7 @@ use crate::{
     tenancy::Role,
 };
 
-/// A line of the audit log. It names things by their ids and holds no texts.
+/// A line of the audit log. Objects are named by their ids; a line contains no texts.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct AuditView {
     #[schema(value_type = String)]
@@ -25,7 +25,7 @@ pub struct AuditView {
     at: DateTime<Utc>,
     subject: String,
     role: Role,
-    /// The player whose token it was, or for whom a backend asked.
+    /// The player of the token, or the player named by a backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, nullable = false)]
     player_id: Option<PlayerId>,
@@ -53,11 +53,11 @@ impl From<AuditRow> for AuditView {
 pub struct AuditQuery {
     /// 1–200; default 50.
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
-/// The audit log, newest first.
+/// Lists the audit log, newest first.
 #[utoipa::path(
     tag = "operation",
     params(AuditQuery),

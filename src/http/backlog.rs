@@ -1,5 +1,5 @@
-//! What waits in the ledger's queues, read when somebody scrapes `/metrics`. What cannot be read is not
-//! shown: an old figure would look like a good one.
+//! The lengths of the ledger's queues, read for each scrape of `/metrics`. A value that cannot be read is left out: an
+//! old value would look current.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::ports::{
     ledger::{Maintenance, jobs::JobKind, metrics::Backlog},
 };
 
-/// Scrapes that come sooner share what was read.
+/// Scrapes within this time share one read.
 const BACKLOG_TTL: Duration = Duration::from_secs(5);
-/// A scrape waits no longer for it.
+/// Longest time that a scrape waits for the read.
 const BACKLOG_READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Gauges of the queues.
@@ -28,10 +28,10 @@ pub struct BacklogMetrics {
 }
 
 impl BacklogMetrics {
-    /// Makes the gauges and registers them.
+    /// Creates the gauges and registers them.
     ///
     /// # Errors
-    /// When one is registered already.
+    /// A gauge is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let gauge = |name: &str, help: &str, labels: &[&str]| -> prometheus::Result<GaugeVec> {
             let gauge = GaugeVec::new(Opts::new(name, help), labels)?;
@@ -64,7 +64,7 @@ impl BacklogMetrics {
         })
     }
 
-    /// Reads the queues, unless somebody has just done so.
+    /// Reads the queues, unless another scrape has just read them.
     pub async fn refresh_gauges(&self, ledger: &dyn Maintenance, clock: &dyn Clock) {
         let mut read_at = self.read_at.lock().await;
         let now = clock.monotonic_now();

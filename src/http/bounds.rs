@@ -1,8 +1,8 @@
-//! What a token is good for that is bound to a world (`wid`), of a backend or a viewer: that world, and nothing else.
+//! The bounds of a backend's or viewer's token with a world (`wid`): access to one world only.
 //!
-//! One place for all routes: what a path names must be of that world, and what names nothing of a world is the whole
-//! tenant's and refused, unless its handler says that it keeps to the world (`extract::InWorld`). A player's token is
-//! good for less than that; its bounds are those of its sessions.
+//! The check is the same for all routes. An object named in the path must belong to the token's world. A path without a
+//! world is about the whole tenant and refused, unless the handler limits itself to the world (`extract::InWorld`). A
+//! player's token allows less: its bounds are its sessions.
 
 use actix_web::HttpRequest;
 
@@ -16,10 +16,10 @@ use crate::{
     tenancy::{Principal, Role},
 };
 
-/// Whether the request is within the bounds of its caller's token.
+/// Checks that a request is within the bounds of its caller's token.
 ///
 /// # Errors
-/// What it names is of another world: 404, as for what is not there. It is about the whole tenant: 403.
+/// 404 if the object belongs to another world, as for a missing object. 403 if the request is about the whole tenant.
 pub async fn check_world_bounds(
     state: &AppState,
     request: &HttpRequest,
@@ -35,7 +35,7 @@ pub async fn check_world_bounds(
         };
         return match world_of(state, who, what, name).await? {
             Some(world) if world != *own => Err(Problem::not_found(what)),
-            // What is not there is the handler's to say.
+            // The handler answers for missing objects.
             _ => Ok(()),
         };
     }
@@ -48,7 +48,7 @@ pub async fn check_world_bounds(
     ))
 }
 
-/// Parameters of paths that tell which world it is about, the most telling first.
+/// Path parameters that determine the world, the most specific first.
 const WORLD_PARAMS: [&str; 5] = ["world", "session", "conversation", "fact", "job"];
 
 async fn world_of(state: &AppState, who: &Principal, what: &str, name: &str) -> StoreResult<Option<WorldId>> {

@@ -1,5 +1,4 @@
-//! What surrounds every request: its id, its span, its metrics, and the last word on errors that
-//! no handler made.
+//! The frame of every request: its id, its span, its metrics, and the final form of errors outside the handlers.
 
 use std::{
     pin::Pin,
@@ -35,11 +34,11 @@ use crate::{
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The id of a request: the client's `X-Request-Id`, or one made here.
+/// The id of a request: the client's `X-Request-Id`, or a generated id.
 #[derive(Debug, Clone)]
 struct RequestId(String);
 
-/// Gives the request an id, counts it, and puts the id into problem documents.
+/// Assigns the request id, counts the request, and adds the id to problem documents.
 pub async fn with_request_context<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -52,8 +51,7 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     let answering = connection.as_ref().map(TcpConnection::begin_request);
     let in_reserve = connection.is_some_and(|connection| connection.is_in_reserve());
 
-    // Handlers' errors are responses by now; an `Err` is a middleware's own, and has no request to
-    // answer to any more.
+    // Errors of handlers are already responses here. An `Err` comes from a middleware and no longer has its request.
     let called = if in_reserve && !may_use_reserve(&request).await {
         let full = Problem::new(Code::Overloaded, "this server has as many connections as it can have");
         Ok(request.error_response(full))
@@ -77,7 +75,7 @@ pub async fn with_request_context<B: MessageBody + 'static>(
             .set_connection_type(ConnectionType::Close);
     }
     if matches!(response.response().body().size(), BodySize::Stream) {
-        // It is under way, and its connection is not idle, while nothing comes.
+        // A stream counts as a running request, and its connection is not idle, even while no bytes come.
         let under_way = response.request().extensions_mut().remove::<RequestInFlight>();
         let held = (answering, under_way);
         response = response.map_body(|_, body| StreamedBody { body, _held: held }.boxed());
@@ -91,7 +89,7 @@ pub async fn with_request_context<B: MessageBody + 'static>(
             .match_pattern()
             .unwrap_or_else(|| "unmatched".to_owned());
         let method = response.request().method().as_str();
-        // Method names are the client's to choose; labels must stay few.
+        // Clients choose method names freely, but labels must stay few.
         let method = if matches!(method, "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") {
             method
         } else {
@@ -113,7 +111,7 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     Ok(response)
 }
 
-/// An answer that comes bit by bit.
+/// The body of a streamed answer.
 struct StreamedBody {
     body: BoxBody,
     _held: (Option<RequestGuard>, Option<RequestInFlight>),
@@ -130,7 +128,7 @@ impl MessageBody for StreamedBody {
     }
 }
 
-/// Whether the request is a probe's or an operator's, for whom there are connections where all others are taken.
+/// True for requests of probes and operators, which may use the connection reserve.
 async fn may_use_reserve(request: &ServiceRequest) -> bool {
     if matches!(request.path(), "/healthz" | "/readyz" | "/metrics") {
         return true;
@@ -148,7 +146,7 @@ async fn may_use_reserve(request: &ServiceRequest) -> bool {
         .is_ok_and(|who| who.role == Role::Operator)
 }
 
-/// A request id that is safe to echo and to log.
+/// Reads the client's request id, if safe to echo and to log.
 fn client_request_id(request: &ServiceRequest) -> Option<String> {
     let text = request.headers().get(REQUEST_ID)?.to_str().ok()?;
     let ok = (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
@@ -169,7 +167,7 @@ fn with_problem_body<B: MessageBody + 'static>(response: ServiceResponse<B>, id:
     ServiceResponse::new(request, body)
 }
 
-/// Our own problem as it is; actix's errors by their status.
+/// Returns a `Problem` unchanged; maps actix's errors by their status.
 fn problem_of(error: &Error, status: u16) -> Problem {
     if let Some(problem) = error.as_error::<Problem>() {
         return problem.clone();
@@ -185,7 +183,7 @@ fn problem_of(error: &Error, status: u16) -> Problem {
     }
 }
 
-/// One span per request. The query string stays out of it: it may hold a ticket.
+/// Creates one span per request. The query string is left out: the query may contain a ticket.
 pub struct RequestSpans;
 
 impl RootSpanBuilder for RequestSpans {
@@ -219,7 +217,7 @@ impl RootSpanBuilder for RequestSpans {
     }
 }
 
-/// Trace and parent span of a W3C `traceparent` header (version 00), if it is well formed.
+/// The trace and parent span of a well-formed W3C `traceparent` header (version 00).
 fn trace_context(request: &ServiceRequest) -> Option<(String, String)> {
     parse_traceparent(header_text(request, "traceparent")?)
 }

@@ -1,4 +1,4 @@
-//! The documents and the page that shows them: `/openapi.json`, `/asyncapi.json`, `/docs`.
+//! The API documents and the page that shows them: `/openapi.json`, `/asyncapi.json`, `/docs`.
 
 use actix_web::{
     HttpResponse, get, guard,
@@ -25,7 +25,7 @@ pub fn asyncapi_document() -> &'static Value {
     super::asyncapi::document()
 }
 
-/// The routes of the documents. Where `http.docs` is off they are not there.
+/// Registers the routes of the documents. With `http.docs` off, the routes answer 404.
 pub(super) fn configure(cfg: &mut ServiceConfig) {
     cfg.service(serve_openapi)
         .service(serve_asyncapi)
@@ -61,7 +61,7 @@ fn serve_document(state: &AppState, document: &Value) -> Result<HttpResponse, Pr
     }
 }
 
-/// Who opens the server's address in a browser wants to see what it offers.
+/// Sends browsers that open the server's address to `/docs`.
 #[get("/")]
 async fn redirect_root_to_docs(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
     if !state.settings.docs {
@@ -72,7 +72,7 @@ async fn redirect_root_to_docs(state: web::Data<AppState>) -> Result<HttpRespons
         .finish())
 }
 
-/// Browsers ask for it; there is none, and that is no error.
+/// Browsers request an icon. The server has no icon, but logs no error.
 #[get("/favicon.ico")]
 async fn no_favicon() -> HttpResponse {
     HttpResponse::NoContent().finish()

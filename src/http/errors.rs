@@ -1,5 +1,5 @@
-//! The one mapping from what went wrong to what a client is told: a problem document over REST
-//! (RFC 9457), an `error` event on the socket. Both carry the same codes.
+//! The only mapping from errors to client messages: a problem document over REST (RFC 9457), an `error` event on the
+//! socket. The codes are the same in REST and on the socket.
 
 use std::{fmt, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:ident, $title:literal;)+) => {
-        /// Everything that can go wrong, with its stable name, its status and its title.
+        /// Every error code, with its stable name, status and title.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code { $($(#[$doc])* $name,)+ }
 
@@ -39,12 +39,12 @@ macro_rules! codes {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
-            /// The HTTP status it is told with.
+            /// The HTTP status of the code.
             #[must_use]
             pub const fn status(self) -> StatusCode {
                 match self { $(Self::$name => StatusCode::$status,)+ }
             }
-            /// A sentence that is the same for every occurrence.
+            /// A fixed sentence, the same for every occurrence.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)+ }
@@ -112,16 +112,16 @@ codes! {
     Internal = "internal", INTERNAL_SERVER_ERROR, "Something went wrong on the server";
 }
 
-/// One bad field.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FieldError {
     /// Path of the field, as `persona.boundaries[2]`.
     pub param: String,
-    /// What is wrong with it.
+    /// What is wrong with the field.
     pub detail: String,
 }
 
-/// What a client is told. Becomes a problem document or an `error` event.
+/// An error for a client. Becomes a problem document or an `error` event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub code: Code,
@@ -129,34 +129,34 @@ pub struct Problem {
     pub param: Option<String>,
     pub errors: Vec<FieldError>,
     pub retry_after: Option<Duration>,
-    /// For `method_not_allowed`: the methods that are.
+    /// For `method_not_allowed`: the allowed methods.
     pub allow: Option<Box<str>>,
-    /// For `wrong_node`: the node that owns the dialogue. Not told.
+    /// For `wrong_node`: the node that owns the dialogue. Not shown to clients.
     pub owner: Option<Box<NodeId>>,
 }
 
 /// The body of an error response (`application/problem+json`).
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ProblemBody {
-    /// `about:blank`: what went wrong is told by `code`.
+    /// `about:blank`: the kind of error is in `code`.
     #[serde(rename = "type")]
     pub kind: String,
     pub title: String,
     pub status: u16,
     pub detail: String,
-    /// Stable and machine-readable.
+    /// Stable, machine-readable error code.
     pub code: String,
-    /// The field that is wrong, where there is just one.
+    /// The invalid field, if there is exactly one.
     pub param: Option<String>,
     /// The request's id, also in `X-Request-Id` and in the server's log.
     pub request_id: Option<String>,
-    /// Every bad field, for `validation_failed`.
+    /// Every invalid field, for `validation_failed`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
 }
 
 impl Problem {
-    /// A problem with nothing but a code and a sentence.
+    /// A problem with only a code and a sentence.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
@@ -169,7 +169,7 @@ impl Problem {
             owner: None,
         }
     }
-    /// One bad field.
+    /// A problem with one invalid field.
     #[must_use]
     pub fn invalid_field(param: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::invalid_fields(vec![FieldError {
@@ -177,7 +177,7 @@ impl Problem {
             detail: detail.into(),
         }])
     }
-    /// Every bad field.
+    /// A problem with all invalid fields.
     #[must_use]
     pub fn invalid_fields(errors: Vec<FieldError>) -> Self {
         let detail = errors
@@ -194,12 +194,12 @@ impl Problem {
             ..Self::new(Code::ValidationFailed, detail)
         }
     }
-    /// What a foreign or unknown object is answered with.
+    /// The answer for an unknown object, or an object of another tenant.
     #[must_use]
     pub fn not_found(what: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no such {what}"))
     }
-    /// For what must not be told: the client gets an opaque id that the log has.
+    /// Hides an internal error: the client gets an opaque id that is also in the log.
     #[must_use]
     pub fn internal_error(error: &dyn fmt::Display) -> Self {
         let id = format!("err_{:016x}", rand::random::<u64>());
@@ -209,25 +209,25 @@ impl Problem {
             format!("an internal error; the server's log has it as {id}"),
         )
     }
-    /// The dialogue lives on another node, which does not answer or has it no longer.
+    /// The dialogue is on another node, which does not answer or no longer owns the dialogue.
     #[must_use]
     pub fn wrong_node() -> Self {
         Self::new(Code::WrongNode, "the dialogue lives on another node; try again")
     }
-    /// With a time to wait.
+    /// Adds a time to wait.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
     }
-    /// With the name of what is wrong.
+    /// Adds the name of the invalid field.
     #[must_use]
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
     }
 
-    /// The response. `request_id` is filled in by the middleware, which knows it.
+    /// Builds the response. The middleware, which knows the request id, passes `request_id`.
     #[must_use]
     pub fn to_response(&self, request_id: Option<&str>) -> HttpResponse {
         let status = self.code.status();
@@ -255,7 +255,7 @@ impl Problem {
         })
     }
 
-    /// The time to wait, if waiting helps. 429 and 503 always have one.
+    /// The time to wait, if waiting helps. 429 and 503 always have a time.
     #[must_use]
     pub fn retry_delay(&self) -> Option<Duration> {
         self.retry_after.or_else(|| {
@@ -307,7 +307,7 @@ impl From<DialogueError> for Problem {
             DialogueError::OverShare(over) => over.into(),
             DialogueError::OverBudget(over) => over.into(),
             DialogueError::Draining => Self::new(Code::Draining, detail),
-            // Which node it is would tell nothing that a client could use.
+            // The owner's id is of no use to a client.
             DialogueError::NotOwner { node } => Self {
                 owner: Some(Box::new(node)),
                 ..Self::wrong_node()
@@ -372,7 +372,7 @@ impl From<LlmError> for Problem {
                     None => problem,
                 }
             }
-            // What the endpoint said may quote the prompt or name the account: it stays in the log.
+            // The endpoint's message may quote the prompt or name the account, and therefore stays in the log.
             LlmError::Refused(_) => Self::new(Code::ModelFailed, "the language model refused the request"),
             LlmError::Broken(_) => Self::new(Code::ModelFailed, "the language model's answer broke off"),
             LlmError::OverBudget(over) => over.into(),

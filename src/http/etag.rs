@@ -1,4 +1,4 @@
-//! Optimistic edits: an object's `version` is its strong `ETag`; `If-Match` makes a write conditional.
+//! Optimistic edits: an object's `version` is its strong `ETag`, and `If-Match` makes a write conditional.
 
 use actix_web::{HttpRequest, HttpResponse, http::header};
 use serde::Serialize;
@@ -12,16 +12,16 @@ pub fn etag_of(version: u32) -> String {
     format!("\"{version}\"")
 }
 
-/// What a write demands of the stored version.
+/// The condition of a write on the stored version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfMatch {
-    /// Nothing: no header.
+    /// No header: no condition.
     Unconditional,
-    /// `*`: it must exist.
+    /// `*`: the object must exist.
     MustExist,
-    /// It must be this version.
+    /// The stored version must equal this version.
     Version(u32),
-    /// `If-None-Match: *`: it must not exist. Only of a put.
+    /// `If-None-Match: *`: the object must not exist. Only for a PUT.
     MustNotExist,
 }
 
@@ -29,8 +29,8 @@ impl IfMatch {
     /// Reads `If-Match`.
     ///
     /// # Errors
-    /// A tag that is none of ours cannot match, so it is `version_mismatch` at once. What is no
-    /// entity tag at all is `malformed_request`.
+    /// `version_mismatch` for an entity tag in another form, which can never match. `malformed_request` for a value
+    /// that is no entity tag.
     pub fn from_request(request: &HttpRequest) -> Result<Self, Problem> {
         let Some(value) = request.headers().get(header::IF_MATCH) else {
             return Ok(Self::Unconditional);
@@ -44,7 +44,7 @@ impl IfMatch {
         if request.headers().get_all(header::IF_MATCH).nth(1).is_some() {
             return Err(refused(Code::MalformedRequest));
         }
-        // A weak tag is a tag, and never matches here (RFC 9110, 13.1.1).
+        // A weak tag is a valid tag, but never matches here (RFC 9110, 13.1.1).
         let (weak, tag) = text.strip_prefix("W/").map_or((false, text), |tag| (true, tag));
         let opaque = tag
             .strip_prefix('"')
@@ -52,15 +52,15 @@ impl IfMatch {
             .filter(|opaque| !opaque.contains('"'))
             .ok_or_else(|| refused(Code::MalformedRequest))?;
         match opaque.parse() {
-            // Nothing is ever stored as version 0.
+            // No object is ever stored as version 0.
             Ok(version @ 1..) if !weak => Ok(Self::Version(version)),
             _ => Err(refused(Code::VersionMismatch)),
         }
     }
-    /// Reads `If-Match`, or `If-None-Match: *`, of a put.
+    /// Reads `If-Match`, or `If-None-Match: *`, of a PUT.
     ///
     /// # Errors
-    /// As [`Self::from_request`]; and both of them, or an `If-None-Match` that names versions.
+    /// As [`Self::from_request`]. Also if both headers are present, or `If-None-Match` names versions.
     pub fn from_put_request(request: &HttpRequest) -> Result<Self, Problem> {
         let if_match = Self::from_request(request)?;
         let Some(value) = request.headers().get(header::IF_NONE_MATCH) else {
@@ -75,7 +75,7 @@ impl IfMatch {
         }
         Ok(Self::MustNotExist)
     }
-    /// The version to demand, for stores; 0: that there is none.
+    /// The required version, for stores; 0: the object must not exist.
     #[must_use]
     pub const fn expected_version(self) -> Option<u32> {
         match self {
@@ -84,7 +84,7 @@ impl IfMatch {
             Self::Unconditional | Self::MustExist => None,
         }
     }
-    /// The refusal of a write where `stored` is not what was demanded.
+    /// The error for a write on another version than `stored`.
     #[must_use]
     pub fn mismatch_error(self, stored: u32) -> Problem {
         if self == Self::MustNotExist {
@@ -95,7 +95,7 @@ impl IfMatch {
     }
 }
 
-/// An object with its tag, or 304 to who has this version already.
+/// Answers with an object and its tag, or 304 if the client already has this version.
 pub fn respond_found(request: &HttpRequest, version: u32, view: &impl Serialize) -> HttpResponse {
     if is_known_version(request, version) {
         return HttpResponse::NotModified().finish();
@@ -105,7 +105,7 @@ pub fn respond_found(request: &HttpRequest, version: u32, view: &impl Serialize)
         .json(view)
 }
 
-/// The answer to a put: the object as it is now, and where it is if it was just made.
+/// Answers a PUT with the current object, and its location if the object was created.
 pub fn respond_stored(created: bool, location: &str, version: u32, view: &impl Serialize) -> HttpResponse {
     let mut response = if created {
         HttpResponse::Created()
@@ -118,10 +118,10 @@ pub fn respond_stored(created: bool, location: &str, version: u32, view: &impl S
     response.insert_header((header::ETAG, etag_of(version))).json(view)
 }
 
-/// Whether a put made the object.
+/// True if a PUT created the object.
 ///
 /// # Errors
-/// It wrote nothing: another version is stored, or `parent` is missing.
+/// The PUT wrote nothing: another version is stored, or `parent` is missing.
 pub fn created_by_put(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Result<bool, Problem> {
     match outcome {
         PutOutcome::Created => Ok(true),
@@ -135,10 +135,10 @@ pub fn created_by_put(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Res
     }
 }
 
-/// The answer to a deletion of `what`.
+/// Answers a deletion of `what`.
 ///
 /// # Errors
-/// There is none, or another version is stored.
+/// The object does not exist, or another version is stored.
 pub fn respond_deleted(outcome: DeleteOutcome, what: &str) -> Result<HttpResponse, Problem> {
     match outcome {
         DeleteOutcome::Deleted => Ok(HttpResponse::NoContent().finish()),
@@ -147,7 +147,7 @@ pub fn respond_deleted(outcome: DeleteOutcome, what: &str) -> Result<HttpRespons
     }
 }
 
-/// Whether the caller has this version already (`If-None-Match`).
+/// True if the client already has this version (`If-None-Match`).
 fn is_known_version(request: &HttpRequest, version: u32) -> bool {
     let Some(value) = request.headers().get(header::IF_NONE_MATCH) else {
         return false;
@@ -161,7 +161,7 @@ fn is_known_version(request: &HttpRequest, version: u32) -> bool {
         .any(|part| part == tag || part == "*")
 }
 
-/// The refusal of a write on another version than the stored one.
+/// The error for a write on another version than the stored version.
 #[must_use]
 pub fn version_mismatch_error(stored: u32) -> Problem {
     Problem::new(

@@ -1,5 +1,5 @@
-//! Extractors: the typed edge of every route. The extractor is the authorization: a handler that
-//! takes a `Authorized<Author>` cannot run for anybody else.
+//! Extractors, the typed edge of every route. The extractor is the authorization: a handler that takes an
+//! `Authorized<Author>` cannot run for other roles.
 
 use std::{
     future::Future,
@@ -34,23 +34,23 @@ use crate::{
     transport::network_of,
 };
 
-/// Who may call an operation.
+/// The roles that may call an operation.
 pub trait RolePolicy: 'static {
-    /// The roles that may.
+    /// The permitted roles.
     const ROLES: &'static [Role];
-    /// Whether the handler itself keeps to the world that a backend's token is bound to. Where it does not, and the path
-    /// names nothing of a world, the operation is the whole tenant's ([`bounds`]).
+    /// True if the handler itself limits a backend's token to its world. Otherwise a path without a world is about the
+    /// whole tenant ([`bounds`]).
     const KEEPS_TO_WORLD: bool = false;
 }
 
-/// Those of `A`, of an operation that keeps to the world of the token by what it asks for or lists.
+/// The roles of `A`, for an operation that limits its results to the token's world.
 pub struct InWorld<A>(PhantomData<A>);
 impl<A: RolePolicy> RolePolicy for InWorld<A> {
     const ROLES: &'static [Role] = A::ROLES;
     const KEEPS_TO_WORLD: bool = true;
 }
 
-/// Whether a role may: a viewer reads whatever a backend may read.
+/// True if the role is permitted. A viewer may read all that a backend may read.
 fn is_role_allowed(roles: &[Role], role: Role, method: &Method) -> bool {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     roles.contains(&role) || (role == Role::Viewer && reads && roles.contains(&Role::Backend))
@@ -61,12 +61,12 @@ pub struct Anyone;
 impl RolePolicy for Anyone {
     const ROLES: &'static [Role] = &[Role::Operator, Role::Admin, Role::Backend, Role::Viewer, Role::Player];
 }
-/// Those who take part in sessions: backends for all of them, players for their own.
+/// Callers in sessions: backends in all sessions, players in their own.
 pub struct Talker;
 impl RolePolicy for Talker {
     const ROLES: &'static [Role] = &[Role::Admin, Role::Backend, Role::Player];
 }
-/// Those who write worlds and look into memories.
+/// Authors: they write worlds and read memories.
 pub struct Author;
 impl RolePolicy for Author {
     const ROLES: &'static [Role] = &[Role::Admin, Role::Backend];
@@ -77,13 +77,13 @@ impl RolePolicy for Administrator {
     const ROLES: &'static [Role] = &[Role::Admin];
 }
 
-/// Whoever runs the server.
+/// The operator of the server.
 pub struct OperatorOnly;
 impl RolePolicy for OperatorOnly {
     const ROLES: &'static [Role] = &[Role::Operator];
 }
 
-/// An authenticated caller whose role is among `A`'s, counted against its limits.
+/// An authenticated caller with a role of `A`, counted against the rate limits.
 pub struct Authorized<A> {
     pub principal: Principal,
     pub scope: TenantScope,
@@ -91,20 +91,20 @@ pub struct Authorized<A> {
     allowed: PhantomData<A>,
 }
 
-/// What this node counts of a request.
+/// Which limits this node counts a request for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RateLimitScope {
-    /// It came from its client.
+    /// The request came from a client.
     Everything,
-    /// Another node sent it on, which has counted it for itself: what is its player's, so that nobody gets more here by coming
-    /// through others.
+    /// Another node forwarded the request and counted it for the tenant. This node counts the player's limits, so that
+    /// no player gets more through other nodes.
     PlayerOnly,
-    /// It was counted when it came here first.
+    /// The request was counted when it first arrived here.
     Nothing,
 }
 
 impl RateLimitScope {
-    /// What another node sends on is counted where it is taken. A node that stops takes no line.
+    /// A forwarded request counts where it is accepted. A stopping node accepts no line.
     fn for_forwarded(hop: &nodes::ForwardToken, state: &AppState) -> Self {
         if hop.is_to_itself() || state.sessions.is_draining() {
             Self::Nothing
@@ -118,7 +118,7 @@ impl<A> Authorized<A> {
     /// Counts a turn of `player`.
     ///
     /// # Errors
-    /// The player speaks too often.
+    /// The player has reached the limit of lines.
     pub fn count_turn(&self, state: &AppState, player: &PlayerId) -> Result<(), Problem> {
         if self.counted != RateLimitScope::Nothing {
             state.limits.check_player_turn(self.scope.tenant(), player)?;
@@ -142,7 +142,7 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
             let by_hop = hop.is_some();
             let principal = match hop.and_then(|hop| hop.who) {
                 Some(principal) => {
-                    // The first node may not have heard yet that it is revoked, or that its tenant is disabled.
+                    // The first node may not yet know of a revocation or a disabled tenant.
                     state.auth.check_not_refused(&principal)?;
                     principal
                 }
@@ -153,7 +153,7 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
                 return Err(Problem::new(Code::Forbidden, "this token's role may not do that"));
             }
             if by_hop && let Some(dialogue) = nodes::dialogue_of(&request) {
-                // Where the dialogue is another's, the next try is counted there.
+                // If another node owns the dialogue, that node counts the next attempt.
                 state.sessions.ensure_owned(&principal.scope(), dialogue).await?;
             }
             let player = principal.player.as_ref().filter(|_| counted != RateLimitScope::Nothing);
@@ -167,7 +167,7 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
             request.extensions_mut().insert(under_way);
             bounds::check_world_bounds(&state, &request, &principal, A::KEEPS_TO_WORLD).await?;
             if state.nodes.is_some() {
-                // For whoever has to send the request on.
+                // For the middleware that may forward the request.
                 request.extensions_mut().insert(principal.clone());
             }
             Ok(Self {
@@ -203,8 +203,9 @@ fn app_state(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
         .ok_or_else(|| Problem::internal_error(&"the application was built without its state"))
 }
 
-/// Where a request comes from, as far as it is known: the peer; or, where that is a trusted proxy, the nearest address before it
-/// that is none. A peer that names others and is not trusted is a proxy that nobody told of: then it is not known.
+/// The client's address, if known. Without a trusted proxy: the peer. Behind trusted proxies: the nearest address
+/// before them. If no proxy is configured and the peer sends `X-Forwarded-For`, the peer must be an unknown proxy:
+/// `None`.
 fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
     let proxies = &state.settings.trusted_proxies;
     let is_trusted = |address: &IpAddr| proxies.iter().any(|network| network.contains(address));
@@ -218,7 +219,7 @@ fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
         .get_all(header::X_FORWARDED_FOR)
         .flat_map(|value| value.to_str().unwrap_or_default().split(','))
         .collect();
-    // Each proxy adds its peer at the end; what comes before one that cannot be read is the client's own invention.
+    // Each proxy appends its peer. Entries before an unreadable entry may be invented by the client.
     let read = named.into_iter().rev().map_while(parse_address);
     let mut last = peer;
     for address in read {
@@ -230,7 +231,7 @@ fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
     Some(last)
 }
 
-/// An address, perhaps with a port.
+/// Parses an address, with or without a port.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let bare = || text.trim_start_matches('[').trim_end_matches(']').parse().ok();
@@ -241,7 +242,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 /// A JSON body: within the size limit, without unknown fields, and valid.
 pub struct Body<T> {
     pub value: T,
-    /// As it was sent, for the idempotency fingerprint.
+    /// The raw bytes, for the idempotency fingerprint.
     pub raw: Bytes,
 }
 
@@ -271,13 +272,13 @@ where
     }
 }
 
-/// Of an operation that has no options: a body is not needed, and one that says something was meant for
-/// another.
+/// For an operation without options. The body may be omitted. Fields are refused: they were meant for another
+/// operation.
 #[derive(Debug, Default, serde::Deserialize, Validate, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NoOptions {}
 
-/// As [`Body`], for a body that says nothing but options: none is as good as `{}`.
+/// As [`Body`], for a body with options only: an empty body equals `{}`.
 pub struct OptionalBody<T>(pub T);
 
 impl<T> FromRequest for OptionalBody<T>
@@ -355,7 +356,7 @@ async fn read_body(request: &HttpRequest, mut payload: Payload, limit: usize) ->
     Ok(body.freeze())
 }
 
-/// The path's parameters. One that is not an id names nothing, so it is a 404.
+/// The path's parameters. A value that is no id matches no object, so the answer is 404.
 pub struct Path<T>(pub T);
 
 impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
@@ -365,7 +366,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let parsed = web::Path::<T>::extract(request).into_inner();
         std::future::ready(parsed.map(|path| Self(path.into_inner())).map_err(|_| {
-            // One segment that stands for nothing is enough; which of several, the reader does not say.
+            // One invalid segment is enough; the reader does not say which of the segments is invalid.
             let segments: Vec<_> = request
                 .match_info()
                 .iter()

@@ -1,5 +1,5 @@
-//! What strangers send, read as the server reads it: for a fuzzer (`tests/fuzz`), and for its kept corpora in every run of the
-//! tests. Each function takes any bytes; one that panics has found a fault.
+//! Fuzz targets: untrusted input, parsed as the server parses it. For the fuzzer (`tests/fuzz`), and for its corpora in
+//! every test run. Each target accepts any bytes; a panic is a defect.
 
 #[cfg(feature = "fuzzing")]
 mod signed;
@@ -31,7 +31,7 @@ pub const FUZZ_TARGETS: &[(&str, FuzzTarget)] = &[
     ("query_strings", query_strings),
 ];
 
-/// A refusal is told to the client, and so is written out.
+/// Checks that a refusal is a client error, and writes its text.
 fn check_problem<T>(read: Result<T, Problem>) {
     if let Err(problem) = read {
         assert!((400..500).contains(&problem.code.status().as_u16()), "{problem:?}");
@@ -39,7 +39,7 @@ fn check_problem<T>(read: Result<T, Problem>) {
     }
 }
 
-/// A text frame of a socket: its envelope, and then the message of the type that it names.
+/// A text frame of a socket: the envelope, then the message of the envelope's type.
 pub fn socket_frames(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(envelope) = serde_json::from_str::<messages::Envelope<'_>>(text) else {
@@ -51,8 +51,8 @@ pub fn socket_frames(data: &[u8]) {
     }
 }
 
-/// A reply as a model streams it, cut into its words and its state block; and the block by itself. However the stream is
-/// divided, the same comes out.
+/// A model's streamed reply, split into spoken text and state block; and the block alone. The result must not depend on
+/// the chunks of the stream.
 pub fn state_blocks(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let rules = StateRules::default();
@@ -77,7 +77,7 @@ pub fn state_blocks(data: &[u8]) {
     }
 }
 
-/// A query string, as each kind of list reads it.
+/// A query string, parsed by each kind of list.
 pub fn query_strings(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     check_problem(validate::parse_query::<PageQuery>(text));
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// What fuzzing found worth keeping, and what the tests send.
+    /// Runs the corpora of the fuzzer and of the tests.
     #[test]
     fn fuzz_corpora_are_read_without_panic() {
         for (name, target) in FUZZ_TARGETS {
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// What the corpora begin with reaches what it is to reach.
+    /// Checks that the seeds reach the code under test.
     #[test]
     fn fuzz_seeds_reach_their_targets() {
         let seed = |name: &str| {

@@ -24,10 +24,10 @@ pub struct Health {
     /// `ok`.
     status: &'static str,
     version: &'static str,
-    /// `/readyz`: `ready`; `filling` or `away`, and facts are found by their words alone until it is ready.
+    /// The search index in `/readyz`: `ready`, `filling` or `away`. Until `ready`, facts are found by keywords only.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<&'static str>,
-    /// `/readyz`: `ready`; `away`, and what was said last is read from the ledger until they are back.
+    /// The dialogue buffers in `/readyz`: `ready` or `away`. While `away`, recent turns are read from the ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
     buffers: Option<&'static str>,
 }
@@ -39,17 +39,17 @@ const HEALTHY: Health = Health {
     buffers: None,
 };
 
-/// How long a probe waits for what turns can do without.
+/// Timeout of the probe for the buffers, which turns can do without.
 const BUFFERS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The process lives.
+/// Succeeds while the process runs.
 #[utoipa::path(tag = "operation", responses((status = 200, body = Health)))]
 #[get("/healthz")]
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(HEALTHY)
 }
 
-/// Whether the ledger answers and can be written to, as it was found within the last second.
+/// Checks that the ledger answers and is writable; the result is cached for one second.
 #[derive(Debug, Clone)]
 pub struct LedgerProbe(Cache<(), Result<(), Problem>>);
 
@@ -60,15 +60,15 @@ impl Default for LedgerProbe {
 }
 
 impl LedgerProbe {
-    /// Nobody needs a token to ask: however many do, this is the time between two looks.
+    /// The time between two checks. The probe needs no token, so the number of callers must not matter.
     const PROBE_TTL: Duration = Duration::from_secs(1);
-    /// How long a write may take; less than `colloquy health` waits.
+    /// Timeout of a test write; shorter than the timeout of `colloquy health`.
     const WRITE_TIMEOUT: Duration = Duration::from_millis(1_500);
-    /// How long to look for writes of others where its own was refused, and how often.
+    /// After a refused test write: how long to look for other writes, and how often.
     const OTHER_WRITES_TIMEOUT: Duration = Duration::from_millis(250);
     const OTHER_WRITES_POLL: Duration = Duration::from_millis(10);
 
-    /// Whoever asks first looks, whether or not they wait for it; the others share what comes of it.
+    /// The first caller starts the check, which finishes even if the caller leaves. The other callers share the result.
     async fn check_ledger(&self, ledger: &Ledger) -> Result<(), Problem> {
         let (kept, maintenance) = (self.0.clone(), ledger.maintenance.clone());
         let asking = async move {
@@ -87,8 +87,8 @@ impl LedgerProbe {
         run_uncancelled(asking).await?
     }
 
-    /// Writes, or says why it cannot. A ledger with much to write is slow, or takes no more of it for now: as long as
-    /// others' writes are committed meanwhile, it can be written to.
+    /// Makes a test write, or returns why the write failed. A busy ledger may be slow or refuse a write. While other
+    /// writes are committed, the ledger counts as writable.
     async fn probe_write(maintenance: &dyn Maintenance) -> Result<(), String> {
         let committed = || maintenance.ledger_metrics().grouped.get_sample_count();
         let before = committed();
@@ -112,8 +112,10 @@ impl LedgerProbe {
     }
 }
 
-/// The server takes new work: it is not shutting down, and its ledger answers and can be written to. Where nothing can
-/// be written (a full disk, a read-only file, a database in recovery) the code is `ledger_not_writable`.
+/// Succeeds if the server accepts new work.
+///
+/// The server must not be starting or shutting down, and the ledger must answer and be writable. If writes fail (a full
+/// disk, a read-only file, a database in recovery), the code is `ledger_not_writable`.
 #[utoipa::path(tag = "operation", responses((status = 200, body = Health)))]
 #[get("/readyz")]
 pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
@@ -124,7 +126,7 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
     let buffers = tokio::time::timeout(BUFFERS_TIMEOUT, services.buffers.ping());
     let (ledger, buffers) = tokio::join!(state.ledger_probe.check_ledger(&services.ledger), buffers);
     ledger?;
-    // A turn can do without the index and the buffers, so a node where they are away takes turns.
+    // A turn can do without the index and the buffers, so a node without them accepts turns.
     let index = match services.index.index_state() {
         IndexState::Ready => "ready",
         IndexState::Filling => "filling",
@@ -137,7 +139,7 @@ pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem>
     }))
 }
 
-/// Metrics in the text format of Prometheus.
+/// Returns metrics in the text format of Prometheus.
 #[utoipa::path(tag = "operation", responses((status = 200, body = String, content_type = "text/plain"), (status = 404, description = "They are at an address of their own (`telemetry.metrics_listen`)")))]
 #[get("/metrics")]
 pub async fn metrics(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
@@ -177,7 +179,7 @@ mod tests {
         tenancy::TenantScope,
     };
 
-    /// Takes no write of the probe's, and says so or does not answer.
+    /// Refuses the probe's write, or does not answer.
     struct Busy {
         meters: LedgerMetrics,
         hangs: bool,

@@ -1,7 +1,8 @@
-//! `Idempotency-Key`: a repeated POST gets the first answer, whatever became of the connection.
+//! `Idempotency-Key`: a repeated POST gets the first answer, even if the connection broke.
 //!
-//! Answers are kept for a day, so no secret may be in what is kept: an answer that has one is kept
-//! without it ([`IdempotentResponse::with_stored_body`]) and gets a new one when it is given again ([`run_once_with_replay`]).
+//! Answers are stored for a day, so a stored answer must contain no secret. An answer with a secret is stored without
+//! the secret ([`IdempotentResponse::with_stored_body`]). A repeated request gets a new secret
+//! ([`run_once_with_replay`]).
 
 use std::future::Future;
 
@@ -24,20 +25,20 @@ use crate::{
     tenancy::{Principal, Role},
 };
 
-/// What a creating POST answers.
+/// The answer of a creating POST.
 pub struct IdempotentResponse {
     status: StatusCode,
     body: String,
     location: Option<String>,
-    /// What is kept of the body, if not all of it.
+    /// The body to store, if different from `body`.
     kept: Option<String>,
 }
 
 impl IdempotentResponse {
-    /// 201 with the new object and where it is.
+    /// 201 with the new object and its location.
     ///
     /// # Errors
-    /// When the body cannot be written as JSON: a defect.
+    /// The body cannot be written as JSON: a defect.
     pub fn created(body: &impl Serialize, location: String) -> Result<Self, Problem> {
         Ok(Self {
             status: StatusCode::CREATED,
@@ -46,7 +47,7 @@ impl IdempotentResponse {
             kept: None,
         })
     }
-    /// Keeps `body` for repeated requests in place of what is answered now.
+    /// Stores `body` for repeated requests in place of the current body.
     ///
     /// # Errors
     /// As [`Self::created`].
@@ -54,11 +55,11 @@ impl IdempotentResponse {
         self.kept = Some(serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?);
         Ok(self)
     }
-    /// The body as it was kept.
+    /// The stored body.
     pub fn body(&self) -> &str {
         &self.body
     }
-    /// The same answer with another body.
+    /// Replaces the body.
     ///
     /// # Errors
     /// As [`Self::created`].
@@ -75,11 +76,11 @@ impl IdempotentResponse {
     }
 }
 
-/// Runs `work` once per key of this caller and route. It runs to its end even if the client hangs
-/// up, so a retry finds its answer.
+/// Runs `work` once per key of this caller and route. The work finishes even if the client hangs up, so a retry finds
+/// the answer.
 ///
 /// # Errors
-/// What `work` fails with; a key used for another body, or still in flight.
+/// The errors of `work`. Also if the key was used with another body, or is still in flight.
 pub async fn run_once<F>(
     state: &web::Data<AppState>,
     who: &Principal,
@@ -93,10 +94,10 @@ where
     run_once_with_replay(state, who, request, raw, work, |kept| std::future::ready(Ok(kept))).await
 }
 
-/// As [`run_once`], for an answer that is kept in part: `again` completes it when it is given again.
+/// As [`run_once`], for an answer that is stored in part: `again` completes the answer for a repeated request.
 ///
 /// # Errors
-/// As [`run_once`], and what `again` fails with.
+/// As [`run_once`], and the errors of `again`.
 pub async fn run_once_with_replay<F, A, B>(
     state: &web::Data<AppState>,
     who: &Principal,
@@ -113,7 +114,7 @@ where
     let reservation = match idempotency_key(request)? {
         None => None,
         Some(key) => {
-            // Hashed: the parts are the client's and of any length.
+            // Hashed: clients choose the parts, and the parts have any length.
             let caller = (&who.subject, who.role, &who.player);
             let bound = who.world.as_ref().filter(|_| who.role != Role::Player);
             let bound = bound.map_or_else(String::new, |world| format!("{world}\n"));
@@ -150,7 +151,7 @@ enum ReservationOutcome {
     Answered(IdempotentResponse),
 }
 
-/// The stored form of an answer: its location is needed again, too.
+/// The stored form of an answer, with the location for a replay.
 #[derive(Serialize, serde::Deserialize)]
 struct StoredResponse {
     location: Option<String>,
@@ -201,7 +202,7 @@ impl Reservation {
         })
     }
 
-    /// Keeps a good answer; frees the key otherwise, so that the request may be corrected or repeated.
+    /// Stores a successful answer. Otherwise frees the key, so that the client may correct or repeat the request.
     async fn store_or_release(self, answer: Option<&IdempotentResponse>) {
         let store = &self.state.services.ledger.idempotency;
         let done = match answer {
@@ -223,12 +224,12 @@ impl Reservation {
     }
 }
 
-/// Left with a request whose handler takes its key: it comes to the same if it is done twice.
+/// Marks a request whose handler has accepted its key: a second execution has the same result.
 #[derive(Debug, Clone, Copy)]
 struct KeyedRequest;
 
-/// Whether the handler of the request has taken a key for it, from its header or its body. A header that no handler
-/// reads makes nothing safe.
+/// True if the handler has accepted a key from the header or the body. A header that no handler reads makes no request
+/// safe.
 pub fn has_idempotency_key(request: &HttpRequest) -> bool {
     request.extensions().contains::<KeyedRequest>()
 }
@@ -236,7 +237,7 @@ pub fn has_idempotency_key(request: &HttpRequest) -> bool {
 /// The request's `Idempotency-Key`.
 ///
 /// # Errors
-/// One that is empty, longer than 128 characters, or not printable ASCII.
+/// The key is empty, longer than 128 characters, or not printable ASCII.
 pub fn idempotency_key(request: &HttpRequest) -> Result<Option<String>, Problem> {
     let Some(value) = request.headers().get("idempotency-key") else {
         return Ok(None);
@@ -253,10 +254,10 @@ pub fn idempotency_key(request: &HttpRequest) -> Result<Option<String>, Problem>
     }
 }
 
-/// The one key of a request that may name it in its body too.
+/// The key of a request that may also have a key in its body.
 ///
 /// # Errors
-/// As [`idempotency_key`]; and two keys that differ.
+/// As [`idempotency_key`]; also if the two keys differ.
 pub fn header_or_body_key(request: &HttpRequest, in_body: Option<String>) -> Result<Option<String>, Problem> {
     match (idempotency_key(request)?, in_body) {
         (Some(header), Some(body)) if header != body => Err(Problem::invalid_field(

@@ -1,4 +1,4 @@
-//! `/v1/jobs`: after-turn work, above all what was given up, and having that tried again.
+//! `/v1/jobs`: the jobs after turns, mainly to list and retry failed jobs.
 
 use actix_web::{HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// A job as a person sees it.
+/// A job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobView {
     #[schema(value_type = String)]
@@ -59,11 +59,11 @@ pub struct JobsQuery {
     status: Option<JobStatus>,
     /// 1–200; default 50.
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
-/// After-turn jobs, newest first.
+/// Lists the jobs after turns, newest first.
 #[utoipa::path(
     tag = "operation",
     params(JobsQuery),
@@ -82,7 +82,9 @@ pub async fn list_jobs(
     Ok(HttpResponse::Ok().json(Items::from_page(found, JobView::from)))
 }
 
-/// Has a job that was given up tried again, as if it had never been tried. The body may be left out.
+/// Retries a job that was given up.
+///
+/// The job starts again as if it had never been tried. The body may be omitted.
 #[utoipa::path(
     tag = "operation",
     params(("job" = String, Path)),

@@ -7,7 +7,7 @@ use super::backlog::BacklogMetrics;
 /// Metrics of the HTTP surface.
 #[derive(Debug)]
 pub struct HttpMetrics {
-    /// By method, route pattern and status.
+    /// Requests by method, route pattern and status.
     pub requests: IntCounterVec,
     /// Seconds until the response's head, by route pattern.
     pub latency: HistogramVec,
@@ -15,19 +15,19 @@ pub struct HttpMetrics {
     pub messages: IntCounterVec,
     /// Error events and problem responses by code.
     pub errors: IntCounterVec,
-    /// Sockets that are open now.
+    /// Currently open sockets.
     pub sockets: IntGauge,
-    /// What waits in the ledger's queues.
+    /// Lengths of the ledger's queues.
     pub backlog: BacklogMetrics,
-    /// Requests and sockets that went on to the node that owns their dialogue, by what came of it.
+    /// Requests and sockets forwarded to the owner of their dialogue, by outcome.
     pub forwarded: IntCounterVec,
 }
 
 impl HttpMetrics {
-    /// Makes the metrics and registers them.
+    /// Creates the metrics and registers them.
     ///
     /// # Errors
-    /// When one is registered already.
+    /// A metric is already registered.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         let metrics = Self {
             requests: IntCounterVec::new(

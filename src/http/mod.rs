@@ -1,10 +1,10 @@
 //! The REST resources and the socket's entry point.
 //!
-//! Owns the wire: routes by resource, DTOs, problem responses, the messages of the socket and the
-//! two documents that describe them. Decides nothing about dialogues; that is `actors` and below.
+//! Owns the wire: routes by resource, DTOs, problem responses, the messages of the socket, and the two API documents.
+//! Decides nothing about dialogues; `actors` and the modules below decide.
 //!
-//! A route's extractor is its authorization (`extract`), errors are mapped once (`errors`), and
-//! whatever surrounds a request is in `context`.
+//! A route's extractor is its authorization (`extract`). Errors are mapped once (`errors`). The frame of a request is
+//! in `context`.
 
 mod asyncapi;
 mod audit;
@@ -64,7 +64,7 @@ use tracing_actix_web::TracingLogger;
 
 use self::errors::{Code, Problem};
 
-/// Every route with its middleware. The application must carry a `web::Data<AppState>`:
+/// Registers every route with its middleware. The application must carry a `web::Data<AppState>`:
 /// `App::new().app_data(state).configure(http::configure)`.
 pub fn configure(cfg: &mut ServiceConfig) {
     let everything = web::scope("")
@@ -77,12 +77,12 @@ pub fn configure(cfg: &mut ServiceConfig) {
     cfg.service(everything);
 }
 
-/// `/metrics` alone, for an address of its own.
+/// Registers only `/metrics`, for a separate address.
 pub fn configure_metrics(cfg: &mut ServiceConfig) {
     cfg.service(health::metrics).default_service(web::to(unmatched_route));
 }
 
-/// The documented routes.
+/// Registers the documented routes.
 fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
     cfg.service(health::healthz)
         .service(health::readyz)
@@ -100,7 +100,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(worlds::delete_world)
         .service(saves::list_saves)
         .service(saves::create_save)
-        // Before the object whose pattern it matches, too.
+        // Before the object route, whose pattern also matches.
         .service(saves::restore_save)
         .service(saves::get_save)
         .service(saves::delete_save)
@@ -116,7 +116,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(progress::put_progress)
         .service(facts::list_facts)
         .service(facts::create_fact)
-        // Verbs before the objects whose pattern they match, too.
+        // Verbs before the object routes, whose patterns also match.
         .service(facts::restore_fact)
         .service(facts::get_fact)
         .service(facts::edit_fact)
@@ -152,7 +152,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(socket::open_socket);
 }
 
-/// A path or a method that no route offers.
+/// Answers a path or a method without a route.
 async fn unmatched_route(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(match openapi::methods_of(request.path()) {
         None => Problem::new(Code::NotFound, format!("there is nothing at {}", request.path())),
@@ -163,7 +163,7 @@ async fn unmatched_route(request: HttpRequest) -> Result<HttpResponse, Problem> 
     })
 }
 
-/// The answer to a deletion.
+/// Answers a deletion.
 fn deleted_or_not_found(gone: bool, what: &str) -> Result<HttpResponse, Problem> {
     if gone {
         Ok(HttpResponse::NoContent().finish())
@@ -172,8 +172,7 @@ fn deleted_or_not_found(gone: bool, what: &str) -> Result<HttpResponse, Problem>
     }
 }
 
-/// Runs `work` to its end even if the client hangs up: a write must not stop between the ledger
-/// and what follows from it.
+/// Runs `work` to its end even if the client hangs up: a write must not stop before its follow-up work.
 async fn run_uncancelled<T: 'static>(work: impl Future<Output = Result<T, Problem>> + 'static) -> Result<T, Problem> {
     actix_web::rt::spawn(work.in_current_span())
         .await

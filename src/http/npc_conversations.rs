@@ -1,5 +1,5 @@
-//! Conversations of NPCs with each other: `/v1/npc-conversations`. A player sees those it was let
-//! into, by name or because they are open; another is a 404. Who may cut in is said apart (`interrupters`).
+//! NPC conversations: `/v1/npc-conversations`. A player sees conversations that are open or list the player; all others
+//! are a 404. The right to interrupt is separate (`interrupters`).
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use chrono::{DateTime, Utc};
@@ -35,46 +35,46 @@ use crate::{
 pub struct ConversationBody {
     #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     world_id: WorldId,
-    /// Who takes part, each once. The first one opens it.
+    /// The NPCs that take part, each once. The first NPC opens the conversation.
     #[garde(length(min = MIN_NPCS, max = MAX_NPCS), custom(each_once))]
     #[schema(value_type = Vec<String>, min_items = 2, max_items = 8)]
     npc_ids: Vec<NpcId>,
-    /// What they are to talk about.
+    /// The topic of the conversation.
     #[serde(default)]
     #[garde(inner(length(chars, max = MAX_TOPIC_CHARS), custom(visible_text)))]
     #[schema(min_length = 1, max_length = 500)]
     topic: Option<String>,
-    /// Lines after which it ends; unset: `conversation.max_turns`.
+    /// The conversation ends after this number of lines; unset: `conversation.max_turns`.
     #[serde(default)]
     #[garde(inner(range(min = 1, max = MAX_TURNS)))]
     #[schema(minimum = 1, maximum = 100)]
     max_turns: Option<u32>,
-    /// NPCs that overhear it and so learn its facts.
+    /// NPCs that overhear the conversation and learn its facts.
     #[serde(default)]
     #[garde(length(max = 16))]
     #[schema(value_type = Vec<String>, max_items = 16)]
     witnesses: Vec<NpcId>,
-    /// Factions that overhear it and so learn its facts.
+    /// Factions that overhear the conversation and learn its facts.
     #[serde(default)]
     #[garde(length(max = 16))]
     #[schema(value_type = Vec<String>, max_items = 16)]
     factions: Vec<FactionId>,
-    /// Whether it paces itself; otherwise each line is asked for with `:step`.
+    /// True if the conversation paces itself; otherwise each `:step` requests a line.
     #[serde(default = "default_true")]
     auto: bool,
-    /// Who decides whose line is next.
+    /// How the next speaker is chosen.
     #[serde(default)]
     next_speaker: NextSpeaker,
-    /// Players who may watch it.
+    /// Players who may watch the conversation.
     #[serde(default)]
     #[garde(length(max = 64))]
     #[schema(value_type = Vec<String>, max_items = 64)]
     watchers: Vec<PlayerId>,
-    /// Every player of the world may.
+    /// True if every player of the world may watch.
     #[serde(default)]
     open: bool,
-    /// Players who may cut into it, join it and resume it: of those who may watch, none, those that `watchers` names, or
-    /// all. What is cut off is taken back for everybody.
+    /// Players who may interrupt, join and resume the conversation: `none`, `watchers` (the listed players) or `all`
+    /// (every player who may watch). Cut text is taken back for all listeners.
     #[serde(default)]
     interrupters: Interrupters,
 }
@@ -120,12 +120,12 @@ impl From<ConversationBody> for NewConversation {
     }
 }
 
-/// How a conversation stands.
+/// The state of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConversationStatus {
     Open,
-    /// Nobody speaks until it is resumed or stepped.
+    /// No NPC speaks until a resume or a step.
     Paused,
     Closed,
 }
@@ -141,17 +141,17 @@ pub struct ConversationView {
     npc_ids: Vec<NpcId>,
     topic: Option<String>,
     max_turns: u32,
-    /// Not told to players.
+    /// Not shown to players.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, nullable = false)]
     witnesses: Option<Vec<NpcId>>,
-    /// Not told to players.
+    /// Not shown to players.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, nullable = false)]
     factions: Option<Vec<FactionId>>,
     auto: bool,
     next_speaker: NextSpeaker,
-    /// Not told to players.
+    /// Not shown to players.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, nullable = false)]
     watchers: Option<Vec<PlayerId>>,
@@ -165,7 +165,7 @@ pub struct ConversationView {
 }
 
 impl ConversationView {
-    /// What `who` may see of it.
+    /// The view of the conversation for `who`.
     fn for_caller(state: &AppState, dialogue: Dialogue, who: &Principal) -> Self {
         let options = dialogue.options;
         let for_author = who.role != Role::Player;
@@ -195,10 +195,10 @@ impl ConversationView {
     }
 }
 
-/// The conversation `id` if `who` may cut into it, join it and resume it.
+/// Loads the conversation `id` if `who` may interrupt, join and resume the conversation.
 ///
 /// # Errors
-/// A player who may only watch: 403. Who may not even watch: 404.
+/// 403 for a player who may only watch. 404 for a caller who may not watch.
 pub async fn interruptible_conversation(
     state: &AppState,
     who: &Principal,
@@ -218,7 +218,7 @@ pub async fn interruptible_conversation(
     Ok(dialogue)
 }
 
-/// The conversation `id` if `who` may watch it; 404 otherwise.
+/// Loads the conversation `id` if `who` may watch the conversation; 404 otherwise.
 pub async fn reachable_conversation(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
     let missing = || Problem::not_found("conversation");
     if id.kind() != DialogueKind::NpcConversation {
@@ -240,7 +240,7 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
         }
 }
 
-/// Has NPCs talk with each other.
+/// Starts a conversation between NPCs.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
@@ -281,22 +281,22 @@ pub async fn create_conversation(
 pub struct ConversationListQuery {
     #[param(value_type = Option<String>)]
     world_id: Option<WorldId>,
-    /// Takes part in it.
+    /// Only conversations in which this NPC takes part.
     #[param(value_type = Option<String>)]
     npc_id: Option<NpcId>,
-    /// Takes part in it or witnesses it.
+    /// Only conversations in which this NPC takes part or is a witness.
     #[param(value_type = Option<String>)]
     heard_by: Option<NpcId>,
-    /// A paused one is open.
+    /// A paused conversation counts as open.
     #[param(inline)]
     status: Option<DialogueStatus>,
     /// 1–200; default 50.
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
-/// Conversations, newest first.
+/// Lists conversations, newest first.
 #[utoipa::path(
     tag = "npc-conversations",
     params(ConversationListQuery),
@@ -339,7 +339,9 @@ pub async fn list_conversations(
     })))
 }
 
-/// A conversation. One that paces itself goes on, should a restart have stopped it.
+/// Returns a conversation.
+///
+/// A self-paced conversation that a restart stopped continues.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
@@ -353,7 +355,7 @@ pub async fn get_conversation(
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
     let dialogue = reachable_conversation(&state, &caller.principal, path.0).await?;
-    // A viewer changes nothing.
+    // A viewer changes no state.
     let may_wake = caller.principal.role != Role::Viewer;
     if may_wake && dialogue.status == DialogueStatus::Open && dialogue.options.auto && !dialogue.options.paused {
         state
@@ -365,7 +367,7 @@ pub async fn get_conversation(
     Ok(HttpResponse::Ok().json(ConversationView::for_caller(&state, dialogue, &caller.principal)))
 }
 
-/// Its lines, oldest first.
+/// Lists the lines of a conversation, oldest first.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path), TurnsQuery),
@@ -383,7 +385,7 @@ pub async fn list_lines(
     turns::page_of_turns(&state, &caller.principal, &dialogue, query.0).await
 }
 
-/// The summaries that are kept, in time order.
+/// Lists the stored summaries in time order.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
@@ -409,7 +411,7 @@ pub async fn list_conversation_summaries(
     }))
 }
 
-/// Has the next line said now, and answers with it. The body may be left out.
+/// Generates the next line now, and returns the line. The body may be omitted.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
@@ -424,7 +426,7 @@ pub async fn step_conversation(
     path: Path<DialogueId>,
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
-    // Its actor may not have heard yet that an NPC or the world was deleted.
+    // The actor may not yet know that an NPC or the world was deleted.
     if reachable_conversation(&state, &caller.principal, path.0).await?.status == DialogueStatus::Closed {
         return Err(DialogueError::Ended.into());
     }
@@ -437,8 +439,9 @@ pub async fn step_conversation(
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
-/// Cuts the line that is being said, or goes back to an earlier one: then what followed it never
-/// happened. The conversation pauses.
+/// Cuts the running line, or rewinds to an earlier line.
+///
+/// A rewind takes all later lines back. The conversation pauses.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
@@ -465,7 +468,7 @@ pub async fn interrupt_conversation(
     .await
 }
 
-/// Goes on after a pause. A line that was cut a moment ago is taken up again, if nothing was said since.
+/// Resumes a paused conversation. A recently cut line is continued, if no line was said since.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
@@ -483,7 +486,7 @@ pub async fn resume_conversation(
     run_uncancelled(async move {
         interruptible_conversation(&state, &caller.principal, path.0).await?;
         if let Some(player) = &caller.principal.player {
-            // It has the model say a line.
+            // A resume makes the model say a line.
             caller.count_turn(&state, player)?;
         }
         let conversations = state.sessions.npc_conversations();
@@ -496,20 +499,20 @@ pub async fn resume_conversation(
     .await
 }
 
-/// Who joins.
+/// The player who joins.
 #[derive(Debug, Default, Clone, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct JoinBody {
-    /// A player's token may leave it out: it can only be itself.
+    /// A player's token may omit this field; the token's player is used.
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     player_id: Option<PlayerId>,
 }
 
-/// Who joins as which player.
+/// Returns the player who joins.
 ///
 /// # Errors
-/// A player joins as itself.
+/// A player's token names another player, or another token names no player.
 pub fn joining_player(who: &Principal, named: Option<PlayerId>) -> Result<PlayerId, Problem> {
     match (&who.player, named) {
         (Some(own), None) => Ok(own.clone()),
@@ -522,8 +525,9 @@ pub fn joining_player(who: &Principal, named: Option<PlayerId>) -> Result<Player
     }
 }
 
-/// Opens a session of a player with everybody who takes part, overheard by whoever overhears them. The conversation
-/// pauses; a line that is being said is cut.
+/// Opens a session of a player with all NPCs of the conversation.
+///
+/// The witnesses of the conversation also overhear the session. The conversation pauses, and a running line is cut.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key finds the session that the first made, as it is by now, with a new resume token in place of the first, which is void then")),
@@ -541,7 +545,7 @@ pub async fn join_conversation(
 ) -> Result<HttpResponse, Problem> {
     let player = joining_player(&caller.principal, body.value.player_id.clone())?;
     let (id, raw) = (path.0, body.raw.clone());
-    // The same session for whoever asks again, should this process die before it has answered.
+    // The key fixes the session, so a retry gets the same session even if this process dies before the answer.
     let caller_and_key = |key| format!(":join {:?} {key}", (&caller.principal.subject, caller.principal.role));
     let key = idempotency::idempotency_key(&request)?.map(caller_and_key);
     let work = {
@@ -560,7 +564,9 @@ pub async fn join_conversation(
     idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, again).await
 }
 
-/// Ends a conversation. What was said and learned in it stays. One that has ended stays as it is.
+/// Ends a conversation.
+///
+/// The transcript and the learned facts stay. An ended conversation stays unchanged.
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
@@ -581,7 +587,7 @@ pub async fn delete_conversation(
                 .close_dialogue(&caller.scope, path.0, "closed by request")
                 .await
             {
-                // It has ended by itself meanwhile.
+                // The conversation ended by itself meanwhile.
                 Ok(()) | Err(DialogueError::Ended) => {}
                 Err(error) => return Err(error.into()),
             }

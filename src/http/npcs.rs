@@ -41,12 +41,13 @@ pub struct NpcBody {
     #[garde(length(max = 32))]
     #[schema(value_type = Vec<String>, max_items = 32)]
     factions: Vec<FactionId>,
-    /// Replaces the configured reply model: one that the operator lets NPCs name (`llm.npc_models`).
+    /// A reply model in place of the configured model. Allowed are the models that the operator lists in
+    /// `llm.npc_models`.
     #[serde(default)]
     #[garde(inner(length(chars, max = 200), custom(one_line_label)))]
     #[schema(min_length = 1, max_length = 200)]
     model: Option<String>,
-    /// Over the settings of its world.
+    /// Overrides settings of the world.
     #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
@@ -65,7 +66,7 @@ pub struct PersonaBody {
     #[garde(length(chars, max = 1000))]
     #[schema(max_length = 1000)]
     speech_style: String,
-    /// What the NPC will not do or say, one a line.
+    /// Limits of the NPC's words and acts, one per line.
     #[garde(length(max = 20), inner(length(chars, max = 200), custom(one_line_label)))]
     #[schema(max_items = 20)]
     boundaries: Vec<String>,
@@ -73,7 +74,7 @@ pub struct PersonaBody {
     #[garde(length(max = 32), inner(length(chars, max = 32), custom(one_line_label)))]
     #[schema(max_items = 32)]
     cues: Vec<String>,
-    /// Said first when a session asks for a greeting, to a player who is met for the first time.
+    /// The NPC's first words to a new player, if a session requests a greeting.
     #[garde(length(chars, max = 1000))]
     #[schema(max_length = 1000)]
     greeting: String,
@@ -92,7 +93,7 @@ pub struct NpcView {
     #[schema(value_type = Vec<String>)]
     factions: Vec<FactionId>,
     model: Option<String>,
-    /// What it sets itself; the rest is as its world has it.
+    /// The NPC's own settings; the world's settings apply to the rest.
     settings: WorldSettings,
     /// The `ETag`, without its quotes.
     version: u32,
@@ -140,7 +141,9 @@ impl NpcBody {
     }
 }
 
-/// Makes or replaces an NPC. One that was deleted comes back with its memory.
+/// Creates or replaces an NPC.
+///
+/// A deleted NPC comes back with its memory.
 #[utoipa::path(
     tag = "npcs",
     params(("world" = String, Path), ("npc" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
@@ -195,7 +198,7 @@ pub async fn put_npc(
     .await
 }
 
-/// An NPC.
+/// Returns an NPC.
 #[utoipa::path(
     tag = "npcs",
     params(("world" = String, Path), ("npc" = String, Path)),
@@ -213,7 +216,7 @@ pub async fn get_npc(
     Ok(etag::respond_found(&request, npc.version, &NpcView::from(npc)))
 }
 
-/// The NPCs of a world.
+/// Lists the NPCs of a world.
 #[utoipa::path(
     tag = "npcs",
     params(("world" = String, Path), PageQuery),
@@ -238,7 +241,9 @@ pub async fn list_npcs(
     Ok(HttpResponse::Ok().json(Items::from_page(found, NpcView::from)))
 }
 
-/// Hides an NPC; its dialogues end. Its memory is not destroyed: it is there again once the same id is put again.
+/// Hides an NPC and ends its dialogues.
+///
+/// The memory is not destroyed: a later PUT of the same id restores the NPC with its memory.
 #[utoipa::path(
     tag = "npcs",
     params(("world" = String, Path), ("npc" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
@@ -268,7 +273,7 @@ pub async fn delete_npc(
     .await
 }
 
-/// The NPC, or 404.
+/// Loads the NPC; 404 if missing.
 pub async fn find_npc<A>(
     state: &AppState,
     caller: &Authorized<A>,

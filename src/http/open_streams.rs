@@ -1,6 +1,6 @@
-//! Who was let in may have to go: what is open for callers, and what happens when a tenant is disabled or a token revoked.
+//! The open streams of callers, and how they close after a tenant was disabled or a token revoked.
 //!
-//! Owns the list of open sockets and streams of this node. Does not own who is refused: that is the authenticator's.
+//! Owns the list of open sockets and streams of this node. Does not own the refusals: the authenticator does.
 
 use std::{
     collections::HashMap,
@@ -25,20 +25,20 @@ use crate::{
     tenancy::{Principal, auth::Authenticator},
 };
 
-/// How often a node that is not alone looks what others have disabled and revoked: a notice may not reach it.
+/// How often a node of a cluster reads disabled tenants and revocations from the ledger: a notice may be lost.
 const CLUSTER_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a node that is alone does: another process may have written the ledger.
+/// The same for a single node: another process may have written to the ledger.
 const SINGLE_NODE_POLL_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Something that is open for a caller for longer than a request.
+/// A stream that stays open for a caller after the request.
 pub trait ClosableStream: Send + Sync {
-    /// For whom it is open now.
+    /// The current caller of the stream.
     fn principal(&self) -> Principal;
-    /// Says why, and closes it.
+    /// Sends the reason, and closes the stream.
     fn close_with_reason(&self, why: &Problem);
 }
 
-/// What is open on this node. Cheap to clone.
+/// The open streams of this node. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct OpenStreams(Arc<StreamTable>);
 
@@ -48,7 +48,7 @@ struct StreamTable {
     streams: Mutex<HashMap<u64, Weak<dyn ClosableStream>>>,
 }
 
-/// A place in the list, until it is dropped.
+/// An entry of the list, until dropped.
 pub struct OpenStreamGuard {
     open: Arc<StreamTable>,
     id: u64,
@@ -61,7 +61,7 @@ impl Drop for OpenStreamGuard {
 }
 
 impl OpenStreams {
-    /// Adds a stream, which closes at once if its caller is refused by now.
+    /// Adds a stream. If the caller is already refused, the stream closes at once.
     #[must_use]
     pub fn add_stream(&self, auth: &Authenticator, stream: &Arc<dyn ClosableStream>) -> OpenStreamGuard {
         let id = self.0.next.fetch_add(1, Relaxed);
@@ -73,7 +73,7 @@ impl OpenStreams {
         }
     }
 
-    /// Closes the streams of callers who may not stay.
+    /// Closes the streams of refused callers.
     fn close_refused(&self, auth: &Authenticator) {
         let all: Vec<_> = self.0.streams.lock().values().filter_map(Weak::upgrade).collect();
         for stream in all {
@@ -88,7 +88,7 @@ fn close_if_refused(auth: &Authenticator, stream: &dyn ClosableStream) {
     }
 }
 
-/// Somebody here disabled or enabled a tenant.
+/// Announces that this node disabled or enabled a tenant.
 pub async fn publish_tenant_change(state: &AppState, tenant: &TenantId, enabled: bool) {
     let notice = Notice::Tenant {
         tenant: tenant.clone(),
@@ -98,14 +98,14 @@ pub async fn publish_tenant_change(state: &AppState, tenant: &TenantId, enabled:
     notify_other_nodes(state, &notice).await;
 }
 
-/// Somebody here revoked tokens.
+/// Announces that this node revoked tokens.
 pub async fn publish_revocation(state: &AppState, revocation: Revocation) {
     let notice = Notice::Revoked { revocation };
     apply_notice(state, &notice).await;
     notify_other_nodes(state, &notice).await;
 }
 
-/// What follows from such a notice on this node. Others are none of its business.
+/// Applies a notice about a tenant or a revocation on this node. Ignores all other notices.
 pub async fn apply_notice(state: &AppState, notice: &Notice) {
     match notice {
         Notice::Tenant { tenant, enabled } => state.auth.on_tenant_changed(tenant, *enabled).await,
@@ -122,10 +122,10 @@ async fn notify_other_nodes(state: &AppState, notice: &Notice) {
     }
 }
 
-/// Reads what the ledger has.
+/// Reads disabled tenants and revocations from the ledger.
 ///
 /// # Errors
-/// It could not answer.
+/// The ledger could not answer.
 pub async fn catch_up(state: &AppState) -> StoreResult<()> {
     if state.auth.catch_up(&*state.services.ledger.revocations).await? {
         state.streams.close_refused(&state.auth);
@@ -133,7 +133,7 @@ pub async fn catch_up(state: &AppState) -> StoreResult<()> {
     Ok(())
 }
 
-/// Does so for as long as the server runs.
+/// Calls [`catch_up`] periodically while the server runs.
 pub async fn poll_refusals(state: web::Data<AppState>) {
     let pause = if state.nodes.is_some() {
         CLUSTER_POLL_INTERVAL

@@ -1,5 +1,5 @@
-//! The OpenAPI 3.1 document: collected from the routes, completed with what every operation shares
-//! (security, roles in words, problem responses).
+//! The OpenAPI 3.1 document, collected from the routes. Adds the common parts of every operation: security, roles in
+//! words, problem responses.
 
 use std::sync::LazyLock;
 
@@ -35,7 +35,7 @@ struct OpenApiBase;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(build_document);
 
-/// The document as it is served.
+/// The document as served.
 pub fn document() -> &'static Value {
     &DOCUMENT
 }
@@ -46,7 +46,7 @@ fn build_document() -> Value {
         .openapi(OpenApiBase::openapi())
         .configure(super::documented_routes)
         .split_for_parts();
-    // The document is plain data; were it ever not, the staleness test would see an empty one.
+    // The document is plain data. If the conversion ever failed, the staleness test would see an empty document.
     let mut document = serde_json::to_value(api).unwrap_or_default();
     document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
     document["info"]["license"] = json!({"name": "MIT OR Apache-2.0"});
@@ -65,14 +65,14 @@ fn build_document() -> Value {
     document
 }
 
-/// Adds what follows from an operation's shape.
+/// Adds parts that follow from an operation's shape.
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     // Summaries are plain text; only descriptions are Markdown.
     if let Some(summary) = operation["summary"].as_str() {
         operation["summary"] = json!(summary.replace('`', ""));
     }
     let mut statuses = vec![500];
-    // Viewers read whatever backends may read, as the extractor has it.
+    // Viewers may read all that backends may read, as in the extractor.
     if method == "get"
         && let Some(roles) = operation["x-roles"].as_array_mut()
         && let Some(at) = roles.iter().position(|role| role == "backend")
@@ -133,7 +133,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     *responses = sorted;
 }
 
-/// A response needs a description; the status says enough where nobody wrote one.
+/// Adds a missing description: OpenAPI requires a description, and the status says enough.
 fn fill_description(status: &str, response: &mut Value) {
     if response["description"].as_str().is_none_or(str::is_empty) {
         let reason = status
@@ -172,8 +172,8 @@ static ROUTES: LazyLock<Vec<(ResourceDef, Vec<String>)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The methods a path offers, `None` for a path that is no route. Where patterns overlap
-/// (`/v1/sessions/{session}` and `…:interrupt`) the more specific one speaks.
+/// The methods of a path; `None` if no route matches. If patterns overlap (`/v1/sessions/{session}` and `…:interrupt`),
+/// the more specific pattern counts.
 pub fn methods_of(path: &str) -> Option<String> {
     ROUTES
         .iter()

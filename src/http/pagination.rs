@@ -8,17 +8,17 @@ use utoipa::{IntoParams, ToSchema};
 use super::{AppState, errors::Problem};
 use crate::ports::{Page, PageRequest};
 
-/// Most items of one page.
+/// Maximum number of items of a page.
 pub const MAX_PAGE: u32 = 200;
 
-/// Which page of a list that is chosen by nothing else.
+/// The page of a list without filters.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
     /// 1–200; default 50.
     pub limit: Option<u32>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     pub after: Option<String>,
 }
 
@@ -26,12 +26,12 @@ pub struct PageQuery {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Items<T> {
     pub items: Vec<T>,
-    /// Pass as `after` for the next page; `null` on the last.
+    /// Pass as `after` for the next page; `null` on the last page.
     pub next: Option<String>,
 }
 
 impl<T> Items<T> {
-    /// A page with its items in the wire form.
+    /// Converts the items of a page to the wire form.
     pub fn from_page<S>(page: Page<S>, wire: impl FnMut(S) -> T) -> Self {
         Self {
             items: page.items.into_iter().map(wire).collect(),
@@ -40,10 +40,10 @@ impl<T> Items<T> {
     }
 }
 
-/// The page a query asks for, of a list whose cursors are `C`s.
+/// Parses the requested page of a list with cursors of type `C`.
 ///
 /// # Errors
-/// A limit outside 1–200, or a cursor that was never given out.
+/// A limit outside 1–200, or an invalid cursor.
 pub fn parse_page<C: FromStr>(
     state: &AppState,
     limit: Option<u32>,
@@ -59,7 +59,7 @@ pub fn parse_page<C: FromStr>(
     Ok(PageRequest { limit, after })
 }
 
-/// The refusal of an `after` that no page ended with.
+/// The error for an `after` that is no cursor of the list.
 pub fn invalid_cursor() -> Problem {
     Problem::invalid_field("after", "must be the `next` of the page before")
 }

@@ -1,4 +1,4 @@
-//! How far players have come with NPCs: `/v1/worlds/{w}/players/{p}/progress/{n}`.
+//! Players' progress with NPCs: `/v1/worlds/{w}/players/{p}/progress/{n}`.
 
 use actix_web::{HttpResponse, get, put, web};
 use garde::Validate;
@@ -21,7 +21,7 @@ use crate::{
     ports::ledger::audit::Edit,
 };
 
-/// What the backend says of it.
+/// The progress that the backend sets.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +31,7 @@ pub struct ProgressBody {
     progress: u32,
 }
 
-/// How far a player has come with an NPC.
+/// The progress of a player with an NPC.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ProgressView {
     #[schema(value_type = String)]
@@ -40,9 +40,9 @@ pub struct ProgressView {
     player_id: PlayerId,
     #[schema(value_type = String)]
     npc_id: NpcId,
-    /// What counts: the most of what the backend set last and of what rules of the world raised it to.
+    /// The effective progress: the higher of `set` and the progress from the world's `unlocks` rules.
     progress: u32,
-    /// What the backend set last; 0: nothing.
+    /// The progress that the backend set last; 0 if unset.
     set: u32,
 }
 
@@ -62,7 +62,7 @@ async fn respond_with_progress(
     }))
 }
 
-/// The NPC, and its world.
+/// Loads the NPC and its world.
 async fn find_world_and_npc(
     state: &AppState,
     caller: &Authorized<Author>,
@@ -74,7 +74,7 @@ async fn find_world_and_npc(
     Ok((world, npc))
 }
 
-/// How far a player has come with an NPC.
+/// Returns the progress of a player with an NPC.
 #[utoipa::path(
     tag = "scenarios",
     params(("world" = String, Path), ("player" = String, Path), ("npc" = String, Path)),
@@ -92,8 +92,10 @@ pub async fn get_progress(
     respond_with_progress(&state, &caller, of, player).await
 }
 
-/// Sets how far a player has come with an NPC, higher or lower. No interrupt and no save takes it back. What rules of the
-/// world raise it to counts besides.
+/// Sets the progress of a player with an NPC, higher or lower.
+///
+/// Interrupts and restored saves do not change this value. The effective progress is the higher of this value and the
+/// progress from the world's `unlocks` rules.
 #[utoipa::path(
     tag = "scenarios",
     params(("world" = String, Path), ("player" = String, Path), ("npc" = String, Path)),

@@ -1,4 +1,4 @@
-//! `POST /v1/tokens:revoke`: tokens that are to be believed no longer.
+//! `POST /v1/tokens:revoke`: revocation of tokens.
 
 use actix_web::{HttpResponse, post, web};
 use chrono::{DateTime, Utc};
@@ -20,36 +20,36 @@ use crate::{
     },
 };
 
-/// Which tokens: one of `jti`, `subject` and `player_id`.
+/// The tokens to revoke: exactly one of `jti`, `subject` and `player_id`.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeRequest {
-    /// The one with this `jti`.
+    /// Revokes the token with this `jti`.
     #[serde(default)]
     #[garde(inner(length(chars, min = 1, max = 256)))]
     #[schema(min_length = 1, max_length = 256)]
     jti: Option<String>,
-    /// With `jti`: when that token expires (`exp`), if that is known. The revocation is kept for no longer.
+    /// With `jti`: the token's expiry (`exp`), if known. The revocation is stored until then.
     #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
-    /// All of this `sub`.
+    /// Revokes all tokens of this `sub`.
     #[serde(default)]
     #[garde(inner(length(chars, max = 256)))]
     #[schema(max_length = 256)]
     subject: Option<String>,
-    /// All of this player (`pid`).
+    /// Revokes all tokens of this player (`pid`).
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     player_id: Option<PlayerId>,
-    /// With `subject` or `player_id`: of those the ones that were issued (`iat`) at this moment or before; default now.
-    /// A token without `iat` counts as older.
+    /// With `subject` or `player_id`: revokes only tokens issued (`iat`) at this moment or before; default now. A token
+    /// without `iat` counts as older.
     #[serde(default)]
     before: Option<DateTime<Utc>>,
 }
 
 impl RevokeRequest {
-    /// What is revoked, how the audit log names it, and until when that matters if it is known.
+    /// Returns the revoked tokens, their name in the audit log, and the end of the revocation, if known.
     fn into_revoked(self, now: DateTime<Utc>) -> Result<(Revoked, String, Option<DateTime<Utc>>), Problem> {
         let of_one = |param: &str| Problem::invalid_field(param, "does not go together with what is revoked");
         if self.before.is_some_and(|before| before > now) {
@@ -78,8 +78,8 @@ impl RevokeRequest {
 
 /// Revokes tokens of the caller's tenant.
 ///
-/// They are refused from now on, on other nodes within two seconds, and sockets and streams that were opened with them close
-/// with 4401. What is minted afterwards is not meant. Revoking again what is revoked changes nothing.
+/// The tokens are refused from now on, on other nodes within two seconds. Sockets and streams opened with the tokens
+/// close with 4401. Tokens minted afterwards stay valid. A repeated revocation changes nothing.
 #[utoipa::path(
     tag = "access",
     request_body = RevokeRequest,
@@ -95,7 +95,7 @@ pub async fn revoke_tokens(
     let services = &state.services;
     let now = services.clock.now();
     let (revoked, object, expires_at) = body.value.into_revoked(now)?;
-    // All of a subject or a player are one: that is the way out where there are too many.
+    // A subject or a player counts as one revocation, and is therefore allowed at the limit.
     if matches!(revoked, Revoked::Token(_)) && !state.auth.has_room_to_revoke(caller.scope.tenant()) {
         return Err(Problem::new(
             Code::TooManyRevocations,

@@ -1,4 +1,4 @@
-//! Cutting a reply and taking a session back: `:interrupt`, `:rewind`, `:regenerate`, `:resume`.
+//! Interrupts and rewinds of a session: `:interrupt`, `:rewind`, `:regenerate`, `:resume`.
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use garde::Validate;
@@ -19,35 +19,35 @@ use crate::{
     tenancy::{Principal, Role, TenantScope},
 };
 
-/// What to cut.
+/// The reply to cut.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct InterruptBody {
-    /// The turn whose reply is cut: the running one, or one that was said already; then what followed
-    /// it never happened. Unset: the running one. Of the first one, nothing may have been heard.
+    /// The turn with the reply to cut: the running turn, or an earlier turn. All turns after an earlier turn are taken
+    /// back. Unset: the running turn. To take all turns back, name turn 1 with `heard_chars` 0.
     #[garde(inner(range(min = 1)))]
     #[schema(minimum = 1)]
     turn: Option<u32>,
-    /// How much of the reply was heard, in Unicode scalar values; unset: all that was sent. With nothing
-    /// heard the turn never happened.
+    /// The heard part of the reply in Unicode scalar values; unset: all text that was sent. With 0, the turn itself is
+    /// taken back.
     heard_chars: Option<usize>,
-    /// The same in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
+    /// The heard part in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
     heard_utf16: Option<usize>,
-    /// Makes a retry safe: the same key is told what it came to, and nothing is taken back twice. Over REST
+    /// Makes a retry safe: the same key gets the same result, and no turn is taken back twice. Over REST,
     /// `Idempotency-Key` does the same.
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
     key: Option<String>,
-    /// The last turn as the client knows it; if it is another, `stale_head`.
+    /// The last turn that the client knows; `stale_head` if the head is another turn.
     if_head: Option<u32>,
-    /// The player for whom it is asked, for the audit log. A player's token can only name itself.
+    /// The player for whom the caller acts, for the audit log. A player's token can only name its own player.
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     by: Option<PlayerId>,
 }
 
 impl InterruptBody {
-    /// The same with the key of the request's header, where the body names none.
+    /// Adds the key of the request's header if the body has no key.
     ///
     /// # Errors
     /// As [`idempotency::header_or_body_key`].
@@ -56,10 +56,10 @@ impl InterruptBody {
         Ok(Self { key, ..self })
     }
 
-    /// What is asked of the dialogue `id`.
+    /// Converts the body to a command for the dialogue `id`.
     ///
     /// # Errors
-    /// If it says twice how much was heard, or a player asks for another.
+    /// The body has both heard lengths, or a player names another player.
     pub(super) async fn into_command(
         self,
         state: &AppState,
@@ -87,18 +87,18 @@ impl InterruptBody {
     }
 }
 
-/// What an interrupt or a rewind did.
+/// The result of an interrupt or a rewind.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct InterruptView {
-    /// Whether anything was cut or taken back.
+    /// True if a reply was cut or a turn was taken back.
     interrupted: bool,
-    /// The turn that was cut, or the last one that stands.
+    /// The turn that was cut, or the last turn that stands.
     turn: u32,
-    /// What was taken back, as `dialogue.rewound` tells it.
+    /// The rewind, in the form of `dialogue.rewound`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     rewound: Option<DialogueRewound>,
-    /// The turn that a reply which was taken up again is gone on with in. Its events follow.
+    /// The turn that continues a resumed reply. The events of the turn follow.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     goes_on: Option<u32>,
@@ -136,8 +136,9 @@ impl InterruptView {
     }
 }
 
-/// Cuts a reply where it was heard. Harmless when nothing runs and no turn is named. The body may be
-/// left out.
+/// Cuts a reply where the player stopped hearing it.
+///
+/// Has no effect if no reply runs and no turn is named. The body may be omitted.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
@@ -163,11 +164,11 @@ pub async fn interrupt_turn(
     .await
 }
 
-/// How much a client heard, in the one unit it may count in. A reply that was said already is counted in
-/// its own text; one that runs, where its text is.
+/// Reads the heard length from the only unit that the client may use. For a committed turn, UTF-16 units are converted
+/// with the turn's text. For a running turn, the code with the running text converts.
 ///
 /// # Errors
-/// Two counts.
+/// The client sent both lengths.
 pub(super) async fn resolve_heard(
     state: &AppState,
     scope: &TenantScope,
@@ -200,25 +201,27 @@ pub(super) async fn resolve_heard(
     }))
 }
 
-/// Where to go back to.
+/// The target of a rewind.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct RewindBody {
-    /// The last turn that is to stand; 0: none.
+    /// The last turn that is to stand; 0: no turn.
     turn: u32,
-    /// Makes a retry safe: the same key is told what it came to, and nothing is taken back twice.
-    /// `Idempotency-Key` does the same.
+    /// Makes a retry safe: the same key gets the same result, and no turn is taken back twice. `Idempotency-Key` does
+    /// the same.
     #[serde(default)]
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
     key: Option<String>,
-    /// The last turn as the client knows it; if it is another, `stale_head`.
+    /// The last turn that the client knows; `stale_head` if the head is another turn.
     #[serde(default)]
     if_head: Option<u32>,
 }
 
-/// Takes a session back to a turn: what followed never happened, whatever was under way.
+/// Rewinds a session to a turn.
+///
+/// All later turns are taken back, and a running reply is cancelled.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
@@ -250,21 +253,23 @@ pub async fn rewind_session(
     .await
 }
 
-/// Which reply to say anew.
+/// Options for a regenerated reply.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct RegenerateBody {
-    /// Makes a retry safe; the new turn has it. `Idempotency-Key` does the same.
+    /// Makes a retry safe; the new turn has this key. `Idempotency-Key` does the same.
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
     key: Option<String>,
-    /// The last turn as the client knows it; if it is another, `stale_head`.
+    /// The last turn that the client knows; `stale_head` if the head is another turn.
     if_head: Option<u32>,
 }
 
-/// Takes the last turn back and answers its line anew: with the finished turn, or with
-/// `Accept: text/event-stream` with its events as they happen. The body may be left out.
+/// Takes the last turn back and answers its line again.
+///
+/// Returns the finished turn. With `Accept: text/event-stream`, streams the events of the turn. The body may be
+/// omitted.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
@@ -305,20 +310,21 @@ pub async fn regenerate_turn(
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
-/// What is taken up again.
+/// Options for a resumed reply.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResumeBody {
-    /// Makes a retry safe: the same key is told what it came to. `Idempotency-Key` does the same.
+    /// Makes a retry safe: the same key gets the same result. `Idempotency-Key` does the same.
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
     key: Option<String>,
 }
 
-/// Takes a reply up again that was cut a moment ago, if nothing was said since. One that had been said to
-/// its end stands again as it was. One that was cut while it was being said comes again as the turn
-/// `goes_on`: all that had been said of it, heard or not, and then the rest. The body may be left out.
+/// Resumes a recently cut reply, if no line was said since.
+///
+/// A reply that was complete before the cut stands again, unchanged. A reply that was cut while running comes again as
+/// turn `goes_on`: all earlier text, heard or not, and then the rest. The body may be omitted.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),

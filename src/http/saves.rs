@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// What to call it.
+/// The name of a new save.
 #[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
@@ -43,10 +43,10 @@ pub struct SaveView {
     id: SaveId,
     #[schema(value_type = String)]
     world_id: WorldId,
-    /// Empty if it was given none.
+    /// Empty if the save has no name.
     name: String,
     created_at: DateTime<Utc>,
-    /// How many dialogues the world had then, closed ones too.
+    /// Number of the world's dialogues at that time, closed dialogues included.
     dialogues: u32,
 }
 
@@ -62,9 +62,10 @@ impl From<Save> for SaveView {
     }
 }
 
-/// Takes a save: where every dialogue of the world stands at one moment. What is being said then is not in
-/// it, and neither is what is authoritative elsewhere: facts and corrections written by people, authored
-/// content. The body may be left out.
+/// Creates a save: the heads of all dialogues of the world at one moment.
+///
+/// Running replies are not saved. Content from other sources is not saved either: manual facts and corrections, and
+/// authored content. The body may be omitted.
 #[utoipa::path(
     tag = "saves",
     params(("world" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Makes a retry safe")),
@@ -102,7 +103,7 @@ pub async fn create_save(
     idempotency::run_once(&state, &caller.principal, &request, &raw, work).await
 }
 
-/// The world's saves, newest first.
+/// Lists the world's saves, newest first.
 #[utoipa::path(
     tag = "saves",
     params(("world" = String, Path), PageQuery),
@@ -127,7 +128,7 @@ pub async fn list_saves(
     Ok(HttpResponse::Ok().json(Items::from_page(found, SaveView::from)))
 }
 
-/// A save.
+/// Returns a save.
 #[utoipa::path(
     tag = "saves",
     params(("world" = String, Path), ("save" = String, Path)),
@@ -146,7 +147,9 @@ pub async fn get_save(
     Ok(HttpResponse::Ok().json(SaveView::from(save)))
 }
 
-/// Deletes a save. Nothing of the world changes; turns that only this save kept cannot stand again.
+/// Deletes a save.
+///
+/// The world does not change. Turns that only this save retained cannot stand again.
 #[utoipa::path(
     tag = "saves",
     params(("world" = String, Path), ("save" = String, Path)),
@@ -167,19 +170,19 @@ pub async fn delete_save(
     .await
 }
 
-/// How to restore.
+/// Options for a restore.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct RestoreBody {
-    /// Makes a retry safe: the same key is told what it came to, and nothing is restored twice.
-    /// `Idempotency-Key` does the same.
+    /// Makes a retry safe: the same key gets the same result, and no save is restored twice. `Idempotency-Key` does the
+    /// same.
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
     key: Option<String>,
 }
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RestoredView {
     #[schema(value_type = String)]
@@ -187,11 +190,11 @@ pub struct RestoredView {
     #[schema(value_type = String)]
     world_id: WorldId,
     restored_at: DateTime<Utc>,
-    /// Dialogues that are not as they were before; each told its listeners with `dialogue.rewound`.
+    /// Dialogues that changed. Each changed dialogue sent `dialogue.rewound` to its listeners.
     changed_dialogues: u32,
-    /// Of these, those that were open and are closed: begun after the save, or closed in it.
+    /// Changed dialogues that were open and are closed now: created after the save, or closed in the save.
     ended_dialogues: u32,
-    /// And those that were closed and are open.
+    /// Changed dialogues that were closed and are open now.
     reopened_dialogues: u32,
     /// Turns that no longer stand.
     removed_turns: u32,
@@ -216,9 +219,10 @@ impl From<RestoreReport> for RestoredView {
     }
 }
 
-/// Puts every dialogue of the world back, or forward, to where it stood: all at once, whatever runs. What
-/// was said since never happened, and comes back whole when a later save is loaded. Dialogues begun since
-/// end. The body may be left out.
+/// Restores every dialogue of the world to its state in the save, backward or forward.
+///
+/// All dialogues change at once, and running replies are cancelled. Turns after the save are taken back, and return if
+/// a later save is loaded. Dialogues created after the save end. The body may be omitted.
 #[utoipa::path(
     tag = "saves",
     params(("world" = String, Path), ("save" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),

@@ -1,4 +1,4 @@
-//! What NPCs remember of their own past: `/v1/worlds/{w}/npcs/{n}/scenarios`.
+//! Scenarios of NPCs: `/v1/worlds/{w}/npcs/{n}/scenarios`.
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
@@ -23,7 +23,7 @@ use crate::{
     ports::ledger::audit::Edit,
 };
 
-/// A memory of an NPC's own past as its author writes it.
+/// A scenario as its author writes it: a memory of an NPC's own past.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
@@ -32,7 +32,7 @@ pub struct ScenarioBody {
     #[garde(length(chars, max = 200), custom(one_line_label))]
     #[schema(min_length = 1, max_length = 200)]
     title: String,
-    /// What the NPC may tell once it is unlocked.
+    /// The story that the NPC may tell once the scenario is unlocked.
     #[garde(length(chars, max = 4000), custom(visible_text))]
     #[schema(min_length = 1, max_length = 4000)]
     content: String,
@@ -40,19 +40,19 @@ pub struct ScenarioBody {
     #[garde(length(max = 32), inner(length(chars, max = 64), custom(one_line_label)))]
     #[schema(max_items = 32)]
     keywords: Vec<String>,
-    /// Other words by which players ask for it.
+    /// Other words that players use for the scenario.
     #[serde(default)]
     #[garde(length(max = 32), inner(length(chars, max = 64), custom(one_line_label)))]
     #[schema(max_items = 32)]
     synonyms: Vec<String>,
-    /// How far a player must have come with the NPC; 0: everybody may hear of it.
+    /// The progress with the NPC that a player needs; 0: unlocked for all players.
     #[serde(default)]
     #[garde(range(max = 1_000_000))]
     #[schema(minimum = 0, maximum = 1_000_000)]
     required_progress: u32,
 }
 
-/// A memory of an NPC's own past as it is stored.
+/// A scenario as it is stored: a memory of an NPC's own past.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ScenarioView {
     #[schema(value_type = String)]
@@ -105,8 +105,9 @@ impl ScenarioBody {
     }
 }
 
-/// Makes or replaces a memory of an NPC's own past. It is locked for every player whose progress with the NPC is below
-/// `required_progress`. An NPC has at most 500 of them.
+/// Creates or replaces a scenario, a memory of an NPC's own past.
+///
+/// The scenario is locked for players with less progress than `required_progress`. An NPC has at most 500 scenarios.
 #[utoipa::path(
     tag = "scenarios",
     params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
@@ -145,7 +146,7 @@ pub async fn put_scenario(
         )
         .await?;
         let created = etag::created_by_put(outcome, wanted, "NPC")?;
-        // Whether an NPC has any is kept with it.
+        // The cached NPC stores whether the NPC has scenarios.
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let stored = find_scenario(&state, &caller, &world, &npc, &id).await?;
         let location = format!("/v1/worlds/{world}/npcs/{npc}/scenarios/{id}");
@@ -159,7 +160,7 @@ pub async fn put_scenario(
     .await
 }
 
-/// A memory of an NPC's own past.
+/// Returns a scenario.
 #[utoipa::path(
     tag = "scenarios",
     params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path)),
@@ -182,7 +183,7 @@ pub async fn get_scenario(
     ))
 }
 
-/// What an NPC remembers of its own past, locked or not.
+/// Lists the scenarios of an NPC, locked or not.
 #[utoipa::path(
     tag = "scenarios",
     params(("world" = String, Path), ("npc" = String, Path), PageQuery),
@@ -204,7 +205,7 @@ pub async fn list_scenarios(
     Ok(HttpResponse::Ok().json(Items::from_page(found, ScenarioView::from)))
 }
 
-/// Hides a memory of an NPC's own past: from now on it is told to nobody.
+/// Hides a scenario: from now on, the scenario is in no prompt.
 #[utoipa::path(
     tag = "scenarios",
     params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),

@@ -1,4 +1,4 @@
-//! Sessions: `/v1/sessions`. A player sees and ends its own only; another's is a 404.
+//! Sessions: `/v1/sessions`. A player sees and ends only its own sessions; other sessions are a 404.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,8 +30,8 @@ use crate::{
     tenancy::{Principal, Role, TenantScope},
 };
 
-/// How long the answer to whoever opens a session waits for a greeting. The same request is not handled twice
-/// meanwhile, for a minute.
+/// How long the creation of a session waits for a greeting. Shorter than the minute in which a repeated request is not
+/// handled twice.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// A new session.
@@ -39,33 +39,34 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(45);
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct SessionBody {
-    // Optional so that whoever leaves it out is told of all that is missing.
+    // Optional, so that one error names all missing fields.
     #[serde(default)]
     #[schema(value_type = String, required = true, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     pub world_id: Option<WorldId>,
-    /// Who takes part, where that is one NPC.
+    /// The NPC of the session, if there is only one.
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     pub npc_id: Option<NpcId>,
-    /// Who takes part, where that are several; in place of `npc_id`.
+    /// The NPCs of a session with several NPCs, in place of `npc_id`.
     #[serde(default)]
     #[garde(length(max = MAX_NPCS))]
     #[schema(value_type = Vec<String>, max_items = 8)]
     pub npc_ids: Vec<NpcId>,
-    /// A player's token may leave it out: it can only be itself.
+    /// A player's token may omit this field; the token's player is used.
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     pub player_id: Option<PlayerId>,
-    /// NPCs that overhear the session and so learn its facts.
+    /// NPCs that overhear the session and learn its facts.
     #[serde(default)]
     #[garde(length(max = 16))]
     #[schema(value_type = Vec<String>, max_items = 16)]
     pub witnesses: Vec<NpcId>,
-    /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
+    /// `ack`: NPCs learn from a turn only after `reply.played`, the next line, or a while.
     #[serde(default)]
     pub playback: Playback,
-    /// The NPC speaks first: its first turn has no line of the player's. To a player whom it meets for
-    /// the first time it says its `persona.greeting`; where it has none, and later, the model is asked.
+    /// The NPC speaks first: the first turn has no player's line. On the first meeting with a player, the NPC says its
+    /// `persona.greeting`. Without a `persona.greeting`, and at later meetings unless `settings.greeting` is `always`,
+    /// the model writes the greeting.
     #[serde(default)]
     pub greeting: bool,
 }
@@ -84,11 +85,11 @@ pub struct SessionView {
     npc_ids: Vec<NpcId>,
     #[schema(value_type = Option<String>)]
     player_id: Option<PlayerId>,
-    /// Not told to players.
+    /// Not shown to players.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, nullable = false)]
     witnesses: Option<Vec<NpcId>>,
-    /// Factions that overhear it: those of the conversation that the player joined. Not told to players.
+    /// Factions that overhear the session: those of the conversation that the player joined. Not shown to players.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, nullable = false)]
     factions: Option<Vec<FactionId>>,
@@ -100,7 +101,7 @@ pub struct SessionView {
 }
 
 impl SessionView {
-    /// What `who` may see of it.
+    /// The view of the session for `who`.
     fn for_caller(dialogue: Dialogue, who: &Principal) -> Self {
         Self {
             id: dialogue.id,
@@ -118,21 +119,20 @@ impl SessionView {
     }
 }
 
-/// What is kept for whoever asks again for a session that was made: nothing that was said in it, which may be unsaid by
-/// then.
+/// The stored answer for a repeated creation. Contains no spoken text, because the text may be unsaid by then.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredSession {
     session: DialogueId,
     greeting: Option<TurnId>,
 }
 
-/// A session that was just made.
+/// A session that was just created.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct NewSessionView {
     #[serde(flatten)]
     session: SessionView,
-    /// The first turn, if the NPC was to speak first. It is missing where that failed, or takes longer than 45 s: the
-    /// session stands, and the player may speak. In the answer to a repeated request also where it stands no longer.
+    /// The first turn, if the NPC speaks first. Missing if the greeting failed or took longer than 45 s: the session
+    /// stands, and the player may speak. A repeated request also omits a greeting that no longer stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     greeting: Option<TurnView>,
@@ -141,7 +141,7 @@ pub struct NewSessionView {
 }
 
 impl NewSessionView {
-    /// What `who` may see of it.
+    /// The view of the new session for `who`.
     pub fn for_caller(created: CreatedSession, who: &Principal) -> Self {
         Self {
             session: SessionView::for_caller(created.dialogue, who),
@@ -150,7 +150,7 @@ impl NewSessionView {
         }
     }
 
-    /// Its first turn was said.
+    /// Adds the greeting turn.
     fn with_greeting(mut self, turn: &Turn, who: &Principal) -> Self {
         self.session.head_turn = turn.number;
         self.session.updated_at = turn.committed_at;
@@ -158,7 +158,7 @@ impl NewSessionView {
         self
     }
 
-    /// The answer to whoever opened it. Neither the token nor what was said is kept with it.
+    /// The answer for the creator. The stored form contains neither the token nor spoken text.
     pub fn into_idempotent_response(self) -> Result<IdempotentResponse, Problem> {
         let location = format!("/v1/sessions/{}", self.session.id);
         let kept = StoredSession {
@@ -168,7 +168,7 @@ impl NewSessionView {
         IdempotentResponse::created(&self, location)?.with_stored_body(&kept)
     }
 
-    /// The answer to whoever asks again: the session as it is by now. It did not get the token, so it gets another.
+    /// The answer for a repeated request: the current session. The caller lacks the first token and gets a new token.
     pub async fn replay_response(
         state: web::Data<AppState>,
         who: Principal,
@@ -177,7 +177,7 @@ impl NewSessionView {
         let StoredSession { session, greeting } =
             serde_json::from_str(kept.body()).map_err(|error| Problem::internal_error(&error))?;
         let scope = who.scope();
-        // Whoever has the key may not reach the session: a token of the same player may be bound to another world.
+        // The key alone gives no access: another token of the same player may be bound to another world.
         let dialogue = reachable_session(&state, &who, session).await?;
         let renewed = state.sessions.renew_resume_token(&scope, session).await?;
         let resume_token = renewed.ok_or_else(|| Problem::not_found("session"))?;
@@ -195,7 +195,7 @@ impl NewSessionView {
     }
 }
 
-/// What `body` asks for, if `who` may ask it.
+/// Checks `body` and converts it to a new session.
 ///
 /// # Errors
 /// A player may speak only as itself and only in its token's world.
@@ -259,7 +259,7 @@ pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSessio
     })
 }
 
-/// The session `id` if `who` may touch it; 404 otherwise.
+/// Loads the session `id` if `who` has access; 404 otherwise.
 pub async fn reachable_session(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
     let missing = || Problem::not_found("session");
     if id.kind() != DialogueKind::Session {
@@ -269,10 +269,10 @@ pub async fn reachable_session(state: &AppState, who: &Principal, id: DialogueId
     found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
 }
 
-/// As [`reachable_session`], of a session in which a line can be said.
+/// As [`reachable_session`], for a session that accepts lines.
 ///
 /// # Errors
-/// It is closed. Its actor may not have heard of it yet: an NPC or the world was deleted.
+/// The session is closed. Its actor may not yet know that an NPC or the world was deleted.
 pub async fn reachable_open_session(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
     let dialogue = reachable_session(state, who, id).await?;
     if dialogue.status == DialogueStatus::Closed {
@@ -290,7 +290,9 @@ fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
         }
 }
 
-/// Opens a session between a player and an NPC. One in which nothing is said is deleted after `retention.unchanged_d` (a day).
+/// Opens a session between a player and one or more NPCs.
+///
+/// A session without a spoken line is deleted after `retention.unchanged_d` (a day).
 #[utoipa::path(
     tag = "sessions",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key finds the session that the first made, as it is by now, with a new resume token in place of the first, which is void then")),
@@ -326,7 +328,7 @@ pub async fn create_session(
                     tracing::warn!(dialogue = %id, %problem, "a session begins without its greeting");
                     view.into_idempotent_response()
                 }
-                // It is said all the same, and is the first of its turns.
+                // The greeting is still said, as the first turn of the session.
                 Err(_late) => view.into_idempotent_response(),
             }
         }
@@ -335,7 +337,7 @@ pub async fn create_session(
     idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, again).await
 }
 
-/// The turn in which the NPC of a new session speaks first.
+/// Requests and awaits the turn in which the NPC of a new session speaks first.
 async fn run_greeting(state: &AppState, scope: &TenantScope, id: DialogueId) -> Result<Arc<Turn>, Problem> {
     match state.sessions.request_greeting(scope, id, None).await? {
         AcceptedLine::Repeated(turn) => Ok(turn),
@@ -357,12 +359,12 @@ pub struct SessionListQuery {
     status: Option<DialogueStatus>,
     /// 1–200; default 50.
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
-/// The page of a list of dialogues. These go on from the row that the cursor names, so it must be there, and within reach of
-/// whoever asks: one that is not is refused as one that is nowhere.
+/// Parses the page of a list of dialogues. The list continues at the cursor's row, so the row must exist and be
+/// accessible to the caller. An inaccessible row gets the same error as a missing row.
 pub async fn page_of_dialogues(
     state: &AppState,
     scope: &TenantScope,
@@ -388,7 +390,9 @@ pub async fn page_of_dialogues(
     Ok(page)
 }
 
-/// Sessions, newest first. A player sees its own.
+/// Lists sessions, newest first.
+///
+/// A player sees only its own sessions.
 #[utoipa::path(
     tag = "sessions",
     params(SessionListQuery),
@@ -404,7 +408,7 @@ pub async fn list_sessions(
     let who = &caller.principal;
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_reach(who, dialogue);
     let page = page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
-    // What lies outside a player's reach is simply not there.
+    // Objects out of a player's reach count as missing.
     let other_player = who.player.is_some() && query.0.player_id.is_some() && who.player != query.0.player_id;
     let other_world = who.world.is_some() && query.0.world_id.is_some() && who.world != query.0.world_id;
     if other_player || other_world {
@@ -432,7 +436,7 @@ pub async fn list_sessions(
     })))
 }
 
-/// A session.
+/// Returns a session.
 #[utoipa::path(
     tag = "sessions",
     params(("session" = String, Path)),
@@ -449,7 +453,9 @@ pub async fn get_session(
     Ok(HttpResponse::Ok().json(SessionView::for_caller(dialogue, &caller.principal)))
 }
 
-/// Ends a session. Its transcript and what was learned in it stay. One that is closed stays as it is.
+/// Ends a session.
+///
+/// The transcript and the learned facts stay. A closed session stays unchanged.
 #[utoipa::path(
     tag = "sessions",
     params(("session" = String, Path)),
@@ -470,7 +476,7 @@ pub async fn delete_session(
                 .close_dialogue(&caller.scope, path.0, "closed by request")
                 .await
             {
-                // It was closed meanwhile.
+                // The session was closed meanwhile.
                 Ok(()) | Err(DialogueError::Closed) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -489,9 +495,10 @@ pub struct ContextBody {
     text: String,
 }
 
-/// The prompt a line would get: sections and tokens. No model is asked, nor the one that sorts lines: it is the prompt of a
-/// line that nobody could sort. It is searched as for `memory`, and the NPC's past is looked for as well; a line that is
-/// sorted as `memory` has nothing of that.
+/// Shows the prompt that a line would get: sections and tokens.
+///
+/// No model is called, not even the intent classifier, so the line counts as unclassified. Facts are searched as for
+/// the intent `memory`, and scenarios are searched too. A classified line with the intent `memory` gets no scenarios.
 #[utoipa::path(
     tag = "sessions",
     params(("session" = String, Path)),

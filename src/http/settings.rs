@@ -7,24 +7,26 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSettings {
-    /// Connections open at once on this node, sockets included; 0: twice `socket.max_open`, as far as there are descriptors.
+    /// Connections open at once on this node, sockets included. 0: twice `socket.max_open`, limited by the file
+    /// descriptors.
     pub max_connections: usize,
-    /// How long a request's head may take from its first byte, and a new connection without one, in ms; 5,000.
+    /// Time limit in ms for a request's head from its first byte, and for a new connection without bytes; default
+    /// 5,000.
     pub head_timeout_ms: u64,
-    /// How long a request's body may take, in ms; 10,000.
+    /// Time limit for a request's body, in ms; default 10,000.
     pub body_timeout_ms: u64,
-    /// How long a client may take none of an answer, in ms; 30,000.
+    /// How long a client may read no byte of an answer, in ms; default 30,000.
     pub write_timeout_ms: u64,
-    /// Addresses and networks of the proxies in front, whose `X-Forwarded-For` is believed; none.
+    /// Addresses and networks of the trusted proxies in front, whose `X-Forwarded-For` counts; default none.
     pub trusted_proxies: Vec<IpNet>,
-    /// Largest request body, in bytes; 262,144.
+    /// Largest request body, in bytes; default 262,144.
     pub max_body_bytes: usize,
-    /// Items of a list whose caller names no `limit`; 50. At most 200.
+    /// Items of a list without a `limit`; default 50, at most 200.
     pub default_page: u32,
-    /// Serve `/docs`, `/openapi.json` and `/asyncapi.json`; true.
+    /// Serve `/docs`, `/openapi.json` and `/asyncapi.json`; default true.
     pub docs: bool,
-    /// Sessions one socket may have open at once; 64.
+    /// Sessions that one socket may have open at once; default 64.
     pub max_sessions_per_socket: usize,
-    /// Events an SSE client may lag behind before it is cut off; 1,024.
+    /// Events that an SSE client may lag behind before the stream is cut; default 1,024.
     pub sse_queue: usize,
 }

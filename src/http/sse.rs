@@ -38,7 +38,7 @@ impl Listener for SseListener {
             .map_err(|_| ListenerGone)
     }
     fn sees_optional(&self) -> bool {
-        // What was learned comes after the commit, when this response has ended.
+        // The learned facts come after the commit, when this response has ended.
         false
     }
     fn is_gone(&self) -> bool {
@@ -46,7 +46,7 @@ impl Listener for SseListener {
     }
 }
 
-/// Takes the listener off when the client hangs up.
+/// Detaches the listener when the client hangs up.
 struct ListenerGuard {
     state: web::Data<AppState>,
     scope: TenantScope,
@@ -60,14 +60,14 @@ impl Drop for ListenerGuard {
     }
 }
 
-/// The response as something that is open for its caller.
+/// The response as an open stream of its caller.
 struct SseStream {
     who: Principal,
     shut: mpsc::Sender<Problem>,
 }
 
 impl SseStream {
-    /// With where it hears that it has to end.
+    /// Returns the stream and the channel for its shutdown.
     fn with_shutdown(who: Principal) -> (Arc<dyn ClosableStream>, mpsc::Receiver<Problem>) {
         let (shut, shutting) = mpsc::channel(1);
         (Arc::new(Self { who, shut }), shutting)
@@ -79,7 +79,7 @@ impl ClosableStream for SseStream {
         self.who.clone()
     }
     fn close_with_reason(&self, why: &Problem) {
-        // One is enough.
+        // One message is enough.
         let _ = self.shut.try_send(why.clone());
     }
 }
@@ -96,8 +96,8 @@ impl futures_util::Stream for SseBody {
     }
 }
 
-/// Streams the turn of the line that `say` speaks with the mark it is given. The listener is attached
-/// before the line is spoken, so no event is missed.
+/// Streams the turn of a line. `say` speaks the line with the given mark. The listener is attached before the line is
+/// said, so no event is missed.
 pub async fn stream_turn<F>(
     state: &web::Data<AppState>,
     who: &Principal,
@@ -123,7 +123,7 @@ where
         id,
         listener: attached.listener,
     };
-    // Other lines of the session may be under way; ours is known by this mark.
+    // Other lines of the session may be running; the mark identifies this line.
     let mark: Arc<str> = format!("sse_{:032x}", rand::random::<u128>()).into();
     let accepted = say(mark.clone()).await?;
 
@@ -147,7 +147,7 @@ where
     });
     Ok(HttpResponse::Ok()
         .insert_header((header::CACHE_CONTROL, "no-cache"))
-        // Proxies that buffer would hold the deltas back.
+        // Buffering proxies would hold the deltas back.
         .insert_header(("x-accel-buffering", "no"))
         .content_type("text/event-stream")
         .streaming(SseBody { lines }))
@@ -155,7 +155,7 @@ where
 
 type TurnReceiver = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>>;
 
-/// Passes on the events of the marked turn until it has ended one way or another.
+/// Relays the events of the marked turn until the turn has ended or failed.
 async fn relay_events(
     mut events: mpsc::Receiver<Arc<PublishedEvent>>,
     mut done: TurnReceiver,
@@ -168,14 +168,13 @@ async fn relay_events(
         let event = tokio::select! {
             biased;
             event = events.recv() => event,
-            // Events come first, so a failure seen here is one that no event has told.
+            // Events come first, so no event has reported a failure seen here.
             ended = &mut done, if !committed => match completed_turn(ended) {
                 Ok(_) if mine.is_some() => {
                     committed = true;
                     continue;
                 }
-                // A repeated line joined a turn that was under way, whose events bear the mark of the
-                // first request.
+                // A repeated line joined a running turn, whose events carry the mark of the first request.
                 Ok(turn) => return replay_turn(&turn, for_player, out).await,
                 Err(problem) => {
                     let _ = out.send(error_frame(&problem)).await;
@@ -201,7 +200,7 @@ async fn relay_events(
     }
 }
 
-/// A turn that is committed already, by its events: all but the deltas.
+/// Sends the events of a committed turn, except the deltas.
 async fn replay_turn(turn: &Turn, for_player: bool, out: &mpsc::Sender<Bytes>) {
     for event in events_of_turn(turn, None) {
         let Some(kind) = event_name(&event.body) else { continue };
@@ -213,7 +212,7 @@ async fn replay_turn(turn: &Turn, for_player: bool, out: &mpsc::Sender<Bytes>) {
     }
 }
 
-/// The names of the events that a turn is told by.
+/// The names of a turn's events.
 fn event_name(body: &EventBody) -> Option<&'static str> {
     Some(match body {
         EventBody::TurnStarted { .. } => "turn.started",
@@ -226,7 +225,7 @@ fn event_name(body: &EventBody) -> Option<&'static str> {
     })
 }
 
-/// The event's name if it belongs to the marked turn, and whether it is the turn's last.
+/// Returns the event's name if the event belongs to the marked turn, and true if the event is the turn's last.
 fn match_turn_event(event: &PublishedEvent, mark: &str, mine: &mut Option<u32>) -> Option<(&'static str, bool)> {
     let marked = event.re.as_deref() == Some(mark);
     let last = match &event.body {

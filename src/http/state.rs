@@ -1,4 +1,4 @@
-//! What every handler may reach.
+//! The state shared by all handlers.
 
 use std::sync::{
     Arc,
@@ -14,8 +14,7 @@ use crate::{
     tenancy::{auth::Authenticator, limits::RateLimits},
 };
 
-/// Everything a handler may reach. Built once, in `app`, and shared by every worker as
-/// `web::Data<AppState>`.
+/// The state shared by all handlers. Built once, in `app`, and shared by every worker as `web::Data<AppState>`.
 #[derive(Clone)]
 pub struct AppState {
     pub services: Services,
@@ -24,21 +23,21 @@ pub struct AppState {
     pub limits: Arc<RateLimits>,
     pub settings: Arc<HttpSettings>,
     pub metrics: Arc<HttpMetrics>,
-    /// Whether this server offers `/metrics`, or another of this process does.
+    /// True if this server offers `/metrics`; false if another server of this process does.
     pub metrics_here: bool,
-    /// What `/metrics` gathers.
+    /// The metrics of `/metrics`.
     pub registry: prometheus::Registry,
     pub readiness: Readiness,
-    /// What `/readyz` knows of the ledger.
+    /// The ledger check of `/readyz`.
     pub ledger_probe: LedgerProbe,
     pub sockets: SocketHub,
-    /// What callers have open, so that it can be closed.
+    /// The callers' open streams, so that the server can close them.
     pub streams: OpenStreams,
-    /// `None`: this server is alone.
+    /// `None`: this server runs alone.
     pub nodes: Option<NodeClient>,
 }
 
-/// Whether `/readyz` says yes. Turned off first thing in a shutdown.
+/// The readiness in `/readyz`. The first step of a shutdown sets it to false.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<AtomicBool>);
 
@@ -47,7 +46,7 @@ impl Readiness {
     pub fn set(&self, ready: bool) {
         self.0.store(ready, Ordering::Release);
     }
-    /// Whether the server takes new work.
+    /// True if the server takes new work.
     #[must_use]
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Acquire)

@@ -43,7 +43,7 @@ impl From<Summary> for SummaryView {
     }
 }
 
-/// The summaries that are kept, in time order.
+/// Lists the stored summaries in time order.
 #[utoipa::path(
     tag = "sessions",
     params(("session" = String, Path)),

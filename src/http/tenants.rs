@@ -1,4 +1,4 @@
-//! Tenants: `/v1/tenants`. The operator's; what is in a tenant is none of the operator's business.
+//! Tenants: `/v1/tenants`, for the operator. The operator has no access to a tenant's content.
 
 use actix_web::{HttpRequest, HttpResponse, get, patch, post, web};
 use chrono::{DateTime, Utc};
@@ -34,7 +34,7 @@ pub struct TenantView {
     name: String,
     /// Tokens of a disabled tenant are refused.
     enabled: bool,
-    /// What it may use, where that is not what every tenant may.
+    /// The tenant's own budget, if different from the default.
     budget: Option<BudgetBody>,
     /// The `ETag`, as a number.
     version: u32,
@@ -54,7 +54,7 @@ impl From<Tenant> for TenantView {
     }
 }
 
-/// What a tenant may use. What is left out is as for every tenant (`[budgets]` of the configuration); 0: any amount.
+/// The budget of a tenant. An omitted limit uses the default (`[budgets]` of the configuration); 0: no limit.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
@@ -64,17 +64,17 @@ pub struct BudgetBody {
     #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     tokens_per_day: Option<u64>,
-    /// What the calls of a day (UTC) cost, in the currency of `llm.prices`.
+    /// The cost of all calls of a day (UTC), in the currency of `llm.prices`.
     #[serde(default)]
     #[garde(inner(range(min = 0.0, max = 1e12)))]
     #[schema(minimum = 0, maximum = 1_000_000_000_000u64)]
     cost_per_day: Option<f64>,
-    /// Sessions and NPC conversations that are stored.
+    /// Stored sessions and NPC conversations.
     #[serde(default)]
     #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     dialogues: Option<u64>,
-    /// Turns that are stored, those that were taken back included.
+    /// Stored turns, including turns that were taken back.
     #[serde(default)]
     #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
@@ -101,7 +101,7 @@ impl From<TenantBudget> for BudgetBody {
 }
 
 impl BudgetBody {
-    /// A cost can only be limited where every model has a price.
+    /// A cost can be limited only if every model has a price.
     fn into_budget(self, state: &AppState) -> Result<TenantBudget, Problem> {
         if self.cost_per_day.is_some_and(|cost| cost > 0.0)
             && let Some(model) = state
@@ -136,14 +136,14 @@ pub struct TenantBody {
     /// Default true.
     #[serde(default)]
     enabled: Option<bool>,
-    /// Default: what every tenant may use.
+    /// Default: the budget of the configuration.
     #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
     budget: Option<BudgetBody>,
 }
 
-/// What to change of a tenant; what is left out stays.
+/// Changes of a tenant; omitted fields stay unchanged.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
@@ -153,17 +153,17 @@ pub struct TenantPatchBody {
     #[garde(inner(length(chars, max = 200), custom(display_name)))]
     #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,
-    /// False: its tokens are refused from now on, and its open sockets and streams close with 4401.
+    /// False: the tenant's tokens are refused from now on. Open sockets and streams of the tenant close with 4401.
     #[serde(default)]
     enabled: Option<bool>,
-    /// In place of the whole budget; `{}`: what every tenant may use.
+    /// Replaces the whole budget; `{}`: the budget of the configuration.
     #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
     budget: Option<BudgetBody>,
 }
 
-/// What was just written counts at once. If it cannot be read it is read again soon.
+/// Makes a written budget count at once. If the read fails, a later read follows soon.
 async fn refresh_budgets(state: &AppState) {
     let services = &state.services;
     if let Err(error) = services.models.budgets().refresh_from_ledger(&services.ledger).await {
@@ -175,7 +175,7 @@ fn tenant_not_found() -> Problem {
     Problem::not_found("tenant")
 }
 
-/// Makes a tenant.
+/// Creates a tenant.
 #[utoipa::path(
     tag = "tenants",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
@@ -211,7 +211,7 @@ pub async fn create_tenant(
                 return Err(Problem::new(Code::TenantExists, detail).with_param("id"));
             }
             refresh_budgets(&state).await;
-            // Somebody may have come with a token of it before.
+            // A caller may have used a token of this tenant before.
             open_streams::publish_tenant_change(&state, &tenant.id, tenant.enabled).await;
             let location = format!("/v1/tenants/{}", tenant.id);
             IdempotentResponse::created(&TenantView::from(tenant), location)
@@ -220,7 +220,7 @@ pub async fn create_tenant(
     idempotency::run_once(&state, &caller.principal, &request, &raw, work).await
 }
 
-/// All tenants, by id.
+/// Lists all tenants, by id.
 #[utoipa::path(
     tag = "tenants",
     params(PageQuery),
@@ -238,7 +238,7 @@ pub async fn list_tenants(
     Ok(HttpResponse::Ok().json(Items::from_page(found, TenantView::from)))
 }
 
-/// A tenant.
+/// Returns a tenant.
 #[utoipa::path(
     tag = "tenants",
     params(("tenant" = String, Path)),
@@ -262,7 +262,9 @@ pub async fn get_tenant(
     Ok(etag::respond_found(&request, tenant.version, &TenantView::from(tenant)))
 }
 
-/// Renames, disables or enables a tenant, or gives it another budget. Other nodes heed a new budget within seconds.
+/// Renames, disables or enables a tenant, or changes its budget.
+///
+/// Other nodes apply a new budget within seconds.
 #[utoipa::path(
     tag = "tenants",
     params(("tenant" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),

@@ -1,4 +1,4 @@
-//! `POST /v1/tickets`: for sockets of clients that cannot set headers.
+//! `POST /v1/tickets`: tickets for sockets of clients that cannot set headers.
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use chrono::{DateTime, Utc};
@@ -19,10 +19,10 @@ pub struct TicketAnswer {
     expires_at: DateTime<Utc>,
 }
 
-/// A single-use ticket that stands for the caller's token on the socket.
+/// Issues a single-use ticket that replaces the caller's token on the socket.
 ///
-/// A repeated request gets a fresh ticket, with or without an `Idempotency-Key`; one that is not
-/// used is gone within `auth.ticket_ttl_s`.
+/// A repeated request gets a new ticket, with or without an `Idempotency-Key`. An unused ticket expires within
+/// `auth.ticket_ttl_s`.
 #[utoipa::path(
     tag = "access",
     params(("Idempotency-Key" = Option<String>, Header, description = "Accepted, and of no effect: a repeated request gets a fresh ticket")),
@@ -38,7 +38,7 @@ pub async fn create_ticket(
     idempotency::idempotency_key(&request)?;
     let (mut ticket, expires_at) = state.auth.issue_ticket(caller.principal);
     if let Some(nodes) = &state.nodes {
-        // Whichever node the socket is opened at asks this one for it.
+        // The node that opens the socket sends the ticket to this node.
         ticket = nodes.qualify_ticket(&ticket);
     }
     Ok(HttpResponse::Created().json(TicketAnswer { ticket, expires_at }))

@@ -1,4 +1,4 @@
-//! `POST /v1/tokens`: a backend lets a player in.
+//! `POST /v1/tokens`: a backend issues a token for a player.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ use crate::{
 pub struct TokenRequest {
     #[schema(value_type = String, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     player_id: PlayerId,
-    /// The one world the token is for; unset: every world of the tenant, or the one that the caller's own token is bound to.
+    /// The only world of the token. Unset: every world of the tenant, or the world of the caller's own token.
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     world_id: Option<WorldId>,
-    /// Seconds the token lives.
+    /// Life of the token in seconds.
     #[serde(default)]
     #[garde(inner(range(min = 1)))]
     #[schema(minimum = 1)]
@@ -42,10 +42,10 @@ pub struct TokenAnswer {
     expires_at: DateTime<Utc>,
 }
 
-/// A short-lived token for a player.
+/// Issues a short-lived token for a player.
 ///
-/// Nothing is stored, so there is nothing to make twice: a repeated request gets a fresh token,
-/// with or without an `Idempotency-Key`.
+/// The server stores no token, so a repetition is harmless. A repeated request gets a new token, with or without an
+/// `Idempotency-Key`.
 #[utoipa::path(
     tag = "access",
     params(("Idempotency-Key" = Option<String>, Header, description = "Accepted, and of no effect: a repeated request gets a fresh token")),

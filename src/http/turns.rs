@@ -1,4 +1,4 @@
-//! Turns of a session: speaking a line, reading the transcript and the traces.
+//! Turns of a session: saying a line, reading the transcript and the traces.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
     tenancy::{Principal, Role},
 };
 
-/// A line to speak.
+/// A player's line.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
@@ -33,8 +33,8 @@ pub struct TurnBody {
     /// At most `turn.max_line_chars` characters.
     #[schema(min_length = 1)]
     text: String,
-    /// Who is to answer, in a session with several NPCs; unset: whoever the line names, or else the one
-    /// who spoke last.
+    /// The NPC that answers, in a session with several NPCs. Unset: the NPC named in the line, otherwise the NPC that
+    /// spoke last.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     to: Option<NpcId>,
@@ -56,7 +56,7 @@ pub struct TurnView {
     dialogue_id: DialogueId,
     turn: u32,
     status: TurnStatus,
-    /// Empty where the NPC spoke first.
+    /// Empty if the NPC spoke first.
     player_text: String,
     #[schema(value_type = String)]
     npc_id: NpcId,
@@ -68,11 +68,11 @@ pub struct TurnView {
 }
 
 impl TurnView {
-    /// Which turn it is.
+    /// The id of the turn.
     pub fn id(&self) -> TurnId {
         self.id
     }
-    /// What `who` may see of it.
+    /// The view of the turn for `who`.
     pub fn for_caller(turn: &Turn, who: &Principal) -> Self {
         Self {
             id: turn.id,
@@ -94,8 +94,9 @@ impl TurnView {
     }
 }
 
-/// Speaks a line and answers with the finished turn, or with `Accept: text/event-stream` with the
-/// events of the turn as they happen.
+/// Says a line and returns the finished turn.
+///
+/// With `Accept: text/event-stream`, streams the events of the turn.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
@@ -138,7 +139,8 @@ pub async fn create_turn(
     let turn = match state.sessions.say_line(&caller.scope, dialogue.id, line).await? {
         AcceptedLine::Repeated(turn) => turn,
         AcceptedLine::Turn { done } => match done.await {
-            // It waited behind another, and this node stops: whoever has the session next says it, once.
+            // The line waited behind another line, and this node stops. The next owner of the session says the line
+            // once.
             Err(_) if keyed && state.sessions.is_draining() => return Err(DialogueError::Draining.into()),
             received => completed_turn(received)?,
         },
@@ -146,17 +148,17 @@ pub async fn create_turn(
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
-/// The finished turn a receiver was promised.
+/// Awaits the finished turn from a receiver.
 ///
 /// # Errors
-/// Why the turn was not committed; or that its session ended before it.
+/// The reason why the turn was not committed, or the session ended before the turn.
 pub fn completed_turn<E>(
     received: Result<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>, E>,
 ) -> Result<Arc<Turn>, Problem> {
     match received {
         Ok(Ok(turn)) => Ok(turn),
         Ok(Err(error)) => Err(Problem::from(&*error)),
-        // The session's actor is gone: shutting down, or it panicked and comes back from the ledger.
+        // The session's actor is gone. The actor was shut down, or panicked and is reloaded from the ledger.
         Err(_) => Err(Problem::new(
             super::errors::Code::Overloaded,
             "the session ended before the turn did; repeat the line with the same key",
@@ -182,11 +184,11 @@ pub(super) fn accepts_event_stream(request: &HttpRequest) -> bool {
 pub struct TurnsQuery {
     /// 1–200; default 50.
     limit: Option<u32>,
-    /// The `next` of the page before: the number of the last turn seen.
+    /// `next` of the previous page: the number of its last turn.
     after: Option<u32>,
 }
 
-/// The transcript, oldest turn first.
+/// Lists the transcript, oldest turn first.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), TurnsQuery),
@@ -204,7 +206,7 @@ pub async fn list_turns(
     page_of_turns(&state, &caller.principal, &dialogue, query.0).await
 }
 
-/// A page of a dialogue's turns.
+/// Loads a page of a dialogue's turns.
 pub async fn page_of_turns(
     state: &AppState,
     who: &Principal,
@@ -231,7 +233,7 @@ pub async fn page_of_turns(
     }))
 }
 
-/// Why the NPC said what it said, and what the turn and its jobs used.
+/// Explains a turn: the reasons for the reply, and the resources used by the turn and its jobs.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("turn" = u32, Path)),

@@ -1,4 +1,4 @@
-//! What raises a player's progress, as the author of a world writes it.
+//! Rules that raise a player's progress, as a world's author writes them.
 
 use garde::Validate;
 use serde::{Deserialize, Serialize};
@@ -13,15 +13,15 @@ use crate::{
     },
 };
 
-/// Raises a player's progress with an NPC, once something has happened to the player, as the state of the world
-/// says, and for as long as it stands.
+/// A rule that raises a player's progress with an NPC. The rule applies while the condition is part of the world's
+/// state, and ends if a rewind takes the condition back.
 #[derive(Debug, Deserialize, Serialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct UnlockBody {
     #[schema(value_type = String)]
     npc: NpcId,
-    /// What it is raised to.
+    /// The progress that the player gets.
     #[garde(range(min = 1, max = 1_000_000))]
     #[schema(minimum = 1, maximum = 1_000_000)]
     progress: u32,
@@ -30,26 +30,27 @@ pub struct UnlockBody {
     when: WhenBody,
 }
 
-/// One of `item`, `location`, `met`, or `relationship` with `at_least`. Names are compared without their case, as the
-/// state of the world has them.
+/// The condition: one of `item`, `location`, `met`, or `relationship` with `at_least`. Names are compared without case,
+/// in the form of the world's state.
 #[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct WhenBody {
-    /// The player came by it.
+    /// The player obtained this item.
     #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name)))]
     #[schema(min_length = 1, max_length = 64)]
     item: Option<String>,
-    /// The player was there.
+    /// The player was at this location.
     #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name)))]
     #[schema(min_length = 1, max_length = 64)]
     location: Option<String>,
-    /// The player met somebody, or was met. A state block that names an NPC by its id does not meet the NPC's display name.
+    /// The player met this person, or the person met the player. If a state block names an NPC by id, the NPC's display
+    /// name does not match.
     #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name)))]
     #[schema(min_length = 1, max_length = 64)]
     met: Option<String>,
-    /// What the NPC feels towards the player was as strong as `at_least`. It goes by the name of the NPC, or its id: two
-    /// NPCs of one name share what they feel, and one that is renamed begins anew.
+    /// The NPC's relationship with the player reached `at_least`. Stored under the NPC's name or id: two NPCs with the
+    /// same name share relationships. A renamed NPC starts again.
     #[garde(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name)))]
     #[schema(min_length = 1, max_length = 64)]
     relationship: Option<String>,
@@ -85,7 +86,7 @@ impl From<UnlockBody> for UnlockRule {
             (Some(item), ..) => UnlockWhen::Item { item },
             (_, Some(location), _) => UnlockWhen::Location { location },
             (.., Some(met)) => UnlockWhen::Met { met },
-            // That both are there was checked.
+            // Both fields were checked before.
             _ => UnlockWhen::Relationship {
                 relationship: relationship.unwrap_or_default(),
                 at_least: at_least.unwrap_or(100),

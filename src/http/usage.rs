@@ -1,4 +1,4 @@
-//! `GET /v1/usage`: model calls, tokens and cost per day, task and model, and how far the tenant's budgets are used.
+//! `GET /v1/usage`: model calls, tokens and cost per day, task and model, and the use of the tenant's budgets.
 
 use actix_web::{HttpResponse, get, web};
 use chrono::{DateTime, Days, NaiveDate, Utc};
@@ -29,21 +29,23 @@ pub struct UsageView {
     prompt_tokens: u64,
     cached_tokens: u64,
     completion_tokens: u64,
-    /// By `llm.prices`, in its currency; null: the model has no price.
+    /// Cost by `llm.prices`, in its currency; null if the model has no price.
     cost: Option<f64>,
 }
 
-/// How far a budget is used.
+/// The use of a budget.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BudgetView {
     budget: Budgeted,
-    /// Of today (UTC), or stored now; what is stored is counted no further than its limit, and not at all without one.
+    /// Use of today (UTC), or the stored amount. A stored amount is counted only up to its limit, and not at all
+    /// without a limit.
     used: f64,
-    /// Null: any amount.
+    /// Null: no limit.
     limit: Option<f64>,
-    /// `near`: most of it is used. `spent`: what needs it is refused with 429 (`budget_spent`).
+    /// `near`: most of the budget is used. `spent`: requests that need the budget are refused with 429
+    /// (`budget_spent`).
     warning: Option<BudgetWarning>,
-    /// When a budget of a day begins anew.
+    /// When a daily budget starts again.
     resets_at: Option<DateTime<Utc>>,
 }
 
@@ -54,14 +56,14 @@ pub enum BudgetWarning {
     Spent,
 }
 
-/// What a tenant used, and may use.
+/// A tenant's usage and budgets.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UsageReport {
     /// Sums, by day, task and model.
     items: Vec<UsageView>,
-    /// Always null: all of it is there.
+    /// Always null: the list has only one page.
     next: Option<String>,
-    /// Each of the four.
+    /// All four budgets.
     budgets: Vec<BudgetView>,
 }
 
@@ -107,7 +109,7 @@ pub struct UsageQuery {
     to: Option<NaiveDate>,
 }
 
-/// What the tenant used, and how far its budgets are used.
+/// Reports the tenant's usage, and the use of its budgets.
 #[utoipa::path(
     tag = "operation",
     params(UsageQuery),

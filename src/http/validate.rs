@@ -1,6 +1,5 @@
-//! Reads bodies and queries, and says everything that is wrong with one that could not be read, from
-//! the same schemas the OpenAPI document shows. What serde says is made for programmers, so it is
-//! the last resort.
+//! Reads bodies and queries, and explains all faults of invalid input. The explanations come from the schemas of the
+//! OpenAPI document. Serde's messages are written for programmers, so they are the last resort.
 
 mod query;
 mod text;
@@ -18,7 +17,7 @@ pub use self::{
 };
 use super::errors::{Code, FieldError, Problem};
 
-/// A JSON object, without unknown fields and valid.
+/// Reads a JSON object, without unknown fields and valid.
 ///
 /// # Errors
 /// Every fault, with the name of its field.
@@ -28,11 +27,11 @@ where
     T::Context: Default,
 {
     let value: T = serde_json::from_slice(raw).map_err(|error| explain_refusal::<T>(raw, &error))?;
-    // What serde derives also takes the fields in order, as an array.
+    // Serde's derived readers also accept an array with the fields in order.
     if raw.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Problem::invalid_field("body", "must be object, not array"));
     }
-    // Control characters first: no field of ours may have any, whatever its own rules say.
+    // Control characters first: no field may contain them, regardless of its own rules.
     let mut found = text::control_characters(raw);
     collect_rule_faults(&value, &mut found);
     if found.kept.is_empty() {
@@ -42,7 +41,7 @@ where
     }
 }
 
-/// The rules of its own that a value does not keep, but for those that were told of.
+/// Collects the broken rules of a value, except the rules already reported.
 fn collect_rule_faults<T>(value: &T, found: &mut ValidationFaults)
 where
     T: Validate,
@@ -57,7 +56,7 @@ where
     }
 }
 
-/// The problem with a body that serde refused with `error`.
+/// Explains why serde refused a body with `error`.
 fn explain_refusal<T>(raw: &[u8], error: &serde_json::Error) -> Problem
 where
     T: DeserializeOwned + Validate + ToSchema,
@@ -82,15 +81,15 @@ where
     found.into_problem()
 }
 
-/// What is wrong with the fields against which the schema has nothing: they are read without the others. If one
-/// of those cannot be done without, the schema's word is the last.
+/// Checks the fields without schema faults, read without the faulty fields. If a required field is missing then, the
+/// schema's faults are the final result.
 fn check_remaining_fields<T>(body: &Value, found: &mut ValidationFaults)
 where
     T: DeserializeOwned + Validate,
     T::Context: Default,
 {
     if found.more > 0 {
-        // Not every field that is wrong is known by its name.
+        // Some faulty fields are not known by name.
         return;
     }
     let mut rest = body.clone();
@@ -115,12 +114,12 @@ where
     }
 }
 
-/// Something the schema cannot say, such as an id that is none. The field is the one without which
-/// the reader has nothing against the body, or something else.
+/// Explains a fault that the schema cannot express, such as an invalid id. The field at fault is the field without
+/// which the reader accepts the body or reports another fault.
 fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
     let refusal = |body: Value| serde_json::from_value::<T>(body).err().map(|error| error.to_string());
     let Some(text) = refusal(body.clone()) else {
-        // Only fields that are there twice are lost on the way to a value.
+        // Only repeated fields are lost in the conversion to a value.
         return Problem::invalid_field("body", "has a field more than once");
     };
     let mut fields = body.as_object().into_iter().flat_map(Map::keys);
@@ -135,12 +134,12 @@ fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
     }
 }
 
-/// Faults that are told; a body can have as many as it has bytes.
+/// Maximum number of reported faults; a body can have as many faults as bytes.
 const MAX_REPORTED_FAULTS: usize = 32;
-/// Characters of a field's name that are told.
+/// Reported characters of a field's name.
 const MAX_FIELD_NAME_CHARS: usize = 64;
 
-/// The first [`MAX_REPORTED_FAULTS`] faults, and how many there are beyond them.
+/// The first [`MAX_REPORTED_FAULTS`] faults, and the number of further faults.
 #[derive(Debug, Default)]
 pub struct ValidationFaults {
     pub kept: Vec<FieldError>,
@@ -175,15 +174,16 @@ impl ValidationFaults {
     }
 }
 
-/// Everything in `value` that `schema` does not allow. Knows what our documents use: references,
-/// types, required and unknown fields, enumerations, constants, patterns, ranges, lengths, items and choices.
+/// Collects all parts of `value` that `schema` does not allow. Supports the schema features of these documents:
+/// - references, types, required and unknown fields, enumerations, constants;
+/// - patterns, ranges, lengths, items and choices.
 pub fn schema_faults(schema: &Value, components: &Map<String, Value>, value: &Value) -> ValidationFaults {
     let mut found = ValidationFaults::default();
     walk_schema(schema, value, "", components, &mut found);
     found
 }
 
-/// An unknown name is the client's, and as long as it likes.
+/// Clients choose unknown names freely, and at any length.
 fn truncate_name(name: &str) -> &str {
     name.char_indices()
         .nth(MAX_FIELD_NAME_CHARS)
@@ -265,7 +265,7 @@ fn walk_schema(
     }
 }
 
-/// Where a number lies outside its bounds, in the words of the rules that are checked of a body that can be read.
+/// Explains a number out of bounds, in the words of the rules for readable bodies.
 fn outside_bounds(number: f64, (low, high): (Option<f64>, Option<f64>)) -> Option<String> {
     match (low, high) {
         (Some(low), _) if number < low => Some(format!("lower than {low}")),
@@ -274,12 +274,12 @@ fn outside_bounds(number: f64, (low, high): (Option<f64>, Option<f64>)) -> Optio
     }
 }
 
-/// How many there are; a body has far fewer than a double counts.
+/// Counts items; a body has far fewer items than a double can count.
 fn count_items(items: impl Iterator) -> f64 {
     u32::try_from(items.count()).map_or(f64::INFINITY, f64::from)
 }
 
-/// A choice between shapes: fine if one fits; explained only where it is plain which was meant.
+/// Checks a choice between shapes: valid if one shape fits. Explained only if the intended shape is clear.
 fn walk_choice(
     choices: &[Value],
     value: &Value,
@@ -343,7 +343,7 @@ fn walk_object(
     }
 }
 
-/// What `value` should have been, if its type is wrong.
+/// Names the expected types if `value` has the wrong type.
 fn wrong_type(types: &Value, value: &Value) -> Option<String> {
     let allowed: Vec<&str> = match types {
         Value::String(one) => vec![one],
@@ -392,7 +392,7 @@ mod tests {
         on_busy: OnBusy,
         #[serde(default)]
         inner: Option<NestedSample>,
-        /// Its schema says nothing of its form.
+        /// The schema does not describe the form of the id.
         #[serde(default)]
         #[schema(value_type = Option<String>)]
         session_id: Option<DialogueId>,
@@ -460,10 +460,10 @@ mod tests {
                 "tags[0]: length is greater than 1"
             ]
         );
-        // The same words as where the shape is right.
+        // The message equals the message for a body of the right shape.
         let rules = details(&format!(r#"{{"world_id":"vale","count":1,"level":99,{long}}}"#));
         assert_eq!(rules, all[1..]);
-        // Without a field that is needed only the schema can be asked.
+        // Without a required field, only the schema can find faults.
         let missing = details(&format!(r#"{{"world_id":"vale","level":0,{long}}}"#));
         assert_eq!(missing, ["count: is missing", "level: lower than 1"]);
         let none = details(r#"{"world_id":"vale","count":1,"session_id":"nobody","bogus":1}"#);

@@ -38,14 +38,14 @@ pub struct WorldBody {
     #[garde(length(chars, max = 200), custom(display_name))]
     #[schema(min_length = 1, max_length = 200)]
     name: String,
-    /// What everybody in it takes for granted; in every prompt.
+    /// Common knowledge of all NPCs in the world; part of every prompt.
     #[serde(default)]
     #[garde(length(chars, max = 4000))]
     #[schema(max_length = 4000)]
     premise: String,
     #[serde(default)]
     language: Language,
-    /// Rules no NPC may break, one a line.
+    /// Rules no NPC may break, one per line.
     #[serde(default)]
     #[garde(length(max = 20), inner(length(chars, max = 200), custom(one_line_label)))]
     #[schema(max_items = 20)]
@@ -56,7 +56,7 @@ pub struct WorldBody {
     settings: SettingsBody,
 }
 
-/// What a world may set for itself, and an NPC over its world.
+/// Settings of a world. An NPC can override settings of its world.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
@@ -65,88 +65,88 @@ pub struct SettingsBody {
     #[garde(range(min = 0.0, max = 10.0))]
     #[schema(minimum = 0, maximum = 10)]
     recency_lambda_per_day: Option<f64>,
-    /// How memories are weighed and chosen.
+    /// How memories are weighted and selected.
     #[garde(dive)]
     #[schema(inline)]
     recall: Option<WorldRecallBody>,
-    /// What one player tells an NPC in private may be used with other players. Default false.
+    /// True: private facts from one player may be used with other players. Default false.
     share_between_players: Option<bool>,
-    /// NPCs tell any player what they said to each other in conversations that are not open to that player. Default false.
+    /// True: NPCs tell every player about NPC conversations that are not open to the player. Default false.
     gossip: Option<bool>,
-    /// With whom an NPC shares what it told one player of itself: `shared` (with every player, as long as it names no player
-    /// and rests on nothing private or locked) or `private`. Default `shared`.
+    /// With whom an NPC shares facts that the NPC told one player about itself. `shared`: with every player, if the
+    /// fact names no player and has no private or locked source. `private`: only with that player. Default `shared`.
     self_told: Option<SelfTold>,
-    /// Most that one turn may change a relationship; default 20.
+    /// Maximum change of a relationship in one turn; default 20.
     #[garde(range(min = 0, max = 1000))]
     #[schema(minimum = 0, maximum = 1000)]
     max_relationship_delta: Option<i32>,
-    /// Most that one turn may change hit points; default 100.
+    /// Maximum change of hit points in one turn; default 100.
     #[garde(range(min = 0, max = 1_000_000))]
     #[schema(minimum = 0, maximum = 1_000_000)]
     max_hp_delta: Option<i32>,
-    /// When an NPC greets with the words of its persona: `first` (when it meets a player for the first time; later the
-    /// model greets, with what it remembers) or `always`. Default `first`.
+    /// When an NPC greets with its persona's greeting. `first`: at the first meeting with a player; later, the model
+    /// greets with its memories. `always`: at every meeting. Default `first`.
     #[schema(inline)]
     greeting: Option<Greeting>,
-    /// The language that an NPC answers in: `own`, or the `player`'s (among NPCs that of the world). Default `own`.
+    /// The language of an NPC's replies: `own`, or the `player`'s (in NPC conversations the world's). Default `own`.
     #[schema(inline)]
     reply_language: Option<ReplyLanguage>,
-    /// Most of one item that one turn may give or take; default 1,000.
+    /// Maximum amount of one item that one turn may give or take; default 1,000.
     #[garde(range(max = 9_999))]
     #[schema(maximum = 9_999)]
     max_item_delta: Option<u32>,
-    /// Moods that NPCs of this world can be in. What a model writes is mapped to one of them, or left out, so that nothing
-    /// of what one player said reaches another by it. Default: 20 words, such as `calm`, `happy`, `worried`. Of a world
-    /// alone.
+    /// Moods of the world's NPCs. A mood from the model is mapped to a listed mood or dropped, so that no player's
+    /// words leak to another player. Default: 20 words, such as `calm`, `happy`, `worried`. Only for worlds.
     #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(one_line_label))))]
     #[schema(min_items = 1, max_items = 40)]
     moods: Option<Vec<String>>,
-    /// Kinds of relationships: ASCII letters, digits, `_`, `-` and blanks, without regard to case. Other kinds are refused.
-    /// Default `trust`, `affection`, `respect`, `fear`, `debt`, `loyalty`, `rivalry`, `hostility`. Of a world alone.
+    /// Kinds of relationships: ASCII letters, digits, `_`, `-` and blanks; case does not matter. Other kinds are
+    /// refused. Default `trust`, `affection`, `respect`, `fear`, `debt`, `loyalty`, `rivalry`, `hostility`. Only for
+    /// worlds.
     #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(one_line_label), custom(ascii_kind))))]
     #[schema(min_items = 1, max_items = 40)]
     relationship_kinds: Option<Vec<String>>,
-    /// Further words for moods and kinds, from the word to a mood or a kind that is listed. Common English and Korean ones
-    /// are known (`신뢰` is `trust`). Of a world alone.
+    /// Synonyms: from a word to a listed mood or kind. Common English and Korean synonyms are built in (`신뢰` is
+    /// `trust`). Only for worlds.
     #[garde(custom(bounded_synonyms))]
     synonyms: Option<BTreeMap<String, String>>,
-    /// All items that there are; what a state block says of others is refused. Default: any. Of a world alone.
+    /// All existing items; changes of other items in a state block are refused. Default: any item. Only for worlds.
     #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name))))]
     #[schema(max_items = 500)]
     items: Option<Vec<String>>,
-    /// All places that there are; what a state block says of others is refused. Default: any. Of a world alone.
+    /// All existing places; changes to other places in a state block are refused. Default: any place. Only for worlds.
     #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name))))]
     #[schema(max_items = 500)]
     places: Option<Vec<String>>,
-    /// What raises a player's progress with an NPC, and so unlocks its scenarios. Default none. Of a world alone: an NPC's
-    /// are refused. The first 512 items, places, people and feelings of a player count, each; what comes later unlocks
-    /// nothing.
+    /// Rules that raise a player's progress with an NPC, and so unlock its scenarios. Default none. Only for worlds:
+    /// refused for NPCs. For each player, the first 512 items, places, persons and relationships count; later entries
+    /// unlock nothing.
     #[garde(length(max = 50), dive)]
     #[schema(max_items = 50)]
     unlocks: Option<Vec<UnlockBody>>,
 }
 
-/// How a world's memories are weighed and chosen.
+/// How a world's memories are weighted and selected.
 #[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorldRecallBody {
-    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7,
-    /// recency .2, importance .1. Default: as configured.
+    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7, recency .2,
+    /// importance .1. Default: the server's configuration.
     #[schema(inline)]
     preset: Option<RecallPreset>,
-    /// How much a memory that resembles a better one gives way to one that does not, 0 (not at all) to 1;
-    /// default: as configured.
+    /// How strongly a memory similar to a better memory is ranked behind different memories, 0 (not at all) to 1.
+    /// Default: the server's configuration.
     #[garde(range(min = 0.0, max = 1.0))]
     #[schema(minimum = 0, maximum = 1)]
     diversity: Option<f64>,
 }
 
 impl SettingsBody {
-    /// An NPC's settings.
+    /// Converts the settings of an NPC.
     ///
     /// # Errors
-    /// They have what is of a world alone.
+    /// The settings contain a field that is only for worlds.
     pub fn into_npc_settings(self) -> Result<WorldSettings, Problem> {
         if self.unlocks.is_some() {
             let told = "is of a world alone; its rules name the NPC they are for";
@@ -192,7 +192,7 @@ impl From<SettingsBody> for WorldSettings {
     }
 }
 
-/// Names of items and of places that a world may list, each.
+/// Maximum number of item names, and of place names, of a world.
 const MAX_NAMES: usize = 500;
 
 #[expect(clippy::ptr_arg, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
@@ -254,7 +254,7 @@ impl From<World> for WorldView {
     }
 }
 
-/// A synonym of nothing would never be used, and nobody would know why.
+/// A synonym for an unknown word would never apply, without any sign of the mistake.
 fn check_synonyms(settings: &WorldSettings) -> Result<(), Problem> {
     let vocabulary = Vocabulary::from_settings(settings);
     let mut synonyms = settings.synonyms.iter().flatten();
@@ -283,8 +283,9 @@ impl WorldBody {
     }
 }
 
-/// Makes or replaces a world. One that was deleted comes back with everything that it had but its NPCs, each of
-/// which comes back when it is put again.
+/// Creates or replaces a world.
+///
+/// A deleted world comes back with all its content except NPCs. Each NPC comes back with its own PUT.
 #[utoipa::path(
     tag = "worlds",
     params(("world" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
@@ -331,7 +332,7 @@ pub async fn put_world(
     .await
 }
 
-/// A world.
+/// Returns a world.
 #[utoipa::path(
     tag = "worlds",
     params(("world" = String, Path)),
@@ -349,7 +350,7 @@ pub async fn get_world(
     Ok(etag::respond_found(&request, world.version, &WorldView::from(world)))
 }
 
-/// The tenant's worlds.
+/// Lists the tenant's worlds.
 #[utoipa::path(
     tag = "worlds",
     params(PageQuery),
@@ -364,7 +365,7 @@ pub async fn list_worlds(
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<WorldId>(&state, query.0.limit, query.0.after)?;
     if let Some(world) = &caller.principal.world {
-        // The only one there is to such a token.
+        // The only world of the token.
         let is_next = page.after.as_deref().is_none_or(|after| world.as_str() > after);
         let found = state.services.ledger.authored.load_world(&caller.scope, world).await?;
         return Ok(HttpResponse::Ok().json(Items {
@@ -376,8 +377,9 @@ pub async fn list_worlds(
     Ok(HttpResponse::Ok().json(Items::from_page(found, WorldView::from)))
 }
 
-/// Hides a world and its NPCs; its dialogues end. Nothing is destroyed: what was said and learned in it is there
-/// again once the same id is put again.
+/// Hides a world and its NPCs, and ends their dialogues.
+///
+/// No data is destroyed: a later PUT of the same id restores the dialogues and the facts.
 #[utoipa::path(
     tag = "worlds",
     params(("world" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
@@ -405,7 +407,7 @@ pub async fn delete_world(
     .await
 }
 
-/// The world, or 404.
+/// Loads the world; 404 if missing.
 pub async fn find_world<A>(state: &AppState, caller: &Authorized<A>, id: &WorldId) -> Result<World, Problem> {
     state
         .services

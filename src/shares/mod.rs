@@ -1,10 +1,11 @@
-//! What all tenants of a node share, and how none of them takes it from the others.
+//! Fair shares of a node's resources between its tenants.
 //!
-//! - [`Shares`]: places that are held for long (sockets, dialogues in memory, requests). A tenant has so many that there is
-//!   always room for others.
-//! - [`Residents`]: such places of what can go if it is not in use (dialogues in memory). It goes where there is no room.
-//! - [`FairPermits`]: places that are free again soon (calls of a model, connections to a database). All of them are used, and
-//!   whoever has fewest goes first.
+//! - [`Shares`]: places held for long (sockets, dialogues in memory, requests). A limit per tenant keeps room for other
+//!   tenants.
+//! - [`Residents`]: the same for values that can be evicted while unused (dialogues in memory). A full node evicts
+//!   values.
+//! - [`FairPermits`]: places held for a short time (model calls, database connections). All are used; the holder with
+//!   the fewest goes first.
 //! - [`FairQueue`]: work that waits for one worker (writes). Tenants take turns.
 
 mod permits;
@@ -28,24 +29,24 @@ pub use self::{
     residents::{Resident, Residents},
 };
 
-/// Of the places that are free, a tenant may hold so many times as many: one alone four fifths of all, two four ninths each.
-/// The rule is that of dynamic thresholds for buffers that several queues share (Choudhury and Hahne, 1998).
+/// A tenant may hold up to this many times the free places. A single tenant gets four fifths of all places, two tenants
+/// four ninths each. The rule is "dynamic thresholds" for buffers shared by several queues (Choudhury and Hahne, 1998).
 const FREE_PLACES_FACTOR: usize = 4;
 
-/// Why there is no place.
+/// Why no place was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoCapacity {
-    /// The rest is for others.
+    /// The remaining places are kept for other tenants.
     #[error("this tenant uses its share of the server's {0}")]
     TenantShare(&'static str),
     #[error("the server's {0} are all in use")]
     Full(&'static str),
 }
 
-/// Places that are given out for as long as their holders want.
+/// Places without a time limit.
 #[derive(Debug)]
 pub struct Shares<K> {
-    /// In the plural, for whoever gets none.
+    /// The name of the places, in the plural, for error messages.
     what: &'static str,
     total: usize,
     held: Mutex<HeldCounts<K>>,
@@ -58,7 +59,7 @@ struct HeldCounts<K> {
     by: HashMap<K, usize>,
 }
 
-/// One of the places. Free again when it is dropped.
+/// One acquired place. Freed on drop.
 #[derive(Debug)]
 pub struct ShareGuard<K: Hash + Eq> {
     shares: Arc<Shares<K>>,
@@ -66,7 +67,7 @@ pub struct ShareGuard<K: Hash + Eq> {
 }
 
 impl<K: Hash + Eq + Clone> Shares<K> {
-    /// `total` places of `what`, such as `"sockets"`.
+    /// Creates `total` places of `what`, such as `"sockets"`.
     #[must_use]
     pub fn new(what: &'static str, total: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -80,15 +81,15 @@ impl<K: Hash + Eq + Clone> Shares<K> {
         })
     }
 
-    /// A place, if there is one for `holder`. Its first one may be the last that is free.
+    /// Acquires a place for `holder`. A holder's first place may be the last free place.
     ///
     /// # Errors
-    /// [`NoCapacity`]: all are in use, or `holder` has so many that the rest is kept for others.
+    /// [`NoCapacity`]: all places are in use, or `holder` has reached its limit.
     pub fn acquire_share(self: &Arc<Self>, holder: &K) -> Result<ShareGuard<K>, NoCapacity> {
         self.try_acquire_share(holder).inspect_err(|_| self.count_refusal())
     }
 
-    /// As [`Self::acquire_share`], for whoever does not give up yet where there is no place.
+    /// As [`Self::acquire_share`], without counting a refusal, for callers that can still make room.
     fn try_acquire_share(self: &Arc<Self>, holder: &K) -> Result<ShareGuard<K>, NoCapacity> {
         let mut held = self.held.lock();
         let free = self.total.saturating_sub(held.all);
@@ -109,17 +110,17 @@ impl<K: Hash + Eq + Clone> Shares<K> {
     fn count_refusal(&self) {
         self.refused.fetch_add(1, Relaxed);
     }
-    /// How often somebody got no place.
+    /// Number of refused requests for a place.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.refused.load(Relaxed)
     }
-    /// Places in use.
+    /// Number of places in use.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.held.lock().all
     }
-    /// Places that there are.
+    /// Total number of places.
     #[must_use]
     pub fn total(&self) -> usize {
         self.total
@@ -133,7 +134,7 @@ impl<K: Hash + Eq> ShareGuard<K> {
 }
 
 impl<K: Hash + Eq + Clone> ShareGuard<K> {
-    /// From now on `holder` has this place.
+    /// Transfers the place to `holder`.
     fn pass_to(&mut self, holder: &K) {
         let mut held = self.shares.held.lock();
         held.release_one(&self.holder);

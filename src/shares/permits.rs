@@ -1,4 +1,4 @@
-//! Places for what is over soon.
+//! Places for short tasks.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,22 +9,23 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-/// When whoever waits has its turn.
+/// When a waiting caller is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PermitPriority {
     First,
-    /// After all that come first, and in part of the places.
+    /// After all callers with `First`, and in a part of the places only.
     Later,
 }
 
-/// So many at a time. Where more want a place, whoever holds fewest of them goes first; each in its own order.
+/// A fixed number of places. Under contention, the holder with the fewest places goes first. Each holder's callers keep
+/// their order.
 #[derive(Debug)]
 pub struct FairPermits<K: Hash + Eq + Clone> {
     width: usize,
-    /// How many of the places may be held by those whose turn is later.
+    /// Maximum places for callers with `Later`.
     later: usize,
     state: Mutex<PermitState<K>>,
-    /// They are closed, and the last one was given back.
+    /// Notified after `close`, when the last place is free.
     emptied: Notify,
 }
 
@@ -40,11 +41,11 @@ struct PermitState<K: Hash + Eq + Clone> {
 
 type PermitSender<K> = oneshot::Sender<FairPermit<K>>;
 
-/// Who waits, by whose they are. A map of few: those with something waiting.
+/// The waiting callers by holder. Only holders with waiting callers have an entry, so the list is short.
 #[derive(Debug)]
 struct WaitLine<K: Hash + Eq + Clone>(VecDeque<(K, VecDeque<PermitSender<K>>)>);
 
-/// One place. Given back on drop.
+/// One acquired place. Freed on drop.
 #[derive(Debug)]
 pub struct FairPermit<K: Hash + Eq + Clone> {
     places: Option<Arc<FairPermits<K>>>,
@@ -53,7 +54,7 @@ pub struct FairPermit<K: Hash + Eq + Clone> {
 }
 
 impl<K: Hash + Eq + Clone> FairPermits<K> {
-    /// `width` places, at least one; at most `later` of them for those whose turn is later.
+    /// Creates `width` places, at least one. At most `later` places serve callers with [`PermitPriority::Later`].
     #[must_use]
     pub fn new(width: usize, later: usize) -> Arc<Self> {
         let width = width.max(1);
@@ -72,7 +73,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
         })
     }
 
-    /// A place for `holder`, once there is one. Whoever stops waiting keeps none. `None`: they were closed.
+    /// Waits for a place for `holder`. A caller that stops waiting holds no place. `None`: the permits are closed.
     pub async fn acquire_permit(self: &Arc<Self>, holder: &K, turn: PermitPriority) -> Option<FairPermit<K>> {
         let place = {
             let mut state = self.state.lock();
@@ -90,20 +91,20 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
         place.await.ok()
     }
 
-    /// Those in use, and those who wait.
+    /// Places in use, and callers that wait.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.held, state.first.waiting_count() + state.later.waiting_count())
     }
 
-    /// Those in use.
+    /// Number of places in use.
     #[must_use]
     pub fn held_count(&self) -> usize {
         self.state.lock().held
     }
 
-    /// Takes nobody in any more, and waits until those who waited had their turn and all are given back.
+    /// Accepts no new callers, then waits for all waiting callers to be served and all places to be free.
     pub async fn close(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -146,7 +147,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
                     break;
                 };
                 state.add_holder(&holder, turn);
-                // One that went away just now leaves its place to the one after it.
+                // A caller that left just now gives its place to the next caller.
                 if let Err(mut unwanted) = waiting.send(self.new_permit(holder, turn)) {
                     unwanted.places = None;
                     state.remove_holder(&unwanted.holder, turn);
@@ -190,7 +191,8 @@ impl<K: Hash + Eq + Clone> WaitLine<K> {
             None => self.0.push_back((holder.clone(), VecDeque::from([waiting]))),
         }
     }
-    /// The first who still waits, of the holder with the fewest places; of several, of the one that had its turn longest ago.
+    /// Takes the first waiting caller of the holder with the fewest places. Ties go to the holder that was served
+    /// longest ago.
     fn pop(&mut self, held_by: &HashMap<K, usize>) -> Option<(K, PermitSender<K>)> {
         for (_, theirs) in &mut self.0 {
             while theirs.front().is_some_and(PermitSender::is_closed) {
@@ -209,7 +211,7 @@ impl<K: Hash + Eq + Clone> WaitLine<K> {
     }
     fn waiting_count(&self) -> usize {
         let waiting = self.0.iter().flat_map(|(_, theirs)| theirs);
-        // Those that lost patience are in line until a place comes free.
+        // Callers that stopped waiting stay in line until a place becomes free.
         waiting.filter(|place| !place.is_closed()).count()
     }
 }
@@ -262,7 +264,7 @@ mod tests {
         assert!(poll!(&mut gone).is_pending() && poll!(&mut late).is_pending());
         drop(gone);
         drop(held);
-        // It has its place and goes before it looks.
+        // The caller has a place, but leaves before polling.
         drop(late);
         assert!(free(&places, 'c').is_some());
         let state = places.state.lock();

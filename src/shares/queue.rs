@@ -1,4 +1,4 @@
-//! Work that waits for one worker.
+//! A fair queue of work for one worker.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,20 +10,20 @@ use tokio::sync::Notify;
 
 use super::FREE_PLACES_FACTOR;
 
-/// A queue in which those who give work take turns, each in its own order. Bounded, and by the rule of
-/// [`super::Shares`] for each of them.
+/// A bounded queue in which givers take turns; each giver's work keeps its order. Each giver's share follows the rule
+/// of [`super::Shares`].
 #[derive(Debug)]
 pub struct FairQueue<K, T> {
     size: usize,
     state: Mutex<QueueState<K, T>>,
-    /// Something was queued, or the queue was closed.
+    /// Notified after a push, and on close.
     changed: Notify,
 }
 
 #[derive(Debug)]
 struct QueueState<K, T> {
     waiting: HashMap<K, VecDeque<T>>,
-    /// Whoever has something waiting, in the order of their turns.
+    /// Givers with waiting work, in the order of their turns.
     turns: VecDeque<K>,
     count: usize,
     closed: bool,
@@ -37,7 +37,7 @@ pub enum NotQueued {
 }
 
 impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
-    /// At most `size` pieces of work wait, at least one.
+    /// Creates a queue for at most `size` pieces of waiting work, at least one.
     #[must_use]
     pub fn new(size: usize) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
     /// Queues work of `giver`.
     ///
     /// # Errors
-    /// [`NotQueued`]: so much waits that the rest is for others, or for nobody; or the queue is closed.
+    /// [`NotQueued`]: the queue is full for `giver` or for all givers, or the queue is closed.
     pub fn push(&self, giver: &K, work: T) -> Result<(), NotQueued> {
         let mut state = self.state.lock();
         if state.closed {
@@ -76,12 +76,12 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
         Ok(())
     }
 
-    /// The next piece of work, of whoever's turn it is; `None` if none waits.
+    /// Takes the next piece of work, from the giver with the next turn; `None` if the queue is empty.
     pub fn try_pop(&self) -> Option<T> {
         self.state.lock().pop()
     }
 
-    /// As [`Self::try_pop`], and waits for one. `None`: the queue is closed and empty. For one worker.
+    /// Waits for the next piece of work. `None`: the queue is closed and empty. For one worker.
     pub async fn pop(&self) -> Option<T> {
         loop {
             {
@@ -97,7 +97,7 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
         }
     }
 
-    /// Takes no more work. What waits is still given out.
+    /// Accepts no more work. The waiting work can still be taken.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_one();

@@ -1,4 +1,4 @@
-//! What is kept in memory, and what goes where there is no more room.
+//! Values in memory, and their eviction when the node is full.
 
 use std::{
     cmp::Reverse,
@@ -15,17 +15,17 @@ use parking_lot::Mutex;
 
 use super::{NoCapacity, ShareGuard, Shares};
 
-/// Values in memory, each in a place of its holder's share. A holder that finds no place may be given that of a value
-/// which is not in use: that of whoever holds most, unused for longest.
+/// Values in memory, each in a place of its holder's share. A holder without a place may get the place of an unused
+/// value. The value comes from the holder with the most values, and is the least recently used.
 #[derive(Debug)]
 pub struct Residents<K, V> {
     shares: Arc<Shares<K>>,
-    /// Of each holder, in the order in which they were used; the last one is the newest.
+    /// The values of each holder in the order of use; the last value is the newest.
     used: Mutex<HashMap<K, LinkedHashMap<u64, V>>>,
     numbers: AtomicU64,
 }
 
-/// One of the values. Forgotten when it is dropped.
+/// A value in memory. Removed on drop.
 #[derive(Debug)]
 pub struct Resident<K: Hash + Eq, V> {
     residents: Arc<Residents<K, V>>,
@@ -34,7 +34,7 @@ pub struct Resident<K: Hash + Eq, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
-    /// `total` places of `what`, such as `"dialogues in memory"`.
+    /// Creates `total` places of `what`, such as `"dialogues in memory"`.
     #[must_use]
     pub fn new(what: &'static str, total: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -44,11 +44,10 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
         })
     }
 
-    /// A place for a value of `holder`, if there is one. Whoever gives up where there is none calls
-    /// [`Self::count_refusal`].
+    /// Acquires a place for a value of `holder`. A caller that gives up after an error calls [`Self::count_refusal`].
     ///
     /// # Errors
-    /// [`NoCapacity`], as [`Shares::acquire_place`].
+    /// [`NoCapacity`], as [`Shares::acquire_share`].
     pub fn acquire_place(self: &Arc<Self>, holder: &K, value: V) -> Result<Resident<K, V>, NoCapacity> {
         let share = self.shares.try_acquire_share(holder)?;
         let number = self.numbers.fetch_add(1, Relaxed);
@@ -60,8 +59,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
         })
     }
 
-    /// Whose values may make room for one of `holder`, and how many each has: of those who hold more than `holder`
-    /// whoever holds most first, and in the end `holder` itself.
+    /// Lists the holders whose values may be evicted for `holder`, with their numbers of values. Holders with more
+    /// values than `holder` come first, the largest first. `holder` itself comes last.
     #[must_use]
     pub fn eviction_candidates(&self, holder: &K) -> Vec<(K, usize)> {
         let used = self.used.lock();
@@ -77,8 +76,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
         who
     }
 
-    /// The value of `holder` that was used longest ago. From now on it counts as used just now, so that the next call
-    /// returns the one after it.
+    /// Returns the least recently used value of `holder`, and marks it as just used. The next call returns the next
+    /// value.
     pub fn least_recently_used(&self, holder: &K) -> Option<V> {
         let mut used = self.used.lock();
         let values = used.get_mut(holder)?;
@@ -86,16 +85,16 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
         values.to_back(&number).map(|value| value.clone())
     }
 
-    /// A value got no place.
+    /// Counts a value that got no place.
     pub fn count_refusal(&self) {
         self.shares.count_refusal();
     }
-    /// How many got none.
+    /// Number of values that got no place.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.shares.refused_count()
     }
-    /// Places in use.
+    /// Number of places in use.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.shares.in_use()
@@ -122,7 +121,7 @@ impl<K: Hash + Eq, V> Residents<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Resident<K, V> {
-    /// It is used now.
+    /// Marks the value as just used.
     pub fn mark_used(&self) {
         let mut used = self.residents.used.lock();
         if let Some(values) = used.get_mut(self.share.holder()) {
@@ -130,7 +129,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Resident<K, V> {
         }
     }
 
-    /// The same place for another value, of `holder`.
+    /// Reuses the place for another value, of `holder`.
     #[must_use]
     pub fn pass_to(mut self, holder: &K, value: V) -> Self {
         self.residents.remove(self.share.holder(), self.number);

@@ -1,7 +1,7 @@
-//! Who is asking: tokens in, principals out (docs/protocol.md#roles).
+//! Authentication: tokens in, principals out (docs/protocol.md#roles).
 //!
-//! Owns the verification keys, the claims, minting of tokens and the single-use tickets. Does not
-//! own what a role may do: that is stated by each route's extractor.
+//! Owns the verification keys, the claims, minting of tokens and the single-use tickets. Does not own the permissions
+//! of a role: each route's extractor states its roles.
 
 mod issuers;
 mod keys;
@@ -34,61 +34,62 @@ use crate::{
     },
 };
 
-/// Where tokens come from. Defaults are in `config/default.toml`, section `[auth]`.
-/// At least one of the secret, the public key, the JWKS file and the issuers must be set. The secret, the public key and
-/// the JWKS file are the operator's own: tokens checked with them may be for every tenant and role.
+/// Accepted tokens and their keys. Defaults are in `config/default.toml`, section `[auth]`. At least one of the secret,
+/// the public key, the JWKS file and the issuers must be set. The secret, the public key and the JWKS file belong to
+/// the operator: their tokens may be for every tenant and role.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuthSettings {
-    /// Shared secret of HS256 tokens, at least 32 bytes; unset.
+    /// Shared secret of HS256 tokens, at least 32 bytes; default unset.
     #[serde(default)]
     pub hs256_secret: Option<SecretString>,
-    /// The shared secret before that one: its tokens are still believed, and none is signed with it; unset.
+    /// The previous shared secret: its tokens stay valid, and no new token is signed with it; default unset.
     #[serde(default)]
     pub hs256_previous_secret: Option<SecretString>,
-    /// PEM file with one public key (RSA: RS256, Ed25519: EdDSA, P-256: ES256); unset.
+    /// PEM file with one public key (RSA: RS256, Ed25519: EdDSA, P-256: ES256); default unset.
     #[serde(default)]
     pub public_key_file: Option<PathBuf>,
-    /// `kid` of that key; unset: tokens signed with it must name none.
+    /// `kid` of the public key; unset: tokens signed with this key must have no `kid`.
     #[serde(default)]
     pub public_key_kid: Option<String>,
-    /// JWKS file; a token then names its key by `kid`. Read again when the file changes; unset.
+    /// JWKS file; a token then names its key by `kid`. Read again when the file changes; default unset.
     #[serde(default)]
     pub jwks_file: Option<PathBuf>,
-    /// Further issuers, by name. A token whose `iss` is one of theirs is checked with that one's keys alone; none.
+    /// Further issuers, by name. A token with the `iss` of an issuer is checked with the issuer's keys only; default
+    /// none.
     #[serde(default)]
     pub issuers: BTreeMap<String, IssuerSettings>,
-    /// What `aud` must be; `colloquy`.
+    /// Required `aud`; default `colloquy`.
     pub audience: String,
-    /// Clock skew allowed for `exp` and `nbf`, in seconds; 5.
+    /// Clock skew allowed for `exp` and `nbf`, in seconds; default 5.
     pub leeway_s: u64,
-    /// Life of a token minted by `POST /v1/tokens` without `ttl_s`, in seconds; 3,600.
+    /// Life of a token minted by `POST /v1/tokens` without `ttl_s`, in seconds; default 3,600.
     pub default_ttl_s: u64,
-    /// Longest life `POST /v1/tokens` may give, in seconds; 86,400.
+    /// Longest life that `POST /v1/tokens` may give, in seconds; default 86,400.
     pub max_ttl_s: u64,
-    /// Tokens older than this are refused, in days since their `iat`; 3,650. So long a revocation matters whose tokens
-    /// nobody knows the end of.
+    /// Maximum age of a token in days since its `iat`; default 3,650. Older tokens are refused. A revocation must be
+    /// kept for this time if the expiry of its tokens is unknown.
     pub max_age_d: u32,
-    /// Life of a ticket, in seconds; 30.
+    /// Life of a ticket, in seconds; default 30.
     pub ticket_ttl_s: u64,
-    /// Tickets that may be open at once; 100,000.
+    /// Tickets that may be open at once; default 100,000.
     pub max_tickets: u64,
-    /// How long a tenant that was looked up is believed, in seconds; 10.
+    /// How long a tenant's status is cached, in seconds; default 10.
     pub tenant_cache_s: u64,
 }
 
-/// Longest `sub` and `jti` of a token, in characters. The first goes into every audit row.
+/// Longest `sub` and `jti` of a token, in characters. Every audit row contains the `sub`.
 const MAX_SUBJECT_CHARS: usize = 256;
-/// Revocations that one tenant may have at once: every node keeps them in memory.
+/// Maximum revocations of one tenant at once: every node keeps all revocations in memory.
 const MAX_REVOCATIONS: usize = 100_000;
-/// How long before the newest revocation known others may still come to light: as long as a transaction may take, and as the
-/// clock of a database that takes over may be behind.
+/// How far before the newest known revocation the next read starts. Covers the longest transaction, and the clock lag
+/// of a database after a failover.
 const CATCH_UP_OVERLAP: TimeDelta = TimeDelta::seconds(120);
 
 /// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenClaims {
-    /// Whom the token was given to, at most 256 characters; goes to the audit log.
+    /// The recipient of the token, at most 256 characters; goes to the audit log.
     pub sub: String,
     /// The tenant.
     pub tid: TenantId,
@@ -96,24 +97,24 @@ pub struct TokenClaims {
     /// The player, for role `player`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<PlayerId>,
-    /// The one world that a backend's, a viewer's or a player's token is for.
+    /// The only world of a backend's, a viewer's or a player's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wid: Option<WorldId>,
 }
 
-/// Claims with what `mint` adds.
+/// Claims with the fields that `mint_token` adds.
 #[derive(Serialize)]
 struct MintedClaims<'a> {
     #[serde(flatten)]
     claims: &'a TokenClaims,
     aud: &'a str,
     jti: String,
-    /// To the millisecond: what is minted right after its subject's tokens were revoked is none of them.
+    /// In milliseconds: a token minted right after a revocation of its subject must count as newer.
     iat: f64,
     exp: i64,
 }
 
-/// Claims as a token carries them.
+/// Claims as read from a token.
 #[derive(Deserialize)]
 struct ReceivedClaims {
     #[serde(flatten)]
@@ -128,7 +129,7 @@ struct ReceivedClaims {
     jti: Option<String>,
 }
 
-/// Why a caller is not let in. The messages are safe to show and name no secret.
+/// Why a caller is rejected. The messages are safe to show and contain no secret.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AuthError {
     #[error("no token: send `Authorization: Bearer <JWT>`")]
@@ -165,25 +166,25 @@ pub struct Token {
     pub expires_at: DateTime<Utc>,
 }
 
-/// Verifies and mints tokens, and keeps the tickets.
+/// Verifies and mints tokens, and stores the tickets.
 pub struct Authenticator {
     settings: AuthSettings,
     keys: keys::VerificationKeys,
     clock: Arc<dyn Clock>,
     tenants: Arc<dyn TenantStore>,
-    /// Whether a tenant may come in, for `tenant_cache_s`.
+    /// Whether a tenant exists and is enabled, cached for `tenant_cache_s`.
     known: moka::future::Cache<TenantId, bool>,
     refusals: refusals::Refusals,
-    /// When the newest revocation was written that came from the ledger.
+    /// When the newest revocation read from the ledger was written.
     caught_up: tokio::sync::Mutex<DateTime<Utc>>,
     tickets: Tickets,
 }
 
 impl Authenticator {
-    /// Reads the keys.
+    /// Loads the keys.
     ///
     /// # Errors
-    /// [`KeyError`] names the setting that cannot be used.
+    /// [`KeyError`] names the invalid setting.
     pub fn new(settings: AuthSettings, clock: Arc<dyn Clock>, tenants: Arc<dyn TenantStore>) -> Result<Self, KeyError> {
         let keys = keys::VerificationKeys::load_keys(&settings)?;
         Ok(Self {
@@ -201,7 +202,7 @@ impl Authenticator {
         })
     }
 
-    /// The settings it was made with.
+    /// The settings of this authenticator.
     #[must_use]
     pub fn settings(&self) -> &AuthSettings {
         &self.settings
@@ -213,10 +214,10 @@ impl Authenticator {
         &self.refusals.disabled
     }
 
-    /// The caller a token stands for.
+    /// Verifies a token and returns its caller.
     ///
     /// # Errors
-    /// [`AuthError`] for anything but a current, well-signed token of a live tenant.
+    /// [`AuthError`] unless the token is current, well signed and of an existing, enabled tenant.
     pub async fn verify_token(&self, token: &str) -> Result<Principal, AuthError> {
         let principal = self.check_token(token)?;
         self.check_tenant(&principal.tenant).await?;
@@ -224,7 +225,7 @@ impl Authenticator {
         Ok(principal)
     }
 
-    /// Whether a caller who was let in may stay, as far as this node knows.
+    /// Checks an admitted caller again, against the revocations that this node knows.
     ///
     /// # Errors
     /// The tenant is disabled, or the token was revoked.
@@ -232,42 +233,42 @@ impl Authenticator {
         self.refusals.check_principal(principal)
     }
 
-    /// A tenant was disabled or enabled: known from now on.
+    /// Records that a tenant was disabled or enabled, with immediate effect.
     pub async fn on_tenant_changed(&self, tenant: &TenantId, enabled: bool) {
-        // Whoever catches up has read what was before.
+        // Waits for a running `catch_up`, which may have read the earlier status.
         let _reading = self.caught_up.lock().await;
         self.known.insert(tenant.clone(), enabled).await;
         self.refusals.disabled.set_disabled(tenant, !enabled);
     }
 
-    /// Whether one more revocation of a tenant would be too many.
+    /// True if a tenant may have one more revocation.
     #[must_use]
     pub fn has_room_to_revoke(&self, tenant: &TenantId) -> bool {
         self.refusals.revocation_count(tenant) < MAX_REVOCATIONS
     }
 
-    /// Tokens were revoked: refused from now on. Returns whether that is new.
+    /// Adds a revocation, with immediate effect. Returns true if the revocation is new.
     pub fn on_revoked(&self, revocation: &Revocation) -> bool {
         self.refusals.add_revocation(revocation)
     }
 
-    /// Until when a token that expires at `at` is believed.
+    /// Until when a token that expires at `at` is accepted.
     #[must_use]
     pub fn believed_until(&self, at: DateTime<Utc>) -> DateTime<Utc> {
         at.checked_add_signed(self.leeway()).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
-    /// Until when a revocation matters, at most, that is made `now`.
+    /// The latest time at which a revocation made `now` can matter.
     #[must_use]
     pub fn max_revocation_end(&self, now: DateTime<Utc>) -> DateTime<Utc> {
         now + TimeDelta::days(i64::from(self.settings.max_age_d)) + self.leeway() * 2
     }
 
-    /// Reads what other nodes, and processes before this one, have disabled and revoked. Returns whether anybody may have
-    /// to go.
+    /// Reads disabled tenants and revocations of other nodes and earlier processes. Returns true if open streams may
+    /// have to close.
     ///
     /// # Errors
-    /// The ledger could not answer: what is known stays.
+    /// The ledger could not answer: the known state stays.
     pub async fn catch_up(&self, revocations: &dyn RevocationStore) -> StoreResult<bool> {
         let mut caught_up = self.caught_up.lock().await;
         let disabled = self.tenants.list_disabled().await?.into_iter().collect();
@@ -287,18 +288,19 @@ impl Authenticator {
         Ok(is_new)
     }
 
-    /// Gives out a ticket that stands for `principal` once.
+    /// Issues a single-use ticket for `principal`.
     pub fn issue_ticket(&self, principal: Principal) -> (String, DateTime<Utc>) {
         let expires = self.clock.now() + self.tickets.ttl();
-        // A ticket must not outlive the token it was bought with.
+        // A ticket must not outlive the token that paid for the ticket.
         let expires = expires.min(principal.expires_at);
         (self.tickets.issue_ticket(principal, expires), expires)
     }
 
-    /// Takes a ticket. It is gone afterwards.
+    /// Redeems a ticket. The ticket is gone afterwards.
     ///
     /// # Errors
-    /// [`AuthError::NoTicket`] when it is unknown, used or expired; or the tenant is gone since.
+    /// [`AuthError::NoTicket`] if the ticket is unknown, used or expired. Other errors if the tenant or the token was
+    /// refused since.
     pub async fn redeem_ticket(&self, ticket: &str) -> Result<Principal, AuthError> {
         let principal = self
             .tickets
@@ -312,7 +314,7 @@ impl Authenticator {
     /// Signs a token that lives for `ttl`.
     ///
     /// # Errors
-    /// [`MintError::NoSecret`] where tokens are verified with public keys only.
+    /// [`MintError::NoSecret`] if tokens are verified with public keys only.
     pub fn mint_token(&self, claims: &TokenClaims, ttl: Duration) -> Result<Token, MintError> {
         mint_token(&self.settings, claims, ttl, self.clock.now())
     }
@@ -340,14 +342,14 @@ impl Authenticator {
         } = received.claims;
         let mark = TokenIdentity {
             id: received.jti,
-            // One that is to come tells nothing.
+            // A time in the future is no evidence, and is ignored.
             at: received
                 .iat
                 .and_then(timestamp_of)
                 .filter(|at| *at <= moment + self.leeway()),
         };
         let oldest = TimeDelta::days(i64::from(self.settings.max_age_d));
-        // Without `iat` nothing but its end bounds its age.
+        // Without `iat`, only the expiry limits the token's age.
         let too_old = match mark.at {
             Some(at) => at + oldest + self.leeway() <= moment,
             None => received.exp > (moment + oldest).timestamp(),
@@ -383,7 +385,7 @@ impl Authenticator {
             role,
             player: pid,
             world: wid,
-            // Beyond what chrono can say is as good as never.
+            // A time beyond chrono's range means "never".
             expires_at: DateTime::from_timestamp(received.exp.saturating_add(leeway), 0)
                 .unwrap_or(DateTime::<Utc>::MAX_UTC),
             issued: mark,
@@ -410,12 +412,12 @@ impl Authenticator {
     }
 }
 
-/// Whether a text may be the `sub` or the `jti` of a token.
+/// True if a text may be the `sub` or the `jti` of a token.
 fn is_claim_text(text: &str) -> bool {
     text.chars().count() <= MAX_SUBJECT_CHARS && !text.chars().any(char::is_control)
 }
 
-/// Seconds since 1970 with their fraction.
+/// Converts seconds since 1970, with their fraction.
 fn timestamp_of(seconds: f64) -> Option<DateTime<Utc>> {
     const FAR: f64 = 8.0e12;
     #[expect(clippy::cast_possible_truncation, reason = "within a range that chrono has")]

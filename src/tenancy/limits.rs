@@ -1,7 +1,7 @@
 //! Rate limits per tenant, player and socket.
 //!
-//! Each is a `governor` bucket. The keyed maps are bounded: keys that are full again are dropped
-//! whenever a map outgrows `max_keys`.
+//! Each limit is a `governor` bucket. The keyed maps are bounded: if a map outgrows `max_keys`, keys with full buckets
+//! are dropped.
 
 use std::{
     collections::HashMap,
@@ -27,42 +27,42 @@ use crate::{
     shares::{NoCapacity, ShareGuard, Shares},
 };
 
-/// Limits; 0 switches one off. Defaults are in `config/default.toml`, section `[limits]`.
+/// Limits; 0 switches a limit off. Defaults are in `config/default.toml`, section `[limits]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitSettings {
-    /// REST requests and socket messages of one tenant, per second; 1,000.
+    /// REST requests and socket messages of one tenant, per second; default 1,000.
     pub tenant_requests_per_s: u32,
-    /// REST requests and socket messages of one player, per second; 50. Counted before the
-    /// tenant's, so that one player's token cannot use up what all players share.
+    /// REST requests and socket messages of one player, per second; default 50. Counted before the tenant's limit: one
+    /// player's token cannot use up the share of all players.
     pub player_requests_per_s: u32,
-    /// Sockets one player may have open at once; 8.
+    /// Sockets that one player may have open at once; default 8.
     pub player_sockets: usize,
-    /// Lines of one player, per minute; 20.
+    /// Lines of one player, per minute; default 20.
     pub player_turns_per_min: u32,
-    /// Messages on one socket, per second; 32.
+    /// Messages on one socket, per second; default 32.
     pub socket_messages_per_s: u32,
-    /// Refused messages in a row after which a socket is closed with 4429; 64.
+    /// Refused messages in a row after which a socket is closed with 4429; default 64.
     pub socket_strikes: u32,
-    /// Requests of one player that may be under way at once; 32.
+    /// Concurrent requests of one player; default 32.
     pub player_in_flight: usize,
-    /// Requests of all players of one address (of IPv6: of a network of 64 bits) that may be under way at once; 1,024.
+    /// Concurrent requests of all players of one address; default 1,024. For IPv6, the address is the /64 network.
     pub address_in_flight: usize,
-    /// Keys a limiter may remember before it drops those that are idle; 100,000.
+    /// Keys that a limiter may remember before idle keys are dropped; default 100,000.
     pub max_keys: usize,
 }
 
-/// A limit was reached.
+/// The error of a reached rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many requests for this {what}")]
 pub struct RateLimited {
     /// `tenant`, `player` or `socket`.
     pub what: &'static str,
-    /// When the next one would be let through.
+    /// When the next request would be accepted.
     pub retry_after: Duration,
 }
 
-/// As many are open, or under way, as there may be at once.
+/// The error of a reached concurrency limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{whose} may have {max} {what} at once")]
 pub struct TooManyAtOnce {
@@ -80,21 +80,21 @@ pub struct RateLimits {
     lines: Option<KeyedLimiter<PlayerKey>>,
     /// Open sockets of each player.
     sockets: Arc<ConcurrencyLimit<PlayerKey>>,
-    /// Requests under way.
+    /// Concurrent requests.
     of_player: Arc<ConcurrencyLimit<PlayerKey>>,
     of_address: Arc<ConcurrencyLimit<IpAddr>>,
     of_tenant: Arc<Shares<TenantId>>,
     settings: LimitSettings,
 }
 
-/// A request that is under way. Over when it is dropped.
+/// A running request. Ends on drop.
 pub struct RequestInFlight {
     _tenant: ShareGuard<TenantId>,
     _player: Option<ConcurrencySlot<PlayerKey>>,
     _address: Option<ConcurrencySlot<IpAddr>>,
 }
 
-/// Why a request is not let in.
+/// Why a request is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitExceeded {
     #[error(transparent)]
@@ -104,7 +104,7 @@ pub enum LimitExceeded {
 }
 
 impl RateLimits {
-    /// Limiters as configured, on a node that may have so many requests under way.
+    /// Creates the limiters for a node that accepts `requests` concurrent requests.
     #[must_use]
     pub fn new(settings: LimitSettings, requests: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -125,37 +125,38 @@ impl RateLimits {
             settings,
         })
     }
-    /// Counts a request or message of a caller. `player` is whom a player's token is for; other
-    /// roles have none and count for their tenant only.
+    /// Counts a request or message of a caller. `player` is the player of a player's token. Other roles have no player
+    /// and count for their tenant only.
     ///
     /// # Errors
-    /// [`RateLimited`] when the player or the tenant is over its limit. What a player sends beyond
-    /// its own limit does not count for the tenant.
+    /// [`RateLimited`] if the player or the tenant is over its limit. Requests over a player's own limit do not count
+    /// for the tenant.
     pub fn check_request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
         self.check_forwarded_request(tenant, player)?;
         self.tenants.as_ref().map_or(Ok(()), |keyed| keyed.check_key(tenant))
     }
-    /// As [`Self::check_request`], of one that another node has counted for the tenant. The player's own limit holds here as well.
+    /// As [`Self::check_request`], for a request that another node has counted for the tenant. The player's own limit
+    /// applies here as well.
     ///
     /// # Errors
-    /// [`RateLimited`] when the player is over its limit.
+    /// [`RateLimited`] if the player is over its limit.
     pub fn check_forwarded_request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
         match (&self.requests, player) {
             (Some(keyed), Some(player)) => keyed.check_key(&(tenant.clone(), player.clone())),
             _ => Ok(()),
         }
     }
-    /// Takes one of a player's sockets, until the seat is dropped.
+    /// Takes a socket seat of a player, until the seat is dropped.
     ///
     /// # Errors
-    /// [`TooManyAtOnce`] when all of them are open.
+    /// [`TooManyAtOnce`] if all the player's seats are taken.
     pub fn acquire_socket_seat(&self, tenant: &TenantId, player: &PlayerId) -> Result<SocketSeat, TooManyAtOnce> {
         self.sockets.acquire_slot((tenant.clone(), player.clone()))
     }
-    /// A request of a caller is under way, until the value is dropped. Of a player, `address` is where it comes from.
+    /// Starts a request of a caller, until the value is dropped. `address` is the client address of a player.
     ///
     /// # Errors
-    /// [`LimitExceeded`] when the player, its address or its tenant has as many as it may have.
+    /// [`LimitExceeded`] if the player, its address or its tenant has reached its limit.
     pub fn begin_request(
         &self,
         tenant: &TenantId,
@@ -170,7 +171,7 @@ impl RateLimits {
             _tenant: self.of_tenant.acquire_share(tenant)?,
         })
     }
-    /// How many requests found that their tenant has as many under way as it may have.
+    /// Number of requests refused because their tenant had reached its share.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.of_tenant.refused_count()
@@ -178,13 +179,13 @@ impl RateLimits {
     /// Counts a line of a player.
     ///
     /// # Errors
-    /// [`RateLimited`] when the player is over its limit.
+    /// [`RateLimited`] if the player is over its limit.
     pub fn check_player_turn(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
         self.lines
             .as_ref()
             .map_or(Ok(()), |keyed| keyed.check_key(&(tenant.clone(), player.clone())))
     }
-    /// A limiter for one new socket.
+    /// Creates a limiter for a new socket.
     #[must_use]
     pub fn new_socket_limit(&self) -> SocketLimit {
         SocketLimit {
@@ -196,19 +197,19 @@ impl RateLimits {
     }
 }
 
-/// One of a player's open sockets; given back when dropped.
+/// An open socket of a player; freed on drop.
 pub type SocketSeat = ConcurrencySlot<PlayerKey>;
 
-/// How many of something each of its holders has at once.
+/// Counts the concurrent uses of each holder.
 struct ConcurrencyLimit<K: Hash + Eq> {
     whose: &'static str,
     what: &'static str,
-    /// 0: any number.
+    /// 0: no limit.
     max: usize,
     held: Mutex<HashMap<K, usize>>,
 }
 
-/// One of them; given back when dropped.
+/// One use; freed on drop.
 pub struct ConcurrencySlot<K: Hash + Eq> {
     of: Arc<ConcurrencyLimit<K>>,
     holder: K,
@@ -263,9 +264,9 @@ pub struct SocketLimit {
 /// Why a socket's message is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketRefusal {
-    /// Told so; the socket stays open.
+    /// The client gets an error; the socket stays open.
     Slow(RateLimited),
-    /// It kept sending: close it with 4429.
+    /// The client kept sending: close the socket with 4429.
     Abuse,
 }
 
@@ -273,7 +274,7 @@ impl SocketLimit {
     /// Counts a message.
     ///
     /// # Errors
-    /// [`SocketRefusal`] when it is over the limit.
+    /// [`SocketRefusal`] if the socket is over its limit.
     pub fn check_message(&mut self) -> Result<(), SocketRefusal> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         match limiter.check() {
@@ -295,10 +296,10 @@ impl SocketLimit {
     }
 }
 
-/// Checks between two looks at a map's size.
+/// Number of checks between two size checks of a map.
 const SWEEP_EVERY: usize = 1_024;
 
-/// A limiter per key whose memory is bounded.
+/// A limiter per key, with bounded memory.
 struct KeyedLimiter<K: Hash + Eq + Clone> {
     what: &'static str,
     limiter: DefaultKeyedRateLimiter<K>,
@@ -320,8 +321,8 @@ impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
             what: self.what,
             retry_after: not_until.wait_time_from(DefaultClock::default().now()),
         });
-        // A key whose bucket is full again behaves like an unknown one, so dropping it changes
-        // nothing. Counting the keys locks every shard, so it is not done on each check.
+        // A key with a full bucket behaves like an unknown key, so dropping the key changes no result. Counting the
+        // keys locks every shard, so most checks skip the count.
         if self.checks.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1
             && self.limiter.len() > self.max_keys
         {
@@ -376,7 +377,7 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(limits.check_request(&tenant, Some(&a)).unwrap_err().what, "player");
         }
-        // Two of the tenant's five are left for the others.
+        // Two of the tenant's five requests are left for other callers.
         limits.check_request(&tenant, Some(&b)).unwrap();
         limits.check_request(&tenant, None).unwrap();
         assert_eq!(limits.check_request(&tenant, None).unwrap_err().what, "tenant");
@@ -424,7 +425,7 @@ mod tests {
             refused(Some(&players[2]), here).unwrap(),
             "an address may have 3 requests of players under way at once"
         );
-        // A backend is counted for its tenant only, which leaves room for others.
+        // A backend counts only for its tenant, whose limit leaves room for others.
         while let Ok(more) = limits.begin_request(&tenant, None, here) {
             held.push(more);
         }

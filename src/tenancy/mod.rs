@@ -1,7 +1,7 @@
-//! Who is asking, for which studio, and how much they may ask.
+//! Authentication, tenants and limits.
 //!
-//! Owns the tenant scope, authentication, roles, rate limits and quotas. Does not own any stored
-//! object: those live behind `ports`.
+//! Owns the tenant scope, authentication, roles, rate limits and quotas. Does not own any stored object: stored objects
+//! are behind `ports`.
 
 pub mod auth;
 pub mod limits;

@@ -1,18 +1,18 @@
-//! The tenant scope every store call takes, and the authenticated caller it comes from.
+//! The tenant scope that every store call takes, and the authenticated caller of a scope.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{PlayerId, TenantId, WorldId};
 
-/// Proof that the caller may touch one tenant's rows. Every store method takes one; it is made by
-/// authentication, by a job that belongs to the tenant, or by the operator's own commands.
+/// Proof that the caller may access one tenant's rows. Every store method takes a scope. Authentication, a job of the
+/// tenant, or the operator's own commands create scopes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TenantScope {
     tenant: TenantId,
 }
 
 impl TenantScope {
-    /// A scope on `tenant`. The caller vouches for it.
+    /// Creates a scope for `tenant`. The caller vouches for the scope.
     #[must_use]
     pub fn new(tenant: TenantId) -> Self {
         Self { tenant }
@@ -24,19 +24,19 @@ impl TenantScope {
     }
 }
 
-/// What a token allows (docs/protocol.md#roles).
+/// The role of a token (docs/protocol.md#roles).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Tenants, never their content.
+    /// Manages tenants; no access to their content.
     Operator,
-    /// Everything of its tenant.
+    /// Full access to its tenant.
     Admin,
-    /// Everything inside the tenant's worlds but settings, erasure, audit and export.
+    /// Full access to the tenant's worlds, except settings, erasure, audit and export.
     Backend,
-    /// Reads what a backend may read, and changes nothing.
+    /// Reads all that a backend may read, and changes nothing.
     Viewer,
-    /// Speaks in, interrupts and reads its own sessions. Nothing else.
+    /// Speaks in, interrupts and reads its own sessions; no other access.
     Player,
 }
 
@@ -45,27 +45,27 @@ pub enum Role {
 pub struct Principal {
     /// `sub` of the token; goes to the audit log.
     pub subject: String,
-    /// The tenant the token is for.
+    /// The token's tenant.
     pub tenant: TenantId,
-    /// What it allows.
+    /// The token's role.
     pub role: Role,
-    /// `pid`: set for, and only for, players.
+    /// `pid`: set for players, and for no other role.
     pub player: Option<PlayerId>,
-    /// `wid`: the one world that the token is bound to, if any; of a backend, a viewer or a player.
+    /// `wid`: the only world of the token, if bound to a world. Only for a backend, a viewer or a player.
     pub world: Option<WorldId>,
-    /// When the token expires; a long socket must refresh before this.
+    /// When the token expires; a long-lived socket must refresh the token before this time.
     pub expires_at: chrono::DateTime<chrono::Utc>,
-    /// By what the token can be revoked.
+    /// The identity by which the token can be revoked.
     #[serde(default)]
     pub issued: TokenIdentity,
 }
 
-/// Which token it is, as far as it says.
+/// The identity of a token, as far as the token states it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenIdentity {
     /// `jti`.
     pub id: Option<String>,
-    /// `iat`. A token without it counts as older than any other.
+    /// `iat`. A token without `iat` counts as older than all other tokens.
     pub at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
@@ -75,7 +75,7 @@ impl Principal {
     pub fn scope(&self) -> TenantScope {
         TenantScope::new(self.tenant.clone())
     }
-    /// Whether the token is good for what is in `world`.
+    /// True if the token allows access to `world`.
     #[must_use]
     pub fn can_access_world(&self, world: &WorldId) -> bool {
         self.world.as_ref().is_none_or(|own| own == world)

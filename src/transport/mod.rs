@@ -1,8 +1,8 @@
-//! The TCP connections of this node: how many there may be, how long one may keep its place without a request, and how
-//! one is cut from outside.
+//! The TCP connections of this node: their number, their time without a request, and how to cut a connection.
 //!
-//! The server that it starts hands each connection to actix-web as a [`watched_stream::WatchedStream`]. That is how a connection
-//! can be cut whose peer reads nothing, without a second descriptor, and how it is known what each of them is doing.
+//! The server hands each connection to actix-web as a [`watched_stream::WatchedStream`]. The wrapper can cut a
+//! connection whose peer reads nothing, without a second descriptor. The wrapper also shows the current activity of
+//! each connection.
 
 mod server;
 #[cfg(test)]
@@ -27,16 +27,16 @@ use parking_lot::Mutex;
 pub use self::server::{KEEP_ALIVE, start_server};
 use crate::ports::clock::Clock;
 
-/// How many connections there may be, and how long each step may take.
+/// The number of connections, and the time limit of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// Connections open at once, sockets included.
     pub max_open: usize,
-    /// Further ones, for probes and operators: they get an answer where all others are taken.
+    /// Additional connections for probes and operators, used if all others are taken.
     pub reserve: usize,
-    /// How long the head of a request may take, from its first byte; of a new connection, from its beginning.
+    /// Time limit for the head of a request, from its first byte. For a new connection, from the connect.
     pub head: Duration,
-    /// How long a peer may take none of an answer.
+    /// How long a peer may read no byte of an answer.
     pub write: Duration,
 }
 
@@ -51,7 +51,8 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Whom an address stands for: itself; of IPv6 its network of 64 bits, since whoever has one address of that has all of them.
+/// The key that an address counts for: an IPv4 address itself, or the /64 network of an IPv6 address. An owner of one
+/// IPv6 address has its whole network.
 #[must_use]
 pub fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -63,15 +64,15 @@ pub fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// How long a connection of the reserve may take for the head of its request.
+/// Time limit for a request's head on a connection of the reserve.
 const RESERVE_HEAD_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two looks at all connections.
+/// The interval between two checks of all connections.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
-/// How many connections of the reserve one address may have without a request.
+/// Reserve connections without a request that one address may have.
 const MAX_RESERVE_PER_ADDRESS: usize = 2;
-/// How long nobody looks for room where there was none.
+/// How long no search for room starts after a search without result, in milliseconds.
 const NO_ROOM_BACKOFF_MS: u64 = 100;
-/// One in so many is cut when room is made, since that takes a look at all of them.
+/// The fraction of connections cut to make room, 1/32, because the search reads all connections.
 const CUT_DIVISOR: usize = 32;
 
 /// Every connection of this node. Cheap to clone.
@@ -86,42 +87,42 @@ struct ConnectionTable {
     started: Instant,
     next_id: AtomicU64,
     open: Mutex<OpenConnections>,
-    /// Until when there is no use in looking for room, in ms since the table began.
+    /// No search for room before this time, in ms since the table started.
     no_room_until: AtomicU64,
     refused: AtomicU64,
     cut: AtomicU64,
 }
 
-/// Without those that were cut by the table, whose descriptors are closed a moment later.
+/// Without connections that the table has cut; their descriptors close a moment later.
 #[derive(Default)]
 struct OpenConnections {
     usual: HashMap<u64, Arc<TcpConnection>>,
     reserve: HashMap<u64, Arc<TcpConnection>>,
 }
 
-/// What a connection is doing, for its handler and for whoever has to cut it.
+/// The activity of a connection, for its handler and for the code that cuts connections.
 pub struct TcpConnection {
     id: u64,
     address: Option<IpAddr>,
     in_reserve: bool,
     table: Weak<ConnectionTable>,
-    /// The task that serves it.
+    /// The task that serves the connection.
     task: AtomicWaker,
     is_cut: AtomicBool,
     is_socket: AtomicBool,
-    /// Requests that are being answered.
+    /// Number of running requests.
     requests: AtomicUsize,
-    /// Since when none is, in ms since the table began.
+    /// Start of the time without a running request, in ms since the table started.
     idle_since: AtomicU64,
-    /// When the first byte came since then; [`NEVER_MS`].
+    /// Time of the first byte since `idle_since`; [`NEVER_MS`] if no byte came.
     heard: AtomicU64,
-    /// Since when the peer takes nothing of what is written; [`NEVER_MS`].
+    /// Start of the time in which the peer reads nothing; [`NEVER_MS`] if the peer reads.
     blocked: AtomicU64,
 }
 
 const NEVER_MS: u64 = u64::MAX;
 
-/// A request that is being answered. While there is one, its connection keeps its place.
+/// A running request. While a connection has a request, the connection keeps its place.
 pub struct RequestGuard(Arc<TcpConnection>);
 
 impl Drop for RequestGuard {
@@ -134,24 +135,24 @@ impl Drop for RequestGuard {
 }
 
 impl TcpConnection {
-    /// Whether it has its place from the reserve, since all others were taken.
+    /// True if the connection uses a place of the reserve, because all others were taken.
     #[must_use]
     pub fn is_in_reserve(&self) -> bool {
         self.in_reserve
     }
-    /// Ends the connection, whatever its peer does. The task that serves it finds out at once.
+    /// Ends the connection, regardless of the peer. The connection's task learns of the end at once.
     pub fn cut_off(&self) {
         if !self.is_cut.swap(true, Relaxed) {
             self.task.wake();
         }
     }
-    /// A request of it is being answered, until the value is dropped.
+    /// Starts a request, until the value is dropped.
     #[must_use]
     pub fn begin_request(self: &Arc<Self>) -> RequestGuard {
         self.requests.fetch_add(1, Relaxed);
         RequestGuard(Arc::clone(self))
     }
-    /// It is a WebSocket from now on: it has a heartbeat, which is not this module's.
+    /// Marks the connection as a WebSocket. Sockets have a heartbeat in another module.
     pub fn mark_as_socket(&self) {
         self.is_socket.store(true, Relaxed);
     }
@@ -170,14 +171,14 @@ impl TcpConnection {
         }
     }
     fn on_write_progress(&self) {
-        // Mostly it is so already, and a load is cheaper than a store.
+        // Usually already set, and a load is cheaper than a store.
         if self.blocked.load(Relaxed) != NEVER_MS {
             self.blocked.store(NEVER_MS, Relaxed);
         }
     }
 
-    /// Whether it has no request, and nothing of an answer is on its way: it waits for a request, or its peer takes its time
-    /// to send one.
+    /// True if the connection has no request and no pending answer bytes. The connection waits for a request, or
+    /// receives a request slowly.
     fn is_idle(&self) -> bool {
         self.requests.load(Relaxed) == 0
             && !self.is_socket.load(Relaxed)
@@ -199,7 +200,7 @@ impl TcpConnection {
         } else {
             limits.head
         };
-        // The second one is actix-web's to keep, but for a peer that began a request while it was answered.
+        // actix-web enforces the second limit itself, except for a peer that started a request during an answer.
         self.is_idle()
             && (passed(self.heard.load(Relaxed), head) || passed(self.idle_since.load(Relaxed), KEEP_ALIVE + head))
     }
@@ -216,7 +217,8 @@ impl ConnectionTable {
             connection.cut_off();
         }
     }
-    /// Cuts idle connections so that there is room for one at least. Those of the reserve stay: they have their own time.
+    /// Cuts idle connections to make room for at least one. Connections of the reserve stay: they have their own time
+    /// limit.
     fn make_room(&self, usual: &mut HashMap<u64, Arc<TcpConnection>>) {
         if self.now_ms() < self.no_room_until.load(Relaxed) {
             return;
@@ -244,7 +246,7 @@ impl ConnectionTable {
 }
 
 impl ConnectionRegistry {
-    /// Begins to look after connections, on the current tokio runtime, until the last clone is dropped.
+    /// Starts to watch connections on the current tokio runtime, until the last clone is dropped.
     #[must_use]
     pub fn start_watching(limits: ConnectionLimits, clock: Arc<dyn Clock>) -> Self {
         let connections = Self::new(limits, clock);
@@ -276,34 +278,34 @@ impl ConnectionRegistry {
         }
     }
 
-    /// Connections open now.
+    /// Number of open connections.
     #[must_use]
     pub fn open_count(&self) -> usize {
         let open = self.table.open.lock();
         open.usual.len() + open.reserve.len()
     }
-    /// Connections that there may be, the reserve not counted.
+    /// Maximum number of connections, without the reserve.
     #[must_use]
     pub fn max_open(&self) -> usize {
         self.table.limits.max_open
     }
-    /// Connections that found no place, since the start.
+    /// Connections that found no place since the start.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.table.refused.load(Relaxed)
     }
-    /// Connections that were ended for taking too long, or to make room, since the start.
+    /// Connections cut since the start, because they took too long or to make room.
     #[must_use]
     pub fn cut_count(&self) -> u64 {
         self.table.cut.load(Relaxed)
     }
 
-    /// A place for a new connection. Where none is free, those that have had no request for longest make room, first of
-    /// all those of the address that has most of them. If there are none, it may have one of the reserve, of which one address
-    /// has few.
+    /// Finds a place for a new connection. If no place is free, idle connections are cut. The address with the most
+    /// idle connections comes first; within an address, the longest idle connection. Without idle connections, the new
+    /// connection may use the reserve, in which each address has few places.
     ///
     /// # Errors
-    /// There is no place.
+    /// No place is free.
     fn admit_connection(&self, address: Option<IpAddr>) -> io::Result<Arc<TcpConnection>> {
         let table = &self.table;
         let limits = &table.limits;
@@ -351,7 +353,7 @@ impl ConnectionRegistry {
         places.remove(&connection.id);
     }
 
-    /// Cuts those that take too long.
+    /// Cuts connections that exceed a time limit.
     fn cut_overdue(&self) {
         let table = &self.table;
         let now = table.now_ms();

@@ -13,16 +13,16 @@ use actix_web::{
 
 use super::{ConnectionRegistry, watched_stream::WatchedStream};
 
-/// For how long a connection without a request is kept: longer than whoever is in front keeps its own (balancers 60 s as
-/// a rule, the pool of another node less), or it would now and then send a request into one that is being closed. Where
-/// connections are short, idle ones make room before.
+/// How long a connection without a request stays open. Longer than the idle time of the client in front: usually 60 s
+/// for load balancers, less for another node's pool. Otherwise the client would sometimes send a request into a closing
+/// connection. If connections are scarce, idle connections close earlier to make room.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// Listens with `workers` threads (0: one per core) and serves what `configure` adds to an application. Each request has
-/// its [`super::TcpConnection`] as connection data (`HttpRequest::conn_data::<Arc<Connection>>`).
+/// Serves the routes of `configure` on `listener` with `workers` threads (0: one per core). Each request has its
+/// [`super::TcpConnection`] as connection data (`HttpRequest::conn_data::<Arc<TcpConnection>>`).
 ///
 /// # Errors
-/// If the listener cannot be used.
+/// The listener cannot be used.
 pub fn start_server(
     listener: TcpListener,
     workers: usize,
@@ -31,9 +31,10 @@ pub fn start_server(
 ) -> std::io::Result<Server> {
     let limits = connections.table.limits;
     let mut builder = Server::build()
-        // Connections are counted here: one that the accepting thread leaves in the backlog could not be told.
+        // `ConnectionRegistry` counts connections: a connection that the accepting thread leaves in the backlog would
+        // get no answer.
         .max_concurrent_connections(limits.max_open + 3 * limits.reserve)
-        // The order of a shutdown is `lifecycle`'s.
+        // `lifecycle` controls the order of a shutdown.
         .disable_signals()
         .shutdown_timeout(1);
     if workers > 0 {
@@ -64,8 +65,8 @@ pub fn start_server(
         fn_service(move |stream: TcpStream| {
             let connections = connections.clone();
             async move {
-                // A delta is a small packet: with Nagle's algorithm it would wait for the last one's acknowledgement,
-                // up to 40 ms.
+                // A delta is a small packet. With Nagle's algorithm, it would wait up to 40 ms for the previous
+                // packet's acknowledgement.
                 stream.set_nodelay(true).map_err(DispatchError::Io)?;
                 let address = stream.peer_addr().ok();
                 let stream = WatchedStream::accept(stream, &connections).map_err(DispatchError::Io)?;

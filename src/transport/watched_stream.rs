@@ -1,4 +1,4 @@
-//! A TCP connection that can be cut from outside.
+//! A TCP connection that the server can cut at any time.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{ConnectionRegistry, TcpConnection, network_of};
 
-/// The bytes of one connection. Leaves the table when it is dropped.
+/// The bytes of one connection. Leaves the table on drop.
 pub(super) struct WatchedStream {
     stream: TcpStream,
     connections: ConnectionRegistry,
@@ -20,10 +20,10 @@ pub(super) struct WatchedStream {
 }
 
 impl WatchedStream {
-    /// Gives the connection a place.
+    /// Finds a place for the connection.
     ///
     /// # Errors
-    /// There is none, or it is closed already.
+    /// No place is free, or the connection is already closed.
     pub(super) fn accept(stream: TcpStream, connections: &ConnectionRegistry) -> io::Result<Self> {
         let address = network_of(stream.peer_addr()?.ip());
         Ok(Self {
@@ -33,7 +33,7 @@ impl WatchedStream {
         })
     }
 
-    /// Notes who polls. An error if it was cut.
+    /// Registers the polling task. Fails if the connection was cut.
     fn register_waker(&self, cx: &Context<'_>) -> io::Result<()> {
         self.connection.task.register(cx.waker());
         if self.connection.is_cut.load(std::sync::atomic::Ordering::Relaxed) {

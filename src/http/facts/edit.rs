@@ -1,4 +1,4 @@
-//! Correcting a memory: writing facts by hand, editing, taking out and bringing back.
+//! Manual changes of a memory: create, correct, remove and restore facts.
 
 use std::collections::BTreeSet;
 
@@ -31,13 +31,14 @@ use crate::{
     ports::ledger::{audit::Edit, facts::FactEditOutcome},
 };
 
-/// A fact as a person writes it.
+/// A fact written by a person.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct FactBody {
-    /// Who or what it is about: `player:<id>` or what is that player's (`player:<id>'s sister`), an NPC's
-    /// name, a thing. With `private_to`, `player` is that player; otherwise it is nobody in particular.
+    /// The person or thing that the fact is about. Use `player:<id>`, a player's relation (`player:<id>'s sister`), an
+    /// NPC's name, or a thing. With `private_to`, `player` means that player; without `private_to`, `player` means no
+    /// specific player.
     #[garde(length(chars, max = 200), custom(display_name))]
     #[schema(min_length = 1, max_length = 200)]
     subject: String,
@@ -62,24 +63,26 @@ pub struct FactBody {
     #[garde(range(min = 1, max = 10))]
     #[schema(minimum = 1, maximum = 10)]
     importance: Option<u8>,
-    /// Always in the prompt.
+    /// Pinned facts are in every prompt.
     #[serde(default)]
     pinned: bool,
-    /// Who may know it: `npc:<id>`, `faction:<id>` or `world`; default: this NPC.
+    /// Who may know the fact: `npc:<id>`, `faction:<id>` or `world`; default: this NPC.
     #[serde(default)]
     #[garde(inner(length(min = 1, max = 64)))]
     #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 64)]
     knowers: Option<BTreeSet<Knower>>,
-    /// Used only while talking with this player.
+    /// Used only in dialogues with this player.
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     private_to: Option<PlayerId>,
-    /// Since when it holds; default now.
+    /// Since when the fact holds; default now.
     #[serde(default)]
     valid_at: Option<DateTime<Utc>>,
 }
 
-/// Writes a fact by hand. It is flagged, never invalidated, when something contradicts it.
+/// Creates a fact.
+///
+/// If another statement contradicts the fact, the fact is flagged and stays valid.
 #[utoipa::path(
     tag = "facts",
     params(("world" = String, Path), ("npc" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
@@ -103,7 +106,7 @@ pub async fn create_fact(
         let (state, scope, principal) = (state.clone(), caller.scope.clone(), caller.principal.clone());
         async move {
             let services = &state.services;
-            // The fact's id is made below this; the audit row names where it was written.
+            // The fact's id is created later, so the audit row names the NPC.
             let object = format!("{}/{}", path.0.0, path.0.1);
             let edit = Edit::made_by(&principal, &services.ids, services.clock.now(), "fact.create", object);
             let fact = remember::write_manual_fact(services, &scope, fact, &edit).await?;
@@ -111,11 +114,11 @@ pub async fn create_fact(
             IdempotentResponse::created(&FactView::from(fact), location)
         }
     };
-    // Boxed: to reconcile takes a future too large for the stack of a request.
+    // Boxed: the future of the reconciliation is too large for the stack of a request.
     Box::pin(idempotency::run_once(&state, &caller.principal, &request, &raw, work)).await
 }
 
-/// A fact that only a misspelt name knows would never be found again. Factions are whatever NPCs say they are.
+/// A fact whose only knower is misspelt would never be found again. Factions need no check: NPCs define them.
 async fn check_knowers(
     state: &AppState,
     caller: &Authorized<Author>,
@@ -166,7 +169,7 @@ impl FactBody {
     }
 }
 
-/// A person's correction. Unset fields stay.
+/// A correction of a fact. Unset fields stay unchanged.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
@@ -226,7 +229,9 @@ pub async fn edit_fact(
     .await
 }
 
-/// Takes a fact out: it is invalid from now on, reason `removed`. It can be restored.
+/// Removes a fact.
+///
+/// The fact is invalid from now on, with the reason `removed`. A removed fact can be restored.
 #[utoipa::path(
     tag = "facts",
     params(("fact" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
@@ -244,8 +249,9 @@ pub async fn remove_fact(
     apply_fact_action(state, caller, path.0, wanted, FactAction::Remove).await
 }
 
-/// Brings a fact back, whatever had made it invalid but a turn that was taken back: such a fact comes back with
-/// its turn. The body may be left out.
+/// Restores an invalid fact.
+///
+/// Exception: a fact whose turn was taken back returns only with its turn. The body may be omitted.
 #[utoipa::path(
     tag = "facts",
     params(("fact" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
@@ -265,7 +271,7 @@ pub async fn restore_fact(
     apply_fact_action(state, caller, path.0, wanted, FactAction::Restore).await
 }
 
-/// What a person says of a fact as a whole.
+/// An action on a fact as a whole.
 #[derive(Clone, Copy)]
 enum FactAction {
     Remove,
@@ -312,8 +318,8 @@ async fn respond_to_edit(state: &AppState, outcome: FactEditOutcome) -> Result<H
             "the turn this fact came from was taken back; the fact is valid again when that turn stands again",
         )),
         FactEditOutcome::Done(fact) => {
-            // The index would follow by itself a little later; a designer who searches next
-            // should find the fact as it is now.
+            // The index would follow by itself a little later. Relaying now lets a designer's next search find the
+            // updated fact.
             if let Err(error) = jobs::relay_outbox(&state.services).await {
                 tracing::warn!(%error, "the index will follow later");
             }

@@ -1,4 +1,4 @@
-//! Looking into a memory: lists, hybrid search with score parts, history.
+//! Reading a memory: lists, hybrid search with score parts, history.
 
 use std::collections::HashMap;
 
@@ -34,10 +34,10 @@ const MAX_QUERY_CHARS: usize = 2_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct FactsQuery {
-    /// Hybrid search: the best first, each with the parts of its score. Not with `after`, `subject`,
-    /// `kind`, `from`, `to`, `flagged` or `include_invalid`.
+    /// Hybrid search: best match first, each with the parts of its score. Not together with `after`, `subject`, `kind`,
+    /// `from`, `to`, `flagged` or `include_invalid`.
     q: Option<String>,
-    /// Exactly this subject. With `player_id`, `player` is that player; otherwise name it: `player:<id>`.
+    /// The exact subject. With `player_id`, `player` means that player; without `player_id`, use `player:<id>`.
     subject: Option<String>,
     #[param(inline)]
     kind: Option<FactKind>,
@@ -47,20 +47,20 @@ pub struct FactsQuery {
     to: Option<DateTime<Utc>>,
     /// Facts valid at this time; default now.
     at: Option<DateTime<Utc>>,
-    /// Also facts that are no longer valid.
+    /// Also include facts that are no longer valid.
     include_invalid: Option<bool>,
-    /// Only facts written by a person or pinned that something valid contradicts, each with what does.
+    /// Only pinned or manually written facts that a valid fact contradicts, each with the contradicting facts.
     flagged: Option<bool>,
-    /// As the NPC sees it while it talks with this player; unset: what every player told it.
+    /// The NPC's view in a dialogue with this player; unset: facts of all players.
     #[param(value_type = Option<String>)]
     player_id: Option<PlayerId>,
     /// 1–200; default 50.
     limit: Option<u32>,
-    /// The `next` of the page before.
+    /// `next` of the previous page.
     after: Option<String>,
 }
 
-/// What an NPC knows: newest first, or best first with `q`.
+/// Lists the facts that an NPC knows: newest first, or best match first with `q`.
 #[utoipa::path(
     tag = "facts",
     params(("world" = String, Path), ("npc" = String, Path), FactsQuery),
@@ -86,7 +86,7 @@ pub async fn list_facts(
         player: query.player_id.clone(),
         watchers: Watchers::default(),
     };
-    // The list goes on from the row that the cursor names.
+    // The next page starts at the cursor's row, so the row must exist.
     if let Some(id) = page.after.as_deref().and_then(|cursor| cursor.parse().ok())
         && state
             .services
@@ -146,7 +146,7 @@ pub async fn list_facts(
     })))
 }
 
-/// A search that silently ignored a filter would be wrong without a sign of it.
+/// Filters are refused: a search that ignores a filter would give wrong results without a warning.
 fn reject_filters(query: &FactsQuery) -> Result<(), Problem> {
     let given = [
         ("subject", query.subject.is_some()),
@@ -172,7 +172,7 @@ fn reject_filters(query: &FactsQuery) -> Result<(), Problem> {
     }
 }
 
-/// The fact, or 404; also while its world is deleted, or every NPC that alone knows it.
+/// Loads the fact. 404 also while its world is deleted, or while every NPC that knows the fact is deleted.
 pub async fn find_fact(state: &AppState, caller: &Authorized<Author>, id: FactId) -> Result<Fact, Problem> {
     let missing = || Problem::not_found("fact");
     let ledger = &state.services.ledger;
@@ -193,7 +193,9 @@ pub async fn find_fact(state: &AppState, caller: &Authorized<Author>, id: FactId
     Err(missing())
 }
 
-/// A fact. Hidden while its world is deleted, or every NPC that alone knows it.
+/// Returns a fact.
+///
+/// 404 while its world is deleted, or while every NPC that knows the fact is deleted.
 #[utoipa::path(
     tag = "facts",
     params(("fact" = String, Path)),
@@ -211,7 +213,7 @@ pub async fn get_fact(
     Ok(etag::respond_found(&request, fact.version, &FactView::from(fact)))
 }
 
-/// What happened to a fact, oldest first.
+/// Lists the history of a fact, oldest entry first.
 #[utoipa::path(
     tag = "facts",
     params(("fact" = String, Path)),

@@ -1,4 +1,4 @@
-//! Facts: what an NPC knows, for those who write worlds. Never for players.
+//! Facts: the knowledge of an NPC, for authors of worlds. Never for players.
 
 mod edit;
 mod find;

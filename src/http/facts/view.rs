@@ -16,21 +16,21 @@ use crate::{
     ports::ledger::facts::{Contradiction, FactHistoryEntry},
 };
 
-/// A fact as readers see it: its statement, folded with the duplicates and edits that stand.
+/// A fact with all valid duplicates and edits applied.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FactView {
     #[schema(value_type = String)]
     id: FactId,
     #[schema(value_type = String)]
     world_id: WorldId,
-    /// Who or what it is about. A player is `player:<id>`, and what is a player's `player:<id>'s …`
+    /// The person or thing that the fact is about. A player is `player:<id>`, a player's relation `player:<id>'s …`
     /// (`player:<id>의 …` in Korean).
     subject: String,
     predicate: String,
     object: String,
     content: String,
     keywords: Vec<String>,
-    /// Who said it: `player:<id>`, an NPC's name, or `author`.
+    /// Who stated the fact: `player:<id>`, an NPC's name, or `author`.
     speaker: String,
     kind: FactKind,
     #[schema(value_type = u8, minimum = 1, maximum = 10)]
@@ -38,52 +38,53 @@ pub struct FactView {
     pinned: bool,
     polarity: Polarity,
     tense: Tense,
-    /// Who may know it: `npc:<id>`, `faction:<id>` or `world`.
+    /// Who may know the fact: `npc:<id>`, `faction:<id>` or `world`.
     knowers: Vec<String>,
-    /// Set: used only while talking with this player.
+    /// Set: the fact is used only in dialogues with this player.
     #[schema(value_type = Option<String>)]
     private_to: Option<PlayerId>,
-    /// Memories of NPCs' pasts that it rests on: it is used only with a player who may hear of all of them.
+    /// Scenarios that the fact is based on. The fact is used only with players who have unlocked all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     locked_by: Vec<LockView>,
-    /// Set: it rests on what NPCs said where only these players might listen. Others are told only where the world has
-    /// `gossip`.
+    /// Set: the fact comes from NPCs' dialogues that only these players could hear. Other players get the fact only if
+    /// the world has `gossip`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     heard_by: Option<BTreeSet<PlayerId>>,
     valid_at: DateTime<Utc>,
     invalid_at: Option<DateTime<Utc>>,
     invalid_reason: Option<InvalidReason>,
-    /// The fact that replaced it.
+    /// The fact that replaced this fact.
     #[schema(value_type = Option<String>)]
     invalid_by: Option<FactId>,
-    /// Newer facts of other audiences that replace it for whoever may know both, as long as they are valid.
+    /// Newer facts of other audiences. They replace this fact for callers that may know both, while the newer facts are
+    /// valid.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     replaced_by: Vec<FactId>,
     expires_at: Option<DateTime<Utc>>,
     cause: CauseView,
-    /// The session and turn it came from.
+    /// The session and turn that the fact came from.
     #[schema(value_type = Option<String>)]
     source_dialogue_id: Option<DialogueId>,
     source_turn: Option<u32>,
     #[schema(value_type = Vec<String>)]
     derived_from: Vec<FactId>,
-    /// Kinds of personal data found in it.
+    /// Kinds of personal data found in the fact.
     pii: Vec<String>,
-    /// Written by a person: flagged instead of invalidated automatically.
+    /// Written by a person: contradictions flag the fact and do not invalidate it.
     authored: bool,
     /// The `ETag`, without its quotes.
     version: u32,
-    /// Only in answers to `?flagged=true`: what contradicts it, oldest first.
+    /// Only with `?flagged=true`: the contradicting facts, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     contradicted_by: Vec<ContradictionView>,
-    /// Only in answers to `?q=`.
+    /// Only with `?q=`.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<ScoreParts>,
 }
 
-/// A memory of an NPC's past.
+/// A scenario: a memory of an NPC's past.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LockView {
     #[schema(value_type = String)]
@@ -100,17 +101,17 @@ fn lock_views(locks: &DisclosureLocks) -> Vec<LockView> {
     locks.scenario_keys().map(view).collect()
 }
 
-/// A fact that contradicts another one.
+/// A contradicting fact.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ContradictionView {
     #[schema(value_type = String)]
     id: FactId,
     content: String,
-    /// When it was found to.
+    /// When the contradiction was found.
     at: DateTime<Utc>,
 }
 
-/// What caused a row.
+/// The cause of a row.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CauseView {
     /// `turn`, `edit`, `event` or `job`.
@@ -170,7 +171,7 @@ impl From<Fact> for FactView {
 }
 
 impl FactView {
-    /// With what contradicts it.
+    /// Adds the contradicting facts.
     pub fn with_contradictions(mut self, by: Vec<Contradiction>) -> Self {
         let view = |by: Contradiction| ContradictionView {
             id: by.by,
@@ -180,17 +181,17 @@ impl FactView {
         self.contradicted_by = by.into_iter().map(view).collect();
         self
     }
-    /// With the parts of its score.
+    /// Adds the parts of the score.
     pub fn with_score(mut self, score: ScoreParts) -> Self {
         self.score = Some(score);
         self
     }
 }
 
-/// One entry of a fact's history, oldest first. Which fields are set depends on `what`.
+/// One entry of a fact's history, oldest first. The set fields depend on `what`.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct HistoryView {
-    /// `created`, `invalidated`, `edited`, `merged`, `flagged`, or `replaced` (it invalidated another fact).
+    /// `created`, `invalidated`, `edited`, `merged`, `flagged`, or `replaced` (this fact invalidated another fact).
     what: &'static str,
     at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -207,7 +208,7 @@ pub struct HistoryView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     edit_id: Option<EditId>,
-    /// The fields an edit set.
+    /// The fields that an edit set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     patch: Option<serde_json::Value>,
@@ -226,12 +227,12 @@ impl HistoryView {
             patch: None,
         }
     }
-    /// When it happened.
+    /// The time of the entry.
     pub fn happened_at(&self) -> DateTime<Utc> {
         self.at
     }
-    /// The fact's beginning: of what was said, the moment of its turn, from which on it has its effects. It is
-    /// learned a little later.
+    /// The creation of the fact. A fact from a dialogue has effect from the moment of its turn, although the job learns
+    /// the fact a little later.
     pub fn creation_entry(fact: &Fact) -> Self {
         let at = match fact.cause {
             Cause::Turn(_) => fact.valid_at,
@@ -242,7 +243,7 @@ impl HistoryView {
             ..Self::new("created", at)
         }
     }
-    /// An invalidation of another fact by this one.
+    /// The invalidation of another fact by this fact.
     pub fn replacement_entry(row: &Invalidation) -> Self {
         Self {
             reason: Some(row.reason),

@@ -1,4 +1,4 @@
-//! What is signed: tokens, and the header by which nodes believe each other.
+//! Signed input: tokens, and the forward tokens between nodes.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn fixed_now() -> DateTime<Utc> {
     DateTime::from_timestamp(NOW_S, 0).unwrap_or_default()
 }
 
-/// A token; what begins with `{` is the claims of one that is signed rightly.
+/// A token. Input that begins with `{` is the claims of a correctly signed token.
 pub fn tokens(data: &[u8]) {
     let Some(text) = text_or_signed_claims(data, SECRET.as_bytes()) else {
         return;
@@ -56,7 +56,7 @@ pub fn tokens(data: &[u8]) {
     }
 }
 
-/// The header by which nodes believe each other, as [`tokens`].
+/// A forward token between nodes, in the form of [`tokens`].
 pub fn hop_headers(data: &[u8]) {
     if let Some(text) = text_or_signed_claims(data, SECRET.as_bytes()) {
         let _ = nodes::decode_forward_token(&text, SECRET.as_bytes(), fixed_now());
@@ -72,7 +72,7 @@ fn text_or_signed_claims(data: &[u8], secret: &[u8]) -> Option<String> {
     jsonwebtoken::encode(&Header::default(), &claims, &EncodingKey::from_secret(secret)).ok()
 }
 
-/// Every tenant is there.
+/// Knows every tenant.
 struct AnyTenantStore;
 
 #[async_trait]

@@ -1,6 +1,6 @@
-//! REST that came to the wrong node: sent to the owner as it was, and its answer handed back as it comes. A client
-//! hears nothing of it if that owner stops or dies meanwhile, as long as it is known that nothing was done, or what was
-//! may be asked for again.
+//! Forwards a REST request that reached the wrong node, and streams the owner's answer back unchanged.
+//! Clients do not notice an owner that stops or dies meanwhile. Two cases are covered: the owner did no work, or the
+//! request is safe to repeat.
 
 use std::time::Duration;
 
@@ -29,10 +29,10 @@ use crate::{
     tenancy::{Principal, TenantScope},
 };
 
-/// A request's body as it was read, for whoever has to send it on.
+/// A request's body as the extractor read it, for forwarding.
 pub struct RawBody(pub Bytes);
 
-/// Headers that change what is answered.
+/// Request headers that influence the answer.
 const FORWARDED_HEADERS: [&str; 8] = [
     "accept",
     "content-type",
@@ -43,7 +43,7 @@ const FORWARDED_HEADERS: [&str; 8] = [
     "tracestate",
     "x-request-id",
 ];
-/// Headers of the answer that are about this connection, or made here.
+/// Answer headers that belong to this connection, or that this node sets.
 const UNRELAYED_HEADERS: [&str; 9] = [
     "connection",
     "content-length",
@@ -56,29 +56,30 @@ const UNRELAYED_HEADERS: [&str; 9] = [
     "x-request-id",
 ];
 
-/// On a refusal between nodes: who owns the dialogue by the ledger, as the node knows that refuses.
+/// Names the ledger's owner of the dialogue, as known to the refusing node. Set only on refusals between nodes.
 const OWNER_HEADER: HeaderName = HeaderName::from_static("x-colloquy-owner");
 
-/// How long a request waits for a dialogue that is between two nodes: its owner stops, and gives it up as soon as nothing
-/// runs in it, or has just died, and is dead to the others after `node.lease_ms`. The client has waited as long by
-/// asking again.
+/// How long a request waits for a dialogue that is between two nodes. A stopping owner releases the dialogue as soon as
+/// no work runs in it. A dead owner counts as dead after `node.lease_ms`. A client that retried would wait equally
+/// long.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// Between two tries.
+/// The pause between two attempts.
 const FORWARD_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What came of one try.
+/// The result of one attempt.
 enum ForwardOutcome {
-    /// It is this.
+    /// The final answer.
     Answered(HttpResponse),
-    /// Nothing was done there, and this is what to say if nobody else does it; and who owns it, if that node knows.
+    /// The node did no work. Holds the answer for the client if every attempt fails, and the owner if that node knows
+    /// the owner.
     NotHandled(HttpResponse, Option<NodeId>),
-    /// Nobody knows what was done there.
+    /// The node may or may not have done the work.
     Unknown(Problem),
 }
 
-/// Another node's answer in place of this one, if this one says that the dialogue is another node's or that this
-/// node stops, and the request has not been sent on before. Where that node stops, too, or does not answer, whoever
-/// has the dialogue next is asked, which may be this node itself.
+/// Returns another node's answer in place of this node's refusal.
+/// Forwards if this node stops or does not own the dialogue, and the request was not forwarded before. If the target
+/// stops too, or does not answer, the next owner gets the request. The next owner may be this node.
 pub async fn forward_if_remote<B: MessageBody>(response: &ServiceResponse<B>, id: &str) -> Option<HttpResponse> {
     let problem = response.response().error()?.as_error::<Problem>()?;
     if problem.owner.is_none() && problem.code != Code::Draining {
@@ -124,19 +125,19 @@ pub async fn forward_if_remote<B: MessageBody>(response: &ServiceResponse<B>, id
     }
 }
 
-/// `/v1/<kind>/<id>…`, the id perhaps with a verb.
+/// Parses the id in `/v1/<kind>/<id>…`; a verb may follow the id.
 pub fn dialogue_of(request: &HttpRequest) -> Option<DialogueId> {
     let segment = request.path().split('/').nth(3)?;
     segment.split(':').next()?.parse().ok()
 }
 
-/// Whether it comes to the same if it is done twice. Its handler was here before it was sent on, and took the key if
-/// that route has one.
+/// True if a second execution has the same result. The handler ran here before the forward, and accepted the
+/// idempotency key if the route has a key.
 fn is_repeatable(request: &HttpRequest) -> bool {
     request.method().is_safe() || idempotency::has_idempotency_key(request)
 }
 
-/// Tells a node that sent this on who owns the dialogue. A client is not told.
+/// Names the dialogue's owner in the response to a node that forwarded the request. Clients do not get the header.
 pub fn add_owner_header(request: &HttpRequest, problem: &Problem, response: &mut HttpResponse) {
     if let Some(owner) = &problem.owner
         && matches!(super::forward_token(request), Ok(Some(_)))
@@ -186,7 +187,7 @@ impl NodeClient {
         self.try_send_request(owner, sent).await
     }
 
-    /// A node's answer as this one's, as it comes.
+    /// Streams a node's answer to the client as the answer arrives.
     fn relay_response(&self, owner: NodeId, answer: Response) -> Result<HttpResponse, Problem> {
         let status = StatusCode::from_u16(answer.status().as_u16()).map_err(|error| Problem::internal_error(&error))?;
         let mut response = HttpResponseBuilder::new(status);
@@ -198,7 +199,7 @@ impl NodeClient {
             }
         }
         let neighbours = self.neighbours.clone();
-        // A body that ends early would look whole: it breaks instead.
+        // A body that ends early would look complete, so the stream fails with an error instead.
         let died = futures_util::stream::once(async move {
             if owner == neighbours.own_id() {
                 std::future::pending::<()>().await;
@@ -216,8 +217,9 @@ impl NodeClient {
         })))
     }
 
-    /// Whom to ask after `last` has not answered: this node, which then asks the ledger, unless it stops; and whoever
-    /// has the dialogue by that, which is `named` in the refusal.
+    /// Chooses the node for the next attempt after `last` did not answer.
+    /// This node comes first and reads the owner from the ledger, unless this node stops. The owner `named` in the
+    /// refusal comes next.
     async fn next_target(
         &self,
         last: NodeId,
@@ -242,14 +244,14 @@ impl NodeClient {
             return owner;
         }
         if state.sessions.is_draining() {
-            // Who was asked last stops too, or has died: nobody else corrects what is remembered.
+            // The last target stops too, or has died. No other node corrects the cached owner.
             self.forget_owner(who, dialogue).await;
             return self.random_other_node(last).await.unwrap_or(last);
         }
         own
     }
 
-    /// Any other node that lives, but the one that was asked last.
+    /// Returns a random living node other than `last`.
     async fn random_other_node(&self, last: NodeId) -> Option<NodeId> {
         let mut others = self.neighbours.refresh_others().await.ok()?;
         others.retain(|node| node.id != last);
@@ -263,7 +265,7 @@ impl NodeClient {
         }
     }
 
-    /// Whoever comes next asks the ledger who owns it.
+    /// Drops the cached owner, and the next request reads the owner from the ledger.
     pub(in crate::http) async fn forget_owner_of(&self, scope: &TenantScope, dialogue: DialogueId) {
         if let Some(owners) = &self.owners
             && let Err(error) = owners.forget_owner(scope, dialogue).await
@@ -273,7 +275,7 @@ impl NodeClient {
     }
 }
 
-/// What a node says that does not do it. That it has not to, or stops, is no answer: somebody else will.
+/// Reads a 503. "Not the owner" and "stopping" are no final answers: another node will answer.
 async fn classify_unavailable(answer: Response) -> ForwardOutcome {
     let wait = answer.headers().get("retry-after").cloned();
     let named = answer.headers().get(OWNER_HEADER.as_str());

@@ -1,10 +1,14 @@
-//! Between the nodes of one server: a request that came to the wrong one goes to the right one, once.
+//! Traffic between the nodes of one cluster. A request that reached the wrong node goes to the right node, once.
 //!
-//! Owns how nodes talk: `hop` the signed header by which one believes another, `forward` REST and its
-//! streams, `tunnel` the messages of a socket, `notices` what one node tells the others, `own_url` what a node
-//! asks itself before it is one of them. All of it is the public API of the other node, called with a hop in place of the
-//! caller's token; only notices, tickets and that question have paths of their own. Who owns a dialogue is not decided here: a
-//! request is handled where it came to, and goes on only if that node finds that the dialogue is another's.
+//! - `node_auth`: the signed header by which a node trusts another node.
+//! - `forward`: REST requests and their streams.
+//! - `tunnel`: the messages of a socket.
+//! - `notices`: announcements of one node to the others.
+//! - `own_url`: the check that a node makes before it joins the cluster.
+//!
+//! All traffic uses the public API of the other node, with a forward token in place of the caller's token. Only
+//! notices, tickets and the self-check have paths of their own. This module does not decide who owns a dialogue. The
+//! first node handles each request, and forwards it only if the dialogue belongs to another node.
 
 mod forward;
 mod node_auth;
@@ -38,31 +42,32 @@ use crate::{
     tenancy::Principal,
 };
 
-/// How long opening a connection to another node may take.
+/// Timeout for opening a connection to another node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an unused connection is kept: for less time than the other node keeps it, or a request would meet its end.
+/// Idle time of a pooled connection. Shorter than the server's keep-alive, or a request would meet a closing
+/// connection.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const _: () = assert!(POOL_IDLE_TIMEOUT.as_secs() < crate::transport::KEEP_ALIVE.as_secs());
 
-/// The way to the other nodes. Cheap to clone.
+/// Client for the other nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct NodeClient {
     pub(super) neighbours: Arc<Neighbours>,
     pub(super) owners: Option<Arc<dyn OwnerCache>>,
-    /// What this node's own index holds, if it has one of its own: others tell it what they know.
+    /// This node's own search index, if any. Other nodes announce changed facts for the index.
     pub(super) index: Option<Arc<dyn LocalIndex>>,
     keys: Arc<node_auth::NodeKeys>,
     client: Client,
     clock: Arc<dyn Clock>,
-    /// Where this node is reached.
+    /// The URL of this node.
     own_url: String,
 }
 
-/// Why there is no answer.
+/// Why an attempt got no answer.
 enum NodeSendError {
-    /// It never got there.
+    /// The request never reached the node.
     NotSent(Problem),
-    /// It may have got there.
+    /// The request may have reached the node.
     MaybeSent(Problem),
 }
 
@@ -75,10 +80,10 @@ impl From<NodeSendError> for Problem {
 }
 
 impl NodeClient {
-    /// `secret` is the same on every node; what is signed with the `previous` one is believed as well.
+    /// Creates the client. `secret` is the same on every node; tokens signed with `previous` are accepted too.
     ///
     /// # Errors
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be built.
     pub fn new(
         neighbours: Arc<Neighbours>,
         owners: Option<Arc<dyn OwnerCache>>,
@@ -92,7 +97,7 @@ impl NodeClient {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .tcp_nodelay(true)
-            // A socket begins as a request that is upgraded, which HTTP/2 has no word for.
+            // A socket starts as an upgraded request, and HTTP/2 has no such upgrade.
             .http1_only()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
@@ -112,8 +117,8 @@ impl NodeClient {
         })
     }
 
-    /// A request to another node, with a hop for `who` and a body, which may be empty. The path begins with a slash and has
-    /// its query.
+    /// Builds a request to another node, with a forward token for `who`. The path begins with a slash and includes the
+    /// query. The body may be empty.
     async fn signed_request(
         &self,
         node: NodeId,
@@ -129,7 +134,7 @@ impl NodeClient {
             url.ok_or_else(Problem::wrong_node)?
         };
         let url = Url::parse(&format!("{url}{path}")).map_err(|error| Problem::internal_error(&error))?;
-        // As it goes out: some characters are escaped by now.
+        // The path as sent: `Url` has escaped some characters.
         let path = match url.query() {
             Some(query) => format!("{}?{query}", url.path()),
             None => url.path().to_owned(),
@@ -146,8 +151,8 @@ impl NodeClient {
         Ok(if body.is_empty() { request } else { request.body(body) })
     }
 
-    /// Sends it, and gives up as soon as the node is dead to this one: one that is frozen takes connections
-    /// and never answers.
+    /// Sends a request, and stops waiting once the node counts as dead. A frozen node accepts connections but never
+    /// answers.
     async fn send_request(&self, node: NodeId, request: reqwest::RequestBuilder) -> Result<Response, Problem> {
         Ok(self.try_send_request(node, request).await?)
     }

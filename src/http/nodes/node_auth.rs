@@ -1,5 +1,5 @@
-//! The signed header by which one node believes another: from which node to which, for which request
-//! with which body, and for whom. It is good once, for a few seconds and for one node.
+//! The forward token: a signed header by which one node trusts another. A token names both nodes, the request, its body
+//! and the caller. A token is valid once, for a few seconds and for one node.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ use crate::{
     tenancy::Principal,
 };
 
-/// Where it is sent.
+/// The header that carries the token.
 pub const FORWARD_TOKEN_HEADER: &str = "x-colloquy-hop";
-/// How long it is good for, in seconds; clocks may differ by as much.
+/// The lifetime of a token in seconds, and the permitted difference between clocks.
 const TOKEN_TTL_S: i64 = 10;
-/// How long it is remembered that a hop came: until its end, by the clock that is furthest behind.
+/// How long used tokens are remembered: until the token ends on the clock that is furthest behind.
 const REPLAY_WINDOW: Duration = Duration::from_secs(3 * TOKEN_TTL_S as u64);
-/// Keeps it apart from every other token, should a secret be used twice.
+/// Separates forward tokens from all other tokens, in case a secret is used twice.
 const NODE_AUDIENCE: &str = "colloquy-nodes";
 
-/// What a hop says.
+/// The content of a forward token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardToken {
     pub from: NodeId,
@@ -39,13 +39,12 @@ pub struct ForwardToken {
     pub request: String,
     /// SHA-256 of the body, in hexadecimal digits.
     pub body: String,
-    /// Whose request it is: verified by the first node, and counted there for its tenant. `None`: the
-    /// node's own.
+    /// The caller. The first node verified the caller and counted the request for the tenant. `None`: the node itself.
     pub who: Option<Principal>,
 }
 
 impl ForwardToken {
-    /// Whether the request came to this very node before, and was counted here.
+    /// True if this node sent the request to itself; the request was counted here before.
     pub fn is_to_itself(&self) -> bool {
         self.from == self.to
     }
@@ -56,30 +55,30 @@ struct ForwardClaims {
     #[serde(flatten)]
     hop: ForwardToken,
     aud: String,
-    /// Random, so that it is known when it comes a second time.
+    /// A random id, to detect a second use.
     jti: String,
     iat: i64,
     exp: i64,
 }
 
-/// A hop that was believed: of a request that is being handled.
+/// The verified token of a request in progress.
 struct AcceptedToken(ForwardToken);
 
-/// As [`ForwardToken::body`].
+/// Hashes a body for [`ForwardToken::body`].
 pub(super) fn body_hash(body: &[u8]) -> String {
     to_hexadecimal(&Sha256::digest(body))
 }
 
-/// The shared secret as keys.
+/// The keys made from the shared secret.
 pub(super) struct NodeKeys {
     sign: EncodingKey,
-    /// The secret's, and that of the one before.
+    /// The keys of the current and of the previous secret.
     verify: Vec<DecodingKey>,
-    /// For what a node sends itself, which is not counted again: no other node knows this one.
+    /// For requests of a node to itself, which are not counted again. Random per process; no other node knows the key.
     sign_own: EncodingKey,
     verify_own: DecodingKey,
     rules: Validation,
-    /// Those that came. Only nodes can add to it.
+    /// Ids of used tokens. Only nodes can add entries.
     seen: Cache<String, ()>,
 }
 
@@ -88,7 +87,7 @@ impl NodeKeys {
         let mut rules = Validation::new(Algorithm::HS256);
         rules.set_audience(&[NODE_AUDIENCE]);
         rules.set_required_spec_claims(&["exp", "aud"]);
-        // By the clock that is handed in.
+        // `verify_token` checks the expiry by the clock passed in.
         rules.validate_exp = false;
         let own: [u8; 32] = rand::random();
         Self {
@@ -138,16 +137,17 @@ impl NodeKeys {
         Ok(claims)
     }
 
-    /// Whether a hop comes for the first time.
+    /// True if the token is new; marks the token as used.
     fn is_first_use(&self, claims: &ForwardClaims) -> bool {
         self.seen.entry_by_ref(&claims.jti).or_insert(()).is_fresh()
     }
 }
 
-/// The hop a request came by. `None`: it came from a client. Its body is [`check_body_hash`]'s.
+/// Returns the forward token of a request; `None` if the request came from a client. [`check_body_hash`] checks the
+/// body.
 ///
 /// # Errors
-/// A hop that no node signed for this request and this node, or that came before: 401.
+/// 401 if no node signed the token for this request and this node, or if the token was used before.
 pub fn forward_token(request: &HttpRequest) -> Result<Option<ForwardToken>, Problem> {
     if let Some(AcceptedToken(hop)) = request.extensions().get() {
         return Ok(Some(hop.clone()));
@@ -164,7 +164,7 @@ pub fn forward_token(request: &HttpRequest) -> Result<Option<ForwardToken>, Prob
     }
 }
 
-/// As [`forward_token`], of a request that has not been looked at before.
+/// Verifies the token of a new request; see [`forward_token`].
 pub(super) fn verify_forwarded(nodes: &NodeClient, request: &HttpRequest) -> Result<Option<ForwardToken>, Problem> {
     let Some(value) = request.headers().get(FORWARD_TOKEN_HEADER) else {
         return Ok(None);
@@ -191,10 +191,10 @@ pub(super) fn verify_forwarded(nodes: &NodeClient, request: &HttpRequest) -> Res
     Ok(Some(claims.hop))
 }
 
-/// Whether the body of a request is the one that its hop was signed for. Without a hop any is.
+/// Checks the body against the hash in the forward token. A request without a token passes.
 ///
 /// # Errors
-/// It is another: 401.
+/// 401 if the body differs.
 pub fn check_body_hash(request: &HttpRequest, body: &[u8]) -> Result<(), Problem> {
     match forward_token(request)? {
         Some(hop) if hop.body != body_hash(body) => Err(invalid_token_error("it is meant for another body")),
@@ -206,7 +206,7 @@ fn invalid_token_error(why: &str) -> Problem {
     Problem::new(Code::Unauthenticated, format!("the hop is not valid: {why}"))
 }
 
-/// Reads a hop as [`accepted`] does, but for what the request itself has to say.
+/// Verifies a token as [`verify_forwarded`] does, without the checks against a request.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn decode_forward_token(
     text: &str,
@@ -275,7 +275,7 @@ mod tests {
         };
         assert!(keys.verify_token(&keys.sign_token(&hop, now).unwrap(), now).is_ok());
         assert!(keys.verify_token(&others.sign_token(&hop, now).unwrap(), now).is_err());
-        // Nor with the secret itself.
+        // A signature with the shared secret is not accepted either.
         let shared = NodeKeys {
             sign_own: EncodingKey::from_secret(secret),
             ..NodeKeys::new(secret, None)
@@ -300,7 +300,7 @@ mod tests {
         let believes =
             |other: &NodeKeys, keys: &NodeKeys| other.verify_token(&keys.sign_token(&hop, now).unwrap(), now).is_ok();
         let (old, new) = (NodeKeys::new(first, None), NodeKeys::new(second, None));
-        // The new secret is known to all before any signs with it.
+        // All nodes know the new secret before a node signs with the new secret.
         let told = NodeKeys::new(first, Some(second));
         let changed = NodeKeys::new(second, Some(first));
         assert!(believes(&told, &old) && believes(&old, &told));

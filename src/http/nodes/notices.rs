@@ -1,4 +1,4 @@
-//! What one node tells the others, and what it asks of one: `/internal/v1/…`, for nodes only.
+//! Announcements of one node to the others, and requests between nodes: `/internal/v1/…`, for nodes only.
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use crate::{
 
 const NOTICES_PATH: &str = "/internal/v1/notices";
 const TICKETS_PATH: &str = "/internal/v1/tickets";
-/// How long another node may take to do what follows from a notice.
+/// How long another node may take to answer a notice or a ticket request.
 const NODE_REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest notice: a restore of a world with very many dialogues.
+/// Largest notice in bytes: the restore of a world with very many dialogues.
 const MAX_NOTICE_BYTES: usize = 64 * 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
@@ -35,7 +35,7 @@ struct TicketMessage {
     ticket: String,
 }
 
-/// The paths that only nodes use.
+/// Registers the paths that only nodes use.
 pub fn configure_internal_routes(cfg: &mut web::ServiceConfig) {
     cfg.route(NOTICES_PATH, web::post().to(handle_notice))
         .route(TICKETS_PATH, web::post().to(handle_ticket_request));
@@ -75,7 +75,7 @@ impl NodeClient {
         }
     }
 
-    /// A request of this node's own.
+    /// Builds a JSON request of this node's own.
     async fn json_request<T: Serialize>(
         &self,
         node: NodeId,
@@ -87,7 +87,7 @@ impl NodeClient {
         Ok(request.header(reqwest::header::CONTENT_TYPE, "application/json"))
     }
 
-    /// A ticket that says which node gave it out.
+    /// Adds the issuing node to a ticket.
     pub(in crate::http) fn qualify_ticket(&self, ticket: &str) -> String {
         format!("{ticket}.{}", self.neighbours.own_id())
     }
@@ -107,10 +107,10 @@ impl NodeClient {
     }
 }
 
-/// Takes a ticket that any node gave out; among several it names the one.
+/// Redeems a ticket of any node. In a cluster, the ticket names the issuing node.
 ///
 /// # Errors
-/// It is unknown, used or expired, or the node that gave it out is gone.
+/// The ticket is unknown, used or expired, or the issuing node is gone.
 pub async fn redeem_any_ticket(state: &AppState, ticket: &str) -> Result<Principal, Problem> {
     if let Some(nodes) = &state.nodes
         && let Some((local, node)) = ticket.split_once('.')
@@ -120,7 +120,7 @@ pub async fn redeem_any_ticket(state: &AppState, ticket: &str) -> Result<Princip
             return Ok(state.auth.redeem_ticket(local).await?);
         }
         return match nodes.redeem_ticket_at(node, local).await {
-            // Whoever is dead has taken its tickets along.
+            // The tickets of a dead node are gone.
             Err(problem) if problem.code == Code::WrongNode => Err(AuthError::NoTicket.into()),
             redeemed => redeemed,
         };
@@ -128,7 +128,7 @@ pub async fn redeem_any_ticket(state: &AppState, ticket: &str) -> Result<Princip
     Ok(state.auth.redeem_ticket(ticket).await?)
 }
 
-/// The hop of a node's own request; nobody else may.
+/// Requires a forward token for a node's own request; rejects all other callers.
 fn require_node_caller(request: &HttpRequest) -> Result<(), Problem> {
     match super::forward_token(request)? {
         Some(hop) if hop.who.is_none() => Ok(()),
@@ -190,7 +190,7 @@ async fn handle_notice(
     .await
 }
 
-/// The body, once it is known who sends it.
+/// Reads the body after the sender was verified.
 async fn read_json_body<T: DeserializeOwned>(request: &HttpRequest, body: web::Payload) -> Result<T, Problem> {
     let body = body
         .to_bytes_limited(MAX_NOTICE_BYTES)

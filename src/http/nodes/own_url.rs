@@ -1,8 +1,8 @@
-//! Whether a node is reached at its own `node.url`: it asks itself there before the others hear of it. With a wrong URL they
-//! would send its requests to somebody else, or nowhere.
+//! The self-check: a node calls its own `node.url` before the other nodes learn the URL. With a wrong URL, the others
+//! would send requests to a foreign server or to no server.
 //!
-//! The question is a hop to this node's id, which is new with each process: no other node believes it, and nobody else
-//! knows what to answer. An answer also shows that nothing on the way changes a path or drops the header.
+//! The check is a forward token for this node's id, which is new in each process. No other node accepts the token, and
+//! no other server knows the right answer. The answer also proves that no proxy changes a path or drops the header.
 
 use std::time::Duration;
 
@@ -18,26 +18,27 @@ use crate::http::{
 };
 
 const SELF_CHECK_PATH: &str = "/internal/v1/self";
-/// How long a node may take to be reached at its URL: a proxy or a name server may only just have heard of it.
+/// How long the URL may be unreachable: a proxy or a name server may learn of the node late.
 const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// One try, and the time between two that failed.
+/// The timeout of one attempt, and the pause after a failure.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(250);
-/// How many answers in a row have to be its own, each over a new connection: behind a balancer some are another node's.
+/// Required number of own answers in a row, each over a new connection. Behind a load balancer, some answers come from
+/// other nodes.
 const REQUIRED_SUCCESSES: u32 = 5;
 
-/// Why a question did not come back to this node.
+/// Why a self-check did not reach this node.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnUrlError {
-    /// It will not, however often it is asked.
+    /// Permanent: another server has this URL.
     #[error("somebody else is there, who answers {0}")]
     OtherServer(StatusCode),
-    /// Perhaps not yet.
+    /// Perhaps temporary.
     #[error("{0}")]
     Unreachable(String),
 }
 
-/// What a node answers before it is one of the others: that question, that it lives, and that it is not ready.
+/// Registers the routes before a node joins: the self-check, `healthz`, and "starting" for all other requests.
 pub fn configure_own_url(cfg: &mut web::ServiceConfig) {
     cfg.route(SELF_CHECK_PATH, web::get().to(answer_self_check))
         .service(health::healthz)
@@ -45,10 +46,10 @@ pub fn configure_own_url(cfg: &mut web::ServiceConfig) {
 }
 
 impl NodeClient {
-    /// Returns once this node has reached itself at its URL. Somebody has to serve [`configure_own_url`] meanwhile.
+    /// Returns after this node has reached itself at its URL. A server with [`configure_own_url`] must run meanwhile.
     ///
     /// # Errors
-    /// Somebody else is there, or nobody was for ten seconds.
+    /// Another server answers, or no server did for ten seconds.
     pub async fn verify_own_url(&self) -> Result<(), OwnUrlError> {
         let began = self.clock.monotonic_now();
         let mut in_a_row = 0;

@@ -1,8 +1,8 @@
-//! The messages of a client's socket that are about dialogues of another node: a socket to that node, as
-//! the same caller, through which they and what comes of them go as they are.
+//! Tunnels: sockets to other nodes for a client's dialogues there, as the same caller. Messages and events pass
+//! unchanged.
 //!
-//! The client's socket stays where it is. Sequence numbers need no rewriting: they are the dialogue's, and
-//! the owner gives them out.
+//! The client's socket stays on this node. Sequence numbers need no rewriting: they belong to the dialogue, and the
+//! owner assigns them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -26,23 +26,23 @@ use crate::{
 /// Messages that may wait for the other node.
 const MAX_TUNNEL_QUEUE: usize = 256;
 
-/// Why a tunnel ended that nobody closed on this side.
+/// Why a tunnel ended that this side did not close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TunnelEnd {
-    /// A newer connection took over the last dialogue in it.
+    /// A newer connection took over the tunnel's last dialogue.
     Replaced,
-    /// The other node lets its caller in no longer.
+    /// The other node no longer accepts the caller.
     Refused,
-    /// The other node is gone, stops, or does not want it any more.
+    /// The other node is gone, stops, or has closed the tunnel.
     Lost,
 }
 
-/// The way to one other node. Closed when it is dropped.
+/// A connection to one other node. Closes when dropped.
 #[derive(Debug, Clone)]
 pub struct Tunnel(mpsc::Sender<String>);
 
 impl Tunnel {
-    /// Sends a message on.
+    /// Forwards a message.
     ///
     /// # Errors
     /// The tunnel has ended, or the other node does not keep up.
@@ -51,7 +51,7 @@ impl Tunnel {
     }
 }
 
-/// The tunnels of one client's socket, and which dialogues they are for.
+/// The tunnels of one client's socket, and the owner of each tunnelled dialogue.
 #[derive(Debug, Default)]
 pub struct Tunnels {
     pub open: HashMap<NodeId, Tunnel>,
@@ -59,11 +59,11 @@ pub struct Tunnels {
 }
 
 impl NodeClient {
-    /// Opens a socket at another node as `who`. `hear` gets each message that comes back; `ended` is
-    /// called unless this side let go of the tunnel first.
+    /// Opens a socket at another node as `who`. `hear` gets each message from the node. `ended` runs unless this side
+    /// dropped the tunnel first.
     ///
     /// # Errors
-    /// The other node cannot be reached, or refuses.
+    /// The node cannot be reached, or refuses.
     pub async fn open_tunnel(
         &self,
         node: NodeId,
@@ -102,7 +102,7 @@ impl NodeClient {
                 tokio::select! {
                     text = waiting.recv() => {
                         let Some(text) = text else {
-                            // The other node sees the end of the connection, if not this.
+                            // If the close frame is lost, the other node still sees the connection end.
                             let _ = socket.close(None).await;
                             return;
                         };
@@ -133,7 +133,7 @@ impl NodeClient {
     }
 }
 
-/// The player has as much as it may have at the owner.
+/// The error for a player who has reached the limit of sockets at the owner.
 async fn rate_limited_error(answer: Response) -> Problem {
     let wait = answer.headers().get(header::RETRY_AFTER);
     let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());

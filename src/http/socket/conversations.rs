@@ -1,4 +1,4 @@
-//! What a socket does with conversations of NPCs: watches them, cuts into them, joins them.
+//! Socket messages about NPC conversations: watch, interrupt, join.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::{
 };
 
 impl SocketState {
-    /// Watching again takes up after `last_seq`; it never hears anything twice.
+    /// Watches a conversation. A repeated watch continues after `last_seq` and delivers no event twice.
     pub(super) async fn watch_conversation(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
@@ -53,7 +53,7 @@ impl SocketState {
         let ear =
             Arc::new(DialogueSubscription::new(connection.clone(), who.role, include).replacing_earlier(heard_by));
         let conversations = self.state.sessions.npc_conversations();
-        // A viewer changes nothing, and spends nothing.
+        // A viewer changes no state and spends no tokens.
         let wakes = who.role != Role::Viewer;
         let attached = conversations
             .attach_listener(&scope, id, ear.clone(), message.last_seq, wakes)
@@ -109,7 +109,7 @@ impl SocketState {
                 let player = joining_player(who, message.player_id.clone())?;
                 self.state.sessions.check_line(text)?;
                 if self.state.sessions.is_draining() {
-                    // Before anything is cut for a line that could not be said.
+                    // Checked before the cut: the line could not be said.
                     return Err(DialogueError::Draining.into());
                 }
                 self.state.limits.check_player_turn(&who.tenant, &player)?;
@@ -122,7 +122,7 @@ impl SocketState {
                         .find_joined_session(&scope, id, &player, key, text)
                         .await?
                 {
-                    // The first time it got as far as that, or to its end.
+                    // An earlier attempt with this key already joined, or even finished.
                     let (text, key) = (text.clone(), Some(key.clone()));
                     return self.enter_and_say(connection, who, joined, text, key, re).await;
                 }
@@ -154,7 +154,7 @@ impl SocketState {
         self.enter_and_say(connection, who, created, text, key, re).await
     }
 
-    /// Listens to the session of a player who cut in, and says its line.
+    /// Subscribes to the session of a player who joined, and says the player's line.
     async fn enter_and_say(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
@@ -175,7 +175,7 @@ impl SocketState {
             who: Some(who.clone()),
         };
         let re = line.re.clone();
-        // Its events come through the ear, a failure among them.
+        // The turn's events, failures included, come through the subscription.
         let accepted = self.state.sessions.say_line(&who.scope(), session, line).await?;
         send_if_repeated(connection, who, accepted, re.as_ref());
         Ok(())

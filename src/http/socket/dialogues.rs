@@ -1,5 +1,4 @@
-//! What a socket does with sessions: opens and resumes them, speaks in them, cuts their replies,
-//! closes them.
+//! Socket messages about sessions: create, resume, say, interrupt, close.
 
 use std::sync::Arc;
 
@@ -66,7 +65,7 @@ impl SocketState {
         Ok(())
     }
 
-    /// Listens to a session that was just made, or found again, and tells of it.
+    /// Subscribes to a session that was created or found again, and sends `session.created`.
     pub(super) async fn enter_session(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
@@ -131,7 +130,7 @@ impl SocketState {
             ear = ear.owned_by(self, id);
         }
         let scope = who.scope();
-        // Twice in one dialogue would hear everything twice; one that cannot be resumed still hears.
+        // Two subscriptions would deliver each event twice. If the resume fails, the earlier subscription stays.
         let before = self.subscription_of(id);
         let ear = Arc::new(ear.replacing_earlier(before.as_ref().map(|(_, ear)| ear.clone())));
         let attached = self
@@ -154,7 +153,7 @@ impl SocketState {
         Ok(())
     }
 
-    /// The listener and the ear that hear a dialogue for this socket already.
+    /// The listener and the subscription that this socket already has in a dialogue.
     pub(super) fn subscription_of(&self, id: DialogueId) -> Option<(u64, Arc<DialogueSubscription>)> {
         let open = self.open.lock();
         open.get(&id)
@@ -191,8 +190,8 @@ impl SocketState {
                 player,
             },
         );
-        // While the session was being opened the socket may have closed, or lost it to a newer one;
-        // `on_close` or `lose` ran before there was anything to take off.
+        // Meanwhile the socket may have closed, or a newer socket may have replaced it. The cleanup of both cases ran
+        // before this entry existed.
         if connection.is_gone() || lost.is_replaced() {
             let opened = self.open.lock().remove(&id);
             if let Some(opened) = opened {
@@ -201,7 +200,7 @@ impl SocketState {
         }
     }
 
-    /// A newer connection took the session over. The socket stays if it has others.
+    /// Removes a session that a newer connection took over. The socket stays open if other sessions remain.
     pub(super) fn on_session_replaced(
         &self,
         connection: &SocketConnection,
@@ -328,7 +327,7 @@ impl SocketState {
             re: re.map(Arc::from),
             who: who.clone(),
         };
-        // `dialogue.rewound` tells of it.
+        // `dialogue.rewound` carries the result.
         self.state.sessions.resume_dialogue(&who.scope(), id, wish).await?;
         Ok(())
     }
@@ -357,7 +356,7 @@ impl SocketState {
     }
 }
 
-/// What an interrupt came to, for the one who asked: the events that all are told may have gone out long ago.
+/// Sends an interrupt's result to its caller. The shared events may have gone out long ago.
 pub(super) fn send_interrupt_outcome(
     connection: &SocketConnection,
     who: &Principal,
@@ -390,7 +389,7 @@ pub(super) fn send_interrupt_outcome(
     }));
 }
 
-/// A turn that runs is told of by its events, a failure among them; one that was committed long ago again.
+/// Repeats the events of a turn that was committed before. A running turn sends its own events, failures included.
 pub(super) fn send_if_repeated(
     connection: &SocketConnection,
     who: &Principal,
@@ -405,7 +404,7 @@ pub(super) fn send_if_repeated(
     }
 }
 
-/// The optional events `who` may ask for.
+/// Returns the requested optional events if `who` may get them.
 pub(super) fn allowed_includes<'a>(who: &Principal, asked: &'a [Include]) -> Result<&'a [Include], Problem> {
     if asked.is_empty() || matches!(who.role, Role::Admin | Role::Backend | Role::Viewer) {
         Ok(asked)

@@ -1,7 +1,6 @@
-//! What the server sends beyond the events of a dialogue, and the schemas of both.
+//! Server messages beyond the events of a dialogue, and the schemas of both.
 //!
-//! The events of a dialogue are written by `dialogue::events`; their schemas here are checked
-//! against what is really written by a test.
+//! `dialogue::events` writes the events of a dialogue. A test checks the schemas here against real events.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -20,12 +19,12 @@ use crate::{
 pub struct MessageSchema {
     pub kind: &'static str,
     pub schema: Value,
-    /// Schemas it refers to.
+    /// Schemas that `schema` refers to.
     pub components: Vec<(String, Value)>,
 }
 
 impl MessageSchema {
-    /// The description of `T` under the type name `kind`.
+    /// The schema of `T` under the type name `kind`.
     pub fn for_type<T: ToSchema>(kind: &'static str) -> Self {
         let mut schemas = Vec::new();
         T::schemas(&mut schemas);
@@ -62,7 +61,7 @@ pub struct SessionCreated<'a> {
     pub head_turn: u32,
 }
 
-/// `npc_conversation.created`: what is watched from here on, and how it stands.
+/// `npc_conversation.created`: the watched conversation and its current state.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConversationCreated<'a> {
@@ -77,17 +76,17 @@ pub struct ConversationCreated<'a> {
     pub npc_ids: &'a [NpcId],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topic: Option<&'a str>,
-    /// Whether it paces itself.
+    /// True if the conversation paces itself.
     pub auto: bool,
     pub paused: bool,
     /// Number of the last line; 0 before the first.
     pub head_turn: u32,
-    /// The last event before those that follow, but for `replayed` ones that came again.
+    /// Sequence number of the last event before the following events, not counting the `replayed` events.
     pub head_seq: u64,
     pub replayed: usize,
 }
 
-/// `session.resumed`: everything missed has come again.
+/// `session.resumed`: all missed events have been sent again.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionResumed<'a> {
@@ -102,8 +101,8 @@ pub struct SessionResumed<'a> {
     pub replayed: usize,
 }
 
-/// `interrupt.done`: what an interrupt came to for which no event with its `re` tells of a move, should it
-/// have come with an `event_id`.
+/// `interrupt.done`: the result of an interrupt that caused no event with its `re`. Sent only if the interrupt had an
+/// `event_id`.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterruptDone<'a> {
@@ -112,9 +111,9 @@ pub struct InterruptDone<'a> {
     pub re: &'a str,
     #[schema(value_type = String)]
     pub dialogue_id: DialogueId,
-    /// `false`: nothing was being said and nothing was to be taken back.
+    /// `false`: no reply was running and no turn was taken back.
     pub interrupted: bool,
-    /// The turn that was cut, or else the last one.
+    /// The turn that was cut; without a cut, the last turn.
     pub turn: u32,
 }
 
@@ -141,7 +140,7 @@ pub struct Pong<'a> {
     pub t: Option<&'a serde_json::Number>,
 }
 
-/// `error`. Goes out before a close that it explains.
+/// `error`. Sent before a close, to explain the close.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorEvent<'a> {
@@ -152,7 +151,7 @@ pub struct ErrorEvent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub dialogue_id: Option<DialogueId>,
-    /// Set when a dialogue tells of a turn that was lost.
+    /// Set when the error reports a lost turn of a dialogue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,7 +159,7 @@ pub struct ErrorEvent<'a> {
     pub error: ErrorBody<'a>,
 }
 
-/// The same codes as in problem documents.
+/// The error codes are the same as in problem documents.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorBody<'a> {
@@ -170,13 +169,13 @@ pub struct ErrorBody<'a> {
     pub param: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// Every bad field.
+    /// Every invalid field.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(required = false)]
     pub errors: &'a [FieldError],
 }
 
-/// An `error` event.
+/// Writes an `error` event.
 #[must_use]
 pub fn error_event(problem: &Problem, re: Option<&str>, dialogue: Option<DialogueId>) -> String {
     let event = ErrorEvent {
@@ -198,10 +197,10 @@ pub fn error_event(problem: &Problem, re: Option<&str>, dialogue: Option<Dialogu
     write_event(&event)
 }
 
-/// An event as text.
+/// Serializes an event.
 #[must_use]
 pub fn write_event(event: &impl Serialize) -> String {
-    // Events hold strings, numbers and lists only, so writing them cannot fail.
+    // Serialization cannot fail: events hold only strings, numbers and lists.
     serde_json::to_string(event).unwrap_or_default()
 }
 
@@ -216,7 +215,7 @@ macro_rules! dialogue_events {
                 #[serde(rename = "type")]
                 kind: String,
                 dialogue_id: String,
-                /// `event_id` of the message that caused it.
+                /// `event_id` of the message that caused this event.
                 #[schema(nullable = false)]
                 re: Option<String>,
                 $($(#[$field])* $member: $type,)*
@@ -229,17 +228,17 @@ macro_rules! dialogue_events {
 }
 
 dialogue_events! {
-    /// A line is being answered.
+    /// The NPC starts to answer a line.
     TurnStarted = "turn.started" { seq: u64, turn: u32, }
-    /// A piece of the reply. Not durable; may be joined with the next.
+    /// A piece of the reply. Not durable; may be joined with the next piece.
     ReplyDelta = "reply.delta" {
         turn: u32,
-        /// Where the piece begins, in Unicode scalar values.
+        /// Where the piece begins in the reply, in Unicode scalar values.
         offset: u64,
         npc_id: String,
         text: String,
     }
-    /// The reply's end: once per started turn.
+    /// The end of the reply. Sent once per started turn.
     ReplyDone = "reply.done" {
         seq: u64,
         turn: u32,
@@ -247,7 +246,7 @@ dialogue_events! {
         text: String,
         status: TurnStatus,
         usage: Usage,
-        /// Emotion and gesture tags, cut from the text.
+        /// Emotion and gesture tags, removed from the text.
         #[schema(nullable = false)]
         cues: Option<Vec<String>>,
         /// Set when `status` is `failed`.
@@ -256,24 +255,25 @@ dialogue_events! {
     }
     /// The turn is durable.
     TurnCommitted = "turn.committed" { seq: u64, turn: u32, turn_id: String, }
-    /// What a turn taught. Only with `include`, never for players.
+    /// The facts that a turn taught. Only with `include`, never for players.
     MemoryUpdated = "memory.updated" { seq: u64, turn: u32, #[schema(value_type = Vec<MemoryChange>)] facts: Value, }
-    /// What a turn changed in the world. Only with `include`, never for players.
+    /// The world changes that a turn made. Only with `include`, never for players.
     StateChanged = "state.changed" { seq: u64, turn: u32, #[schema(value_type = Vec<Object>)] changes: Value, }
-    /// What a turn changed in the world has unlocked a memory of an NPC's past for the player. Comes after `turn.committed`,
-    /// perhaps when the next turn has begun; at most 32 of one turn, and none if the server ends first. Only with `include`, never for players.
+    /// A turn's world change unlocked a memory of an NPC's past for the player. Follows `turn.committed`, perhaps after
+    /// the next turn has begun. At most 32 per turn; not sent if the server ends first. Only with `include`, never for
+    /// players.
     ScenarioUnlocked = "scenario.unlocked" { seq: u64, turn: u32, scenario_id: String, title: String, npc_id: String, }
     /// An NPC begins its line.
     NpcTurnStarted = "npc_turn.started" { seq: u64, turn: u32, npc_id: String, }
-    /// A piece of the line. Not durable; may be joined with the next.
+    /// A piece of the line. Not durable; may be joined with the next piece.
     NpcTurnDelta = "npc_turn.delta" {
         turn: u32,
-        /// Where the piece begins, in Unicode scalar values.
+        /// Where the piece begins in the line, in Unicode scalar values.
         offset: u64,
         npc_id: String,
         text: String,
     }
-    /// The line's end: once per started line.
+    /// The end of the line. Sent once per started line.
     NpcTurnDone = "npc_turn.done" {
         seq: u64,
         turn: u32,
@@ -281,7 +281,7 @@ dialogue_events! {
         text: String,
         status: TurnStatus,
         usage: Usage,
-        /// Emotion and gesture tags, cut from the text.
+        /// Emotion and gesture tags, removed from the text.
         #[schema(nullable = false)]
         cues: Option<Vec<String>>,
         /// Set when `status` is `failed`.
@@ -290,46 +290,47 @@ dialogue_events! {
     }
     /// The line is durable.
     NpcTurnCommitted = "npc_turn.committed" { seq: u64, turn: u32, turn_id: String, npc_id: String, }
-    /// Nobody speaks until it is resumed or stepped.
+    /// The conversation is paused until a resume or a step.
     ConversationPaused = "npc_conversation.paused" {
         seq: u64,
         turn: u32,
-        /// `interrupted`, `joined` or `failed` (the model did, again and again).
+        /// `interrupted`, `joined` or `failed` (the model failed repeatedly).
         reason: String,
     }
-    /// It goes on.
+    /// The conversation continues.
     ConversationResumed = "npc_conversation.resumed" { seq: u64, turn: u32, }
     /// The conversation has ended.
     ConversationEnded = "npc_conversation.ended" {
         seq: u64,
         turn: u32,
         /// `concluded`, `max_turns`, `closed by request`, `npc_deleted`, `world_deleted`, `moved` (to another node) or
-        /// `restored` (a save was loaded in which it is not open).
+        /// `restored` (a loaded save in which the conversation is not open).
         reason: String,
     }
-    /// Turns were unsaid, or stand again: whoever keeps a transcript cuts it there and reads on.
+    /// Turns were taken back or stand again. A client with a transcript cuts the transcript at `turn` and continues
+    /// from there.
     DialogueRewound = "dialogue.rewound" {
         seq: u64,
-        /// The last turn that stands; 0: none.
+        /// The last turn that stands; 0 if no turn stands.
         turn: u32,
-        /// How much of its reply was heard, in Unicode scalar values, where it was cut there.
+        /// The heard part of the last reply in Unicode scalar values, if the reply was cut.
         #[schema(nullable = false)]
         heard_chars: Option<u64>,
         /// Turns that no longer stand.
         removed_turns: Vec<u32>,
-        /// Turns that stand again, as they were.
+        /// Turns that stand again, unchanged.
         #[schema(nullable = false)]
         reinstated_turns: Option<Vec<u32>>,
         rolled_back: RolledBack,
-        /// Turns of other dialogues in whose prompts something was that is unsaid now. Empty for players.
+        /// Turns of other dialogues whose prompts quoted text that is now unsaid. Empty for players.
         quoted_in: Vec<QuotedIn>,
     }
     /// The session has ended.
     SessionClosed = "session.closed" {
         seq: u64,
-        /// `closed by the client`, `closed by request`, `npc_deleted`, `world_deleted`, `rewound` (the turn at
-        /// which the player joined was taken back), `restored` (a save was loaded in which it is not open) or
-        /// `moved` (to another node).
+        /// `closed by the client`, `closed by request`, `npc_deleted`, `world_deleted`, `rewound`, `restored` or
+        /// `moved`. `rewound`: the turn at which the player joined was taken back. `restored`: the session is not open
+        /// in the loaded save. `moved`: the session moved to another node.
         reason: String,
     }
 }
@@ -345,17 +346,17 @@ struct TurnFailure {
     retry_after_ms: Option<u64>,
 }
 
-/// `server.draining`, sent by a server that shuts down.
+/// `server.draining`: the server shuts down.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerDraining {
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Seconds until sockets are closed.
+    /// Seconds until the server closes its sockets.
     pub deadline_s: u64,
 }
 
-/// The text of `server.draining`.
+/// Writes `server.draining`.
 #[must_use]
 pub fn draining_event(deadline: std::time::Duration) -> String {
     write_event(&ServerDraining {
@@ -364,7 +365,7 @@ pub fn draining_event(deadline: std::time::Duration) -> String {
     })
 }
 
-/// Every message the server may send: its type and its schema.
+/// Lists every message of the server: type and schema.
 #[must_use]
 pub fn event_schemas() -> Vec<MessageSchema> {
     let mut all = vec![

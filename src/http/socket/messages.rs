@@ -1,5 +1,5 @@
-//! What clients send. Flat, without unknown fields; read in two passes (the type, then its fields)
-//! so that no tree of values is ever built for a line.
+//! The messages of clients: flat objects without unknown fields. The server reads each message in two passes (type,
+//! then fields), to build no tree of values for a line.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::{
     ports::ledger::dialogues::Playback,
 };
 
-/// What every message has.
+/// The fields of every message.
 #[derive(Debug, Deserialize)]
 pub struct Envelope<'a> {
     #[serde(borrow, rename = "type")]
@@ -34,7 +34,7 @@ macro_rules! messages {
                 #[schema(value_type = String)]
                 #[allow(dead_code)]
                 kind: IgnoredAny,
-                /// Echoed as `re` in what this message causes. At most 128 characters.
+                /// The server repeats this id as `re` in the results of this message. At most 128 characters.
                 #[serde(default, rename = "event_id")]
                 #[schema(value_type = Option<String>)]
                 #[allow(dead_code)]
@@ -42,11 +42,11 @@ macro_rules! messages {
                 $($(#[$field])* pub $member: $type,)*
             }
         )+
-        /// Every message a client may send: its type and its schema.
+        /// Lists every client message: type and schema.
         pub fn message_schemas() -> Vec<super::events::MessageSchema> {
             vec![$(super::events::MessageSchema::for_type::<$name>($kind),)+]
         }
-        /// Reads a message of this type as a socket does; `None`: there is no such type.
+        /// Parses a message as a socket does; `None` if the type is unknown.
         #[cfg(any(test, feature = "fuzzing"))]
         pub(crate) fn check_message(kind: &str, text: &str) -> Option<Result<(), crate::http::errors::Problem>> {
             match kind {
@@ -54,7 +54,7 @@ macro_rules! messages {
                 _ => None,
             }
         }
-        /// The type as a metric label: one of a few, whatever a client sends.
+        /// The type as a metric label, from a fixed set, for all client input.
         pub fn metric_label(kind: &str) -> &'static str {
             match kind {
                 $($kind => $kind,)+
@@ -65,22 +65,22 @@ macro_rules! messages {
 }
 
 messages! {
-    /// Opens a session. Answered with `session.created`.
+    /// Opens a session. The answer is `session.created`.
     SessionCreate = "session.create" {
-        // Optional so that whoever leaves it out is told of all that is missing.
+        // Optional, so that one error names all missing fields.
         #[serde(default)]
         #[schema(value_type = String, required = true, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
         world_id: Option<WorldId>,
-        /// Who takes part, where that is one NPC.
+        /// The NPC of the session, if there is only one.
         #[serde(default)]
         #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
         npc_id: Option<NpcId>,
-        /// Who takes part, where that are several; in place of `npc_id`.
+        /// The NPCs of a session with several NPCs, in place of `npc_id`.
         #[serde(default)]
         #[garde(length(max = 8))]
         #[schema(value_type = Vec<String>, max_items = 8)]
         npc_ids: Vec<NpcId>,
-        /// A player's token may leave it out: it can only be itself.
+        /// A player's token may omit this field; the token's player is used.
         #[serde(default)]
         #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
         player_id: Option<PlayerId>,
@@ -89,32 +89,32 @@ messages! {
         #[garde(length(max = 16))]
         #[schema(value_type = Vec<String>, max_items = 16)]
         witnesses: Vec<NpcId>,
-        /// `ack`: nothing is learned from a turn before `reply.played`, the next line, or a while.
+        /// `ack`: NPCs learn from a turn only after `reply.played`, the next line, or a while.
         #[serde(default)]
         playback: Playback,
-        /// The NPC speaks first: after `session.created` come the events of a turn that has no line of the
-        /// player's. To a player whom it meets for the first time it says its `persona.greeting`; where it has none,
-        /// and later, the model is asked.
+        /// The NPC speaks first: after `session.created` come the events of a turn without a player's line. On the
+        /// first meeting with a player, the NPC says its `persona.greeting`. Without a `persona.greeting`, and at later
+        /// meetings unless `settings.greeting` is `always`, the model writes the greeting.
         #[serde(default)]
         greeting: bool,
-        /// Optional events to get. Not for players.
+        /// Optional events to receive. Not for players.
         #[serde(default)]
         include: Vec<Include>,
     }
-    /// Takes up a session: the events after `last_seq` come again, then what a running reply has said
-    /// so far as one `reply.delta` from offset 0, then `session.resumed`. With `resume_token` this
-    /// socket becomes the session's own: an older one is told `replaced` and loses the session, and
-    /// is closed with 4409 if it has no other. Without it nobody is replaced.
+    /// Resumes a session. The server sends the events after `last_seq`, then the text so far of a running reply, then
+    /// `session.resumed`. The text so far is one `reply.delta` from offset 0. With `resume_token`, this socket takes
+    /// over the session. An older socket gets the error `replaced`, loses the session, and closes with 4409 if no other
+    /// session is open there. Without `resume_token`, no socket is replaced.
     SessionResume = "session.resume" {
         #[schema(value_type = String)]
         session_id: DialogueId,
-        /// Checked when given.
+        /// The server checks the token if it is given.
         #[serde(default)]
         #[garde(length(max = 256))]
         resume_token: Option<String>,
         #[serde(default)]
         last_seq: Option<u64>,
-        /// Optional events to get. Not for players.
+        /// Optional events to receive. Not for players.
         #[serde(default)]
         include: Vec<Include>,
     }
@@ -123,8 +123,8 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
         text: String,
-        /// Who is to answer, in a session with several NPCs; unset: whoever the line names, or else the
-        /// one who spoke last.
+        /// The NPC that answers, in a session with several NPCs. Unset: the NPC named in the line, otherwise the NPC
+        /// that spoke last.
         #[serde(default)]
         #[schema(value_type = Option<String>)]
         to: Option<NpcId>,
@@ -133,65 +133,69 @@ messages! {
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
-        /// `interrupt` cuts the running reply where it is; the line takes its place, also where the queue
-        /// is full for other lines, and lines that wait are said before it.
+        /// `interrupt` cuts the running reply at its current position and says the line in its place. The line is
+        /// accepted even if the queue is full for other lines. Lines that wait are said before this line.
         #[serde(default)]
         on_busy: OnBusy,
     }
-    /// Cuts a reply where it was heard. Of the running turn, `reply.done` with status `interrupted`
-    /// follows, then `turn.committed`; a reply cut before its first character is no turn: an `error` with
-    /// code `turn_cut` follows. Of an earlier turn `dialogue.rewound` follows, and what was said after it
-    /// never happened. With an `event_id` the answer carries it as `re`, also where the interrupt was made
-    /// before or a key is repeated: `dialogue.rewound` once more, or `interrupt.done`.
+    /// Cuts a reply where the player stopped hearing it. The results depend on the turn:
+    ///
+    /// - The running turn: `reply.done` with status `interrupted`, then `turn.committed`. A reply cut before its first
+    ///   character makes no turn; an `error` with code `turn_cut` follows.
+    /// - An earlier turn: `dialogue.rewound`. All later turns are taken back.
+    ///
+    /// With an `event_id`, the answer carries the id as `re`. A repeated interrupt or key gets an answer too:
+    /// `dialogue.rewound` again, or `interrupt.done`.
     PlayerInterrupt = "player.interrupt" {
         #[schema(value_type = String)]
         session_id: DialogueId,
-        /// The turn whose reply is cut; unset: the running one.
+        /// The turn with the reply to cut; unset: the running turn.
         #[serde(default)]
         #[garde(inner(range(min = 1)))]
         #[schema(minimum = 1)]
         turn: Option<u32>,
-        /// How much was heard, in Unicode scalar values; unset: all that was sent.
+        /// The heard part in Unicode scalar values; unset: all text that was sent.
         #[serde(default)]
         heard_chars: Option<usize>,
-        /// The same in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
+        /// The heard part in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
         #[serde(default)]
         heard_utf16: Option<usize>,
-        /// Makes a retry safe: nothing is taken back twice.
+        /// Makes a retry safe: no turn is taken back twice.
         #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
-        /// The last turn as the client knows it; if it is another, `stale_head`.
+        /// The last turn that the client knows; `stale_head` if the head is another turn.
         #[serde(default)]
         if_head: Option<u32>,
     }
-    /// Takes the last turn back and answers its line anew: `dialogue.rewound`, then its events.
+    /// Takes the last turn back and answers its line again: `dialogue.rewound`, then the events of the new turn.
     PlayerRegenerate = "player.regenerate" {
         #[schema(value_type = String)]
         session_id: DialogueId,
-        /// Makes a retry safe; the new turn has it.
+        /// Makes a retry safe; the new turn has this key.
         #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
-        /// The last turn as the client knows it; if it is another, `stale_head`.
+        /// The last turn that the client knows; `stale_head` if the head is another turn.
         #[serde(default)]
         if_head: Option<u32>,
     }
-    /// Takes a reply up again that was cut a moment ago. One that had been said to its end stands again:
-    /// `dialogue.rewound` names it. One that was cut while it was being said is gone on with:
-    /// `dialogue.rewound` takes it back, and it comes again with all that had been said of it and the rest.
+    /// Resumes a reply that was cut a moment ago. A reply that was complete before the cut stands again, named in
+    /// `dialogue.rewound`. A reply that was cut while running is continued: `dialogue.rewound` takes the reply back.
+    /// Then the reply comes again, with all earlier text and the rest.
     PlayerResume = "player.resume" {
         #[schema(value_type = String)]
         session_id: DialogueId,
-        /// Makes a retry safe: the same key is told what it came to.
+        /// Makes a retry safe: the same key gets the same result.
         #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
     }
-    /// The client has played a reply to its end: in a session with `playback: "ack"` it is learned from now.
+    /// The client has played a reply to its end. In a session with `playback: "ack"`, NPCs learn from the reply from
+    /// now on.
     ReplyPlayed = "reply.played" {
         #[schema(value_type = String)]
         session_id: DialogueId,
@@ -202,75 +206,75 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
     }
-    /// Watches NPCs talk: `npc_conversation.created` tells how it stands, and its events follow. A player
-    /// may watch what it was let into. A conversation that paces itself goes on, should a restart have stopped it; not for a
-    /// viewer, who hears of it once somebody else has it go on.
+    /// Watches an NPC conversation: `npc_conversation.created` shows its state, and its events follow. A player may
+    /// watch a conversation only with access to it. A self-paced conversation that a restart stopped continues, except
+    /// for a viewer. A viewer gets events after another caller has resumed the conversation.
     ConversationWatch = "npc_conversation.watch" {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
-        /// The events after it come again first.
+        /// The events after this sequence number are sent again first.
         #[serde(default)]
         last_seq: Option<u64>,
-        /// Optional events to get. Not for players.
+        /// Optional events to receive. Not for players.
         #[serde(default)]
         include: Vec<Include>,
     }
-    /// Watches it no more.
+    /// Stops watching a conversation.
     ConversationUnwatch = "npc_conversation.unwatch" {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
     }
-    /// Cuts the line that is being said, or goes back to an earlier one (what followed it never happened,
-    /// and `dialogue.rewound` tells of it), and pauses the conversation. With `text` the player joins at once:
-    /// `session.created` follows, and the line is the first turn of that session. With an `event_id` the
-    /// answer carries it as `re`, also where the interrupt was made before or a key is repeated:
-    /// `dialogue.rewound` once more, or `interrupt.done`.
+    /// Cuts the running line, or rewinds to an earlier line, and pauses the conversation. A rewind takes later lines
+    /// back and sends `dialogue.rewound`. With `text`, the player joins at once: `session.created` follows, and the
+    /// line is the first turn of that session. With an `event_id`, the answer carries the id as `re`. A repeated
+    /// interrupt or key gets an answer too: `dialogue.rewound` again, or `interrupt.done`.
     ConversationInterrupt = "npc_conversation.interrupt" {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
-        /// The last line that is to stand; unset: the one that is being said. Of the first one, nothing may have been heard.
+        /// The last line that is to stand; unset: the running line. To take all lines back, name line 1 with
+        /// `heard_chars` 0.
         #[serde(default)]
         #[garde(inner(range(min = 1)))]
         #[schema(minimum = 1)]
         turn: Option<u32>,
-        /// How much was heard, in Unicode scalar values; unset: all that was sent.
+        /// The heard part in Unicode scalar values; unset: all text that was sent.
         #[serde(default)]
         heard_chars: Option<usize>,
-        /// The same in UTF-16 code units, as C# and JavaScript count. Only while watching.
+        /// The heard part in UTF-16 code units, as C# and JavaScript count. Only while watching.
         #[serde(default)]
         heard_utf16: Option<usize>,
-        /// Makes a retry safe: nothing is taken back twice, and with `text` the same session and turn are told
-        /// again. A message that is refused changes nothing.
+        /// Makes a retry safe: no line is taken back twice. With `text`, a retry gets the same session and turn again.
+        /// A refused message changes nothing.
         #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
-        /// The last line as the client knows it; another answers `stale_head`.
+        /// The last line that the client knows; `stale_head` if the head is another line.
         #[serde(default)]
         if_head: Option<u32>,
-        /// What the player says.
+        /// The player's line.
         #[serde(default)]
         text: Option<String>,
-        /// Who joins with it; a player's token may leave it out.
+        /// The player who joins with `text`. A player's token may omit this field; the token's player is used.
         #[serde(default)]
         #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
         player_id: Option<PlayerId>,
     }
-    /// A newer token, before the old one expires. Answered with `auth.refreshed`.
+    /// Sends a newer token before the old token expires. The answer is `auth.refreshed`.
     AuthRefresh = "auth.refresh" {
         #[garde(length(max = 8192))]
         token: String,
     }
-    /// Answered with `pong`.
+    /// Keeps the connection alive. The answer is `pong`.
     Ping = "ping" {
-        /// Comes back as it is.
+        /// Returned unchanged in `pong`.
         #[serde(default)]
         #[schema(value_type = Option<f64>)]
         t: Option<serde_json::Number>,
     }
 }
 
-/// Messages that are reserved and not offered yet (docs/protocol.md#messages-of-clients).
+/// Reserved messages that the server does not offer yet (docs/protocol.md#messages-of-clients).
 pub const UNSUPPORTED_MESSAGES: [&str; 1] = ["world.watch"];
 
 /// An optional event.

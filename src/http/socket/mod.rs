@@ -1,4 +1,4 @@
-//! `GET /v1/ws`: who may open a socket, and what it then speaks (`protocol`, `messages`, `events`).
+//! `GET /v1/ws`: admission of sockets. The protocol is in `protocol`, `messages` and `events`.
 
 mod conversations;
 mod dialogues;
@@ -28,7 +28,7 @@ use crate::{
     tenancy::{Principal, Role, limits::SocketSeat},
 };
 
-/// The subprotocol this server speaks.
+/// The subprotocol of this server.
 const SUBPROTOCOL: &str = "colloquy.v1";
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -37,11 +37,11 @@ const SUBPROTOCOL: &str = "colloquy.v1";
 pub struct SocketQuery {
     /// A ticket of `POST /v1/tickets`, for clients that cannot set headers.
     ticket: Option<String>,
-    /// Deltas of one reply are joined for up to this long; 0–1,000 ms, default 0.
+    /// The server joins deltas of one reply for up to this many milliseconds; 0–1,000, default 0.
     coalesce_ms: Option<u64>,
 }
 
-/// The socket. Its messages are described in `/asyncapi.json`.
+/// Opens the socket. `/asyncapi.json` describes its messages.
 #[utoipa::path(
     tag = "socket",
     params(SocketQuery, ("Sec-WebSocket-Protocol" = Option<String>, Header, description = "`colloquy.v1, bearer.<jwt>` in place of the Authorization header")),
@@ -81,8 +81,8 @@ pub async fn open_socket(
             let socket = Socket::new(state.clone(), principal, seat, coalesce, is_forwarded);
             serve(Arc::new(socket), Some(tenant)).map_err(|error| not_opened_error(error, Problem::from))
         }
-        // Script in a browser cannot see why an upgrade failed, so there the refusal is told on
-        // the socket. Who can set headers can also read a status.
+        // Browser scripts cannot read why an upgrade failed. They get the refusal on the socket. A client that can set
+        // headers can also read a status.
         Err(problem) if needs_refusal_on_socket(&request) => {
             let refused = RefusedSocket::new(problem.clone());
             serve(Arc::new(refused), None).map_err(|error| not_opened_error(error, |_| problem))
@@ -98,12 +98,12 @@ fn not_opened_error(error: UpgradeError, no_place: impl FnOnce(NoCapacity) -> Pr
     }
 }
 
-/// Whose socket it is.
+/// The caller of an admitted socket.
 struct AdmittedSocket {
     principal: Principal,
-    /// Its place among its player's.
+    /// The socket's seat among the sockets of its player.
     seat: Option<SocketSeat>,
-    /// It is another node's, which has verified the caller and counted it for its tenant.
+    /// True for a tunnel of another node. That node has verified the caller and counted the request for the tenant.
     is_forwarded: bool,
 }
 
@@ -153,7 +153,7 @@ fn needs_refusal_on_socket(request: &HttpRequest) -> bool {
         && (request.query_string().contains("ticket=") || offered_token(request).is_some())
 }
 
-/// The token of `Sec-WebSocket-Protocol: colloquy.v1, bearer.<jwt>`.
+/// Reads the token of `Sec-WebSocket-Protocol: colloquy.v1, bearer.<jwt>`.
 fn offered_token(request: &HttpRequest) -> Option<String> {
     let offers: Vec<&str> = request
         .headers()

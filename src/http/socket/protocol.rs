@@ -1,5 +1,5 @@
-//! What the messages of one connection do. Frames are handled one after another, in order, by a
-//! task that exists only while there are any.
+//! Handles the messages of one connection. A task handles frames in order, one at a time. The task exists only while
+//! frames wait.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -42,11 +42,11 @@ use crate::{
     },
 };
 
-/// Messages that may wait while one is handled.
+/// Messages that may wait while a message is handled.
 const MAX_INBOX: usize = 256;
-/// Tokens that live longer than this are not watched to their end.
+/// Tokens with a longer life are not watched until their end.
 const MAX_EXPIRY_WATCH: Duration = Duration::from_hours(365 * 24);
-/// All that a viewer may send.
+/// All message types that a viewer may send.
 const VIEWER_MESSAGES: [&str; 5] = [
     "session.resume",
     "npc_conversation.watch",
@@ -57,7 +57,7 @@ const VIEWER_MESSAGES: [&str; 5] = [
 /// Longest `event_id`, in characters.
 const MAX_EVENT_ID_CHARS: usize = 128;
 
-/// A socket whose caller was not let in: says why and closes.
+/// A socket of a rejected caller: sends the reason and closes.
 pub struct RefusedSocket(Problem);
 
 impl RefusedSocket {
@@ -92,27 +92,27 @@ pub(super) struct SocketState {
     limit: Mutex<SocketLimit>,
     inbox: Mutex<Inbox>,
     pub(super) open: Mutex<HashMap<DialogueId, OpenedDialogue>>,
-    /// The socket's place among its player's, until it closes.
+    /// The socket's seat among the sockets of its player, until the socket closes.
     seat: Mutex<Option<SocketSeat>>,
-    /// The socket's place among what is open, until it closes.
+    /// The socket's place among the open streams, until the socket closes.
     place: Mutex<Option<(OpenStreamGuard, Arc<dyn ClosableStream>)>>,
     /// Closes the socket when its token expires.
     expiry: Mutex<Option<JoinHandle<()>>>,
-    /// The ways to the owners of dialogues that live on other nodes.
+    /// The tunnels to the owners of dialogues on other nodes.
     pub(super) tunnels: Mutex<Tunnels>,
     pub(super) coalesce_ms: u64,
-    /// It is the end of another node's tunnel, which has counted its messages for the tenant.
+    /// True for the end of another node's tunnel. That node has counted the messages for the tenant.
     pub(super) is_forwarded: bool,
 }
 
 #[derive(Default)]
 struct Inbox {
     waiting: VecDeque<ByteString>,
-    /// A task is handling messages.
+    /// True while a task handles messages.
     busy: bool,
 }
 
-/// A session this socket listens to.
+/// A dialogue to which this socket is subscribed.
 pub(super) struct OpenedDialogue {
     pub(super) listener: u64,
     pub(super) subscription: Arc<DialogueSubscription>,
@@ -196,7 +196,7 @@ impl SocketProtocol for Socket {
                     .await
                     .is_err()
                 {
-                    // Nobody would handle what comes next, so the client must not believe otherwise.
+                    // No task handles later messages, so the client must learn of the failure.
                     tracing::error!(connection = connection.id(), "handling a message panicked");
                     let problem = Problem::new(Code::Internal, "the server failed");
                     inner.send_error(&connection, &problem, event_id_of(&text), None);
@@ -211,7 +211,7 @@ impl SocketProtocol for Socket {
         if let Some(task) = self.0.expiry.lock().take() {
             task.abort();
         }
-        // A task that still handles a message may hold the rest for a while.
+        // A task that still handles a message may hold the remaining fields for a while.
         drop(self.0.seat.lock().take());
         drop(self.0.place.lock().take());
         self.0.inbox.lock().waiting.clear();
@@ -223,7 +223,7 @@ impl SocketProtocol for Socket {
     }
 }
 
-/// A socket as something that is open for its caller.
+/// The socket as an open stream of its caller.
 struct OpenSocket {
     inner: Weak<SocketState>,
     connection: Weak<SocketConnection>,
@@ -232,7 +232,7 @@ struct OpenSocket {
 
 impl ClosableStream for OpenSocket {
     fn principal(&self) -> Principal {
-        // The token may have been refreshed since.
+        // The client may have refreshed its token since.
         self.inner
             .upgrade()
             .map_or_else(|| self.opened_by.clone(), |inner| inner.current_principal())
@@ -247,7 +247,7 @@ impl ClosableStream for OpenSocket {
 }
 
 fn event_id_of(text: &str) -> Option<&str> {
-    // Cheap and only for refusals: a message whose `event_id` needs unescaping gets none.
+    // Cheap, and only for refusals: an `event_id` with escapes is ignored.
     #[derive(serde::Deserialize)]
     struct OnlyId<'a> {
         #[serde(borrow, default)]
@@ -284,11 +284,11 @@ impl SocketState {
         let _ = connection.send_text(events::error_event(problem, re, dialogue));
     }
 
-    /// Closes the socket with 4401 when the token runs out, unless it is refreshed before.
+    /// Closes the socket with 4401 when the token expires, unless the client refreshes the token before.
     fn watch_expiry(self: &Arc<Self>, connection: &Arc<SocketConnection>) {
         let left = self.principal.lock().expires_at - self.state.services.clock.now();
         let left = left.to_std().unwrap_or_default().min(MAX_EXPIRY_WATCH);
-        // Weak: a socket that is gone must not be kept by its token.
+        // Weak: the timer of a token must not keep a closed socket alive.
         let (inner, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
         let task = actix_web::rt::spawn(async move {
             actix_web::rt::time::sleep(left).await;
@@ -350,7 +350,7 @@ impl SocketState {
         let who = self.current_principal();
         let (limits, player) = (&self.state.limits, who.player.as_ref());
         let counted = match (self.is_forwarded, kind) {
-            // What the other node has taken holds here as well.
+            // The owner accepted the new token, and the new token applies here too.
             (true, "auth.refresh") => Ok(()),
             (true, _) => limits.check_forwarded_request(&who.tenant, player),
             (false, _) => limits.check_request(&who.tenant, player),
@@ -369,7 +369,7 @@ impl SocketState {
         self.perform_message(connection, &who, kind, re, text).await
     }
 
-    /// Does what a message asks for. `who` may send messages of its `kind`.
+    /// Performs a message. `who` may send messages of this `kind`.
     async fn perform_message(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
@@ -485,7 +485,7 @@ impl SocketState {
                     self.close_if_refused();
                     Ok(())
                 }
-                // The other node goes by another token than this one.
+                // The other node still uses a different token than this node.
                 Err(refused) => {
                     connection.close_after_flush(close_code::UNAUTHENTICATED, "unauthenticated");
                     Err(global_error(refused))
@@ -508,8 +508,8 @@ impl SocketState {
         Ok(())
     }
 
-    /// Closes the socket if its token was revoked while it was being checked: whoever looked through what is open found the
-    /// token of before. Returns whether it was.
+    /// Closes the socket if its token was revoked while the token was being checked. The revocation scanned the open
+    /// streams and saw only the previous token. Returns true if the socket closes.
     pub(super) fn close_if_refused(&self) -> bool {
         let Err(refused) = self.state.auth.check_not_refused(&self.current_principal()) else {
             return false;
@@ -522,7 +522,7 @@ impl SocketState {
     }
 }
 
-/// `fresh`, if it is the caller's as well.
+/// Returns `fresh` if it belongs to the same caller.
 fn require_same_caller(who: &Principal, fresh: Principal) -> Result<Principal, Problem> {
     let same =
         fresh.tenant == who.tenant && fresh.role == who.role && fresh.player == who.player && fresh.world == who.world;
@@ -536,7 +536,7 @@ fn require_same_caller(who: &Principal, fresh: Principal) -> Result<Principal, P
     .with_param("token"))
 }
 
-/// What to tell, and about which dialogue. Boxed: it is large, and most messages do not fail.
+/// The error to send, and its dialogue. Boxed: the pair is large, and most messages do not fail.
 type MessageError = Box<(Problem, Option<DialogueId>)>;
 
 fn error_for(id: DialogueId) -> impl Fn(Problem) -> MessageError {
@@ -555,7 +555,7 @@ where
     validate::read_json(text.as_bytes()).map_err(global_error)
 }
 
-/// What is wrong with a text that has no envelope.
+/// The error for a text without a valid envelope.
 fn malformed_message_error(text: &str) -> Problem {
     let fields = match serde_json::from_str(text) {
         Err(error) => return Problem::new(Code::MalformedJson, format!("a message is a JSON object: {error}")),

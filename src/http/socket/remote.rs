@@ -1,7 +1,7 @@
-//! What a socket does with dialogues of other nodes: its messages about them go through a tunnel to the
-//! owner, and what the owner says comes back as it is.
+//! Dialogues of other nodes on a socket: messages go through a tunnel to the owner, and the owner's events come back
+//! unchanged.
 //!
-//! A socket that came through a tunnel itself opens none: what is not found at its end is an error there.
+//! A socket at the end of a tunnel opens no tunnels. Unknown dialogues are errors there.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::{
     tenancy::Principal,
 };
 
-/// Messages that open something, so that they may begin at the owner as well as here.
+/// Messages that open a dialogue, and may therefore start at the owner as well as here.
 const OPENING_MESSAGES: [&str; 3] = ["session.resume", "npc_conversation.watch", "npc_conversation.interrupt"];
 
-/// Which dialogue a message is about.
+/// The dialogue of a message.
 #[derive(Deserialize)]
 struct MessageSubject {
     #[serde(default)]
@@ -39,7 +39,7 @@ impl MessageSubject {
     }
 }
 
-/// What of an event of the owner matters on the way.
+/// The fields of an owner's event that this node reads.
 #[derive(Deserialize)]
 struct RelayedEvent<'a> {
     #[serde(rename = "type")]
@@ -56,7 +56,7 @@ struct RelayedError {
 }
 
 impl SocketState {
-    /// The owner of the dialogue that a message is about, if its messages go there already.
+    /// Returns the owner of a message's dialogue if its messages already go through a tunnel.
     pub(super) fn routed_owner(&self, text: &str) -> Option<(DialogueId, NodeId)> {
         let tunnels = self.tunnels.lock();
         if tunnels.routes.is_empty() {
@@ -66,7 +66,7 @@ impl SocketState {
         tunnels.routes.get(&about).map(|owner| (about, *owner))
     }
 
-    /// Where a message goes that failed here because its dialogue lives elsewhere.
+    /// Returns the owner for a message that failed here because another node owns the dialogue.
     pub(super) fn remote_owner(&self, kind: &str, text: &str, problem: &Problem) -> Option<(DialogueId, NodeId)> {
         let owner = problem.owner.as_deref()?;
         if self.is_forwarded || !OPENING_MESSAGES.contains(&kind) {
@@ -75,7 +75,7 @@ impl SocketState {
         Some((MessageSubject::dialogue_of_message(text)?, *owner))
     }
 
-    /// Sends a message on to the owner of its dialogue.
+    /// Forwards a message to the owner of its dialogue.
     pub(super) async fn send_to_owner(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
@@ -103,14 +103,14 @@ impl SocketState {
         };
         let opened = self.open.lock().remove(&dialogue);
         if let Some(opened) = opened {
-            // It was this node's, before.
+            // The dialogue belonged to this node before.
             self.state
                 .sessions
                 .detach_listener(&who.scope(), dialogue, opened.listener);
         }
         self.tunnels.lock().routes.insert(dialogue, owner);
         if connection.is_gone() {
-            // `on_close` ran before there was anything to let go of.
+            // `on_close` ran before these tunnels existed.
             *self.tunnels.lock() = Tunnels::default();
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl SocketState {
             if let Some(inner) = hearing.upgrade() {
                 inner.on_owner_message(owner, text);
             }
-            // A connection that is gone lets go of its tunnels.
+            // A connection that is gone drops its tunnels.
             let _ = speaking.send_text(text.to_owned());
         };
         let ended = move |end| match (ending.upgrade(), end) {
@@ -142,7 +142,7 @@ impl SocketState {
         nodes.open_tunnel(owner, &who, self.coalesce_ms, hear, ended).await
     }
 
-    /// Tells every owner what holds for the whole socket.
+    /// Sends a message about the whole socket to every owner.
     pub(super) fn send_to_owners(self: &Arc<Self>, connection: &Arc<SocketConnection>, text: &str) {
         let open: Vec<(NodeId, Tunnel)> = {
             let tunnels = self.tunnels.lock();
@@ -159,9 +159,9 @@ impl SocketState {
         }
     }
 
-    /// What the owner tells the client, where it changes the way of later messages.
+    /// Reads the owner's events that change the route of later messages.
     fn on_owner_message(&self, owner: NodeId, text: &str) {
-        // Few events matter; most are not even read.
+        // Few events matter, so most are not even parsed.
         if !text.contains("session.created") && !text.contains("wrong_node") {
             return;
         }
@@ -184,8 +184,8 @@ impl SocketState {
         }
     }
 
-    /// The owner lets the caller in no longer. Neither does this node, if it reads what the owner has heard of; or else the
-    /// owner had not heard yet of a newer token.
+    /// Handles an owner that no longer accepts the caller. After catching up on revocations, this node usually refuses
+    /// the caller too. Otherwise the owner had not yet received a newer token.
     fn on_owner_refusal(self: Arc<Self>, connection: Arc<SocketConnection>, owner: NodeId) {
         actix_web::rt::spawn(async move {
             if let Err(error) = open_streams::catch_up(&self.state).await {
@@ -226,8 +226,8 @@ impl SocketState {
     }
 }
 
-/// The caller of a socket for the owner of its dialogues. The socket closes when its token expires; the other end need not know
-/// when.
+/// The caller of a socket, for the owners of its dialogues. This node closes the socket when the token expires; the
+/// owners need no expiry.
 pub(super) fn without_expiry(who: &Principal) -> Principal {
     Principal {
         expires_at: DateTime::<Utc>::MAX_UTC,
@@ -235,7 +235,7 @@ pub(super) fn without_expiry(who: &Principal) -> Principal {
     }
 }
 
-/// What a socket is closed for when one of its dialogues went to another node.
+/// The close reason when a dialogue of the socket moved to another node.
 pub(super) const MOVED_CLOSE_REASON: &str = "a dialogue moved to another node; connect and resume";
 
 pub(super) fn dialogue_moved_error() -> Problem {

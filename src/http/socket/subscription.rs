@@ -1,4 +1,4 @@
-//! A socket's ear in one dialogue: passes events on.
+//! A socket's subscription to one dialogue, which delivers events.
 
 use std::sync::{
     Arc, Weak,
@@ -18,12 +18,12 @@ use crate::{
     tenancy::Role,
 };
 
-/// What of a dialogue's events a client is told.
+/// Selects the events of a dialogue for a client.
 #[derive(Debug)]
 struct EventFilter {
-    /// The optional events that it asked for.
+    /// The optional events that the client requested.
     include: Vec<Include>,
-    /// What a player must not learn is left out.
+    /// True to leave out all that a player must not learn.
     for_player: bool,
 }
 
@@ -37,7 +37,7 @@ impl EventFilter {
     fn includes_kind(&self, what: Include) -> bool {
         self.include.contains(&what)
     }
-    /// The event as it is told; `None`: it is not.
+    /// The event for this client; `None` if the client does not get the event.
     fn filter_event(&self, event: &Arc<PublishedEvent>) -> Option<Arc<PublishedEvent>> {
         match &event.body {
             EventBody::MemoryUpdated { .. } if !self.includes_kind(Include::Memory) => None,
@@ -48,7 +48,7 @@ impl EventFilter {
     }
 }
 
-/// The event as a player's client may hear it, or all of it.
+/// Returns the event for a player's client, or the full event.
 pub fn redact_for_player(event: &Arc<PublishedEvent>, for_player: bool) -> Arc<PublishedEvent> {
     match for_player.then(|| event.body.for_players()).flatten() {
         None => event.clone(),
@@ -61,15 +61,15 @@ pub fn redact_for_player(event: &Arc<PublishedEvent>, for_player: bool) -> Arc<P
     }
 }
 
-/// Listens to one dialogue for one socket.
+/// Delivers one dialogue's events to one socket.
 pub struct DialogueSubscription {
     connection: Arc<SocketConnection>,
     share: EventFilter,
-    /// The socket and the session that is its own; unset: it only watches.
+    /// The socket and its own session; unset for a subscription that only watches.
     own: Option<(Weak<SocketState>, DialogueId)>,
-    /// Another ear hears in this one's place.
+    /// True after another subscription took this subscription's place.
     replaced: AtomicBool,
-    /// An ear of the same socket whose place this one takes.
+    /// An earlier subscription of the same socket, replaced by this subscription.
     replaces: Mutex<Option<Arc<Self>>>,
 }
 
@@ -83,19 +83,20 @@ impl DialogueSubscription {
             replaces: Mutex::default(),
         }
     }
-    /// Hears for the session's own client.
+    /// Makes this the subscription of the session's own client.
     pub fn owned_by(mut self, socket: &Arc<SocketState>, session: DialogueId) -> Self {
         self.own = Some((Arc::downgrade(socket), session));
         self
     }
-    /// Once it is attached, `before` hears nothing more. What that one owned, this one owns.
+    /// Once this subscription is attached, `before` delivers no more events. Ownership moves from `before` to this
+    /// subscription.
     pub fn replacing_earlier(mut self, before: Option<Arc<Self>>) -> Self {
         let owned = before.as_ref().and_then(|ear| ear.own.clone());
         self.own = self.own.or(owned);
         self.replaces = Mutex::new(before);
         self
     }
-    /// Whether it hears nothing more.
+    /// True if this subscription delivers no more events.
     pub fn is_replaced(&self) -> bool {
         self.replaced.load(Relaxed)
     }
@@ -116,7 +117,7 @@ impl Listener for DialogueSubscription {
             None => Ok(()),
         };
         if event.body.has_moved() {
-            // Nothing more comes from here; whoever connects again is brought to where it goes on.
+            // No more events come from this node. A client that reconnects reaches the new owner.
             let told = remote::dialogue_moved_error();
             let _ = self
                 .connection

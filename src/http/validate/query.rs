@@ -1,4 +1,4 @@
-//! The query string: what is wrong with it, by the schemas of its parameters.
+//! The query string: explains its faults by the schemas of its parameters.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use utoipa::{
 use super::{ValidationFaults, first_quoted_name, schema_faults, truncate_name};
 use crate::{http::errors::Problem, memory::text::check_prose};
 
-/// The parameters of a query string, without unknown ones.
+/// Reads the parameters of a query string; unknown parameters are faults.
 ///
 /// # Errors
 /// Every fault, with the name of its parameter.
@@ -21,7 +21,7 @@ pub fn parse_query<T: DeserializeOwned + IntoParams>(text: &str) -> Result<T, Pr
     let pairs =
         || web::Query::<Vec<(String, String)>>::from_query(text).map_or_else(|_| Vec::new(), web::Query::into_inner);
     let mut found = ValidationFaults::default();
-    // Only escaped can a control character be in a query.
+    // A query can contain control characters only in escaped form.
     for (name, value) in text.contains('%').then(pairs).into_iter().flatten() {
         if let Err(fault) = check_prose(&value) {
             found.push(truncate_name(&name), || fault.to_string());
@@ -59,7 +59,7 @@ pub fn parse_query<T: DeserializeOwned + IntoParams>(text: &str) -> Result<T, Pr
     Err(found.into_problem())
 }
 
-/// What is wrong with the text of one parameter, as far as its schema says.
+/// Explains the fault of one parameter, as far as its schema describes the parameter.
 fn parameter_fault(parameter: &Parameter, text: &str) -> Option<String> {
     let schema = serde_json::to_value(&parameter.schema).ok()?;
     let is =
@@ -80,15 +80,15 @@ fn parameter_fault(parameter: &Parameter, text: &str) -> Option<String> {
     found.kept.into_iter().next().map(|fault| fault.detail)
 }
 
-/// What serde has against a parameter when it is the only one, unless it is that others are missing.
+/// Serde's message for a parameter alone, except for a message about other missing parameters.
 fn fault_alone<T: DeserializeOwned>(name: &str, text: &str) -> Option<String> {
     let without = web::Query::<T>::from_query("").err().map(query_error_text);
-    // The name is one of ours, so only the value needs escaping.
+    // The name comes from the schema, so only the value needs escaping.
     let error = query_error_text(web::Query::<T>::from_query(&format!("{name}={}", percent_encode(text))).err()?);
     (Some(&error) != without.as_ref()).then_some(error)
 }
 
-/// A query value with everything but letters and digits escaped.
+/// Escapes a query value, except letters and digits.
 fn percent_encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut escaped, byte| {
         if byte.is_ascii_alphanumeric() {

@@ -1,30 +1,30 @@
-//! The rules of `memory::text` for what clients send: over every string of a body or a query, and for
-//! the fields that ask for more.
+//! The rules of `memory::text` for client input: for every string of a body or a query, and stricter rules for some
+//! fields.
 
 use serde_json::Value;
 
 use super::{ValidationFaults, truncate_name};
 use crate::memory::text::{self, TextError};
 
-/// For `#[garde(custom(label))]`: one line that can be seen.
+/// For `#[garde(custom(one_line_label))]`: one visible line.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 pub fn one_line_label<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
     to_garde_result(text::check_label(text.as_ref()))
 }
 
-/// For `#[garde(custom(display_name))]`: a label with nothing in it that nobody sees.
+/// For `#[garde(custom(display_name))]`: a label without invisible characters.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 pub fn display_name<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
     to_garde_result(text::check_name(text.as_ref()))
 }
 
-/// For `#[garde(custom(display_name_with_emoji))]`: the same, but for what emoji are made of.
+/// For `#[garde(custom(display_name_with_emoji))]`: as `display_name`, but emoji sequences are allowed.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 pub fn display_name_with_emoji<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
     to_garde_result(text::check_name_with_emoji(text.as_ref()))
 }
 
-/// For `#[garde(custom(visible))]`: not blank.
+/// For `#[garde(custom(visible_text))]`: not blank.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
 pub fn visible_text<T: AsRef<str> + ?Sized>(text: &T, (): &()) -> garde::Result {
     to_garde_result(text::check_visible(text.as_ref()))
@@ -34,7 +34,7 @@ fn to_garde_result(checked: Result<(), TextError>) -> garde::Result {
     checked.map_err(|fault| garde::Error::new(fault.to_string()))
 }
 
-/// Every string of a JSON text that has control characters, by the path of its field.
+/// Finds every string of a JSON text with control characters, by the path of its field.
 pub(super) fn control_characters(raw: &[u8]) -> ValidationFaults {
     let mut found = ValidationFaults::default();
     if may_have_controls(raw)
@@ -45,8 +45,7 @@ pub(super) fn control_characters(raw: &[u8]) -> ValidationFaults {
     found
 }
 
-/// Whether it is worth a second reading. In JSON most control characters are escaped; those beyond ASCII
-/// need not be.
+/// True if a second parse is needed. JSON escapes most control characters; characters beyond ASCII need no escape.
 fn may_have_controls(raw: &[u8]) -> bool {
     raw.iter().enumerate().any(|(at, byte)| {
         let rest = &raw[at + 1..];

@@ -1,4 +1,4 @@
-//! Issuers of tokens besides the operator: each has its own keys, and speaks for some tenants and roles only.
+//! Token issuers besides the operator. Each issuer has its own keys, and is limited to some tenants and roles.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -14,20 +14,21 @@ use crate::{
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerSettings {
-    /// What `iss` of its tokens is, letter for letter.
+    /// The exact `iss` of the issuer's tokens.
     pub iss: String,
-    /// Its JWKS file; a token names its key by `kid`. Read again when the file changes. This, or the public key.
+    /// The issuer's JWKS file; a token names its key by `kid`. Read again when the file changes. Set this file or the
+    /// public key.
     #[serde(default)]
     pub jwks_file: Option<PathBuf>,
-    /// PEM file with its one public key.
+    /// PEM file with the issuer's only public key.
     #[serde(default)]
     pub public_key_file: Option<PathBuf>,
-    /// `kid` of that key; unset: tokens signed with it must name none.
+    /// `kid` of the public key; unset: tokens signed with this key must have no `kid`.
     #[serde(default)]
     pub public_key_kid: Option<String>,
-    /// The tenants its tokens may be for; `*`: all.
+    /// The tenants that the issuer's tokens may be for; `*`: all.
     pub tenants: Vec<String>,
-    /// The roles its tokens may have.
+    /// The roles that the issuer's tokens may have.
     pub roles: Vec<Role>,
 }
 
@@ -38,7 +39,7 @@ pub const ALL_TENANTS: &str = "*";
 pub(super) struct Issuer {
     pub iss: String,
     pub keys: KeySet,
-    /// `None`: all of them.
+    /// `None`: all tenants.
     tenants: Option<BTreeSet<TenantId>>,
     roles: Vec<Role>,
 }
@@ -78,7 +79,7 @@ impl Issuer {
         })
     }
 
-    /// Whether it may speak for whom these claims name.
+    /// Checks that the issuer may issue tokens for the claims' tenant and role.
     pub(super) fn check_claims(&self, claims: &TokenClaims) -> Result<(), AuthError> {
         if self.tenants.as_ref().is_some_and(|own| !own.contains(&claims.tid)) {
             return Err(AuthError::Invalid(

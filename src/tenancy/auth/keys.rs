@@ -1,5 +1,5 @@
-//! Verification keys: each allows exactly one algorithm, so a token cannot choose another. The keys of one issuer are
-//! one set, and a token is checked with the set of its `iss` alone.
+//! Verification keys. Each key allows exactly one algorithm, so a token cannot choose another. The keys of an issuer
+//! form a set. A token is checked only with the set of its `iss`.
 
 use std::{
     path::{Path, PathBuf},
@@ -42,13 +42,13 @@ struct VerificationKey {
     validation: Validation,
 }
 
-/// Every key of this server: the operator's own, and those of each issuer.
+/// Every key of this server: the operator's own keys, and the keys of each issuer.
 pub(super) struct VerificationKeys {
     own: KeySet,
     issuers: Vec<Issuer>,
 }
 
-/// What decides on the keys that a token is checked with. What it says is believed by them, or by nobody.
+/// The unverified `iss`, which selects the key set for a token. A false `iss` fails with that key set.
 #[derive(Deserialize)]
 struct UnverifiedIssuer {
     #[serde(default)]
@@ -93,8 +93,8 @@ impl VerificationKeys {
         Ok(Self { own, issuers })
     }
 
-    /// The claims of a token whose signature, algorithm and audience are right, and the issuer whose keys say so;
-    /// `None`: the operator's own. Times are not checked here: the caller has the clock.
+    /// Verifies signature, algorithm and audience. Returns the claims and the issuer of the key; `None`: the operator.
+    /// The caller checks the times, because the caller has the clock.
     pub(super) fn verify_token<T: DeserializeOwned>(&self, token: &str) -> Result<(T, Option<&Issuer>), AuthError> {
         if self.issuers.is_empty() {
             return Ok((self.own.verify_token(token)?, None));
@@ -142,12 +142,12 @@ impl KeySet {
     }
 
     fn verify_token<T: DeserializeOwned>(&self, token: &str) -> Result<T, AuthError> {
-        // `none` and names it does not know fail here already.
+        // `none` and unknown algorithm names fail here already.
         let header = jsonwebtoken::decode_header(token)
             .map_err(|_| AuthError::Invalid("it is not a JWT signed with HS256, RS256, ES256 or EdDSA"))?;
         let fixed = |key: &&VerificationKey| key.algorithm == header.alg && key.kid == header.kid;
         let tries = self.fixed.iter().filter(fixed).map(|key| key.decode_claims(token));
-        // The secret, and the one before it.
+        // The current and the previous secret.
         if let Some(read) = tries.reduce(|first, second| if first.is_ok() { first } else { second.or(first) }) {
             return read;
         }
@@ -243,8 +243,8 @@ impl JwksFile {
         Ok(keys)
     }
 
-    /// The keys, read again when the file has changed. A file that cannot be read leaves the old
-    /// keys in place: a half-written file must not lock everybody out.
+    /// The current keys; a changed file is read again. An unreadable file leaves the old keys in place: a half-written
+    /// file must not lock out all callers.
     fn current_keys(&self) -> Arc<Vec<VerificationKey>> {
         let now = modified_at(&self.path);
         {
@@ -280,7 +280,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, KeyError> {
 }
 
 fn parse_public_key(pem: &[u8]) -> Option<(Algorithm, DecodingKey)> {
-    // Each reader checks the key's own object identifier, so at most one of them takes it.
+    // Each reader checks the key's own object identifier, so at most one reader accepts the key.
     if let Ok(key) = DecodingKey::from_rsa_pem(pem) {
         return Some((Algorithm::RS256, key));
     }

@@ -1,5 +1,5 @@
-//! Tenants that are disabled and tokens that were revoked, as this node knows them: looked up for every request, and kept
-//! in memory for that. The ledger is the truth; who keeps this up to date is `http::standing`.
+//! Disabled tenants and revoked tokens, as this node knows them. Every request checks this state, so it is in memory.
+//! The ledger is the truth; `http::open_streams` keeps this state up to date.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -25,7 +25,7 @@ pub(super) struct Refusals {
     revoked: RwLock<HashMap<TenantId, TenantRefusals>>,
 }
 
-/// Each with when it no longer matters.
+/// The refusals of a tenant, each with the time after which it no longer matters.
 #[derive(Default)]
 struct TenantRefusals {
     tokens: HashMap<String, DateTime<Utc>>,
@@ -33,7 +33,7 @@ struct TenantRefusals {
     players: HashMap<PlayerId, RevokedBefore>,
 }
 
-/// What was issued until then is refused.
+/// Refuses all tokens issued until a moment.
 #[derive(Clone, Copy)]
 struct RevokedBefore {
     issued_until: DateTime<Utc>,
@@ -41,11 +41,11 @@ struct RevokedBefore {
 }
 
 impl RevokedBefore {
-    /// A token that does not say when it was issued is older than any moment.
+    /// A token without an issue time counts as older than any moment.
     fn covers_token(&self, issued_at: Option<DateTime<Utc>>) -> bool {
         issued_at.is_none_or(|at| at <= self.issued_until)
     }
-    /// The later moments count. Returns whether there are more to refuse now.
+    /// Keeps the later moments. Returns true if more tokens are refused now.
     fn merge_later(&mut self, other: Self) -> bool {
         let more = other.issued_until > self.issued_until;
         self.issued_until = self.issued_until.max(other.issued_until);
@@ -84,7 +84,7 @@ impl TenantRefusals {
 }
 
 impl Refusals {
-    /// Whether a caller who was let in once may stay.
+    /// Checks a caller again who was admitted before.
     pub(super) fn check_principal(&self, who: &Principal) -> Result<(), AuthError> {
         if self.disabled.contains(&who.tenant) {
             return Err(AuthError::NoTenant);
@@ -100,12 +100,12 @@ impl Refusals {
         Ok(())
     }
 
-    /// How many revocations a tenant has.
+    /// Number of a tenant's revocations.
     pub(super) fn revocation_count(&self, tenant: &TenantId) -> usize {
         self.revoked.read().get(tenant).map_or(0, TenantRefusals::len)
     }
 
-    /// Returns whether that is new.
+    /// Returns true if the revocation is new.
     pub(super) fn add_revocation(&self, revocation: &Revocation) -> bool {
         let mut known = self.revoked.write();
         let of = known.entry(revocation.tenant.clone()).or_default();
@@ -131,7 +131,7 @@ impl Refusals {
         }
     }
 
-    /// Drops what no longer matters.
+    /// Drops revocations that no longer matter.
     pub(super) fn drop_expired(&self, now: DateTime<Utc>) {
         self.revoked.write().retain(|_, of| {
             of.tokens.retain(|_, until| *until > now);

@@ -262,7 +262,7 @@ async fn public_keys_verify_only_their_own_algorithm() {
                 assert!(auth.verify_token(&token).await.is_err(), "{name} took {other:?}");
             }
         }
-        // The classic confusion: the public key used as an HMAC secret.
+        // Algorithm confusion: the public key used as an HMAC secret.
         let pem = std::fs::read(key_file(name)).unwrap();
         let confused = sign(&claims(|_| {}), Algorithm::HS256, &EncodingKey::from_secret(&pem), None);
         assert!(
@@ -301,7 +301,7 @@ async fn key_set_is_selected_by_kid_and_reloaded_when_it_changes() {
     let path = folder.path().join("jwks.json");
     let write = |keys: &[Value], age: u64| {
         std::fs::write(&path, json!({"keys": keys}).to_string()).unwrap();
-        // Two writes within one tick of the file system's clock would look like one.
+        // Without an explicit time, two writes within one tick of the file system's clock would look like one.
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + age))
             .unwrap();
@@ -363,7 +363,7 @@ async fn ticket_works_once_and_briefly() {
     clock.advance(Duration::from_secs(30));
     assert!(matches!(auth.redeem_ticket(&ticket).await, Err(AuthError::NoTicket)));
 
-    // It does not outlive the token it was bought with (60 s, leeway 5 s, of which 30 s are over).
+    // A ticket does not outlive the token that paid for the ticket (60 s, leeway 5 s, of which 30 s are over).
     clock.advance(Duration::from_secs(20));
     let (_, expires) = auth.issue_ticket(who.clone());
     assert_eq!(expires, who.expires_at);
@@ -416,7 +416,7 @@ async fn previous_secret_verifies_and_signs_no_token() {
     }
     let other = with("the secret before that one, long ago");
     assert!(auth.verify_token(&other).await.is_err());
-    // Whoever has the new one alone believes what is minted, and no longer what is not.
+    // A server with only the new secret accepts newly minted tokens, and rejects tokens of the previous secret.
     let (after, _) = authenticator(settings());
     let minted = TokenClaims {
         sub: "s".into(),

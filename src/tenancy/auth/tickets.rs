@@ -13,7 +13,7 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// At most `max` tickets, each for `ttl`.
+    /// Creates a store for at most `max` tickets, each valid for `ttl`.
     #[must_use]
     pub fn new(max: u64, ttl: Duration) -> Self {
         Self {
@@ -21,18 +21,18 @@ impl Tickets {
             ttl,
         }
     }
-    /// How long a ticket lives.
+    /// The life of a ticket.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
-    /// A new ticket: 256 random bits.
+    /// Issues a new ticket: 256 random bits.
     pub fn issue_ticket(&self, principal: Principal, expires: DateTime<Utc>) -> String {
         let ticket = format!("tkt_{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
         self.open.insert(ticket.clone(), (principal, expires));
         ticket
     }
-    /// Takes a ticket out; of two that try, one gets it.
+    /// Redeems a ticket. Of two concurrent attempts, only the first succeeds.
     pub fn redeem_ticket(&self, ticket: &str, now: DateTime<Utc>) -> Option<Principal> {
         let (principal, expires) = self.open.remove(ticket)?;
         (now < expires).then_some(principal)

@@ -1,11 +1,11 @@
-//! What an issuer may not say, and for whom.
+//! The limits of an issuer: claims, tenants and roles.
 
 use super::*;
 
 const STUDIO: &str = "https://login.studio.example";
 const PARTNER: &str = "https://partner.example/";
 
-/// A key set with the key of one algorithm, under the name `k1`. All the issuers here name their keys alike.
+/// A key set with the key of one algorithm, under the name `k1`. All issuers of these tests use the same key name.
 fn key_set(folder: &tempfile::TempDir, name: &str, algorithm: Algorithm) -> PathBuf {
     let path = folder.path().join(name);
     std::fs::write(&path, json!({"keys": [jwk(algorithm, "k1")]}).to_string()).unwrap();

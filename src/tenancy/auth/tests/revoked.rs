@@ -1,4 +1,4 @@
-//! Tokens that are believed no longer, and tenants that are disabled.
+//! Revoked tokens and disabled tenants.
 
 use super::*;
 use crate::ports::ledger::revocations::Revoked;
@@ -28,7 +28,7 @@ fn revocation(tenant: &str, revoked: Revoked) -> Revocation {
     }
 }
 
-/// What the ledger has.
+/// The revocations in the ledger.
 struct StoredRevocations(Vec<Revocation>);
 
 #[async_trait]
@@ -167,11 +167,11 @@ async fn node_catches_up_with_revocations_of_other_nodes() {
     let (auth, clock) = authenticator(settings());
     let token = of(|claims| claims["exp"] = json!(start().timestamp() + 100_000));
     let mut stored = StoredRevocations(Vec::new());
-    // Of the tenants, `closed` is disabled.
+    // The first read finds the disabled tenant `closed`.
     assert!(auth.catch_up(&stored).await.unwrap());
     assert!(!auth.catch_up(&stored).await.unwrap());
     stored.0.push(revocation("acme", Revoked::Token("t1".into())));
-    // One that comes to light late, by another clock.
+    // A revocation that appears late, with another clock's time.
     stored.0.push(Revocation {
         at: start() + Duration::from_mins(1),
         ..revocation("acme", Revoked::Token("t2".into()))
@@ -181,7 +181,7 @@ async fn node_catches_up_with_revocations_of_other_nodes() {
     stored.0.push(revocation("acme", Revoked::Token("t3".into())));
     assert!(auth.catch_up(&stored).await.unwrap());
     assert!(!auth.catch_up(&stored).await.unwrap());
-    // Once no such token can be valid, nothing is kept of it.
+    // Once the revoked token must have expired, its revocation is dropped.
     stored.0.clear();
     clock.advance(Duration::from_hours(2));
     auth.catch_up(&stored).await.unwrap();
@@ -226,6 +226,6 @@ async fn token_lifetime_is_capped_whatever_its_expiry() {
     assert!(auth.verify_token(&long(Some(now - 31 * day), now + day)).await.is_err());
     assert!(auth.verify_token(&long(None, now + 29 * day)).await.is_ok());
     assert!(auth.verify_token(&long(None, now + 31 * day)).await.is_err());
-    // Those are kept at least until then.
+    // Revocations are kept at least until then.
     assert!(auth.max_revocation_end(start()) >= start() + Duration::from_hours(24 * 30));
 }

@@ -1,8 +1,7 @@
-//! Who is who: the names under which a memory knows one person or thing.
+//! Aliases: the names under which a memory knows one person or thing.
 //!
-//! A name is told by a fact ("The player's sister is called Anna"), so whatever happens to facts happens to names: they are
-//! unsaid, put back, corrected and erased with it, and known to whoever knows the fact. What is read here is which of them
-//! may be believed.
+//! A fact tells a name ("The player's sister is called Anna"). Names are therefore unsaid, restored, corrected and
+//! erased with their facts, and the knowers of the fact know the name. This module decides which names are believed.
 
 mod mentions;
 mod sentence;
@@ -17,7 +16,7 @@ use super::{
 
 /// Predicates that name a subject, in each language: `object` is its name.
 pub const NAMING_PREDICATES: [&str; 2] = ["be named", "이름이다"];
-/// Other ways in which models write them.
+/// Other spellings of the predicates in the output of models.
 const PREDICATE_SPELLINGS: [(&str, &[&str]); 2] = [
     (
         NAMING_PREDICATES[0],
@@ -46,10 +45,10 @@ const PREDICATE_SPELLINGS: [(&str, &[&str]); 2] = [
         ],
     ),
 ];
-/// Words of a name at most; what is longer describes.
+/// Most words of a name. A longer text is a description.
 const MAX_NAME_WORDS: usize = 4;
 
-/// A predicate as it is kept: whatever names a subject is in the same words.
+/// The stored form of a predicate: all naming predicates of a language become the same words.
 #[must_use]
 pub fn canonical_predicate(predicate: String) -> String {
     let lower = predicate.to_lowercase();
@@ -59,7 +58,7 @@ pub fn canonical_predicate(predicate: String) -> String {
         .map_or(predicate, |(kept, _)| (*kept).to_owned())
 }
 
-/// Whether a statement names its subject.
+/// True if a statement names its subject.
 #[must_use]
 pub fn states_name(statement: &Statement) -> bool {
     NAMING_PREDICATES.contains(&statement.predicate.as_str())
@@ -70,25 +69,25 @@ pub fn states_name(statement: &Statement) -> bool {
         && statement.object.split_whitespace().count() <= MAX_NAME_WORDS
 }
 
-/// That a subject has a name, and whose word it is.
+/// An assertion that a subject has a name, with its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameAssertion<'a> {
     pub subject: &'a str,
     pub name: &'a str,
-    /// An NPC; `None`: a player or an author.
+    /// The NPC that asserts the name; `None`: a player or an author.
     pub npc: Option<&'a str>,
     pub authored: bool,
 }
 
 impl<'a> NameAssertion<'a> {
-    /// What a statement tells, if it is a name.
+    /// The assertion in a statement, if the statement names its subject.
     #[must_use]
     pub fn from_statement(statement: &'a Statement, authored: bool) -> Option<Self> {
         states_name(statement)
             .then(|| Self::from_speaker(&statement.speaker, authored, &statement.subject, &statement.object))
     }
 
-    /// That `speaker` gives a subject a name.
+    /// The assertion that `speaker` gives `subject` the name `name`.
     #[must_use]
     pub fn from_speaker(speaker: &'a str, authored: bool, subject: &'a str, name: &'a str) -> Self {
         Self {
@@ -100,14 +99,16 @@ impl<'a> NameAssertion<'a> {
     }
 }
 
-/// Names of the same person or thing, each by its key, as it is written.
+/// Groups of names of the same person or thing. Each name has its key and its spelling.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameAliases(Vec<BTreeMap<String, String>>);
 
 impl NameAliases {
-    /// Brings together what was told. In doubt two names stay two: one that was told of several, and one of several names of
-    /// one subject, bring nobody together; two of those who speak are never one, and that an NPC is somebody else is
-    /// believed of authors and NPCs alone.
+    /// Groups the asserted names. In doubt two names stay separate:
+    ///
+    /// * A name of several subjects joins nobody, and several names of one subject join nobody.
+    /// * Two speakers are never the same person.
+    /// * Only authors and NPCs can say that an NPC is somebody else.
     #[must_use]
     pub fn from_assertions(told: &[NameAssertion<'_>]) -> Self {
         if told.is_empty() {
@@ -119,7 +120,7 @@ impl NameAliases {
             .collect();
         let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut subjects: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        // Of several spellings the first: in an order that does not depend on that of the facts.
+        // The first of several spellings, in an order independent of the order of the facts.
         let mut spellings: BTreeMap<&str, &str> = BTreeMap::new();
         for ((subject, name), told) in keys.iter().zip(told) {
             names.entry(subject).or_default().insert(name);
@@ -136,7 +137,7 @@ impl NameAliases {
         let mut sure: BTreeMap<(&str, &str), bool> = BTreeMap::new();
         for ((subject, name), told) in keys.iter().zip(told) {
             if names[subject.as_str()].len() == 1 && subjects[name.as_str()].len() == 1 {
-                // One who knows is enough.
+                // One trusted source is enough.
                 *sure.entry((subject, name)).or_default() |= told.authored || told.npc.is_some();
             }
         }
@@ -166,7 +167,7 @@ impl NameAliases {
         }
     }
 
-    /// The other names of a subject, however it is written.
+    /// The other names of a subject, in any spelling of the subject.
     pub fn other_names(&self, subject: &str) -> impl Iterator<Item = &str> {
         let key = party::subject_key(subject);
         let group = self.0.iter().find(|group| group.contains_key(&key));
@@ -177,7 +178,7 @@ impl NameAliases {
             .map(|(_, name)| name.as_str())
     }
 
-    /// The names of each person or thing, as they are written.
+    /// The names of each person or thing, as spelled.
     pub fn name_groups(&self) -> impl Iterator<Item = impl Iterator<Item = &str>> {
         self.0.iter().map(|group| group.values().map(String::as_str))
     }
@@ -277,10 +278,10 @@ mod tests {
             others(&[spoke, told("player:p7", "Mira")], "Mira"),
             Vec::<String>::new()
         );
-        // Who the NPC is, is not for a player to say.
+        // A player cannot decide who the NPC is.
         assert_eq!(others(&[spoke, told("Mira", "the spy")], "Mira"), Vec::<String>::new());
         assert_eq!(others(&[by_mira("Mira", "Mimi")], "Mimi"), ["Mira"]);
-        // Nor by a detour.
+        // Not by a detour either.
         let detour = [
             spoke,
             told("player:p7", "Rowan"),

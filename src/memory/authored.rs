@@ -1,4 +1,4 @@
-//! What people write: worlds and the NPCs in them.
+//! Authored content: worlds and their NPCs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::{progress::UnlockRule, scoring::RecallPreset};
 use crate::ids::{FactionId, NpcId, WorldId};
 
-/// The language an NPC speaks; picks the prompt templates.
+/// The language of an NPC; selects the prompt templates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
@@ -34,7 +34,7 @@ impl Language {
 pub struct World {
     pub id: WorldId,
     pub name: String,
-    /// What everybody in it takes for granted; in every prompt. At most 4,000 characters.
+    /// The common knowledge of the world; in every prompt. At most 4,000 characters.
     pub premise: String,
     pub language: Language,
     /// Rules no NPC may break, one a line; at most 20 of 200 characters.
@@ -45,113 +45,114 @@ pub struct World {
     pub updated_at: DateTime<Utc>,
 }
 
-/// What a world may set for itself, and an NPC over its world; unset values come from the tier before:
-/// configuration, world, NPC.
+/// Settings of a world, or of an NPC in place of its world. Precedence: NPC, world, configuration. Unset values come
+/// from the next level.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorldSettings {
-    /// Recency decay λ per day, 0–10; default 0.002. Game time may run differently.
+    /// Recency decay λ per day, 0–10; default 0.002. For games whose time runs at another speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recency_lambda_per_day: Option<f64>,
     /// How memories are weighed and chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub recall: Option<WorldRecall>,
-    /// What one player tells an NPC in private may be used with other players. Default false.
+    /// If true, private lines of one player to an NPC may be used with other players. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_between_players: Option<bool>,
-    /// NPCs tell any player what they said to each other in conversations that are not open to that player. Default false.
+    /// If true, NPCs tell every player about their conversations with each other, even closed conversations. Default
+    /// false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gossip: Option<bool>,
-    /// With whom an NPC shares what it told one player of itself. Default `shared`.
+    /// Who else may hear what an NPC told one player about itself. Default `shared`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_told: Option<SelfTold>,
-    /// Most that one turn may change a relationship; default 20.
+    /// The largest change of a relationship in one turn; default 20.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_relationship_delta: Option<i32>,
-    /// Most that one turn may change hit points; default 100.
+    /// The largest change of hit points in one turn; default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hp_delta: Option<i32>,
-    /// When an NPC greets with the words of its persona; default `first`.
+    /// When an NPC greets with the greeting of its persona; default `first`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub greeting: Option<Greeting>,
-    /// The language that an NPC answers in; default `own`.
+    /// The language of an NPC's answers; default `own`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub reply_language: Option<ReplyLanguage>,
-    /// Most of one item that one turn may give or take; default 1,000.
+    /// The largest change of the count of one item in one turn; default 1,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_item_delta: Option<u32>,
-    /// Moods that NPCs of this world can be in; what a model writes is mapped to one of them, or left out. Default: 20
-    /// words, such as `calm`, `happy`, `worried`. Of a world alone.
+    /// Moods of NPCs in this world. The mood of a model's answer is mapped to a listed mood, or left out. Default: 20
+    /// words, such as `calm`, `happy`, `worried`. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moods: Option<Vec<String>>,
-    /// Kinds of relationships, in ASCII; other kinds are refused. Default `trust`, `affection`, `respect`, `fear`, `debt`,
-    /// `loyalty`, `rivalry`, `hostility`. Of a world alone.
+    /// Kinds of relationships, in ASCII; other kinds are refused. Default `trust`, `affection`, `respect`, `fear`,
+    /// `debt`, `loyalty`, `rivalry`, `hostility`. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relationship_kinds: Option<Vec<String>>,
-    /// Further words for moods and kinds: from the word to the mood or the kind. Common English and Korean ones are known.
-    /// Of a world alone.
+    /// Further words for moods and kinds: from the word to the mood or kind. Common English and Korean words are built
+    /// in. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synonyms: Option<BTreeMap<String, String>>,
-    /// All items that there are; others are refused. Default: any. Of a world alone.
+    /// All items of the world; other items are refused. Default: any item. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<String>>,
-    /// All places that there are; others are refused. Default: any. Of a world alone.
+    /// All places of the world; other places are refused. Default: any place. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub places: Option<Vec<String>>,
-    /// What raises a player's progress with an NPC; at most 50. Default none. Of a world alone.
+    /// Rules that raise a player's progress with an NPC; at most 50. Default: no rules. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlocks: Option<Vec<UnlockRule>>,
 }
 
-/// With whom an NPC shares what it told one player of itself.
+/// Who may hear what an NPC told one player about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SelfTold {
-    /// With every player, as long as it names no player and rests on nothing private or locked.
+    /// Every player may, unless the statement names a player or rests on private or locked content.
     Shared,
-    /// With nobody else, as whatever else is said in private.
+    /// Only the same player may, as with other private statements.
     Private,
 }
 
-/// When an NPC greets with the words of its persona, where it has any.
+/// When an NPC greets with the greeting of its persona, if the persona has a greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Greeting {
-    /// When it meets a player for the first time. Later the model greets, with what it remembers.
+    /// At the first meeting with a player. Later greetings come from the model, with the NPC's memories.
     First,
-    /// Always.
+    /// At every greeting.
     Always,
 }
 
-/// The language that an NPC answers in.
+/// The language of an NPC's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplyLanguage {
-    /// Its own, whatever it is spoken to in.
+    /// The NPC's own language, whatever language the player speaks.
     Own,
-    /// The one in which the player speaks; among NPCs that of the world.
+    /// The language of the player's line; in NPC conversations the language of the world.
     Player,
 }
 
-/// How a world's memories are weighed and chosen; unset values come from the configuration.
+/// How memories are weighed and chosen. Unset values come from the configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorldRecall {
-    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7,
-    /// recency .2, importance .1.
+    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7, recency .2,
+    /// importance .1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub preset: Option<RecallPreset>,
-    /// How much a memory that resembles a better one gives way to one that does not, 0 (not at all) to 1.
+    /// How far a memory that resembles a better memory moves down: 0 (not at all) to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diversity: Option<f64>,
 }
 
 impl World {
-    /// The world as it is for `npc`: with the NPC's own settings over the world's.
+    /// The world as `npc` sees it: the NPC's settings override the world's settings.
     #[must_use]
     pub fn for_npc(mut self, npc: &Npc) -> Self {
         self.settings = self.settings.overridden_by(&npc.settings);
@@ -160,13 +161,12 @@ impl World {
 }
 
 impl WorldSettings {
-    /// Whether NPCs tell any player what they said to each other.
+    /// True if NPCs tell any player about their conversations with each other.
     #[must_use]
     pub fn allows_gossip(&self) -> bool {
         self.gossip.unwrap_or(false)
     }
-    /// These settings with `own` over them. What raises progress, and the words and things that there are, are for the
-    /// world to say alone.
+    /// These settings, overridden by `own`. Unlock rules, lists of words, items and places always come from the world.
     #[must_use]
     pub fn overridden_by(&self, own: &Self) -> Self {
         Self {
@@ -189,26 +189,27 @@ impl WorldSettings {
         }
     }
 
-    /// What raises a player's progress.
+    /// The rules that raise a player's progress.
     #[must_use]
     pub fn unlock_rules(&self) -> &[UnlockRule] {
         self.unlocks.as_deref().unwrap_or_default()
     }
 }
 
-/// A fixed character: never changed by play.
+/// The fixed character of an NPC. Play never changes the persona.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Persona {
-    /// Who the NPC is: role, history, looks. At most 4,000 characters.
+    /// Role, history and looks of the NPC. At most 4,000 characters.
     pub description: String,
     /// How the NPC speaks. At most 1,000 characters.
     pub speech_style: String,
-    /// What the NPC will not do or say, one a line; at most 20 of 200 characters.
+    /// Limits on the NPC's actions and words, one a line; at most 20 of 200 characters.
     pub boundaries: Vec<String>,
     /// Emotion and gesture tags the NPC may use as `<cue>`; at most 32 of 32 characters.
     pub cues: Vec<String>,
-    /// Said first when a session asks for a greeting, to a player who is met for the first time. At most 1,000 characters.
+    /// The NPC's first line in a session that asks for a greeting; see `greeting` in the settings. At most 1,000
+    /// characters.
     pub greeting: String,
 }
 
@@ -223,9 +224,10 @@ pub struct Npc {
     pub factions: Vec<FactionId>,
     /// Replaces the configured reply model.
     pub model: Option<String>,
-    /// Over those of its world.
+    /// Override the settings of the world.
     pub settings: WorldSettings,
-    /// Whether anything of its past is written: else no turn looks for it. The store tells; no put changes it.
+    /// True if the NPC has scenarios. Otherwise no turn searches for scenarios. Read from the store; updates do not
+    /// change it.
     pub has_scenarios: bool,
     pub version: u32,
     pub updated_at: DateTime<Utc>,

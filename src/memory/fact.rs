@@ -1,8 +1,7 @@
 //! Facts: dated subject–predicate–object statements with a cause (docs/algorithms.md#facts).
 //!
-//! A fact's own row never changes. What happened to it since (duplicates, contradictions, edits,
-//! "forget that") are rows of their own with causes of their own; [`Fact::view`] and
-//! [`Fact::invalid`] are the cached result of folding those that stand.
+//! A fact's own row never changes. Duplicates, contradictions, edits and "forget that" are rows of their own, with
+//! their own causes. [`Fact::view`] and [`Fact::invalid`] cache the fold of the rows that stand.
 
 mod reason;
 
@@ -18,7 +17,7 @@ use crate::ids::{
     DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId, WorldId,
 };
 
-/// What a fact is about (docs/algorithms.md#facts).
+/// The subject area of a fact (docs/algorithms.md#facts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FactKind {
@@ -40,7 +39,7 @@ pub enum FactKind {
 }
 
 impl FactKind {
-    /// Every kind, in the order of the documentation.
+    /// All kinds, in the order of the documentation.
     pub const ALL: [Self; 15] = [
         Self::Preference,
         Self::Event,
@@ -81,7 +80,7 @@ impl FactKind {
         }
     }
 
-    /// Reads a name; anything unknown is [`FactKind::Other`], since models invent kinds.
+    /// Reads a name. Unknown names give [`FactKind::Other`], because models invent kinds.
     #[must_use]
     pub fn parse_lenient(text: &str) -> Self {
         Self::ALL
@@ -90,8 +89,8 @@ impl FactKind {
             .unwrap_or(Self::Other)
     }
 
-    /// Kinds that describe how things stand now. They go into the state block of every prompt
-    /// instead of being searched for.
+    /// True for kinds that describe the present situation. The state block of every prompt contains them, so recall
+    /// does not search for them.
     #[must_use]
     pub const fn is_mutable_state(self) -> bool {
         matches!(
@@ -100,8 +99,7 @@ impl FactKind {
         )
     }
 
-    /// Whether a statement of this kind and tense is a promise or an aim: something that is still to be
-    /// done, and that somebody may ask about as long as it is open.
+    /// True if a statement of this kind and tense is a promise or a goal: still to be done, and asked about while open.
     #[must_use]
     pub fn is_open_promise(self, tense: Tense) -> bool {
         match self {
@@ -111,17 +109,17 @@ impl FactKind {
         }
     }
 
-    /// Whether facts of this kind, whatever they say, may be in a prompt without having been searched for.
+    /// True if every fact of this kind may be in a prompt without a search.
     const fn is_standing(self) -> bool {
         self.is_mutable_state() || matches!(self, Self::Todo | Self::Decision)
     }
 
-    /// Whether names, origins and the like are of this kind.
+    /// True for the kinds of names, origins and similar facts.
     const fn is_about_oneself(self) -> bool {
         matches!(self, Self::PersonalInfo | Self::Profile)
     }
 
-    /// Whether some fact of this kind may be in a prompt without having been searched for.
+    /// True if some facts of this kind may be in a prompt without a search.
     #[must_use]
     pub const fn may_stand(self) -> bool {
         self.is_standing() || self.is_about_oneself()
@@ -133,10 +131,10 @@ impl FactKind {
 pub struct Importance(u8);
 
 impl Importance {
-    /// The middle of the range: what is assumed where nobody said.
+    /// The middle of the range, for facts without a stated importance.
     pub const DEFAULT: Self = Self(5);
 
-    /// `None` outside 1–10.
+    /// Returns `None` outside 1–10.
     #[must_use]
     pub const fn new(value: u8) -> Option<Self> {
         if value >= 1 && value <= 10 {
@@ -145,7 +143,7 @@ impl Importance {
             None
         }
     }
-    /// The nearest importance: models answer 0, 11 and 7.5.
+    /// Returns the nearest importance: models answer 0, 11 and 7.5.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -159,7 +157,7 @@ impl Importance {
             Self::DEFAULT
         }
     }
-    /// 1–10.
+    /// The value, 1–10.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
@@ -189,10 +187,10 @@ pub enum Tense {
     Future,
 }
 
-/// Someone or some group that knows a fact. One search partition of the index each.
+/// An NPC, a faction or a world that knows a fact. Each knower has one search partition of the index.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Knower {
-    /// One NPC: it took part or was named a witness.
+    /// One NPC that took part or was named as a witness.
     Npc(NpcId),
     /// Every NPC of a faction.
     Faction(FactionId),
@@ -201,7 +199,7 @@ pub enum Knower {
 }
 
 impl Knower {
-    /// `npc:ergen`, `faction:guild` or `world`: the key in stores.
+    /// The key in stores: `npc:ergen`, `faction:guild` or `world`.
     #[must_use]
     pub fn store_key(&self) -> String {
         match self {
@@ -233,24 +231,24 @@ impl<'de> Deserialize<'de> for Knower {
     }
 }
 
-/// Who may know a fact (the witness rule, docs/design.md#invariants).
+/// The knowers of a fact (the witness rule, docs/design.md#invariants).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Audience {
-    /// Who knows it. Never empty.
+    /// The knowers. Never empty.
     pub knowers: BTreeSet<Knower>,
-    /// Set: told in private, and used only while talking with this player.
+    /// Set: the player told the fact in private. Only dialogues with this player use the fact.
     pub private_to: Option<PlayerId>,
 }
 
 impl Audience {
-    /// Whether all who may know what is told to `other` know what is told to this one.
+    /// True if everybody who may know facts of audience `other` may also know facts of this audience.
     #[must_use]
     pub fn includes_audience(&self, other: &Self) -> bool {
         let is_told = self.private_to.is_none() || self.private_to == other.private_to;
         is_told && other.knowers.is_subset(&self.knowers)
     }
 
-    /// Whether somebody may know what is told to this one and what is told to `other`.
+    /// True if at least one reader may know facts of both audiences.
     #[must_use]
     pub fn overlaps_audience(&self, other: &Self) -> bool {
         let may_meet = match (&self.private_to, &other.private_to) {
@@ -260,7 +258,7 @@ impl Audience {
         may_meet && !self.knowers.is_disjoint(&other.knowers)
     }
 
-    /// A stable text of the whole audience; facts are compared only under equal fingerprints.
+    /// A stable text of the whole audience. Facts are compared only if their audience keys are equal.
     #[must_use]
     pub fn audience_key(&self) -> String {
         let mut text: String = self.knowers.iter().map(Knower::store_key).collect::<Vec<_>>().join("|");
@@ -272,26 +270,26 @@ impl Audience {
     }
 }
 
-/// Whose eyes a search looks through: an NPC, its factions, and the player it is talking with.
+/// The reader of a search: an NPC, its factions, and the player who talks with the NPC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Viewpoint {
     pub world: WorldId,
     pub npc: NpcId,
     pub factions: Vec<FactionId>,
-    /// `None` in an NPC conversation: only facts private to nobody are usable.
-    /// For a designer who inspects an NPC, see [`Viewpoint::sees_all_players`].
+    /// `None` in an NPC conversation (only facts without `private_to` are usable) and for a designer
+    /// ([`Viewpoint::sees_all_players`]).
     pub player: Option<PlayerId>,
-    /// Who else hears what is said.
+    /// The other listeners.
     pub watchers: Watchers,
-    /// A designer's view over REST: facts private to any player are included.
+    /// A designer's view over REST: includes the private facts of all players.
     pub sees_all_players: bool,
 }
 
-/// The players who may listen to what NPCs say to each other.
+/// The players who may listen to NPCs that talk with each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Watchers {
     pub players: BTreeSet<PlayerId>,
-    /// Every player of the world may.
+    /// True if every player of the world may listen.
     pub everyone: bool,
 }
 
@@ -300,7 +298,7 @@ impl Watchers {
     pub fn includes_player(&self, player: &PlayerId) -> bool {
         self.everyone || self.players.contains(player)
     }
-    /// What is learned there is for no other players to hear of; `None`: every player may.
+    /// The lock that hides the conversation's facts from all other players. `None`: every player may hear.
     #[must_use]
     pub fn hearers_lock(&self) -> Option<DisclosureLock> {
         (!self.everyone).then(|| DisclosureLock::Hearers(self.players.clone()))
@@ -308,18 +306,18 @@ impl Watchers {
 }
 
 impl Viewpoint {
-    /// The partitions this viewpoint may read.
+    /// The partitions that this viewpoint may read.
     pub fn knowers(&self) -> impl Iterator<Item = Knower> + '_ {
         std::iter::once(Knower::Npc(self.npc.clone()))
             .chain(self.factions.iter().cloned().map(Knower::Faction))
             .chain(std::iter::once(Knower::World))
     }
-    /// Whether a fact with this privacy may be used.
+    /// True if a fact with this privacy may be used.
     #[must_use]
     pub fn may_use(&self, private_to: Option<&PlayerId>) -> bool {
         self.sees_all_players || private_to.is_none_or(|owner| self.player.as_ref() == Some(owner))
     }
-    /// Whether no player but these hears what is said.
+    /// True if no player outside `players` hears the dialogue.
     #[must_use]
     pub fn is_heard_only_by(&self, players: &BTreeSet<PlayerId>) -> bool {
         !self.watchers.everyone
@@ -331,24 +329,25 @@ impl Viewpoint {
     }
 }
 
-/// What caused a derived row. Every derived row has exactly one (docs/design.md#the-sentence-that-holds-every-decision).
+/// The cause of a derived row. Every derived row has exactly one
+/// (docs/design.md#the-sentence-that-holds-every-decision).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "id", rename_all = "snake_case")]
 pub enum Cause {
-    /// Something said in a turn. Unsaid with it.
+    /// A line of a turn. The row is unsaid with the turn.
     Turn(TurnId),
-    /// A person over REST. Lives while the edited row lives.
+    /// A person over REST. The edit lives while the edited row lives.
     Edit(EditId),
-    /// An authoritative backend event. Not rewound by an interrupt.
+    /// An authoritative backend event. Interrupts do not rewind the event.
     Event(EventId),
-    /// Consolidation or curation; the job's rows name what they were derived from.
+    /// Consolidation or curation. The job's rows name their sources.
     Job(JobId),
-    /// A move of a dialogue's head took it back.
+    /// A rewind of a dialogue, which invalidated the fact.
     Rewind(RewindId),
 }
 
 impl Cause {
-    /// The two columns this is stored in.
+    /// The two columns of a stored cause.
     #[must_use]
     pub fn to_columns(&self) -> (&'static str, String) {
         match self {
@@ -373,10 +372,10 @@ impl Cause {
     }
 }
 
-/// What a statement says, before anything is known about where it is kept.
+/// The content of a statement, without any data about its storage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Statement {
-    /// Who or what it is about: `player`, an NPC's name, a thing. Never confused with the speaker.
+    /// The described person or thing: `player`, an NPC's name, a thing. Never confused with the speaker.
     pub subject: String,
     pub predicate: String,
     pub object: String,
@@ -384,18 +383,18 @@ pub struct Statement {
     pub content: String,
     /// Specific keywords and their broader categories ("grape", "fruit", "food").
     pub keywords: Vec<String>,
-    /// Who said it: `player`, or an NPC's name.
+    /// The speaker: `player`, or an NPC's name.
     pub speaker: String,
     pub kind: FactKind,
     pub importance: Importance,
     pub polarity: Polarity,
     pub tense: Tense,
-    /// Always in the prompt, in a slot of its own: allergies, taboos, safety limits.
+    /// Always in the prompt, in a separate slot: allergies, taboos, safety limits.
     pub pinned: bool,
 }
 
 impl Statement {
-    /// Whether a player tells its own name.
+    /// True if a player tells the player's own name.
     #[must_use]
     pub fn tells_own_name(&self) -> bool {
         let predicate = self.predicate.to_lowercase();
@@ -407,16 +406,16 @@ impl Statement {
             && names.iter().any(|word| predicate.contains(word))
     }
 
-    /// Whether it may be in a prompt without having been searched for, beside what is pinned: what is so, and what
-    /// its speaker says of itself. All else is hearsay. Of what is locked only promises and aims: it locks whatever is said after
-    /// it.
+    /// True if the statement may be in a prompt without a search, apart from pinned facts. Canon, and statements of a
+    /// speaker about the speaker alone, may; hearsay may not. Among locked statements only promises and goals may,
+    /// because a locked statement in a prompt locks all later facts of the dialogue.
     fn may_stand(&self, is_canon: bool, locks: &DisclosureLocks) -> bool {
         let stands = self.kind.is_standing() && (is_canon || self.is_about_speaker_alone()) || self.tells_own_name();
         stands && (locks.is_empty() || self.kind.is_open_promise(self.tense))
     }
 
-    /// Whether its speaker says it of itself alone: a player nothing of the world, which is not its to say, and an NPC
-    /// nothing that it did with the player. What they promise and are after is their own to say, whatever it is about.
+    /// True if the statement is about its speaker alone. A player's claim about the world is not, and an NPC's event
+    /// with the player is not. Promises and goals always belong to the speaker.
     #[must_use]
     pub fn is_about_speaker_alone(&self) -> bool {
         let is_claim = || {
@@ -446,16 +445,16 @@ pub fn embedded_text(content: &str, keywords: &[String]) -> String {
     }
 }
 
-/// What readers see of a fact: its statement folded with the duplicates and edits that stand.
+/// The fact as readers see it: its statement, folded with the standing duplicates and edits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FoldedFact {
     /// The newest wording.
     pub content: String,
-    /// The union over the duplicates.
+    /// The union of the duplicates' keywords.
     pub keywords: Vec<String>,
-    /// The highest of the duplicates.
+    /// The highest importance of the duplicates.
     pub importance: Importance,
-    /// Pinned if any duplicate was.
+    /// Pinned if any duplicate was pinned.
     pub pinned: bool,
 }
 
@@ -472,41 +471,41 @@ impl FoldedFact {
     }
 }
 
-/// The cached result of a fact's standing invalidations: the earliest one.
+/// The cached result of a fact's standing invalidations: the earliest invalidation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EffectiveInvalidation {
     pub at: DateTime<Utc>,
     pub reason: InvalidReason,
-    /// The fact that replaced it, for `duplicate` and `superseded`.
+    /// The replacement fact, for `duplicate` and `superseded`.
     pub by: Option<FactId>,
 }
 
-/// A fact as the ledger holds it.
+/// A fact as stored in the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fact {
     pub id: FactId,
     pub world: WorldId,
     pub audience: Audience,
-    /// What it rests on that not every player may hear of.
+    /// Sources of the fact that some players may not hear.
     #[serde(default, skip_serializing_if = "DisclosureLocks::is_empty")]
     pub locks: DisclosureLocks,
-    /// Newer facts of other audiences that replace it for whoever may know both, as long as they are valid.
+    /// Newer facts of other audiences. While valid, a newer fact replaces this fact for readers who may know both.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_by: Vec<FactId>,
     /// As extracted or authored; never changes.
     pub statement: Statement,
-    /// As readers see it.
+    /// The statement as readers see it.
     pub view: FoldedFact,
     pub valid_at: DateTime<Utc>,
     pub invalid: Option<EffectiveInvalidation>,
-    /// End of retention, if its kind has one.
+    /// The end of retention, if the kind has a retention period.
     pub expires_at: Option<DateTime<Utc>>,
     pub cause: Cause,
-    /// The dialogue and turn number it came from, for people; `cause` is what counts.
+    /// The dialogue and turn number of the source, for human readers. Only `cause` decides.
     pub source: Option<(DialogueId, u32)>,
-    /// Facts it was concluded from.
+    /// The premises of a concluded fact.
     pub derived_from: Vec<FactId>,
-    /// Kinds of personal data found in it (`email`, `phone`, …), see [`super::pii`].
+    /// Kinds of personal data in the text (`email`, `phone`, …), see [`super::pii`].
     pub pii: Vec<String>,
     /// Written by a person: flagged instead of invalidated automatically.
     pub authored: bool,
@@ -515,24 +514,24 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// Whether it held at `at`: begun, and neither invalidated nor expired by then.
+    /// True if the fact held at `at`: begun, and neither invalidated nor expired by then.
     #[must_use]
     pub fn is_valid_at(&self, at: DateTime<Utc>) -> bool {
         self.valid_at <= at
             && self.invalid.as_ref().is_none_or(|invalid| invalid.at > at)
             && self.expires_at.is_none_or(|end| end > at)
     }
-    /// Whether it is so because authors wrote it or the game reported it, whoever is said to have said it.
+    /// True if authors wrote the fact or the game reported it, whoever the stated speaker is.
     #[must_use]
     pub const fn is_canon(&self) -> bool {
         is_canon(self.authored, &self.cause)
     }
-    /// Whether it may be in a prompt without having been searched for, beside what is pinned: wherever its locks are open.
+    /// True if the fact may be in a prompt without a search, apart from pinned facts, wherever its locks are open.
     #[must_use]
     pub fn may_stand(&self) -> bool {
         self.statement.may_stand(self.is_canon(), &self.locks)
     }
-    /// Pinned and authored facts are only ever flagged for a person (docs/algorithms.md#dedupe-and-conflict).
+    /// True for pinned and authored facts. They are only flagged for a person (docs/algorithms.md#dedupe-and-conflict).
     #[must_use]
     pub fn is_protected(&self) -> bool {
         self.authored || self.view.pinned || self.statement.pinned
@@ -545,7 +544,7 @@ pub struct NewFact {
     pub id: FactId,
     pub world: WorldId,
     pub audience: Audience,
-    /// What it rests on that not every player may hear of.
+    /// The locks of the sources, as in [`Fact::locks`].
     pub locks: DisclosureLocks,
     pub statement: Statement,
     pub valid_at: DateTime<Utc>,
@@ -572,7 +571,7 @@ const fn is_canon(authored: bool, cause: &Cause) -> bool {
     authored || matches!(cause, Cause::Edit(_) | Cause::Event(_))
 }
 
-/// A reason to be written why a fact is not valid. Many may exist per fact.
+/// An invalidation to be written: a reason why a fact is not valid. A fact may have several.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewInvalidation {
     pub id: InvalidationId,
@@ -581,7 +580,7 @@ pub struct NewInvalidation {
     pub by: Option<FactId>,
     pub cause: Cause,
     pub at: DateTime<Utc>,
-    /// When a person put the fact back: it counts only until then.
+    /// When a person restored the fact. The invalidation counts only until then.
     pub restored_at: Option<DateTime<Utc>>,
 }
 
@@ -594,6 +593,6 @@ pub struct Invalidation {
     pub by: Option<FactId>,
     pub cause: Cause,
     pub at: DateTime<Utc>,
-    /// Set when its cause was unsaid or a person restored the fact: it no longer counts.
+    /// Set when the cause was unsaid or a person restored the fact. The invalidation no longer counts.
     pub lifted_at: Option<DateTime<Utc>>,
 }

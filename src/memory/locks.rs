@@ -1,7 +1,7 @@
-//! What a fact rests on that not every player may hear of, and so with whom it may be used.
+//! Disclosure locks: the sources of a fact that some players may not hear.
 //!
-//! A fact inherits the locks of what its turn had in the prompt. A lock names what it was, not how that stands: whether it
-//! is open is decided each time, so that progress that is taken back locks again.
+//! A fact inherits the locks of its turn's prompt. A lock names its source, not whether the source is open. Each use
+//! decides anew whether a lock is open, so lost progress locks the fact again.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -10,20 +10,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use super::fact::Viewpoint;
 use crate::ids::{NpcId, PlayerId, ScenarioId};
 
-/// One thing that has to be open.
+/// One condition that has to be open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DisclosureLock {
-    /// A memory of an NPC's past: open to a player whose progress with that NPC is enough for it.
+    /// A memory of an NPC's past. Open to players with enough progress with the NPC.
     Scenario { npc: NpcId, scenario: ScenarioId },
-    /// What NPCs said where no other players might listen.
+    /// Lines between NPCs. Only the listed players could hear the lines.
     Hearers(BTreeSet<PlayerId>),
 }
 
-/// All that has to be open; nothing: the fact is not locked.
+/// All conditions that have to be open. Empty: the fact is not locked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct DisclosureLocks(pub BTreeSet<DisclosureLock>);
 
-/// What of an NPC's past a player may hear of: one lock's answer.
+/// A scenario of an NPC: the question of one lock.
 pub type ScenarioKey<'a> = (&'a NpcId, &'a ScenarioId);
 
 impl DisclosureLocks {
@@ -31,19 +31,20 @@ impl DisclosureLocks {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Whether everybody to whom something with the locks `of` is open may hear of what has these.
+    /// True if the locks are a subset of `of`: readers of content with the locks `of` may also hear content with fewer
+    /// locks.
     #[must_use]
     pub fn are_subset_of(&self, of: &Self) -> bool {
         self.0.is_subset(&of.0)
     }
-    /// The memories of NPCs' pasts among them.
+    /// The scenarios among the locks.
     pub fn scenario_keys(&self) -> impl Iterator<Item = ScenarioKey<'_>> {
         self.0.iter().filter_map(|lock| match lock {
             DisclosureLock::Scenario { npc, scenario } => Some((npc, scenario)),
             DisclosureLock::Hearers(_) => None,
         })
     }
-    /// The players who alone might listen where it was said; `None`: nothing was said among NPCs that is not open.
+    /// The only players who could hear every source. `None`: no lock comes from a conversation between NPCs.
     #[must_use]
     pub fn common_hearers(&self) -> Option<BTreeSet<PlayerId>> {
         let mut all = self.0.iter().filter_map(|lock| match lock {
@@ -53,8 +54,10 @@ impl DisclosureLocks {
         let first = all.next()?.clone();
         Some(all.fold(first, |common, players| &common & players))
     }
-    /// Whether all are open to whoever hears what is said from `viewpoint`. `gossip`: NPCs tell on what was said among
-    /// them; `is_unlocked`: what of NPCs' pasts the player may hear of, or, where none speaks, everybody.
+    /// True if all locks are open to every listener of the dialogue at `viewpoint`.
+    ///
+    /// * `gossip`: NPCs repeat to players what NPCs said to each other.
+    /// * `is_unlocked`: whether the player may hear of a scenario. Without a player: whether everybody may.
     pub fn are_open_to(
         &self,
         viewpoint: &Viewpoint,
@@ -67,7 +70,7 @@ impl DisclosureLocks {
                 DisclosureLock::Hearers(players) => gossip || viewpoint.is_heard_only_by(players),
             })
     }
-    /// With those of `others`.
+    /// Adds the locks of `others`.
     pub fn extend_with(&mut self, others: &Self) {
         self.0.extend(others.0.iter().cloned());
     }
@@ -79,7 +82,7 @@ impl FromIterator<DisclosureLock> for DisclosureLocks {
     }
 }
 
-/// `scenario:mira/well;hearers:p1+p2`: as stores keep them. None of these signs, nor a comma or a space, is in an id.
+/// `scenario:mira/well;hearers:p1+p2`, as stored. An id contains no such sign, no comma and no space.
 impl fmt::Display for DisclosureLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, lock) in self.0.iter().enumerate() {
@@ -100,7 +103,7 @@ impl fmt::Display for DisclosureLocks {
     }
 }
 
-/// A text that is no lock. What cannot be read is never taken for open.
+/// A text that is no lock. An unreadable lock is never taken as open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no lock")]
 pub struct LockParseError(String);
@@ -223,7 +226,7 @@ mod tests {
             ("hearers:p1", &p1, false, "", true),
             ("hearers:p2", &p1, false, "", false),
             ("hearers:p1;scenario:mira/well", &p1, false, "", false),
-            // NPCs among themselves, with others who may watch.
+            // NPC conversations, with other watchers.
             ("hearers:p1", &viewpoint(None, &["p1"], false), false, "", true),
             ("hearers:p1", &viewpoint(None, &["p1", "p2"], false), false, "", false),
             ("hearers:p1", &viewpoint(None, &[], true), false, "", false),

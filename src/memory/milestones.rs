@@ -1,4 +1,4 @@
-//! What players have reached in a world, and when first: a part of the fold of its state.
+//! The first time a player reached each milestone in a world: a part of the fold of the world's state.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,39 +11,38 @@ use super::{
 };
 use crate::ids::{NpcId, PlayerId};
 
-/// Things and people of one player that are remembered, the first ones; and levels of one rising number.
+/// Most remembered things and people of one player (the first ones stay); and most levels of one rising number.
 pub const MAX_NAMES_PER_PLAYER: usize = 512;
 const MAX_LEVELS: usize = 128;
 
-/// Names are compared without their case.
+/// Names are compared without case.
 type NormalisedName = String;
 
-/// What players have reached. What is about nobody that plays is not in it.
+/// The milestones of all players. Changes that involve no player are not recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Milestones {
-    /// Shared with the states that turns hold: only what changes is copied.
+    /// Shared with the states that turns hold: a change copies only the changed players.
     players: BTreeMap<String, Arc<PlayerMilestones>>,
 }
 
-/// What one player has reached.
+/// The milestones of one player.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlayerMilestones {
     items: BTreeMap<NormalisedName, DateTime<Utc>>,
     places: BTreeMap<NormalisedName, DateTime<Utc>>,
     people: BTreeMap<NormalisedName, DateTime<Utc>>,
-    /// How strong what somebody feels towards the player ever was, by who and what.
+    /// The greatest strength of each feeling towards the player, by NPC and kind.
     bonds: BTreeMap<(NormalisedName, NormalisedName), LevelHistory<i32>>,
-    /// What the backend set, by NPC, and when it did so last.
+    /// The backend's values by NPC, and the time of the last value.
     set: BTreeMap<NpcId, (LevelHistory<Progress>, DateTime<Utc>)>,
 }
 
-/// A number by what it has never been below since: rising values, each with the moment from which on it has been
-/// at least that.
+/// The history of a number as rising levels. Each level has the moment since which the number has never been lower.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LevelHistory<T>(Vec<(T, DateTime<Utc>)>);
 
 impl<T: Copy + Ord> LevelHistory<T> {
-    /// The number is `value` now. What it was above that counts no more.
+    /// Sets the number to `value`. Higher levels no longer count.
     fn set_level(&mut self, value: T, at: DateTime<Utc>) {
         let mut since = at;
         while let Some((_, reached)) = self.0.pop_if(|(level, _)| *level >= value) {
@@ -52,14 +51,14 @@ impl<T: Copy + Ord> LevelHistory<T> {
         self.0.push((value, since));
         self.limit_levels();
     }
-    /// The number is `value` now; what it was once it stays.
+    /// Raises the number to `value`. Earlier higher levels stay.
     fn raise_level(&mut self, value: T, at: DateTime<Utc>) {
         if self.0.last().is_none_or(|(level, _)| *level < value) {
             self.0.push((value, at));
             self.limit_levels();
         }
     }
-    /// Of very many the lowest were reached long ago: the next one stands for them.
+    /// Above the limit, the lowest level is dropped, and the next level takes over its moment.
     fn limit_levels(&mut self) {
         if self.0.len() > MAX_LEVELS {
             let (_, at) = self.0.remove(0);
@@ -88,7 +87,7 @@ fn record_first(of: &mut BTreeMap<NormalisedName, DateTime<Utc>>, name: &str, at
 }
 
 impl Milestones {
-    /// What is kept of `who`; `None`: that is no player.
+    /// The milestones of `who`; `None`: `who` is no player.
     fn player_mut(&mut self, who: &str) -> Option<&mut PlayerMilestones> {
         let plays = party::is_player(who) && party::owner_id(who).is_some();
         plays.then(|| Arc::make_mut(self.players.entry(who.to_owned()).or_default()))
@@ -111,7 +110,7 @@ impl Milestones {
             }
         }
     }
-    /// What `from` feels towards `to` is so strong now.
+    /// Records the present strength of a feeling of `from` towards `to`.
     pub(super) fn record_relationship(&mut self, from: &str, to: &str, kind: &str, strength: i32, at: DateTime<Utc>) {
         let Some(player) = self.player_mut(to) else { return };
         let key = (normalised_name(from), normalised_name(kind));
@@ -127,7 +126,7 @@ impl Milestones {
         }
     }
 
-    /// What `player` has reached; `None`: nothing.
+    /// The milestones of `player`; `None`: no milestones yet.
     #[must_use]
     pub fn of_player(&self, player: &PlayerId) -> Option<&PlayerMilestones> {
         self.players.get(&party::player_key(player)).map(Arc::as_ref)
@@ -135,7 +134,7 @@ impl Milestones {
 }
 
 impl PlayerMilestones {
-    /// When the player first reached what a rule of `npc` asks for.
+    /// When the player first met the condition of a rule of `npc`.
     #[must_use]
     pub fn first_reached_at(&self, when: &UnlockWhen, npc: &NpcNames<'_>) -> Option<DateTime<Utc>> {
         match when {
@@ -146,7 +145,7 @@ impl PlayerMilestones {
         }
     }
 
-    /// Whether the player first reached at that moment what a rule of any NPC asks for.
+    /// True if `at` is the moment when the player first met the condition, for a rule of any NPC.
     #[must_use]
     pub fn is_first_reached_at(&self, when: &UnlockWhen, at: DateTime<Utc>) -> bool {
         match when {
@@ -157,7 +156,7 @@ impl PlayerMilestones {
         }
     }
 
-    /// What has nothing to do with whom it is a rule of.
+    /// When a condition that does not depend on the rule's NPC was first met.
     fn simple_condition_met_at(&self, when: &UnlockWhen) -> Option<DateTime<Utc>> {
         let (of, name) = match when {
             UnlockWhen::Item { item } => (&self.items, item),
@@ -168,28 +167,28 @@ impl PlayerMilestones {
         of.get(&normalised_name(name)).copied()
     }
 
-    /// When what each of these feels was first so strong.
+    /// When the feeling of each matching NPC first had this strength.
     fn relationship_moments(
         &self,
         kind: &str,
         at_least: i32,
         is_whom: impl Fn(&str) -> bool,
     ) -> impl Iterator<Item = DateTime<Utc>> {
-        // As the fold keeps it, so that a rule on `신뢰` is one on `trust`.
+        // Uses the stored kind, so that a rule on `신뢰` also means `trust`.
         let kind = normalised_name(&vocabulary::stored_kind(kind));
         let bonds = self.bonds.iter();
         let bonds = bonds.filter(move |((from, of), _)| *of == kind && is_whom(from));
         bonds.filter_map(move |(_, strength)| strength.reached_at(at_least))
     }
 
-    /// What the backend has set with `npc`, rising, each with the moment since when it was at least that.
+    /// The backend's values for `npc`, rising, each with the moment since which the value was at least as high.
     pub fn backend_progress(&self, npc: &NpcId) -> impl Iterator<Item = (Progress, DateTime<Utc>)> {
         let levels = self.set.get(npc).map(|(levels, _)| levels);
         levels.into_iter().flat_map(|levels| levels.0.iter().copied())
     }
 
-    /// When what the backend sets now counts as set: at `now`, or just after what it set last, by whichever clock that
-    /// was. What is said later counts.
+    /// The moment of a new backend value: `now`, or 1 µs after the last value if another clock was ahead. The later
+    /// value counts.
     #[must_use]
     pub fn next_backend_moment(&self, npc: &NpcId, now: DateTime<Utc>) -> DateTime<Utc> {
         let last = self.set.get(npc).map(|(_, last)| *last + TimeDelta::microseconds(1));

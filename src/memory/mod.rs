@@ -1,7 +1,7 @@
-//! What an NPC remembers and how that is decided: values in, decisions out.
+//! The rules of NPC memory: values in, decisions out.
 //!
-//! Pure. Nothing here does I/O, reads a clock or draws a random number, and nothing here knows of
-//! a store, a model or an actor. It may import `ids` and nothing else of ours.
+//! This module is pure: no I/O, no clock, no random numbers, and no knowledge of stores, models or actors. From this
+//! crate only `ids` may be imported.
 
 pub mod agreement;
 pub mod aliases;

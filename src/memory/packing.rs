@@ -1,43 +1,43 @@
-//! What of the scored memories goes into the prompt: near-duplicates merge, the rest is packed
-//! into token budgets, best first (docs/algorithms.md#recall).
+//! The choice of scored memories for the prompt: near-duplicates merge, and the rest is packed into token budgets, best
+//! first (docs/algorithms.md#recall).
 
 use super::{scoring::dot_product, tokens::TokenCounter, trace::CandidateFate};
 
-/// How much may go into the prompt.
+/// The limits of a prompt section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackingBudget {
     /// Most items; 8.
     pub top_k: usize,
     /// Most tokens of all items together; 1,200.
     pub total_tokens: u32,
-    /// Most tokens of one item, longer ones are cut; 150.
+    /// Most tokens of one item; 150. Longer items are cut.
     pub item_tokens: u32,
 }
 
-/// An item that goes into the prompt.
+/// An item of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedItem<'a> {
-    /// Its position in the input.
+    /// The position in the input.
     pub index: usize,
-    /// Its text, perhaps cut to the item's budget.
+    /// The text, perhaps cut to the item's budget.
     pub text: &'a str,
     pub tokens: u32,
     pub cut: bool,
 }
 
-/// What was packed and what became of each input.
+/// The packed items and the fate of each input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Packing<'a> {
-    /// Best first.
+    /// The items, best first.
     pub items: Vec<PackedItem<'a>>,
-    /// One per input, in its order: `Used`, `BeyondTopK` or `OverBudget`.
+    /// One fate per input, in input order: `Used`, `BeyondTopK` or `OverBudget`.
     pub fates: Vec<CandidateFate>,
     /// Tokens of all items together.
     pub tokens: u32,
 }
 
-/// Which candidates are near-duplicates of a better one: for each, the position of the kept one it
-/// merges into. `embeddings` are unit vectors, best candidate first.
+/// Finds near-duplicates: for each candidate, the position of the better, unmerged candidate that absorbs it.
+/// `embeddings` are unit vectors, best candidate first.
 #[must_use]
 pub fn near_duplicates(embeddings: &[&[f32]], threshold: f32) -> Vec<Option<usize>> {
     let mut merged: Vec<Option<usize>> = Vec::with_capacity(embeddings.len());
@@ -49,8 +49,8 @@ pub fn near_duplicates(embeddings: &[&[f32]], threshold: f32) -> Vec<Option<usiz
     merged
 }
 
-/// Packs `texts` (best first) greedily: one that does not fit is left out, and smaller ones after it
-/// still get their chance. `separator_tokens` is what joining costs per item.
+/// Packs `texts` (best first) greedily: a text that does not fit is left out, and later, smaller texts may still fit.
+/// `separator_tokens` is the cost of joining per item.
 #[must_use]
 pub fn pack_texts<'a>(
     texts: &[&'a str],
@@ -68,7 +68,7 @@ pub fn pack_texts<'a>(
             packing.fates.push(CandidateFate::BeyondTopK);
             continue;
         }
-        // Most items fit: then one count is enough.
+        // Most items fit, and then one count is enough.
         let (mut text, mut tokens) = (whole, counter.count_tokens(whole));
         if tokens > budget.item_tokens {
             text = counter.truncate_to(whole, budget.item_tokens);
@@ -119,7 +119,7 @@ mod tests {
             "last",
         ];
         let first = COUNTER.count_tokens(texts[0]);
-        // The long one is cut to 40 and does not fit; the next smaller ones do.
+        // The long text is cut to 40 tokens and does not fit; the next smaller texts do.
         let packing = pack_texts(&texts, budget(3, first + 20, 40), 1, &COUNTER);
         assert_eq!(packing.fates, [Used, OverBudget, Used, Used, BeyondTopK]);
         assert_eq!(
@@ -150,7 +150,7 @@ mod tests {
         let vectors: [&[f32]; 4] = [&[1.0, 0.0], &[0.96, 0.28], &[0.0, 1.0], &[1.0, 0.0]];
         assert_eq!(near_duplicates(&vectors, 0.95), [None, Some(0), None, Some(0)]);
         assert_eq!(near_duplicates(&vectors, 1.1), [None; 4]);
-        // Not by way of one that is itself merged: 0.28 lies between.
+        // No chain of merges through a candidate that is merged itself: 0.28 lies between.
         let chain: [&[f32]; 3] = [&[1.0, 0.0], &[0.96, 0.28], &[0.843_2, 0.537_6]];
         assert_eq!(near_duplicates(&chain, 0.95), [None, Some(0), None]);
         let ragged: [&[f32]; 3] = [&[1.0], &[1.0, 0.0], &[f32::NAN, 0.0]];

@@ -1,45 +1,44 @@
-//! Who a statement is about, and who made it.
+//! The subject and the speaker of a statement.
 //!
-//! A player is kept as `player:<id>`, so that what one player says of itself is never compared with
-//! what another says, nor forgotten for it. Models know one player only, the one who is spoken with,
-//! and read and write plain `player`: texts are bound when they come from a model and made plain
-//! before one reads them.
+//! A player is stored as `player:<id>`. A statement of one player about the player is therefore never compared with, or
+//! forgotten for, another player. Models know only one player, the partner of the dialogue, and read and write plain
+//! `player`. Texts from a model are bound to the id; texts for a model are made plain.
 
 use std::borrow::Cow;
 
 use super::keywords::{is_hangul, korean_stem, normalise_text};
 use crate::ids::PlayerId;
 
-/// The speaker of what people write: nobody in the world said it.
+/// The speaker of authored text: no person in the world said the text.
 pub const AUTHOR: &str = "author";
-/// How models call whoever the NPC talks with.
+/// The models' word for the partner of the NPC.
 pub const PLAYER: &str = "player";
-/// Other ways in which they do.
+/// Other words of models for the player.
 const PLAYER_WORDS: [&str; 5] = ["player", "the player", "user", "the user", "플레이어"];
-/// What makes a word an owner, and how the owner reads in front of it.
+/// The marks of an owner, and the text of the owner in front of each mark.
 const POSSESSIVE_MARKS: [(&str, &str); 3] = [
     ("'s ", "the player's "),
     ("\u{2019}s ", "the player's "),
     ("의 ", "플레이어의 "),
 ];
 
-/// The name under which a player is kept: `player:p7`.
+/// The stored name of a player: `player:p7`.
 #[must_use]
 pub fn player_key(player: &PlayerId) -> String {
     format!("{PLAYER}:{player}")
 }
 
-/// Whether `name` means the player who is spoken with, whoever that is.
+/// True if `name` means the player of the dialogue, without naming an id.
 #[must_use]
 pub fn means_player(name: &str) -> bool {
     let name = name.trim().to_lowercase();
     PLAYER_WORDS.contains(&name.as_str())
 }
 
-/// `name`, with `player` in it, alone or as an owner ("the player's sister"), made the one `player`.
-/// Without a player only the spelling of `player` is made one.
+/// Binds `player` in `name`, alone or as an owner ("the player's sister"), to the id of `player`. Without an id, only
+/// the spelling of `player` is unified.
 ///
-/// A name that is written like a key already is nobody's: a model repeats what a player types.
+/// A name that already looks like a key is bound to no player, because a model repeats text that players type.
 #[must_use]
 pub fn bind_to_player(name: &str, player: Option<&PlayerId>) -> String {
     let key = player.map_or_else(|| PLAYER.to_owned(), player_key);
@@ -73,16 +72,16 @@ pub fn owner_id(name: &str) -> Option<&str> {
     Some(&rest[..end.unwrap_or(rest.len())])
 }
 
-/// Whether `name` is a player: the one kept under a key, or `player` itself.
+/// True if `name` is a player: a player's key, or `player` itself.
 #[must_use]
 pub fn is_player(name: &str) -> bool {
     name == PLAYER || owner_id(name).is_some_and(|id| id.len() + PLAYER.len() + 1 == name.len())
 }
 
-/// Under which a subject is compared with others: without case, articles and punctuation, Korean names without particles,
-/// and an owner in the same way in both languages. Facts keep the spelling in which they were told.
+/// The key for the comparison of subjects: without case, articles and punctuation, and without particles of Korean
+/// names. Owners look the same in both languages. Facts keep their original spelling.
 ///
-/// `The Lantern Inn` and `lantern inn` have one key, and so have `미라의 동생` and `미라의 동생이`. A player's id stays as it is.
+/// `The Lantern Inn` and `lantern inn` share a key; `미라의 동생` and `미라의 동생이` do too. A player's id is not changed.
 #[must_use]
 pub fn subject_key(name: &str) -> String {
     if let Some(id) = owner_id(name) {
@@ -107,11 +106,11 @@ pub fn subject_key(name: &str) -> String {
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()
         .join("/");
-    // Of nothing but signs the signs tell.
+    // A name of signs only is its own key.
     if key.is_empty() { name.trim().to_owned() } else { key }
 }
 
-/// The words of a name, without articles; the last one without particles, if that is Korean.
+/// The words of a name, without articles. A Korean last word loses its particles.
 fn words_key_of(name: &str) -> String {
     let name = normalise_text(name);
     let words = name
@@ -130,7 +129,7 @@ fn words_key_of(name: &str) -> String {
     words.join(" ")
 }
 
-/// Whether a sentence speaks of the player, as models call whoever the NPC talks with.
+/// True if a sentence mentions the player, in the models' words for the partner of the NPC.
 #[must_use]
 pub fn mentions_player(sentence: &str) -> bool {
     let sentence = normalise_text(sentence);
@@ -138,7 +137,7 @@ pub fn mentions_player(sentence: &str) -> bool {
     words.any(|word| word == PLAYER || word.starts_with("플레이어"))
 }
 
-/// `name` as a model reads it: `player`, `the player's sister`.
+/// `name` for a model: `player`, `the player's sister`.
 #[must_use]
 pub fn plain_name(name: &str) -> Cow<'_, str> {
     let Some(id) = owner_id(name) else {

@@ -1,16 +1,16 @@
 //! Personal data in a text: found at write, flagged, and masked on request (docs/algorithms.md#personal-data).
 //!
-//! Patterns with checks where the form has some (Luhn, dates, check digits), so that a price or a
-//! year is not taken for a card. Names are not looked for: an NPC has to know them.
+//! The patterns check the form where possible (Luhn, dates, check digits), so that a price or a year does not count as
+//! a card. Names are not searched for: an NPC has to know names.
 
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
 use regex::Regex;
 
-/// The kinds, in the order [`detect_kinds`] reports them. Where two overlap the earlier one wins.
+/// The kinds, in the order of [`detect_kinds`]. If two matches overlap, the earlier kind wins.
 const PII_KINDS: [&str; 5] = ["email", "national_id", "card", "phone", "address"];
 
-/// Compiled once. None of them can take more than linear time.
+/// Compiled once. Each pattern takes linear time at most.
 static PII_PATTERNS: LazyLock<[(&str, Regex); 9]> = LazyLock::new(|| {
     let pattern = |text: &str| Regex::new(text).expect("a constant pattern that the tests compile");
     [
@@ -66,11 +66,11 @@ pub fn detect_kinds(text: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// The text with every piece of personal data replaced by `[kind]`. A text without any is unchanged.
+/// The text with every piece of personal data replaced by `[kind]`. A text without personal data is unchanged.
 #[must_use]
 pub fn mask_pii(text: &str) -> String {
     let mut masked = text.to_owned();
-    // What ran into its neighbour stands alone once that one is masked.
+    // A piece that touched its neighbour stands alone once the neighbour is masked.
     for _ in 0..4 {
         let plain = half_width(&masked).into_owned();
         let mut found = find_spans(&plain);
@@ -92,10 +92,10 @@ pub fn mask_pii(text: &str) -> String {
     masked
 }
 
-/// What was found, without overlaps.
+/// The pieces of personal data, without overlaps.
 fn find_spans(text: &str) -> Vec<(Range<usize>, &'static str)> {
     let mut found: Vec<(Range<usize>, &'static str)> = Vec::new();
-    // Most lines have neither: the patterns need a digit or an @.
+    // Most lines have no `@` and no digit, which the patterns need.
     if !text.contains('@') && !text.contains(|c: char| c.is_ascii_digit()) {
         return found;
     }
@@ -113,7 +113,7 @@ fn find_spans(text: &str) -> Vec<(Range<usize>, &'static str)> {
     found
 }
 
-/// Not a part of a longer number or word. Korean particles may follow directly.
+/// True if the match is no part of a longer number or word. Korean particles may follow directly.
 fn stands_alone(text: &str, range: &Range<usize>) -> bool {
     let before = text[..range.start].chars().next_back();
     let mut after = text[range.end..].chars();
@@ -133,7 +133,7 @@ fn is_valid_match(kind: &str, found: &str) -> bool {
         "national_id" if digits.len() == 13 => is_resident_number(&digits, found.len() > 13),
         "national_id" => is_social_security_number(&digits),
         "phone" => (8..=15).contains(&digits.len()),
-        // "3 miles down the road" is none.
+        // "3 miles down the road" is no address.
         "address" => !found.to_lowercase().split_whitespace().any(|word| {
             matches!(
                 word,
@@ -173,8 +173,8 @@ fn passes_luhn(digits: &[u32]) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// A birth date and a century digit; run together also the check digit, which numbers given out
-/// since late 2020 no longer have.
+/// Checks a birth date and a century digit; without a separator also the check digit. Numbers issued since late 2020
+/// have no check digit.
 fn is_resident_number(digits: &[u32], separated: bool) -> bool {
     let month = digits[2] * 10 + digits[3];
     let day = digits[4] * 10 + digits[5];

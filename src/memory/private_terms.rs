@@ -1,7 +1,7 @@
-//! What a dialogue has been told that is private to its player, as far as it can be compared with what is said later.
+//! The private words of a player in a dialogue, for comparison with later statements.
 //!
-//! Whether a statement rests on something nobody can be asked. One that has a word in common with it is taken to rest on it,
-//! so that rather too much stays private than too little.
+//! Nobody can be asked whether a statement rests on private content. A statement that shares a word with private
+//! content is taken to rest on it: too much privacy is better than too little.
 
 use std::collections::BTreeSet;
 
@@ -9,41 +9,41 @@ use serde::{Deserialize, Serialize};
 
 use super::keywords::{informative_terms, is_small_talk};
 
-/// Terms of what is private, as [`informative_terms`] has them. A prompt's texts are many times as long.
+/// Terms of private content, from [`informative_terms`]. The texts of a prompt would be many times as long.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PrivateTerms(BTreeSet<u32>);
 
 impl PrivateTerms {
-    /// With what `text` tells.
+    /// Adds the terms of `text`.
     pub fn add_text(&mut self, text: &str) {
         self.0.extend(informative_terms(text));
     }
 
-    /// With what `text` tells in other words than these terms.
+    /// Adds the terms of `text` that are not in `terms`.
     pub fn add_text_except(&mut self, text: &str, terms: &BTreeSet<u32>) {
         self.0.extend(&informative_terms(text) - terms);
     }
 
-    /// Whether texts have a word of it that is more than small talk.
+    /// True if `texts` share a term that is more than small talk.
     #[must_use]
     pub fn shares_telling_word(&self, texts: &[&str]) -> bool {
         let mut told = texts.iter().flat_map(|text| informative_terms(text));
         told.any(|term| self.0.contains(&term) && !is_small_talk(term))
     }
 
-    /// Whether texts may tell of it: they have a word of it, however common, or it has none to be known by.
+    /// True if `texts` may tell the private content: they share a term, however common, or the content has no terms.
     #[must_use]
     pub fn may_be_told_by(&self, texts: &[&str]) -> bool {
         self.0.is_empty() || texts.iter().any(|text| !self.0.is_disjoint(&informative_terms(text)))
     }
 
-    /// With what was private elsewhere as well.
+    /// Adds the terms of other private content.
     pub fn extend_with(&mut self, other: &Self) {
         self.0.extend(&other.0);
     }
 
-    /// With what the lines of a dialogue tell.
+    /// Returns the terms together with the terms of a dialogue's lines.
     #[must_use]
     pub fn with_lines<'t>(mut self, lines: impl IntoIterator<Item = &'t str>) -> Self {
         for line in lines {
@@ -52,8 +52,11 @@ impl PrivateTerms {
         self
     }
 
-    /// Whether a statement may rest on it: `said` says nothing beyond it, or `texts`, all that the statement would show, have
-    /// a word in common with it that is more than small talk. Terms of `name`, the speaker's, tell nothing.
+    /// True if a statement may rest on the private content. Terms of `name`, the speaker's name, do not count. There
+    /// are two cases:
+    ///
+    /// * `said` has no terms beyond the private terms.
+    /// * `texts`, all visible texts of the statement, share a term that is more than small talk.
     #[must_use]
     pub fn may_underlie(&self, said: &str, texts: &[&str], name: &BTreeSet<u32>) -> bool {
         let tells = |term: &u32| !name.contains(term);
@@ -77,7 +80,7 @@ mod tests {
                 false,
             ),
             ("Do you have a brother?", "Mira has a brother named Tobin.", false),
-            // It only says yes.
+            // The answer only says yes.
             ("Do you have a brother?", "Mira has a brother.", true),
             (
                 "I am pregnant. Nobody knows.",
@@ -92,7 +95,7 @@ mod tests {
                 false,
             ),
             ("저 임신했어요.", "미라는 임신 소식에 기뻐했다.", true),
-            // It says nothing at all.
+            // The answer says nothing.
             ("Hello there", "Mira is.", true),
         ] {
             let (confided, name) = (

@@ -1,7 +1,7 @@
-//! How far a player has come with an NPC (docs/algorithms.md#scenarios).
+//! A player's progress with an NPC (docs/algorithms.md#scenarios).
 //!
-//! Progress is kept nowhere as a number of its own: it follows from what stands in a world, by the rules of
-//! that world. So what is taken back takes back what it had unlocked.
+//! No row stores progress as a number. Progress follows from the standing changes of a world, by the rules of the
+//! world. A rewind therefore also locks the scenarios that the rewound turns unlocked.
 
 use std::cmp::Reverse;
 
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::milestones::{self, Milestones, PlayerMilestones};
 use crate::ids::{NpcId, PlayerId};
 
-/// 0 to 1,000,000 (`Progress::MAX`); 0 is where everybody begins.
+/// A player's progress: 0 to 1,000,000 (`Progress::MAX`). Everybody begins at 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "u32", into = "u32")]
 #[schema(value_type = u32, minimum = 0, maximum = 1_000_000)]
@@ -20,10 +20,10 @@ pub struct Progress(u32);
 
 impl Progress {
     pub const MAX: u32 = 1_000_000;
-    /// Where everybody begins.
+    /// The progress at the beginning.
     pub const NONE: Self = Self(0);
 
-    /// `None`: more than there is.
+    /// Returns `None` above `MAX`.
     #[must_use]
     pub const fn new(value: u32) -> Option<Self> {
         if value <= Self::MAX { Some(Self(value)) } else { None }
@@ -47,7 +47,7 @@ impl From<Progress> for u32 {
     }
 }
 
-/// Raises a player's progress with an NPC to `progress`, once something has happened in the world.
+/// Raises a player's progress with an NPC to `progress` after an event in the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UnlockRule {
     #[schema(value_type = String)]
@@ -57,28 +57,29 @@ pub struct UnlockRule {
     pub when: UnlockWhen,
 }
 
-/// What has to have happened to the player. Names are compared without their case, and are those that the state of the
-/// world has: an NPC that a state block names by its id is not met by its display name. Of each sort the first 512 names
-/// of a player count.
+/// The event that has to happen to the player.
+///
+/// Names are compared without case, and must be the names in the world's state. Example: if a state block names an NPC
+/// by id, a rule with the display name does not match. Only the first 512 names of each sort count for a player.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum UnlockWhen {
-    /// The player came by it, whether it is still there or not.
+    /// The player received the item, even if the item is gone now.
     Item { item: String },
-    /// The player was there.
+    /// The player was at the place.
     Location { location: String },
-    /// The player met somebody, or was met.
+    /// The player and the person met.
     Met { met: String },
-    /// What the NPC feels towards the player was so strong, 1 to 100. It goes by the NPC's name or id: two NPCs of one name
-    /// share what they feel, and one that is renamed begins anew.
+    /// The NPC's feeling for the player reached this strength, 1 to 100. The state knows the NPC by name or id. Two
+    /// NPCs with one name share their feelings, and a renamed NPC starts again.
     Relationship { relationship: String, at_least: i32 },
 }
 
-/// An NPC as rules and the state of the world name it.
+/// The names of an NPC in rules and in the world's state.
 #[derive(Debug, Clone)]
 pub struct NpcNames<'a> {
     id: &'a NpcId,
-    /// As names are compared.
+    /// Normalised for the comparison of names.
     name: String,
 }
 
@@ -88,22 +89,22 @@ impl<'a> NpcNames<'a> {
         let name = milestones::normalised_name(name);
         Self { id, name }
     }
-    /// Whether the state of the world means it by `name`, as names are compared.
+    /// True if `name`, a normalised name in the world's state, means this NPC.
     pub(super) fn is_named(&self, name: &str) -> bool {
         name == self.name || name == self.id.as_str()
     }
 }
 
-/// Where a player stands with an NPC, and since when.
+/// A player's progress with an NPC, with its moments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgressState {
-    /// What it was raised to by what still counts, each with the moment.
+    /// The progress values that still count, each with the moment that raised progress to the value.
     raised: Vec<(Progress, DateTime<Utc>)>,
     set: Progress,
 }
 
-/// Where `player` stands with an NPC: the most of what the backend set last, and of the rules whose condition was
-/// met by what stands. Without a player there is no progress.
+/// Returns the progress of `player` with an NPC: the highest of the backend's last value and the rules whose condition
+/// a standing change met. Without a player the progress is 0.
 #[must_use]
 pub fn progress_state(
     milestones: &Milestones,
@@ -125,7 +126,7 @@ fn state_from_milestones(reached: &PlayerMilestones, rules: &[UnlockRule], npc: 
     });
     let mut raised: Vec<_> = reached.backend_progress(npc.id).chain(of_rules).collect();
     raised.retain(|(progress, _)| *progress > Progress::NONE);
-    // Whichever order rules are written in, it is the same.
+    // The result does not depend on the order of the rules.
     raised.sort_unstable_by_key(|&(progress, at)| (Reverse(progress), at));
     let set = reached.backend_progress(npc.id).map(|(progress, _)| progress).max();
     ProgressState {
@@ -140,13 +141,13 @@ impl ProgressState {
     pub fn progress(&self) -> Progress {
         self.raised.first().map_or(Progress::NONE, |(progress, _)| *progress)
     }
-    /// What the backend set last; 0: nothing.
+    /// The backend's last value; 0: never set.
     #[must_use]
     pub fn backend_progress(&self) -> Progress {
         self.set
     }
-    /// Since when something that still counts has been enough for what needs `required`; `None`: it is locked, or has
-    /// been open from the beginning.
+    /// Since when the player's progress has been at least `required`, counting only events that still count. `None`:
+    /// locked, or open from the beginning.
     #[must_use]
     pub fn enough_since(&self, required: Progress) -> Option<DateTime<Utc>> {
         if required == Progress::NONE {
@@ -155,7 +156,7 @@ impl ProgressState {
         let enough = self.raised.iter().filter(|(progress, _)| *progress >= required);
         enough.map(|(_, at)| *at).min()
     }
-    /// Whether anything may have been unlocked after `moment`.
+    /// True if something may have been unlocked at or after `moment`.
     #[must_use]
     pub fn may_have_risen_after(&self, moment: DateTime<Utc>) -> bool {
         self.raised.iter().any(|(_, at)| *at >= moment)
@@ -270,7 +271,7 @@ mod tests {
             .map(|value| whole.enough_since(progress(value)))
             .into();
         assert_eq!(since, [None, Some(at(1)), Some(at(3)), Some(at(5)), Some(at(5)), None]);
-        // What was strong enough once counts, though it has faded; what was unsaid does not.
+        // A strength that was reached once counts after fading; an unsaid change does not.
         changes.push((7, trusts(-40)));
         assert_eq!(of(&folded(&changes), &rules).progress(), progress(4));
         changes.remove(4);
@@ -350,7 +351,7 @@ mod tests {
         assert!(serde_json::from_str::<Progress>("1000001").is_err());
     }
 
-    /// What happens to one player and one NPC, of what rules are about.
+    /// Events of one player and one NPC that rules ask for.
     fn happening() -> impl Strategy<Value = StateChange> {
         prop_oneof![
             (0..4_u8).prop_map(|n| gained(&format!("item {n}"))),
@@ -369,7 +370,7 @@ mod tests {
         prop::collection::vec((0..8_u32, when).prop_map(|(value, when)| rule(value, when)), 0..6)
     }
 
-    /// The progress at one moment, worked out from nothing but what had happened by then.
+    /// The progress at one moment, computed only from the events until then.
     fn plainly(changes: &[(i64, StateChange)], rules: &[UnlockRule], until: i64) -> u32 {
         let (mut set, mut strength, mut strongest, mut items) = (0, 0, 0, Vec::new());
         for (_, change) in changes.iter().filter(|(second, _)| *second <= until) {
@@ -406,7 +407,8 @@ mod tests {
             prop_assert_eq!(now.progress().get(), plainly(&stands, &rules, last));
             let (set, done): (Vec<_>, Vec<_>) = stands.iter().cloned().partition(|(_, change)| matches!(change, StateChange::Progress { .. }));
             for required in 1..8_u32 {
-                // The first moment from which on the backend said enough, and those at which rules were met that are enough.
+                // The first moment from which the backend's value was enough, and the moments of rules that were
+                // enough.
                 let lacking = (-1..=last).rev().find(|moment| plainly(&set, &[], *moment) < required);
                 let of_backend = lacking.filter(|moment| *moment < last).map(|moment| moment + 1);
                 let met = |rule: &UnlockRule| {

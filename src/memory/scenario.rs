@@ -1,4 +1,4 @@
-//! Scenarios: what an NPC remembers of its own past, each locked until a player has come far enough
+//! Scenarios: an NPC's memories of its own past. Each is locked until a player has enough progress
 //! (docs/algorithms.md#scenarios).
 
 use std::cmp::Reverse;
@@ -16,16 +16,16 @@ use super::{
 };
 use crate::ids::{NpcId, ScenarioId, WorldId};
 
-/// Characters of a title, and of what is told.
+/// Most characters of a title, and of the content.
 pub const MAX_TITLE_CHARS: usize = 200;
 pub const MAX_CONTENT_CHARS: usize = 4_000;
-/// Keywords, and synonyms; each of at most this many characters.
+/// Most keywords, and most synonyms; and most characters of a keyword or synonym.
 pub const MAX_KEYWORDS: usize = 32;
 pub const MAX_KEYWORD_CHARS: usize = 64;
-/// Scenarios of one NPC.
+/// Most scenarios of one NPC.
 pub const MAX_SCENARIOS_PER_NPC: u32 = 500;
 
-/// What an NPC remembers of its own past, as its author writes it.
+/// An NPC's memory of its own past, as written by its author.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scenario {
     pub world: WorldId,
@@ -34,9 +34,9 @@ pub struct Scenario {
     pub title: String,
     pub content: String,
     pub keywords: Vec<String>,
-    /// Other words by which players ask for it.
+    /// Other words of players for the scenario.
     pub synonyms: Vec<String>,
-    /// Locked for players who have not come so far.
+    /// Locked for players with less progress.
     pub required_progress: Progress,
     /// Rises with every edit; the `ETag` over REST.
     pub version: u32,
@@ -44,17 +44,17 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Whether it is locked for a player who has not come anywhere.
+    /// True if the scenario is locked for a player with progress 0.
     #[must_use]
     pub fn needs_progress(&self) -> bool {
         self.required_progress.get() > 0
     }
-    /// What its vector is made of.
+    /// The text of the scenario's vector.
     #[must_use]
     pub fn embedded_text(&self) -> String {
         embedded_text(&self.title_and_content(), &self.keywords_and_synonyms())
     }
-    /// The words by which it is found.
+    /// The words of the keyword search.
     #[must_use]
     pub fn keyword_terms(&self) -> TermWeights {
         keywords::document_terms(&self.title_and_content(), &self.keywords_and_synonyms())
@@ -67,7 +67,7 @@ impl Scenario {
     }
 }
 
-/// How well a scenario fits a line. Each part is in [0, 1].
+/// How well a scenario fits a line. Each part except `cosine` is in [0, 1].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ScenarioScore {
     /// The cosine, calibrated to [0, 1].
@@ -75,12 +75,12 @@ pub struct ScenarioScore {
     pub keyword: f64,
     /// Relevance .5 and keywords .2, as in the score of a fact, scaled to sum to 1.
     pub total: f64,
-    /// The raw cosine, in [-1, 1]; 0 where there is nothing to compare.
+    /// The raw cosine, in [-1, 1]; 0 without a vector.
     pub cosine: f64,
 }
 
-/// Scores a scenario for a line: the two factors of recall that are about the words. One that cannot be compared
-/// by its vector (`cosine` is `None`) is scored by keywords alone.
+/// Scores a scenario for a line, by the two factors of recall that compare words. Without a vector (`cosine` is
+/// `None`), keywords alone count.
 #[must_use]
 pub fn score_scenario(calibration: &Calibration, cosine: Option<f32>, keyword: f64) -> ScenarioScore {
     let weights = RecallWeights::FOUR_FACTOR;
@@ -97,8 +97,8 @@ pub fn score_scenario(calibration: &Calibration, cosine: Option<f32>, keyword: f
     }
 }
 
-/// The order in which scenarios come: where a line points back at what was unlocked or told lately, that first and
-/// the latest of it before; then the better score; of equal ones by id. A total order.
+/// Sorts scenarios, in a total order. If the line points back (`points`), recent scenarios come first, the latest at
+/// the top. Then comes the better score, and equal scores are sorted by id.
 pub fn sort_best_first(points: bool, scored: &mut [(ScenarioScore, Option<DateTime<Utc>>, &ScenarioId, usize)]) {
     scored.sort_by(|a, b| {
         let key = |recent: Option<DateTime<Utc>>| points.then_some(Reverse(recent));

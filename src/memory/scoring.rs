@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{calibration::Calibration, fact::Importance, trace::ScoreParts};
 use crate::ids::FactId;
 
-/// Weights of the four factors; each in [0, 1], summing to 1.
+/// Weights of the four factors: each in [0, 1], with the sum 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecallWeights {
@@ -18,7 +18,7 @@ pub struct RecallWeights {
     pub keyword: f64,
 }
 
-/// Weights by name.
+/// The name of a set of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RecallPreset {
@@ -29,7 +29,7 @@ pub enum RecallPreset {
 }
 
 impl RecallPreset {
-    /// What it stands for.
+    /// The weights of the preset.
     #[must_use]
     pub const fn weights(self) -> RecallWeights {
         match self {
@@ -40,7 +40,7 @@ impl RecallPreset {
 }
 
 impl RecallWeights {
-    /// The four-factor default.
+    /// The default with four factors.
     pub const FOUR_FACTOR: Self = Self {
         recency: 0.15,
         importance: 0.15,
@@ -55,10 +55,10 @@ impl RecallWeights {
         keyword: 0.0,
     };
 
-    /// Each weight in [0, 1], together 1 (± 0.001).
+    /// Checks that each weight is in [0, 1] and the sum is 1 (± 0.001).
     ///
     /// # Errors
-    /// Says which weight is wrong, in words fit for a configuration error.
+    /// Names the wrong weight, in words fit for a configuration error.
     pub fn validate(&self) -> Result<(), String> {
         let parts = [
             ("recency", self.recency),
@@ -79,9 +79,9 @@ impl RecallWeights {
     }
 }
 
-/// Scores one confirmed fact for one query. Every part is in [0, 1]; what is not a number counts as 0.
+/// Scores one confirmed fact for one query. Every part except `cosine` is in [0, 1]; NaN counts as 0.
 ///
-/// `age_days` below 0 (a fact dated ahead of an as-of query) counts as 0; `keyword` is a
+/// A negative `age_days` (a fact dated after an as-of query) counts as 0. `keyword` is a
 /// [`query_coverage`](super::keywords::query_coverage).
 #[must_use]
 pub fn score_fact(
@@ -118,12 +118,12 @@ pub fn score_fact(
     }
 }
 
-/// Into [0, 1]; NaN is 0.
+/// Clamps to [0, 1]; NaN gives 0.
 fn clamp_to_unit(value: f64) -> f64 {
     if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) }
 }
 
-/// Better scores first; of equal ones the newer, then the smaller id. A total order.
+/// Orders better scores first, then newer facts, then smaller ids. A total order.
 #[must_use]
 pub fn compare_best_first(a: (f64, DateTime<Utc>, FactId), b: (f64, DateTime<Utc>, FactId)) -> Ordering {
     b.0.total_cmp(&a.0)
@@ -131,15 +131,15 @@ pub fn compare_best_first(a: (f64, DateTime<Utc>, FactId), b: (f64, DateTime<Utc
         .then_with(|| a.2.cmp(&b.2))
 }
 
-/// Reorders candidates so that what resembles an earlier pick comes later (maximal marginal relevance).
+/// Moves candidates that resemble an earlier pick to a later place (maximal marginal relevance).
 ///
-/// `candidates` are (score in [0, 1], unit vector), best first; `lambda` in [0, 1] is the share of
-/// the score against dissimilarity: 1 keeps the order. Returns positions in `candidates`, all of them.
+/// `candidates` are (score in [0, 1], unit vector), best first. `lambda` in [0, 1] is the share of the score against
+/// dissimilarity: 1 keeps the order. Returns the positions of all candidates.
 #[must_use]
 pub fn diversify_order(candidates: &[(f64, &[f32])], lambda: f64) -> Vec<usize> {
     let lambda = clamp_to_unit(lambda);
     let mut left: Vec<usize> = (0..candidates.len()).collect();
-    // Similarity of each candidate to the nearest one picked so far.
+    // For each candidate, the similarity to the nearest pick so far.
     let mut nearest = vec![0.0_f64; candidates.len()];
     let mut order = Vec::with_capacity(candidates.len());
     while !left.is_empty() {
@@ -169,8 +169,8 @@ pub fn dot_product(a: &[f32], b: &[f32]) -> f32 {
     if a.len() != b.len() {
         return 0.0;
     }
-    // Independent sums, so that the compiler may use vector instructions; always in this order, so
-    // that the same vectors give the same bits everywhere.
+    // Independent sums let the compiler use vector instructions. The order is fixed, so that equal vectors give equal
+    // bits on every machine.
     let (left, right) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
     let rest: f32 = left.remainder().iter().zip(right.remainder()).map(|(x, y)| x * y).sum();
     let mut sums = [0.0_f32; LANES];

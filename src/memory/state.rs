@@ -1,4 +1,4 @@
-//! World state: typed changes with a cause, and the current truth as a fold over those that stand
+//! World state: typed changes with a cause. The current truth is the fold of the standing changes
 //! (docs/algorithms.md#world-state-and-the-state-block). Sets replace, deltas add, and every step is clamped.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{milestones::Milestones, progress::Progress, vocabulary};
 use crate::ids::NpcId;
 
-/// One typed change. Entities are named as people in the world name them; `player` is the player.
+/// One typed change. Entities have the names that people in the world use; `player` is the player.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum StateChange {
@@ -53,15 +53,15 @@ pub enum StateChange {
         who: String,
         whom: String,
     },
-    /// Something that happened, in one sentence.
+    /// An event, in one sentence.
     Happened {
         text: String,
     },
-    /// Worth noting, in one sentence.
+    /// A note, in one sentence.
     Note {
         text: String,
     },
-    /// How far the backend says a player has come with an NPC. No state block says so.
+    /// The backend's value for a player's progress with an NPC. State blocks never contain this change.
     Progress {
         who: String,
         npc: NpcId,
@@ -70,7 +70,7 @@ pub enum StateChange {
 }
 
 impl StateChange {
-    /// Those whom it sets in relation: met, left, or related to.
+    /// The people in a relation change: met, separated, or related.
     pub fn related_people(&self) -> impl Iterator<Item = &str> {
         let pair = match self {
             Self::Relationship { from, to, .. } => Some([from, to]),
@@ -81,24 +81,24 @@ impl StateChange {
     }
 }
 
-/// Recent sentences that the folded state keeps of each of `events` and `notes`.
+/// Most recent sentences in the folded state, in each of `events` and `notes`.
 pub const MAX_RECENT_SENTENCES: usize = 20;
-/// Hit points of somebody nothing is known about, and the most anybody has.
+/// Hit points of a character without known changes, and the most hit points of a character.
 pub const MAX_HP: i32 = 100;
-/// The most of one item that anybody has.
+/// The highest count of one item of a character.
 pub const MAX_HELD: u32 = 9_999;
 
-/// How somebody stands now.
+/// The current state of a character.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Character {
     pub location: Option<String>,
-    /// 0 to [`MAX_HP`]; `None`: nothing has changed them yet.
+    /// 0 to [`MAX_HP`]; `None`: unchanged so far.
     pub hp: Option<i32>,
     pub status: Option<String>,
     pub mood: Option<String>,
-    /// Items and how many, 1 to [`MAX_HELD`].
+    /// Items with their counts, 1 to [`MAX_HELD`].
     pub items: BTreeMap<String, u32>,
-    /// Who is with them now, as `met` and `separated` say.
+    /// The present companions, from `met` and `separated`.
     pub with: Vec<String>,
 }
 
@@ -119,16 +119,16 @@ pub struct WorldState {
     pub characters: BTreeMap<String, Character>,
     /// Ordered by (from, to, kind).
     pub relationships: Vec<Relationship>,
-    /// The last things that happened, oldest first, at most [`MAX_RECENT_SENTENCES`].
+    /// The last events, oldest first, at most [`MAX_RECENT_SENTENCES`].
     pub events: Vec<String>,
-    /// Likewise.
+    /// The last notes, oldest first, at most [`MAX_RECENT_SENTENCES`].
     pub notes: Vec<String>,
-    /// What players have reached, and when first: what unlocks scenarios.
+    /// The first time of each player's milestones, which unlock scenarios.
     #[serde(skip)]
     pub milestones: Milestones,
 }
 
-/// Folds changes, oldest first, each with when it happened, into the current truth.
+/// Folds changes, oldest first, each with its time, into the current truth.
 pub fn fold_changes<'a>(changes: impl Iterator<Item = (&'a StateChange, DateTime<Utc>)>) -> WorldState {
     let mut state = WorldState::default();
     for (change, at) in changes {
@@ -138,7 +138,7 @@ pub fn fold_changes<'a>(changes: impl Iterator<Item = (&'a StateChange, DateTime
 }
 
 impl WorldState {
-    /// Applies one change that happened then: sets replace, deltas add, and the result is clamped.
+    /// Applies one change at time `at`: sets replace, deltas add, and the result is clamped.
     pub fn apply_change(&mut self, change: &StateChange, at: DateTime<Utc>) {
         match change {
             StateChange::Location { who, to } => {
@@ -190,7 +190,7 @@ impl WorldState {
         self.characters.entry(who.to_owned()).or_default()
     }
 
-    /// How strong it is now.
+    /// Returns the new strength.
     fn add_relationship_delta(&mut self, from: &str, to: &str, kind: &str, delta: i32) -> i32 {
         let key = |r: &Relationship| (r.from.clone(), r.to.clone(), r.kind.clone());
         let wanted = (from.to_owned(), to.to_owned(), kind.to_owned());
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn steps_are_clamped() {
-        // Clamped only at the end it would be 100 - 150 + 20 = 0.
+        // Clamping only at the end would give 100 - 150 + 20 = 0.
         assert_eq!(player(&folded([hp(-150), hp(20)].iter())).hp, Some(20));
         assert_eq!(player(&folded([hp(50), hp(-20)].iter())).hp, Some(80));
         assert_eq!(
@@ -412,7 +412,8 @@ mod tests {
             prop_assert!(state.relationships.iter().all(|r| (-100..=100).contains(&r.strength)));
         }
 
-        /// What a rewind relies on: folding what stands is folding the rest and then the last.
+        /// The base of every rewind: a fold of all standing changes is a fold of the first ones, continued with the
+        /// last.
         #[test]
         fn fold_continues_from_a_fold(deltas in prop::collection::vec(any::<i32>(), 1..20)) {
             let changes: Vec<_> = deltas.iter().flat_map(|&delta| [hp(delta), relation(delta)]).collect();

@@ -1,4 +1,4 @@
-//! Short-term summaries: when one is due, and which are kept (docs/algorithms.md#summaries).
+//! Summaries: when a summary is due, and which summaries stay (docs/algorithms.md#summaries).
 
 use std::time::Duration;
 
@@ -22,24 +22,24 @@ pub struct Summary {
     pub from_turn: u32,
     pub to_turn: u32,
     pub text: String,
-    /// After the decrements that stand.
+    /// The importance after the standing decrements.
     pub importance: Importance,
     pub created_at: DateTime<Utc>,
 }
 
-/// That an NPC and a player talked with each other, in a session of which something stands.
+/// A meeting of an NPC and a player: a session in which at least one turn stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {
-    /// When the last turn that stands was committed.
+    /// When the last standing turn was committed.
     pub at: DateTime<Utc>,
-    /// When that session began.
+    /// When the session began.
     pub since: DateTime<Utc>,
-    /// The newest summary of what they said to each other, of that session or one before.
+    /// The newest summary of their lines, from this session or an earlier session.
     pub summary: Option<MeetingRecap>,
 }
 
 impl Meeting {
-    /// When what the summary tells was said, where that was in an earlier session or on an earlier day than that of the last turn.
+    /// When the content of the summary was said, if in an earlier session or on an earlier day than the last turn.
     #[must_use]
     pub fn earlier_summary_at(&self) -> Option<DateTime<Utc>> {
         let recap = self.summary.as_ref()?;
@@ -48,22 +48,24 @@ impl Meeting {
     }
 }
 
-/// What an NPC and a player said to each other in a session, in short.
+/// A summary of the lines of an NPC and a player in one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeetingRecap {
     pub text: String,
     /// When the session began.
     pub since: DateTime<Utc>,
-    /// When the last of the turns that it sums up was committed.
+    /// When the last summarised turn was committed.
     pub at: DateTime<Utc>,
-    /// What it rests on that not every player may hear of.
+    /// Sources of the summary that some players may not hear.
     pub locks: DisclosureLocks,
 }
 
-/// Share of the informative words of a statement that a text must have to tell of it, as a fact must of a request to forget.
+/// The share of a statement's informative words that a text must have to tell the statement. Requests to forget use the
+/// same share for facts.
 const MIN_COVERAGE: f64 = 0.5;
 
-/// A summary without the sentences that tell what one of `gone` says, by its words. `None`: nothing is left.
+/// Returns a summary without the sentences that tell a statement of `gone`, compared by words. `None`: no sentence is
+/// left.
 #[must_use]
 pub fn without_content(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
     let mut sentences: Vec<&str> = text.split_sentence_bounds().collect();
@@ -71,7 +73,7 @@ pub fn without_content(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
         let said = query_terms(content.as_ref());
         let share = |text: &str| query_coverage(&said, &document_terms(text, &[]));
         sentences.retain(|sentence| share(sentence) < MIN_COVERAGE);
-        // Two sentences may tell together what neither tells alone.
+        // Two sentences may tell a statement together when neither does alone.
         while share(&sentences.concat()) >= MIN_COVERAGE {
             let telling = (0..sentences.len()).max_by(|a, b| share(sentences[*a]).total_cmp(&share(sentences[*b])));
             let Some(telling) = telling else { break };
@@ -82,25 +84,25 @@ pub fn without_content(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
     (!left.is_empty()).then_some(left)
 }
 
-/// The numbers of the rules below; `dialogue::settings` holds their defaults.
+/// The numbers of [`is_due`]; `dialogue::settings` holds their defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SummaryRules {
     /// Turns until the first summary; 10.
     pub first_after_turns: u32,
-    /// Turns until each further one; 20.
+    /// Turns until each further summary; 20.
     pub then_every_turns: u32,
-    /// Or this long after the last one; an hour.
+    /// Time since the last summary after which a summary is due; an hour.
     pub then_every: Duration,
-    /// Unsummarised raw turns that force one; 30.
+    /// Unsummarised raw turns that force a summary; 30.
     pub force_turns: u32,
-    /// Unsummarised tokens that force one; more than 6,000.
+    /// Unsummarised tokens above which a summary is forced; 6,000.
     pub force_tokens: u32,
 }
 
-/// Whether a summary is due now that turn `turn` has been committed.
+/// True if a summary is due after the commit of turn `turn`.
 ///
-/// `summarised_through` is the last turn a summary covers (0: none yet); `since_last` is how long
-/// ago the last summary landed.
+/// `summarised_through` is the last summarised turn (0: no summary yet). `since_last` is the time since the last
+/// summary was stored.
 #[must_use]
 pub fn is_due(
     rules: &SummaryRules,
@@ -122,16 +124,16 @@ pub fn is_due(
     turn - summarised_through >= rules.then_every_turns || since_last.is_some_and(|since| since >= rules.then_every)
 }
 
-/// What the landing of a summary does to the kept ones.
+/// The effect of a new summary on the stored summaries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SummaryAdmission {
-    /// Goes: the least important of all, the new one included.
+    /// The summary to drop: the least important of all, including the new summary.
     pub evict: Option<SummaryId>,
-    /// Its importance goes down by 1: the most important of those that stay.
+    /// The summary whose importance falls by 1: the most important of the remaining summaries.
     pub fade: Option<SummaryId>,
 }
 
-/// Admits `new` beside the `kept` ones, at most `keep` in all.
+/// Admits `new` beside the `kept` summaries, with at most `keep` in all.
 #[must_use]
 pub fn admit_summary(kept: &[Summary], new: &Summary, keep: usize) -> SummaryAdmission {
     if kept.len() < keep {
@@ -149,8 +151,8 @@ pub fn admit_summary(kept: &[Summary], new: &Summary, keep: usize) -> SummaryAdm
     SummaryAdmission { evict, fade }
 }
 
-/// The first turn of the buffer after a summary landed: every unsummarised turn stays, and at least
-/// the last `buffer_min`.
+/// The first turn of the buffer after a summary. Every unsummarised turn stays, and at least the last `buffer_min`
+/// turns.
 #[must_use]
 pub fn buffer_start(summarised_through: u32, head: u32, buffer_min: u32) -> u32 {
     let unsummarised = summarised_through.saturating_add(1);
@@ -159,8 +161,8 @@ pub fn buffer_start(summarised_through: u32, head: u32, buffer_min: u32) -> u32 
 }
 
 impl Checkpoint {
-    /// Takes in what the kept summaries have summed up. Says the same whenever they landed: it depends
-    /// on the turns they cover and not on the turn that first saw them.
+    /// Applies the kept summaries. The result depends only on the turns that the summaries cover, not on the turn that
+    /// first saw a summary.
     pub fn apply_summaries(&mut self, kept: &[Summary], buffer_min: u32) {
         self.buffer_from = self.buffer_from.max(1);
         for summary in kept {

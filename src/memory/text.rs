@@ -1,14 +1,13 @@
-//! What text may be made of: the one rule for lines, names, topics and facts, whoever wrote them.
+//! Allowed characters of text: one rule for lines, names, topics and facts of every writer.
 //!
-//! Control characters are of no use to anybody who reads, a terminal obeys some of them, and stores
-//! differ in which they can hold. A name that spans lines could pass for a section of a prompt, and a
-//! text that nobody can see is none.
+//! Control characters help no reader, a terminal obeys some of them, and stores differ in which ones they accept. A
+//! name with line breaks could imitate a section of a prompt. A text without visible characters counts as empty.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
 use regex::Regex;
 
-/// What is wrong with a text. The messages are safe to show and follow the name of a field.
+/// Why a text is refused. The messages are safe to show and follow the name of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     #[error("has the control character U+{:04X}", u32::from(*.0))]
@@ -21,7 +20,7 @@ pub enum TextError {
     Unseen(char),
 }
 
-/// Bytes as lower-case hexadecimal digits, two for each.
+/// Bytes as lower-case hexadecimal digits, two per byte.
 #[must_use]
 pub fn to_hexadecimal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
@@ -32,11 +31,11 @@ pub fn to_hexadecimal(bytes: &[u8]) -> String {
     text
 }
 
-/// Text of any number of lines, or none: of the control characters only tabs and line breaks (`\n`,
+/// Checks text, empty or with any number of lines. The only allowed control characters are tabs and line breaks (`\n`,
 /// `\r\n`).
 ///
 /// # Errors
-/// The first character that may not be in it.
+/// The first character that is not allowed.
 pub fn check_prose(text: &str) -> Result<(), TextError> {
     let mut rest = text.chars();
     while let Some(c) = rest.next() {
@@ -52,10 +51,10 @@ pub fn check_prose(text: &str) -> Result<(), TextError> {
     Ok(())
 }
 
-/// One line that can be seen: names, keywords, rules.
+/// Checks a visible text of one line: names, keywords, rules.
 ///
 /// # Errors
-/// A control character, a line break of any kind, or nothing that can be seen.
+/// A control character, a line break of any kind, or no visible character.
 pub fn check_label(text: &str) -> Result<(), TextError> {
     for c in text.chars() {
         match c {
@@ -67,11 +66,11 @@ pub fn check_label(text: &str) -> Result<(), TextError> {
     check_visible(text)
 }
 
-/// A [`check_label`] by which somebody or something goes: what nobody sees would make two names of one, or hide one from whoever looks
-/// for it.
+/// Checks the name of a person or thing: a [`check_label`] without invisible characters. An invisible character would
+/// make one name look like another name, or hide a name from a search.
 ///
 /// # Errors
-/// As [`check_label`]; or a character that nobody sees.
+/// As [`check_label`]; or an invisible character.
 pub fn check_name(text: &str) -> Result<(), TextError> {
     check_label(text)?;
     match text.chars().find(|c| is_ignorable(*c)) {
@@ -80,7 +79,7 @@ pub fn check_name(text: &str) -> Result<(), TextError> {
     }
 }
 
-/// A [`check_name`] that may have emoji: their joiners and variation selectors count as seen.
+/// Checks a [`check_name`] that may have emoji: joiners and variation selectors in an emoji count as visible.
 ///
 /// # Errors
 /// As [`check_name`].
@@ -96,7 +95,7 @@ pub fn check_name_with_emoji(text: &str) -> Result<(), TextError> {
     }
 }
 
-/// Not blank.
+/// Checks that a text is not blank.
 ///
 /// # Errors
 /// [`TextError::Blank`].
@@ -104,9 +103,11 @@ pub fn check_visible(text: &str) -> Result<(), TextError> {
     if is_blank(text) { Err(TextError::Blank) } else { Ok(()) }
 }
 
-/// Whether nobody sees `c`: default-ignorable code points of Unicode (variation selectors, tags, joiners, marks of direction,
-/// soft hyphens, fillers of Hangul) and annotations. Text could be hidden in a row of them, and one inside a word hides the
-/// word from a search. Joiners and variation selectors of emoji are among them: an emoji falls into its parts.
+/// True if `c` is invisible: annotations and Unicode's default-ignorable code points. Examples are variation selectors,
+/// tags, joiners, direction marks, soft hyphens and Hangul fillers.
+///
+/// A row of invisible characters could hide text, and one inside a word hides the word from a search. Joiners and
+/// variation selectors of emoji are included: the emoji falls into its parts.
 #[must_use]
 pub const fn is_ignorable(c: char) -> bool {
     matches!(
@@ -118,11 +119,11 @@ pub const fn is_ignorable(c: char) -> bool {
     )
 }
 
-/// Whether nothing of it can be seen: nothing but white space, and characters without a glyph.
+/// True if a text has no visible character: only white space and characters without a glyph.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
     static SEEN: LazyLock<Regex> = LazyLock::new(|| {
-        // The braille blank is a symbol by its class.
+        // Unicode classifies the braille blank as a symbol.
         Regex::new(r"[^\s\p{Control}\p{Format}\p{Default_Ignorable_Code_Point}\u{2800}]").expect("a constant pattern")
     });
     !SEEN.is_match(text)

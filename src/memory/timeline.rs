@@ -1,11 +1,9 @@
-//! A memory as what was said in it, in order (docs/algorithms.md#dedupe-and-conflict,
+//! The timeline of a memory: its statements in order (docs/algorithms.md#dedupe-and-conflict,
 //! docs/design.md#interrupt-and-rewind).
 //!
-//! What ends a fact is decided here, by going through what was said since a moment and comparing
-//! each statement with what held when it was said. The outcome depends on nothing but what stands: not
-//! on when a job came to run, nor on what had been said and was unsaid since. So a turn that was just
-//! extracted, one whose job comes late, and a memory from which something was unsaid are one and the
-//! same task.
+//! This module decides which facts end. It replays the statements since a moment, and compares each statement with the
+//! facts that held at its time. The outcome depends only on what stands, not on when a job ran or what was unsaid in
+//! between. One algorithm therefore serves a new turn, a late job, and a memory after a rewind.
 
 mod endings;
 mod judge_questions;
@@ -38,27 +36,27 @@ use super::{
 };
 use crate::ids::{FactId, InvalidationId, PlayerId, TurnId};
 
-/// Facts that are looked at for each statement, nearest first.
+/// The number of facts compared with each statement, nearest first.
 pub const MAX_NEAREST: usize = 16;
-/// The same for one that names a topic: of those further away only what is of one matter with it.
+/// The number for a statement that names a topic. The further facts count only if they concern the same matter.
 pub const MAX_NEAREST_OF_TOPIC: usize = 64;
 
-/// What a turn brought, beside the facts that name it as their cause.
+/// The effects of a turn, besides the facts caused by the turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpokenTurn {
     pub turn: TurnId,
     pub at: DateTime<Utc>,
-    /// Who spoke with the NPC.
+    /// The NPC's partner in the dialogue.
     pub player: Option<PlayerId>,
     pub forget: Vec<ForgetRequest>,
     pub ends: Vec<PromiseEnd>,
-    /// Facts that were in the turn's prompt.
+    /// Facts in the turn's prompt.
     pub injected: Vec<FactId>,
-    /// How much a judge may be asked about what the turn brought to this memory.
+    /// The share of the judge's budget for this memory's part of the turn.
     pub judge_share: JudgeBudgetShare,
 }
 
-/// That a promise or a goal is over.
+/// The end of a promise or a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromiseEnd {
     pub fact: FactId,
@@ -66,30 +64,30 @@ pub struct PromiseEnd {
     pub how: InvalidReason,
 }
 
-/// "Forget that", in words.
+/// A request such as "Forget that", in words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForgetRequest {
     pub terms: TermWeights,
     pub vector: Vec<f32>,
 }
 
-/// What is known of a memory since a moment: every fact that was said or ended since, and those of
-/// the facts before that may be near one of them.
+/// The part of a memory since a moment: every fact stated or ended since then, and older facts that may be near such
+/// facts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timeline {
     pub since: DateTime<Utc>,
-    /// Whose memory it is; `None`: nobody's, and nothing of other memories is decided.
+    /// The audience of the memory; `None`: no audience, and no decisions about other memories.
     pub audience: Option<Audience>,
     pub known: Vec<KnownFact>,
     pub turns: Vec<SpokenTurn>,
-    /// Facts of other memories: those that were in prompts, to tell what was only repeated, and those of `overlaps`.
+    /// Facts of other memories: facts in prompts, to recognise repetitions, and the facts of `overlaps`.
     pub other_memories: HashMap<FactId, Fact>,
-    /// What of other memories is near facts of this one.
+    /// Facts of other memories that are near facts of this memory.
     pub overlaps: Vec<AudienceOverlap>,
 }
 
 impl Timeline {
-    /// The facts of this memory that turns have said since.
+    /// The facts of this memory that turns stated since `since`.
     pub fn facts_said_since(&self) -> impl Iterator<Item = FactId> {
         let since = self.since;
         let own = self
@@ -100,7 +98,7 @@ impl Timeline {
     }
 }
 
-/// A reason why a fact is not valid, as it ought to be.
+/// A decided invalidation of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecidedEnd {
     pub fact: FactId,
@@ -111,7 +109,7 @@ pub struct DecidedEnd {
     pub restored_at: Option<DateTime<Utc>>,
 }
 
-/// A protected fact that a newer one contradicts.
+/// A protected fact that a newer fact contradicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlaggedFact {
     pub fact: FactId,
@@ -119,37 +117,37 @@ pub struct FlaggedFact {
     pub turn: TurnId,
 }
 
-/// What a memory comes to.
+/// The result of a replay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimelineResolution {
-    /// Reasons that are to be there and are not.
+    /// Decided invalidations that are not stored yet.
     pub ends: Vec<DecidedEnd>,
-    /// Reasons that are there and ought not to be.
+    /// Stored invalidations that no longer apply.
     pub lifts: Vec<InvalidationId>,
-    /// Every flag that ought to be there, of the turns that were gone through.
+    /// All flags of the replayed turns.
     pub flags: Vec<FlaggedFact>,
-    /// Older and newer facts that were not judged, or not yet: where the one flags the other, it goes on to.
+    /// Pairs of an older and a newer fact without a verdict, or without one yet. An existing flag of such a pair stays.
     pub undecided_pairs: BTreeSet<(FactId, FactId)>,
-    /// What replaces what for whoever may know both, as far as that is not stored yet.
+    /// Replacements that are not stored yet, for readers who may know both facts.
     pub replaced: Vec<FactReplacement>,
-    /// Pairs nobody has judged. While there are any, the rest is provisional.
+    /// Pairs without a judge's verdict. While the list is not empty, the result is provisional.
     pub unjudged: Vec<UnjudgedPair>,
 }
 
 impl TimelineResolution {
-    /// Whether what is stored as ended is to change.
+    /// True if stored ends or replacements have to change.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         !self.ends.is_empty() || !self.lifts.is_empty() || !self.replaced.is_empty()
     }
 }
 
-/// Two statements that a judge is to compare.
+/// Two statements for a judge to compare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnjudgedPair {
     pub older: Statement,
     pub newer: Statement,
-    /// Of their vectors, in [-1, 1].
+    /// The cosine of the two vectors, in [-1, 1].
     pub cosine: f32,
 }
 
@@ -157,13 +155,13 @@ pub struct UnjudgedPair {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JudgeAnswer {
     Verdict(JudgeVerdict),
-    /// It was asked and did not answer: nothing changes.
+    /// The judge was asked and gave no answer: no fact changes.
     NoAnswer,
     NotAsked,
 }
 
 impl PreparedTimeline {
-    /// Goes through the timeline and says what ought to be.
+    /// Replays the timeline and returns the decided state.
     pub fn reconcile_timeline(
         &self,
         room: &JudgeBudget,
@@ -180,19 +178,19 @@ impl PreparedTimeline {
     }
 }
 
-/// What happens, in order.
+/// The events of a timeline, in order.
 #[derive(Clone, Copy)]
 enum TimelineEvent<'a> {
     Said { turn: TurnId, said: Option<&'a SpokenTurn> },
     Restored { fact: usize, at: DateTime<Utc> },
 }
 
-/// A fact as it stands at the moment that was reached.
+/// The state of a fact at the current moment of the replay.
 struct ReplayedFact<'a> {
     known: &'a KnownFact,
-    /// What is decided here.
+    /// The ends that this replay decided.
     ends: Vec<DecidedEnd>,
-    /// Its turn was reached.
+    /// True once the replay reached the fact's turn.
     entered: bool,
 }
 
@@ -204,16 +202,16 @@ struct TimelineReplay<'a, J> {
     judged: J,
     facts: Vec<ReplayedFact<'a>>,
     at: HashMap<FactId, usize>,
-    /// What of what was ever pinned may be folded into a fact, as far as was gone through.
+    /// For each fact, the facts that may be folded into it and may protect it, in the replayed part.
     folded: HashMap<usize, Vec<usize>>,
-    /// The facts of each turn that is gone through.
+    /// The facts of each replayed turn.
     of_turn: HashMap<TurnId, Vec<usize>>,
     flags: Vec<FlaggedFact>,
     undecided_pairs: BTreeSet<(FactId, FactId)>,
     unjudged: Vec<UnjudgedPair>,
-    /// Of the room for questions, what the last turn has left.
+    /// The tokens that the last turn left of the budget for questions.
     left: u32,
-    /// Promises of other memories that are over.
+    /// Ended promises of other memories.
     ends_elsewhere: Vec<DecidedEnd>,
     replaced: Vec<FactReplacement>,
 }
@@ -284,7 +282,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 }
             }
         }
-        // Stable: of what happened at one moment, words come before corrections.
+        // The sort is stable: statements come before corrections of the same moment.
         events.sort_by_key(|(at, _)| *at);
         events.into_iter().map(|(_, event)| event).collect()
     }
@@ -298,7 +296,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             .copied()
             .filter(|fact| self.at.contains_key(fact) || self.timeline.other_memories.contains_key(fact))
             .collect();
-        // First: what is over is neither repeated nor contradicted by what the turn says of it.
+        // Ends come first: an ended promise is neither repeated nor contradicted by the turn's statements.
         for ending in said.into_iter().flat_map(|said| &said.ends) {
             self.end_promise(*ending, &new, turn, at);
         }
@@ -329,8 +327,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         }
     }
 
-    /// One new statement, and what it does to what held before its turn. `asked`: older and newer facts that a judge may be
-    /// asked about.
+    /// Applies one new statement to the facts that held before its turn. `asked`: pairs of older and newer facts for a
+    /// judge.
     fn add_statement(
         &mut self,
         new: usize,
@@ -356,7 +354,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             old, cosine, relation, ..
         } in near
         {
-            // What was taught beside it may have ended it.
+            // An earlier statement of the same turn may have ended the old fact.
             if !self.holds_at(old, at) {
                 continue;
             }
@@ -381,7 +379,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 continue;
             }
             if same && injected.contains(&known.id) && !party::is_player(&statement.speaker) {
-                // The NPC said what its prompt had told it, in whatever words: that is not news.
+                // The NPC repeated its prompt, in the same or other words, which is no news.
                 let original = known.id;
                 self.end_as_echo(new, original, turn, at);
                 return;
@@ -393,7 +391,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 relation,
                 verdict,
             ) {
-                // A fold would tell of the one in the words of the other.
+                // A fold would show one fact to readers of the other fact.
                 Decision::InvalidateOld(InvalidReason::Duplicate) | Decision::FoldNewIntoOld
                     if fact.locks != known.locks => {}
                 Decision::InvalidateOld(reason) => ends.push((old, end(known.id, reason, id))),
@@ -418,22 +416,22 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         }
     }
 
-    /// Of the nearest facts that hold at `at`, those that a statement may touch, nearest first.
+    /// The nearest facts that hold at `at` and that a statement may affect, nearest first.
     fn facts_near(&self, new: usize, at: DateTime<Utc>, injected: &HashSet<FactId>) -> Vec<NearFact> {
         let near = self.prepared.near_facts(new).iter();
         let seen = |near: &&NearFact| {
             let known = self.facts[near.old].known;
-            // Of other memories only what the prompt had said: that is the same in every replay.
+            // Of other memories, only facts in the prompt count: they are equal in every replay.
             self.holds_at(near.old, at) && (!known.foreign || injected.contains(&known.fact.id))
         };
-        // First the nearest of whatever kind, as an index proposes them.
+        // The places count over all near facts, as an index proposes them.
         let places = near.filter(seen).take(MAX_NEAREST_OF_TOPIC).enumerate();
         let counts = places.filter(|(place, near)| *place < MAX_NEAREST || near.is_one_matter);
         let near = counts.map(|(_, near)| *near);
         near.filter(|near| near.relation != Relation::Independent).collect()
     }
 
-    /// What a judge says of two facts, or has said by what is stored. One that says nothing changes nothing.
+    /// The judge's verdict about two facts, or a stored verdict. Without a verdict no fact changes.
     fn judge_pair(&mut self, old: usize, new: usize, cosine: f32) -> Option<JudgeVerdict> {
         let of = |fact: usize| &self.facts[fact].known.fact;
         let (older, newer) = (of(old), of(new));
@@ -455,7 +453,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         before
     }
 
-    /// The verdict by which one of two facts is stored as ended by the other.
+    /// The verdict behind the stored end of one of two facts by the other.
     fn stored_verdict(&self, old: usize, new: usize) -> Option<JudgeVerdict> {
         let by = |ended: usize, other: usize| {
             let (ends, other) = (&self.facts[ended].known.ends, self.facts[other].known.fact.id);
@@ -475,7 +473,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         }
     }
 
-    /// Whether a fact had been said before the turn that is gone through, and holds at its moment.
+    /// True if a fact was stated before the replayed turn and holds at its moment.
     fn holds_at(&self, fact: usize, at: DateTime<Utc>) -> bool {
         let ReplayedFact {
             known, ends, entered, ..
@@ -487,7 +485,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         self.facts[fact].known.fact.authored || self.is_pinned(fact, at)
     }
 
-    /// What is to change about what is stored.
+    /// Returns the necessary changes of the stored state.
     fn into_resolution(mut self) -> TimelineResolution {
         let mut settled = TimelineResolution {
             ends: std::mem::take(&mut self.ends_elsewhere),
@@ -520,7 +518,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     }
 }
 
-/// The turn that said a fact; `None`: a person wrote it.
+/// The turn that stated a fact; `None`: a person wrote the fact.
 fn turn_that_said(fact: &Fact) -> Option<TurnId> {
     match fact.cause {
         super::fact::Cause::Turn(turn) => Some(turn),
@@ -528,7 +526,7 @@ fn turn_that_said(fact: &Fact) -> Option<TurnId> {
     }
 }
 
-/// The vector of the wording that a fact had at `at`.
+/// The vector of a fact's wording at `at`.
 fn vector_at(known: &KnownFact, at: DateTime<Utc>) -> &[f32] {
     known
         .edits
@@ -538,8 +536,7 @@ fn vector_at(known: &KnownFact, at: DateTime<Utc>) -> &[f32] {
         .unwrap_or(&known.vector)
 }
 
-/// The sentence and the keywords of a fact at `at`, those its vector is made of: its own, not what was
-/// folded into it.
+/// The sentence and the keywords of a fact at `at`, the base of its vector. Folded duplicates are not included.
 fn wording_at(known: &KnownFact, at: DateTime<Utc>) -> (&str, &[String]) {
     let statement = &known.fact.statement;
     let until = || known.edits.iter().rev().filter(|edit| edit.at <= at);
@@ -551,9 +548,8 @@ fn wording_at(known: &KnownFact, at: DateTime<Utc>) -> (&str, &[String]) {
     )
 }
 
-/// Whether a fact is the player's to take back: it is about the player, or the player said it of
-/// somebody else in private. What is said where others hear it is not one player's alone, unless it is of somebody whom
-/// `names` know as the player's.
+/// True if the player may take the fact back. The fact is about the player, or the player said it privately about
+/// somebody else. A statement before listeners counts only if `names` know its subject as the player or the player's.
 fn is_players_own(fact: &Fact, player: Option<&PlayerId>, names: &NameAliases) -> bool {
     let Some(player) = player else {
         return false;

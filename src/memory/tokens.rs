@@ -1,7 +1,7 @@
-//! Tokens of a text as a model counts them, and cutting a text to a number of tokens.
+//! Counts the tokens of a text as a model does, and cuts a text to a number of tokens.
 //!
-//! Exact where the model's vocabulary is known, because it is bundled or in a file of the operator's; elsewhere an estimate
-//! that is never fewer than the bundled vocabularies need, so that no prompt outgrows a model's context
+//! Counts are exact if the model's vocabulary is known: bundled, or in a file of the operator. Otherwise they are
+//! estimates, never below the need of the bundled vocabularies, so that no prompt outgrows a model's context
 //! (docs/algorithms.md#prompt-assembly).
 
 mod estimate;
@@ -24,18 +24,18 @@ pub enum TokenCounter {
     O200k,
     /// GPT-4, 3.5 and the embedding models.
     Cl100k,
-    /// Whatever model the operator's file is of.
+    /// The model of the operator's file.
     File(&'static FileVocabulary),
-    /// No vocabulary is known: by what each character costs at most, as a rule; see [`estimate`].
+    /// No known vocabulary: each character counts at its usual maximum, see [`estimate`].
     Estimated,
 }
 
 impl TokenCounter {
-    /// A counter by the vocabulary of a `tokenizer.json`, which then stays in memory until the process ends: it is read
-    /// once, at start.
+    /// Returns a counter for the vocabulary of a `tokenizer.json`. The file is read once, at start, and the vocabulary
+    /// stays in memory until the process ends.
     ///
     /// # Errors
-    /// If it cannot be used, with the reason.
+    /// The reason why the file cannot be used.
     pub fn from_file(json: &[u8]) -> Result<Self, VocabularyError> {
         Ok(Self::File(Box::leak(Box::new(FileVocabulary::parse(json)?))))
     }
@@ -51,7 +51,7 @@ impl TokenCounter {
         }
     }
 
-    /// This counter, or `other` where this one only estimates.
+    /// Returns this counter, or `other` if this counter only estimates.
     #[must_use]
     pub const fn or_if_estimated(self, other: Self) -> Self {
         match self {
@@ -60,10 +60,10 @@ impl TokenCounter {
         }
     }
 
-    /// Tokens of `text`. Special tokens in it count as the plain text they are.
+    /// Tokens of `text`. Special tokens in the text count as plain text.
     ///
-    /// Texts over 64 KiB are counted in pieces, so that none can run the vocabulary's pattern into
-    /// its limits; each piece may add a token to the exact count.
+    /// Texts over 64 KiB are counted in pieces, so that no text exceeds the limits of the vocabulary's pattern. Each
+    /// piece may add a token to the exact count.
     #[must_use]
     pub fn count_tokens(&self, text: &str) -> u32 {
         let tokens = match self {
@@ -77,14 +77,14 @@ impl TokenCounter {
 
     /// The longest beginning of `text`, in whole graphemes, of at most `max` tokens.
     ///
-    /// "Longest" up to a grapheme or so: where the cut falls inside a token, what is left of it may
-    /// need more tokens than before, and graphemes are given up until it fits.
+    /// The result may be about a grapheme too short. A cut inside a token may leave a rest that needs more tokens.
+    /// Graphemes are then dropped until the text fits.
     #[must_use]
     pub fn truncate_to<'a>(&self, text: &'a str, max: u32) -> &'a str {
         let most = max as usize;
         let end = match self {
             Self::File(vocabulary) => vocabulary.end_within(text, most),
-            // Elsewhere a token is at least one byte.
+            // In the other vocabularies a token has at least one byte.
             _ if text.len() <= most => return text,
             Self::O200k => bundled_end(o200k_base_singleton(), text, most),
             Self::Cl100k => bundled_end(cl100k_base_singleton(), text, most),
@@ -105,7 +105,7 @@ fn bundled_count(vocabulary: &CoreBPE, text: &str) -> usize {
     split_pieces(text).map(|piece| vocabulary.count_ordinary(piece)).sum()
 }
 
-/// The end of the first `most` tokens of `text`, in bytes; it may fall inside a character.
+/// The end of the first `most` tokens of `text`, in bytes, possibly inside a character.
 fn bundled_end(vocabulary: &CoreBPE, text: &str, most: usize) -> usize {
     let (mut left, mut end) = (most, 0);
     for piece in split_pieces(text) {
@@ -119,7 +119,7 @@ fn bundled_end(vocabulary: &CoreBPE, text: &str, most: usize) -> usize {
     end
 }
 
-/// A text in pieces of at most [`MAX_PIECE_BYTES`].
+/// Splits a text into pieces of at most [`MAX_PIECE_BYTES`].
 fn split_pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -216,7 +216,7 @@ mod tests {
                 Cl100k.count_tokens(&text),
             );
             let most = o200k.max(cl100k);
-            // Marks take more in an estimate than words do, and templates are full of them.
+            // An estimate counts marks higher than words, and templates are full of marks.
             let is_prose = text.is_ascii() && text.len() > 80 && !text.contains("{%");
             if estimate < most || (is_prose && estimate * 10 > most * 16) {
                 faults.push(format!(

@@ -1,4 +1,4 @@
-//! Why an NPC said what it said: kept with every turn (docs/design.md#invariants).
+//! The reasons for an NPC's reply, stored with every turn (docs/design.md#invariants).
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -27,32 +27,32 @@ pub struct ScoreParts {
     pub cosine: f64,
 }
 
-/// What became of a candidate.
+/// The outcome for a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CandidateFate {
-    /// It is in the prompt.
+    /// In the prompt.
     Used,
-    /// It merged into a better one (cosine ≥ 0.95).
+    /// Merged into a better candidate (cosine ≥ 0.95).
     NearDuplicate,
-    /// Better ones filled the top places.
+    /// Better candidates filled the top places.
     BeyondTopK,
-    /// It did not fit the token budget.
+    /// Did not fit the token budget.
     OverBudget,
-    /// Its total is below `recall.min_score`.
+    /// The total is below `recall.min_score`.
     TooWeak,
-    /// Small talk, and the fact is not about the line: only important or recent.
+    /// The line was small talk, and the fact does not match the line: the fact is only important or recent.
     OffTopic,
-    /// It is in the prompt anyway, pinned.
+    /// Already in the prompt as a pinned fact.
     Pinned,
-    /// It is in the prompt anyway, in the state block.
+    /// Already in the prompt in the state block.
     InStateBlock,
-    /// NPCs among themselves: it was learned from a line that the prompt shows.
+    /// In an NPC conversation: the fact was learned from a line that the prompt shows.
     InHistory,
 }
 
 impl CandidateFate {
-    /// Whether the prompt has it.
+    /// True if the prompt contains the candidate.
     #[must_use]
     pub const fn is_in_prompt(self) -> bool {
         matches!(self, Self::Used | Self::Pinned | Self::InStateBlock)
@@ -64,30 +64,30 @@ impl CandidateFate {
 pub struct CandidateTrace {
     #[schema(value_type = String)]
     pub fact: FactId,
-    /// Whom or what it is about; a player is `player:<id>`.
+    /// The person or thing that the fact describes; a player is `player:<id>`.
     pub subject: String,
-    /// Who said it: a player under its key, an NPC by its name, `author` where it was written.
+    /// The speaker: `player:<id>`, an NPC's name, or `author` for a written fact.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub speaker: String,
     pub content: String,
     pub score: ScoreParts,
     pub fate: CandidateFate,
-    /// A promise or a goal, which what is said in the turn may end.
+    /// True for a promise or a goal, which the turn's lines may end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub promise: bool,
 }
 
-/// One scenario that was considered: one that the player may hear of.
+/// One considered scenario that the player may hear of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ScenarioTrace {
     #[schema(value_type = String)]
     pub scenario: ScenarioId,
     pub title: String,
     pub score: ScenarioScore,
-    /// It was unlocked or told in one of the last five turns.
+    /// True if the scenario was unlocked or told in one of the last five turns.
     pub recent: bool,
     pub fate: CandidateFate,
-    /// What the prompt had of it, where it had any.
+    /// The text of the scenario in the prompt, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<String>,
 }
@@ -98,7 +98,7 @@ pub struct SectionTrace {
     pub name: String,
     pub tokens: u32,
     pub budget: u32,
-    /// What was left out to stay within the budget, in words.
+    /// Content left out to stay within the budget, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
 }
@@ -109,7 +109,7 @@ pub struct CallTrace {
     /// `reply`, `intent`, `extraction`, `judge`, `summary`, `curation`, `embedding`.
     pub task: String,
     pub model: String,
-    /// The scripted model or offline embedder answered: no real model was asked.
+    /// True if the scripted model or the offline embedder answered instead of a real model.
     pub offline: bool,
     pub attempts: u32,
     pub millis: f64,
@@ -121,7 +121,7 @@ pub struct CallTrace {
     pub error: Option<String>,
 }
 
-/// What models were asked for one task, and what that used.
+/// The calls to models for one task, and their tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskUsage {
     /// As in [`CallTrace::task`].
@@ -132,7 +132,7 @@ pub struct TaskUsage {
 }
 
 impl TaskUsage {
-    /// Adds to the entry of `task`, or makes it. Saturating: an endpoint may report any number it likes.
+    /// Adds to the entry of `task`, or creates the entry. Saturating: an endpoint may report any number.
     pub fn add_usage(sums: &mut Vec<Self>, task: &str, calls: u32, usage: Usage) {
         let place = sums.iter().position(|sum| sum.task == task).unwrap_or_else(|| {
             sums.push(Self {
@@ -148,7 +148,7 @@ impl TaskUsage {
     }
 }
 
-/// A job that a turn left behind, and what became of it.
+/// A job that a turn started, and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobTrace {
     /// `extract_facts`, `extract_state` or `summarise`.
@@ -157,17 +157,17 @@ pub struct JobTrace {
     pub status: String,
     /// Attempts that failed.
     pub failed_attempts: u32,
-    /// Why the last of these failed; `unsaid`: the turn was taken back before.
+    /// The error of the last failed attempt. `unsaid`: the turn was rewound first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What its attempts used.
+    /// The model calls of all attempts.
     pub calls: Vec<TaskUsage>,
 }
 
 /// Milliseconds spent per phase of a turn, up to its `reply.done`.
 ///
-/// The commit is not among them: it writes this very trace. How long it takes is the metric
-/// `colloquy_turn_phase_seconds{phase="commit"}`.
+/// The commit is not included, because the commit writes this trace. The metric
+/// `colloquy_turn_phase_seconds{phase="commit"}` has its duration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timings {
     pub queue: f64,
@@ -183,13 +183,13 @@ pub struct Timings {
     pub added: f64,
 }
 
-/// The words of a text that not every player may hear of.
+/// The words of a text that some players may not hear.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockedWords {
     /// 32-bit hashes of words.
     #[schema(value_type = Vec<u32>)]
     pub words: PrivateTerms,
-    /// As those of a trace.
+    /// The locks of the text, in the format of the trace's `locks`.
     #[schema(value_type = String)]
     pub locks: DisclosureLocks,
 }
@@ -199,38 +199,38 @@ pub struct LockedWords {
 pub struct TurnTrace {
     pub at: DateTime<Utc>,
     pub intent: Intent,
-    /// `model`, or why the classifier's answer was not used.
+    /// `model`, or the reason why the classifier's answer was not used.
     pub intent_source: String,
     pub query: String,
     pub candidates: Vec<CandidateTrace>,
-    /// Of the NPC's past, where the turn looked for it; best first.
+    /// The scenarios of the NPC, if the turn searched for scenarios; best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scenarios: Vec<ScenarioTrace>,
-    /// How far the player had come with the NPC, where the turn looked for its past.
+    /// The player's progress with the NPC, if the turn searched for scenarios.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
     pub progress: Option<Progress>,
-    /// Those of the five turns before in whose prompts something of the NPC's past was.
+    /// Those of the previous five turns with a scenario of the NPC in the prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told_in: Vec<u32>,
-    /// What the dialogue has had in its prompts so far that not every player may hear of, as
-    /// `scenario:<npc>/<scenario>;hearers:<player>+<player>`: what was learned from this turn, and is private to no player, is
-    /// locked by it.
+    /// The locked content in the prompts of the dialogue so far, as
+    /// `scenario:<npc>/<scenario>;hearers:<player>+<player>`. Facts that are learned from this turn and are private to
+    /// no player get these locks.
     #[serde(default, skip_serializing_if = "DisclosureLocks::is_empty")]
     #[schema(value_type = String)]
     pub locks: DisclosureLocks,
-    /// Those of `locks` of which the dialogue may have told: what was learned from this turn in private is locked by them.
-    /// Absent: by all.
+    /// The part of `locks` that the dialogue may have told. Private facts learned from this turn get these locks.
+    /// Absent: they get all locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub told_locks: Option<DisclosureLocks>,
-    /// Memories and summaries in the prompt that not every player may hear of, of which the turn has no word: what was learned
-    /// from it in private with a word of theirs is locked as they are.
+    /// Locked memories and summaries in the prompt that share no word with the turn's text. A private fact learned from
+    /// the turn gets a text's locks if the fact has a word of the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locked: Vec<LockedWords>,
-    /// What the turn had in its prompt that was private to its player and no summary of an earlier turn, as 32-bit hashes of
-    /// words: what the NPC tells of itself with none of those of the dialogue so far is told to others. Absent: nobody knows,
-    /// and nothing is.
+    /// Private content of the player in the prompt of this turn, as 32-bit hashes of words. Summaries already in an
+    /// earlier turn are left out. An NPC's statement about itself is shared with other players only if the statement
+    /// has no such word of the dialogue so far. Absent: unknown, and no statement is shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<u32>>)]
     pub confided: Option<PrivateTerms>,
@@ -240,10 +240,10 @@ pub struct TurnTrace {
     pub prompt_hash: String,
     pub calls: Vec<CallTrace>,
     pub timings: Timings,
-    /// Anything unusual, in words: a state block that did not parse, recall without vectors, …
+    /// Anomalies in words: a state block that did not parse, recall without vectors, …
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The reply began a state block, whether it ended or not.
+    /// True if the reply began a state block, ended or not.
     #[serde(default)]
     pub state_block: bool,
 }

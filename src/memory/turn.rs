@@ -13,9 +13,9 @@ use crate::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
 pub enum TurnStatus {
     /// The model finished.
     Completed,
-    /// Cut off by the player; the text is what was sent or heard.
+    /// The player cut off the reply. The text is the sent or heard part.
     Interrupted,
-    /// The model failed; nothing was committed.
+    /// The model failed; no turn was committed.
     Failed,
 }
 
@@ -38,7 +38,7 @@ impl TurnStatus {
     }
 }
 
-/// What the player asked for (docs/algorithms.md#intent-and-follow-ups).
+/// What the player's line asks about (docs/algorithms.md#intent-and-follow-ups).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Intent {
@@ -75,18 +75,18 @@ impl Intent {
     }
 }
 
-/// Tokens of one or more model calls, as the endpoint reported them (or counted where it did not).
+/// Tokens of one or more model calls, as reported by the endpoint. Tokens that the endpoint did not report are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
-    /// Players are told 0, of both.
+    /// Always 0 for players, like `cached_tokens`.
     pub prompt_tokens: u32,
-    /// Prompt tokens the provider served from its cache; part of `prompt_tokens`.
+    /// Prompt tokens served from the provider's cache; part of `prompt_tokens`.
     pub cached_tokens: u32,
     pub completion_tokens: u32,
 }
 
 impl Usage {
-    /// Without how long the prompt was, which tells a player what it is made of.
+    /// Returns the usage without the prompt tokens: the length of a prompt would tell a player about its content.
     #[must_use]
     pub fn for_players(self) -> Self {
         Self {
@@ -98,41 +98,41 @@ impl Usage {
 
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        // Saturating: an endpoint may report any number it likes.
+        // Saturating: an endpoint may report any number.
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
     }
 }
 
-/// A committed turn. In a session: the player's line and the NPC's reply. In an NPC conversation:
-/// one NPC's line, with `player_text` empty.
+/// A committed turn. In a session: the player's line and the NPC's reply. In an NPC conversation: one NPC's line, with
+/// `player_text` empty.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     pub id: TurnId,
     pub dialogue: DialogueId,
-    /// From 1 in each dialogue.
+    /// The turn's number in its dialogue, from 1.
     pub number: u32,
     pub status: TurnStatus,
     pub player: Option<PlayerId>,
     pub player_text: String,
     pub npc: NpcId,
-    /// The reply without its state block, as the player saw (or heard) it.
+    /// The reply without its state block, as the player saw or heard it.
     pub reply_text: String,
-    /// Rises when the text is cut later on; jobs of an older version may not write.
+    /// Rises when the text is cut later. Jobs of an older version may not write.
     pub text_version: u32,
     /// Emotion and gesture tags cut from the text.
     pub cues: Vec<String>,
     pub usage: Usage,
     pub started_at: DateTime<Utc>,
     pub committed_at: DateTime<Utc>,
-    /// Event sequence numbers, from which a resume after a restart replays
-    /// `turn.started`, `reply.done` and `turn.committed`.
+    /// Event sequence numbers. A resume after a restart replays `turn.started`, `reply.done` and `turn.committed` from
+    /// them.
     pub seqs: TurnSeqs,
 }
 
 impl Turn {
-    /// Whether the NPC spoke first: the player had said nothing.
+    /// True if the NPC spoke first: the turn has a player, but no line of the player.
     #[must_use]
     pub fn is_greeting(&self) -> bool {
         self.player.is_some() && self.player_text.is_empty()
@@ -147,47 +147,48 @@ pub struct TurnSeqs {
     pub committed: u64,
 }
 
-/// For so many turns a scenario that was unlocked or told stays recently unlocked (docs/algorithms.md#scenarios).
+/// Number of turns for which an unlocked or told scenario stays recent (docs/algorithms.md#scenarios).
 pub const RECENT_TURNS: usize = RECENT_TURN_COUNT as usize;
 const RECENT_TURN_COUNT: u32 = 5;
 
 /// The dialogue's mutable state after a turn: ids and counters, not copies (docs/design.md#interrupt-and-rewind).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// The turn it was taken after; 0 before the first.
+    /// The turn of this checkpoint; 0 before the first turn.
     pub turn: u32,
-    /// Last turn covered by a summary.
+    /// The last turn covered by a summary.
     pub summarised_through: u32,
-    /// When the last summary landed.
+    /// When the last summary was stored.
     pub summarised_at: Option<DateTime<Utc>>,
-    /// First turn still in the buffer: the prompt's history starts here. Moves in blocks.
+    /// The first turn in the buffer, where the prompt's history starts. Moves in blocks.
     pub buffer_from: u32,
-    /// Scenarios that were in a prompt lately, each of its NPC, with the last turn before which they count as recently
-    /// unlocked; one by every turn that had it. Whether they still are is for the ledger to say.
+    /// Scenarios that recent prompts showed. Each entry has the NPC, the scenario, and the last turn before which the
+    /// scenario counts as recent. Every turn that showed the scenario adds an entry. The ledger decides whether a
+    /// scenario is still unlocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recently_unlocked: Vec<(NpcId, ScenarioId, u32)>,
-    /// When the last turns were committed, oldest first, at most [`RECENT_TURNS`].
+    /// Commit times of the last turns, oldest first, at most [`RECENT_TURNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<DateTime<Utc>>,
-    /// What the dialogue has had in its prompts so far that not every player may hear of; `None`: nobody knows, of what an
-    /// older build wrote.
+    /// The locked content in the prompts of the dialogue so far. `None`: unknown, in a row from an older build.
     #[serde(default)]
     pub locks: Option<DisclosureLocks>,
-    /// Those of them of which the dialogue may have told: what was learned and summed up in private rests on these alone. `None`:
-    /// nobody knows, and it rests on all.
+    /// The part of `locks` that the dialogue may have told. Private facts and private summaries get only these locks.
+    /// `None`: unknown, and they get all locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_locks: Option<DisclosureLocks>,
-    /// What the turn had in its prompt that was private to its player, but for the player's own lines and for summaries that
-    /// an earlier turn had as well; `None`: nobody knows. So all that the dialogue has had is in those of all its turns.
+    /// The player's private content in the prompt of this turn. The player's own lines, and summaries already in an
+    /// earlier turn, are left out. `None`: unknown. The union over all turns is therefore the private content of the
+    /// whole dialogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confided: Option<PrivateTerms>,
-    /// The NPC that spoke last brought the conversation to its end.
+    /// True if the last speaking NPC ended the conversation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
 }
 
 impl Checkpoint {
-    /// Turn `number` was committed at that moment, and these scenarios of `npc` were in its prompt.
+    /// Records the commit of turn `number` at `at`, with these scenarios of `npc` in the prompt.
     pub fn record_commit(
         &mut self,
         number: u32,
@@ -199,12 +200,12 @@ impl Checkpoint {
         self.recently_unlocked.retain(|(.., until)| *until > number);
         self.recently_unlocked
             .extend(scenarios.into_iter().map(|scenario| (npc.clone(), scenario, until)));
-        // As exact as the ledger keeps moments.
+        // The ledger stores times with this precision.
         self.commits.push(at.trunc_subsecs(6));
         let most = self.commits.len().min(RECENT_TURNS);
         self.commits.drain(..self.commits.len() - most);
     }
-    /// What was unlocked since then counts as recently unlocked; `began`: the dialogue did.
+    /// The start of the recent period: scenarios unlocked since then are recent. `began`: when the dialogue began.
     #[must_use]
     pub fn recently_unlocked_since(&self, began: DateTime<Utc>) -> DateTime<Utc> {
         if self.commits.len() < RECENT_TURNS {
@@ -213,18 +214,18 @@ impl Checkpoint {
             self.commits[0]
         }
     }
-    /// When `scenario` of `npc` was told last, if that was lately.
+    /// When `scenario` of `npc` was last told, if recently.
     #[must_use]
     pub fn last_told_at(&self, npc: &NpcId, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
         let told = self.recently_unlocked.iter();
         let told = told.filter(|(of, told, _)| of == npc && told == scenario);
         let until = told.map(|(.., until)| *until).max()?;
         let left = until.checked_sub(self.turn)?;
-        // One told by the last turn stays so for all of them.
+        // A scenario told by the last turn stays recent for all `RECENT_TURNS`.
         let ago = RECENT_TURNS.checked_sub(usize::try_from(left).ok()?)?;
         self.commits.iter().rev().nth(ago).copied().filter(|_| left > 0)
     }
-    /// The turns that told what was told lately, in order.
+    /// The turns that told recent scenarios, in order.
     #[must_use]
     pub fn turns_told_in(&self) -> Vec<u32> {
         let numbers = self.recently_unlocked.iter();
@@ -276,7 +277,7 @@ mod tests {
                 .filter(|told| (*told..*told + 5).contains(&number))
                 .collect();
             assert_eq!(checkpoint.turns_told_in(), told_in, "after turn {number}");
-            // Before the next turn, what was unlocked by the fifth turn back still is recent.
+            // Before the next turn, a scenario unlocked at the fifth turn back is still recent.
             let since = if number < 5 {
                 began
             } else {

@@ -1,9 +1,8 @@
-//! The short lists of words in which a world says how somebody feels: moods, and kinds of
-//! relationships.
+//! The lists of words for feelings in a world: moods, and kinds of relationships.
 //!
-//! Everybody in a world sees the same state. A mood in free words ("worried: Alice is pregnant") would
-//! carry what one player said in private to all others, and a relationship in free words would be many
-//! relationships. So state holds words of a list only; what a model writes is mapped to the list, or left out.
+//! Everybody in a world sees the same state. A mood in free words ("worried: Alice is pregnant") would show all players
+//! the private words of one player. A relationship in free words would become many relationships. State therefore has
+//! only words of a list. The text of a model is mapped to the list, or left out.
 
 mod words;
 
@@ -14,20 +13,20 @@ use super::{
     keywords::normalise_text,
 };
 
-/// Words of one list at most, and the longest of them in Unicode scalar values.
+/// Limits of one list: its words, and Unicode scalar values of a word.
 pub const MAX_WORDS: usize = 40;
 pub const MAX_WORD_CHARS: usize = 32;
-/// Synonyms of one world at most.
+/// Most synonyms of one world.
 pub const MAX_SYNONYMS: usize = 200;
-/// The kind of a relationship whose kind a model left out, where the world lists this one.
+/// The default kind of a relationship, if the world lists this kind.
 const PLAIN_KIND: &str = "affection";
 
-/// The lists of one world. Words are kept normalised: lower case, one blank between words.
+/// The lists of one world. Words are stored normalised: lower case, one blank between words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vocabulary {
     moods: Vec<String>,
     kinds: Vec<String>,
-    /// The world's own, from a word to a mood or a kind. They come before the built-in ones.
+    /// The world's own synonyms, from a word to a mood or a kind. They have precedence over the built-in synonyms.
     synonyms: BTreeMap<String, String>,
 }
 
@@ -55,7 +54,7 @@ impl Vocabulary {
         }
     }
 
-    /// The first mood of the list that `text` names. Nothing else of `text` is in it.
+    /// The first listed mood that `text` names. The result contains no other part of `text`.
     #[must_use]
     pub fn mood_named(&self, text: &str) -> Option<&str> {
         self.first_named(&self.moods, words::MOODS, text)
@@ -67,7 +66,7 @@ impl Vocabulary {
         self.first_named(&self.kinds, words::KINDS, text)
     }
 
-    /// The kind of a relationship about which no more was said.
+    /// The kind of a relationship without a stated kind.
     #[must_use]
     pub fn default_kind(&self) -> Option<&str> {
         let plain = self.kinds.iter().find(|kind| *kind == PLAIN_KIND);
@@ -80,13 +79,13 @@ impl Vocabulary {
         self.moods.iter().map(|mood| display_label(mood, language)).collect()
     }
 
-    /// The kinds of relationships: ASCII in every language, so that rules of a world mean all its NPCs.
+    /// The kinds of relationships. They are ASCII in every language, so that a world's rules match all its NPCs.
     #[must_use]
     pub fn relationship_kinds(&self) -> &[String] {
         &self.kinds
     }
 
-    /// Whether `word` is in one of the lists, as it is written there but for its case.
+    /// True if a list contains `word`, ignoring case.
     #[must_use]
     pub fn contains_word(&self, word: &str) -> bool {
         let word = normalise_word(word);
@@ -112,7 +111,7 @@ impl Vocabulary {
             .find_map(|at| self.listed_prefix(list, built_in, &said[at..]))
     }
 
-    /// The listed word that these words begin with.
+    /// The listed word that `said` begins with.
     fn listed_prefix<'a>(
         &'a self,
         list: &'a [String],
@@ -121,7 +120,7 @@ impl Vocabulary {
     ) -> Option<&'a str> {
         let listed = |key: &str| list.iter().find(|word| *word == key);
         let own = self.synonyms.iter().filter(|(word, _)| starts_with_word(said, word));
-        // The longest says most of what was meant.
+        // The longest synonym is the most specific.
         let own = own.max_by_key(|(word, _)| word.len()).and_then(|(_, key)| listed(key));
         let plain = || {
             list.iter()
@@ -138,8 +137,8 @@ impl Vocabulary {
     }
 }
 
-/// A kind of relationship as state keeps it, whoever wrote it: in lower case, and the common Korean words as the
-/// English ones that they mean. A word that is in no list stays: builds before this one wrote what models said.
+/// A kind of relationship as stored in state: in lower case, with common Korean words as the matching English words.
+/// Unlisted words stay unchanged, because older builds stored the words of models.
 #[must_use]
 pub fn stored_kind(kind: &str) -> String {
     let kind = normalise_word(kind);
@@ -150,7 +149,7 @@ pub fn stored_kind(kind: &str) -> String {
     meant.map_or(kind, |word| word.key.to_owned())
 }
 
-/// A built-in word as a prompt in `language` shows it; any other word is shown as it is.
+/// A built-in word as a prompt in `language` shows it. Other words are shown unchanged.
 #[must_use]
 pub fn display_label(word: &str, language: Language) -> &str {
     let known = || words::MOODS.iter().chain(words::KINDS).find(|known| known.key == word);
@@ -168,7 +167,7 @@ fn normalise_word(word: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `said` begins with the word or words of `word`. Korean joins endings to a word.
+/// True if `said` begins with the word or words of `word`. Korean words may have endings.
 fn starts_with_word(said: &[&str], word: &str) -> bool {
     let mut said = said.iter();
     let mut parts = word
@@ -182,7 +181,7 @@ fn starts_with_word(said: &[&str], word: &str) -> bool {
         })
 }
 
-/// Whether the word there is said not to be so: "not happy", "isn't happy", "안 기쁘다", "기쁘지 않다", "걱정 없음".
+/// True if the word at `at` is denied: "not happy", "isn't happy", "안 기쁘다", "기쁘지 않다", "걱정 없음".
 fn is_denied(said: &[&str], at: usize) -> bool {
     let before = at.checked_sub(1).map(|before| said[before]);
     let after = said.get(at + 1);

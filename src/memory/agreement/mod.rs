@@ -1,8 +1,8 @@
-//! Whether two statements say the same: object, polarity, tense and numbers (docs/algorithms.md#dedupe-and-conflict).
+//! Compares two statements: object, polarity, tense and numbers (docs/algorithms.md#dedupe-and-conflict).
 //!
-//! Also the heuristics that read polarity and tense off a sentence when an extractor left them
-//! out. They look at words and endings; where they are unsure they say "positive" and "present",
-//! and two statements that do not agree only go to the judge, so an error costs a model call.
+//! Also guesses polarity and tense from a sentence when an extractor left them out. The guesses use words and endings.
+//! In doubt they give "positive" and "present". Two statements that do not agree only go to the judge, so an error
+//! costs one model call.
 
 mod numbers;
 
@@ -14,7 +14,7 @@ use super::{
     keywords::{ends_in_l, is_hangul, is_past_syllable, korean_stem, normalise_text, singular_of},
 };
 
-/// What of a statement is compared.
+/// The compared parts of a statement.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedStatement<'a> {
     pub object: &'a str,
@@ -34,14 +34,14 @@ impl<'a> From<&'a Statement> for ComparedStatement<'a> {
     }
 }
 
-/// Whether object, polarity, tense and numbers of two statements agree.
+/// True if object, polarity, tense and numbers of two statements agree.
 #[must_use]
 pub fn statements_agree<'a>(a: impl Into<ComparedStatement<'a>>, b: impl Into<ComparedStatement<'a>>) -> bool {
     let (a, b) = (a.into(), b.into());
     a.polarity == b.polarity && a.tense == b.tense && same_object(a, b) && numbers_of(a) == numbers_of(b)
 }
 
-/// Whether two names or verbs are the same but for case, particles and endings.
+/// True if two names or verbs are equal, ignoring case, particles and endings.
 #[must_use]
 pub fn same_words(a: &str, b: &str) -> bool {
     canonical_words(a) == canonical_words(b)
@@ -49,7 +49,7 @@ pub fn same_words(a: &str, b: &str) -> bool {
 
 fn same_object(a: ComparedStatement<'_>, b: ComparedStatement<'_>) -> bool {
     let (left, right) = (canonical_words(a.object), canonical_words(b.object));
-    // Without objects only the whole sentence can tell.
+    // Without objects the whole sentences are compared.
     if left.is_empty() || right.is_empty() {
         canonical_words(a.content) == canonical_words(b.content)
     } else {
@@ -68,7 +68,7 @@ fn numbers_of(claim: ComparedStatement<'_>) -> BTreeSet<String> {
         .collect()
 }
 
-/// A text as it is compared: stems without articles, particles and plurals, numbers in digits.
+/// The comparable words of a text: stems without articles, particles and plurals, with numbers in digits.
 pub(in crate::memory) fn canonical_words(text: &str) -> Vec<String> {
     const SILENT: [&str; 12] = [
         "a", "an", "the", "some", "any", "my", "his", "her", "their", "its", "your", "our",
@@ -95,7 +95,7 @@ fn split_words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether a sentence affirms or denies, read off its words. Two denials affirm.
+/// Whether a sentence affirms or denies, guessed from its words. Two denials affirm.
 #[must_use]
 pub fn polarity_of(text: &str) -> Polarity {
     let words = split_words(text);
@@ -117,7 +117,7 @@ fn is_denial(words: &[String], at: usize) -> bool {
     if word.starts_with(is_hangul) {
         return KO_BEGIN.iter().any(|begin| word.starts_with(begin))
             || word.strip_prefix("안").is_some_and(|rest| ["좋", "해", "한", "했", "하", "먹", "마"].iter().any(|v| rest.starts_with(v)))
-            // "안 좋아해", but not "집 안 청소"; "못 먹어", but not the nail.
+            // "안 좋아해", but not "집 안 청소"; "못 먹어", but not 못 as a nail.
             || (matches!(word, "안" | "못") && looks_like_a_verb(next))
             || word.contains("지않")
             || (word.starts_with('없') || word.ends_with("없다") || word.ends_with("없어"))
@@ -144,8 +144,8 @@ fn looks_like_a_verb(word: &str) -> bool {
         || word.chars().any(is_past_syllable)
 }
 
-/// When a sentence holds, read off its words: in English off the first verb that tells, in Korean
-/// off the last predicate.
+/// The tense of a sentence, guessed from its words: in English from the first verb that shows a tense, in Korean from
+/// the last predicate.
 #[must_use]
 pub fn tense_of(text: &str) -> Tense {
     let words = split_words(text);
@@ -227,7 +227,7 @@ fn english_tense(words: &[String]) -> Tense {
         let before = at.checked_sub(1).map_or("", |before| words[before].as_str());
         let next = words.get(at + 1).map_or("", String::as_str);
         match word.as_str() {
-            // "is used to": a habit of now.
+            // "is used to" is a present habit.
             "used" if next == "to" && !BE.contains(&before) => return Tense::Past,
             "going" | "plans" | "plan" | "intends" if next == "to" => return Tense::Future,
             word if FUTURE.contains(&word) || word.ends_with("'ll") => return Tense::Future,
@@ -241,7 +241,7 @@ fn english_tense(words: &[String]) -> Tense {
                     return Tense::Past;
                 }
             }
-            // The first finite verb of the present settles it.
+            // The first finite verb in the present decides.
             "is" | "are" | "am" | "has" | "have" | "likes" | "like" | "loves" | "love" | "hates" | "hate" | "wants"
             | "want" | "does" | "do" | "doesn't" | "don't" | "isn't" | "aren't" | "lives" | "live" | "works"
             | "work" | "knows" | "know" | "prefers" | "prefer" | "needs" | "enjoys" | "owns" | "keeps" | "thinks"
@@ -256,7 +256,7 @@ fn english_tense(words: &[String]) -> Tense {
     Tense::Present
 }
 
-/// Whether the verb is only the beginning of one: "is going to", "has visited".
+/// True if the verb only begins a compound verb: "is going to", "has visited".
 fn begins_compound_verb(verb: &str, next: &str) -> bool {
     match verb {
         "is" | "are" | "am" => next == "going",
@@ -292,7 +292,7 @@ fn korean_tense(words: &[String]) -> Tense {
     if chars.iter().any(|&c| is_past_syllable(c)) || word.ends_with("던") {
         return Tense::Past;
     }
-    // 예전엔 좋아하던 과일: a noun phrase of then.
+    // 예전엔 좋아하던 과일: a noun phrase about the past.
     let then = ["예전", "옛날", "한때", "과거에"];
     let now = ["지금", "이제", "요즘", "여전히", "아직"];
     if then

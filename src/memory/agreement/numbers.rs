@@ -1,5 +1,5 @@
-//! Numbers in a text, in digits or in words, Korean and English, as far as facts need them: ages,
-//! counts, dates, prices.
+//! Numbers in a text, in digits or words, in Korean and English, as far as facts need them: ages, counts, dates,
+//! prices.
 
 use crate::memory::keywords::{is_hangul, korean_stem};
 
@@ -29,7 +29,7 @@ const ENGLISH_TENS: [&str; 8] = [
     "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
 ];
 
-/// Native Korean tens and units; the second list needs a counter behind it.
+/// Native Korean tens and units. The forms in `NATIVE_BOUND` need a counter after them.
 const NATIVE_TENS: [(&str, u64); 10] = [
     ("열", 10),
     ("스물", 20),
@@ -108,10 +108,10 @@ const COUNTERS: [&str; 50] = [
     "방울",
     "퍼센트",
 ];
-/// Counters that a single Sino-Korean digit may stand before; with others it is usually another word.
+/// Counters after a single Sino-Korean digit. Before other counters such a syllable is usually another word.
 const SINO_COUNTERS: [&str; 9] = ["년", "월", "층", "개월", "학년", "인분", "킬로", "미터", "퍼센트"];
 
-/// A piece of a text: a number, or a word as it is compared.
+/// A piece of a text: a number, or a word for comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TextPiece {
     /// A number in its shortest decimal form.
@@ -150,7 +150,7 @@ pub(super) fn split_pieces(text: &str) -> Vec<TextPiece> {
     out
 }
 
-/// Words, with digits apart from letters and thousands kept together.
+/// Splits a text into words. Digits are separate from letters, and thousands stay together.
 fn split_words(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
@@ -159,7 +159,7 @@ fn split_words(text: &str) -> Vec<String> {
     while at < chars.len() {
         let from = at;
         if digit(at) {
-            // 1,000 and 3.5 are one number; the comma only before three digits.
+            // 1,000 and 3.5 are one number; a comma only before three digits.
             while digit(at)
                 || (chars.get(at) == Some(&'.') && digit(at + 1))
                 || (chars.get(at) == Some(&',') && digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4))
@@ -228,7 +228,7 @@ fn parse_english_number(words: &[String]) -> Option<(u64, usize)> {
     (used > 0).then_some((total + group, used))
 }
 
-/// The number a Korean word begins with, and what is left of the word (its counter).
+/// The number at the start of a Korean word, and the rest of the word (its counter).
 fn parse_korean_number(word: &str, next: &str) -> Option<(u64, String)> {
     if !word.starts_with(is_hangul) || word.starts_with("이번") || word.starts_with("이분") {
         return None;
@@ -246,7 +246,7 @@ fn parse_korean_number(word: &str, next: &str) -> Option<(u64, String)> {
     fits.then_some((number, if is_ending(rest) { String::new() } else { bare }))
 }
 
-/// What must follow for the word to be a number.
+/// The word that must follow a numeral.
 #[derive(Debug, Clone, Copy)]
 enum RequiredCounter {
     Nothing,
@@ -254,7 +254,7 @@ enum RequiredCounter {
     SinoCounter,
 }
 
-/// Particles and the copula behind a bare numeral: "둘이다", "셋을".
+/// Particles and the copula after a bare numeral: "둘이다", "셋을".
 fn is_ending(rest: &str) -> bool {
     matches!(
         rest,
@@ -324,9 +324,9 @@ fn parse_sino_number(word: &str) -> Option<(u64, &str, RequiredCounter)> {
     match (numerals, places) {
         (1, 0) => Some((digit, &word[len..], RequiredCounter::SinoCounter)),
         (1, _) => Some((total + group, &word[len..], RequiredCounter::Counter)),
-        // No numeral at all; "이오" and the like are words.
+        // No numeral; "이오" and similar words.
         (_, 0) => None,
-        // 천사 is an angel more often than 1004.
+        // 천사 means "angel" more often than 1004.
         (2, 1) if word.starts_with(['백', '천', '만']) => {
             Some((total + group + digit, &word[len..], RequiredCounter::Counter))
         }

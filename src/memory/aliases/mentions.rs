@@ -1,13 +1,13 @@
-//! Of whom a line speaks, by the names that a memory knows: "Anna", "my sister", "내 동생이".
+//! The people in a line, found by the names that a memory knows: "Anna", "my sister", "내 동생이".
 
 use std::collections::BTreeSet;
 
 use super::NameAliases;
 use crate::memory::{keywords, party};
 
-/// In front of what belongs to whoever speaks, in each language.
+/// Words before a thing that belongs to the speaker, in each language.
 const SPEAKER_POSSESSIVES: [&str; 9] = ["my", "our", "내", "제", "우리", "저희", "나의", "저의", "우리의"];
-/// In front of what belongs to whoever listens.
+/// Words before a thing that belongs to the listener.
 const LISTENER_POSSESSIVES: [&str; 11] = [
     "your",
     "네",
@@ -21,14 +21,14 @@ const LISTENER_POSSESSIVES: [&str; 11] = [
     "그대",
     "그대의",
 ];
-/// Words between an owner and what it owns, at most: "my dear old sister".
+/// Most words between an owner and the owned thing: "my dear old sister".
 const MAX_WORDS_BETWEEN: usize = 2;
-/// Syllables of a Korean word that says by itself who is meant, or stands for a longer one it ends: 동생 for 여동생.
+/// Syllables of a Korean word that is clear alone, or stands for a longer word that ends in it: 동생 for 여동생.
 const MIN_NAME_SYLLABLES: usize = 2;
-/// Names that say less, in all, are words like others: "Will", "May".
+/// Names with less total weight are taken as ordinary words: "Will", "May".
 const MIN_NAME_WEIGHT: f32 = 0.5;
 
-/// Whose line it is, and who hears it. Names are as facts keep them: `player:p7`, `Mira`.
+/// The speaker and the listener of a line. Names are as stored in facts: `player:p7`, `Mira`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SpeakerAndListener<'a> {
     pub speaker: Option<&'a str>,
@@ -36,8 +36,9 @@ pub struct SpeakerAndListener<'a> {
 }
 
 impl NameAliases {
-    /// The other names of those of whom a line speaks, as words to search for: of what belongs to a player ("the player's
-    /// sister") only what it is ("sister"). Nothing for the listener, whose name says nothing of what a line is about.
+    /// The other names of people in a line, as words for a search. Of a player's belongings ("the player's sister")
+    /// only the thing ("sister") is returned. The listener's names are left out, because they say nothing about the
+    /// topic of a line.
     #[must_use]
     pub fn names_mentioned(&self, line: &str, spoken: SpeakerAndListener<'_>) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
@@ -62,7 +63,7 @@ impl NameAliases {
     }
 }
 
-/// `None`: a player itself, of whom no word tells.
+/// `None`: the name is a player, for whom no word can be searched.
 fn search_words(key: &str, name: &str) -> Option<String> {
     match key.split_once('/') {
         Some((owner, what)) if party::is_player(owner) || party::means_player(owner) => Some(what.to_owned()),
@@ -70,7 +71,7 @@ fn search_words(key: &str, name: &str) -> Option<String> {
     }
 }
 
-/// The words of a line. "네," is a word by itself: yes, and not "your".
+/// The words of a line. "네," with punctuation means "yes" and not "your".
 fn words_of(line: &str) -> Vec<String> {
     let line = keywords::normalise_text(line);
     let ended = line.split_inclusive(|c: char| !c.is_alphanumeric());
@@ -83,12 +84,12 @@ fn words_of(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// A line in words. What is asked for are [keys](party::subject_key).
+/// A line as words. Queries use [keys](party::subject_key).
 struct LineWords {
     words: Vec<String>,
     speaker: Option<String>,
     listener: Option<String>,
-    /// Names of anybody: what stands behind one of them is theirs.
+    /// All known names of one word: a thing after such a name belongs to the named person.
     anybody: Vec<String>,
 }
 
@@ -107,7 +108,7 @@ impl LineWords {
         }
     }
 
-    /// Whether it speaks of who goes by this key.
+    /// True if the line mentions the person with this key.
     fn mentions_key(&self, key: &str) -> bool {
         let Some((owner, what)) = key.split_once('/') else {
             return !party::is_player(key) && is_distinctive_name(key) && self.name_ends(key).next().is_some();
@@ -123,13 +124,13 @@ impl LineWords {
         of_listener || self.name_ends(owner).any(|end| self.is_owned_at(end, &what))
     }
 
-    /// Where the words of a name end in it.
+    /// The ends of all places of a name in the line.
     fn name_ends(&self, name: &str) -> impl Iterator<Item = usize> {
         let name: Vec<&str> = name.split(' ').collect();
         (0..self.words.len()).filter_map(move |at| self.name_end_at(at, &name))
     }
 
-    /// Where a name that begins at a word ends.
+    /// The end of a name that begins at a word.
     fn name_end_at(&self, at: usize, name: &[&str]) -> Option<usize> {
         let (last, first) = name.split_last()?;
         let end = at + name.len();
@@ -143,9 +144,9 @@ impl LineWords {
         words.any(|(at, word)| owners.contains(&word.as_str()) && self.is_owned_at(at + 1, owned))
     }
 
-    /// Whether what stands behind an owner is `owned`: with other words in front of it, or as the last of its words alone.
+    /// True if the thing after an owner is `owned`: after some other words, or only its last word.
     fn is_owned_at(&self, behind: usize, owned: &[&str]) -> bool {
-        // Of "Mira's".
+        // The `s` of "Mira's".
         let behind = behind + usize::from(self.words.get(behind).is_some_and(|word| word == "s"));
         let is = |end: usize| !self.words[end..].starts_with(&["in".to_owned(), "law".to_owned()]);
         (0..=MAX_WORDS_BETWEEN).any(|skipped| self.name_end_at(behind + skipped, owned).is_some_and(is))
@@ -153,7 +154,7 @@ impl LineWords {
             || matches!(owned, [only] if self.words.get(behind).is_some_and(|word| is_compound_ending(word, only)))
     }
 
-    /// Korean speaks of one's own family without saying whose it is.
+    /// Korean mentions the speaker's own family without an owner.
     fn has_unowned(&self, owned: &[&str]) -> bool {
         let [owned] = owned else { return false };
         let is = |word: &str| keywords::matches_name(word, owned) || is_compound_ending(word, owned);
@@ -166,13 +167,13 @@ impl LineWords {
     }
 }
 
-/// Whether a word like it in a line is likely to be this name. A Korean syllable begins many words.
+/// True if a name is rare enough among words. A single Korean syllable begins many words.
 fn is_distinctive_name(name: &str) -> bool {
     let weight: f32 = keywords::query_terms(name).0.iter().map(|(_, weight)| weight).sum();
     weight >= MIN_NAME_WEIGHT && name.chars().nth(1).is_some()
 }
 
-/// Whether a Korean word is the end of a longer one, with particles or without: 동생이 of 여동생, or 여동생 of 동생.
+/// True if a Korean word is the end of a longer word, with or without particles: 동생이 of 여동생, or 여동생 of 동생.
 fn is_compound_ending(word: &str, owned: &str) -> bool {
     if !is_long_korean(word) || !is_long_korean(owned) {
         return false;

@@ -1,16 +1,16 @@
-//! Whether two sentences say the same of one person, each by a name of its own.
+//! Compares two sentences about one person under different names.
 
 use super::NameAliases;
 use crate::memory::{keywords, party};
 
-/// What stands for whoever a sentence is about.
+/// Replaces the names of the sentence's subject.
 const SUBJECT_MARK: &str = "\u{1}";
-/// Particles that depend on the sound before them, and the form that stands for both.
+/// Particles that depend on the sound before them, and the common form.
 const PARTICLE_FORMS: [(&str, &str); 5] = [("은", "는"), ("이", "가"), ("을", "를"), ("과", "와"), ("으로", "로")];
 
 impl NameAliases {
-    /// A text as [`keywords::sentence_key`] has it, in which every name of the subject is the same: "Anna lives in Thornwick" and
-    /// "The player's sister lives in Thornwick" are one.
+    /// A [`keywords::sentence_key`] in which all names of the subject are equal: "Anna lives in Thornwick" and "The
+    /// player's sister lives in Thornwick" give the same key.
     #[must_use]
     pub fn sentence_key_for(&self, subject: &str, text: &str) -> String {
         let gist = keywords::sentence_key(text);
@@ -22,7 +22,7 @@ impl NameAliases {
             .values()
             .map(|name| keywords::sentence_key(&party::plain_name(name)))
             .collect();
-        // A longer name may begin with a shorter one.
+        // A longer name may begin with a shorter name.
         names.sort_by_key(|name| std::cmp::Reverse(name.len()));
         let words: Vec<&str> = gist.split(' ').collect();
         let mut said: Vec<String> = Vec::with_capacity(words.len());
@@ -41,7 +41,7 @@ impl NameAliases {
     }
 }
 
-/// What hangs on a name that these words begin with, and what stands behind it.
+/// The particle of a name at the start of `words`, and the words after the name.
 fn split_after_name<'w, 's>(words: &'w [&'s str], name: &str) -> Option<(&'s str, &'w [&'s str])> {
     let name: Vec<&str> = name.split(' ').collect();
     let (last, first) = name.split_last()?;
@@ -54,9 +54,9 @@ fn split_after_name<'w, 's>(words: &'w [&'s str], name: &str) -> Option<(&'s str
     is_name.then(|| (unified_particle(particle), behind))
 }
 
-/// The particle as it is after any name: 서연이가 and 누나가 have the same.
+/// The form of a particle after any name: 서연이가 and 누나가 give the same particle.
 fn unified_particle(particle: &str) -> &str {
-    // Behind a consonant names themselves take one.
+    // After a consonant, a name itself takes 이.
     let bare = particle
         .strip_prefix('이')
         .filter(|bare| !bare.is_empty())

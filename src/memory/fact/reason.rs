@@ -7,33 +7,33 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InvalidReason {
-    /// A newer fact says the same; the view folds the two.
+    /// A newer fact says the same. The view folds the two facts.
     Duplicate,
-    /// A newer fact contradicts it.
+    /// A newer fact contradicts this fact.
     Superseded,
-    /// The player asked to forget it.
+    /// The player asked to forget the fact.
     Forgotten,
-    /// Its turn was rewound.
+    /// The turn was rewound.
     Unsaid,
-    /// It only repeats what the speaker's prompt had said: no news. Not folded, and valid as soon as
-    /// what it repeated is not.
+    /// The fact only repeats the speaker's prompt, so it is no news. The view does not fold an echo. The fact becomes
+    /// valid as soon as the repeated fact is no longer valid.
     Echo,
-    /// A person took it out over REST.
+    /// A person removed the fact over REST.
     Removed,
-    /// Its only premise is gone.
+    /// The only premise is gone.
     PremiseGone,
-    /// Its retention period passed.
+    /// The retention period passed.
     Expired,
     /// A promise was kept, or a goal reached.
     Fulfilled,
-    /// A promise or a goal was taken back.
+    /// The promise or goal was given up.
     GivenUp,
-    /// The day of a promise passed, and it was not kept.
+    /// The day of a promise passed without the promise being kept.
     Overdue,
 }
 
 impl InvalidReason {
-    /// How a promise or a goal can end by what is said.
+    /// The ways in which a line can end a promise or a goal.
     pub const ENDS_OF_PROMISES: [Self; 3] = [Self::Fulfilled, Self::GivenUp, Self::Overdue];
 
     /// The name on the wire and in the ledger.

@@ -1,8 +1,8 @@
 //! The keyword factor of recall: BM25, with inverse document frequency over the facts of one memory.
 //!
-//! A fact's part (mentions, length) is fixed when the fact is indexed ([`fact_terms`]), the query's part
-//! (how rare each of its terms is in the memory) when it is searched for ([`TermStatistics::weigh_query`]). So the
-//! score of a fact is a sum over the terms they share, the same wherever the two parts meet.
+//! Indexing fixes the part of a fact: mentions and length ([`fact_terms`]). The search computes the part of a query:
+//! the rarity of each term in the memory ([`TermStatistics::weigh_query`]). The score is a sum over the common terms,
+//! equal wherever the two parts meet.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use super::{TermForms, TermWeights, count_mentions, strongest_terms};
 
 /// k1 of BM25: how soon further mentions stop to count.
 const MENTION_SATURATION: f32 = 1.2;
-/// b of BM25: how much a long fact's mentions count for less.
+/// b of BM25: how much a long fact lowers the value of its mentions.
 const LENGTH_SHARE: f32 = 0.4;
-/// Informative words of a usual fact: one sentence with a few keywords. With the average of the memory in its place, ten
-/// long dialogues rank the same to a thousandth, and every fact learned would move the scores of all others.
+/// Informative words of a usual fact: one sentence with a few keywords. The average of the memory has no advantage: the
+/// ranking of ten long dialogues was the same to a thousandth. With the average, every new fact would change all
+/// scores.
 const USUAL_WORDS: f32 = 9.0;
-/// Facts without the term that a memory is taken to have besides its own. With a handful of facts every
-/// word would seem common.
+/// Facts without the term that are added to every memory. Otherwise all words would seem common among a few facts.
 const PRIOR_FACTS: f64 = 50.0;
-/// How many rare words in common make up 1 - 1/e of the factor.
+/// The number of common rare words that give 1 - 1/e of the factor.
 const RARE_WORDS: f64 = 1.75;
 
-/// Terms of a text that is searched for, phrases of two informative words among them, each with how
-/// informative it is anywhere, in (0, 1].
+/// Terms of a search text, including phrases of two informative words. Each has its general information weight, in
+/// (0, 1].
 #[must_use]
 pub fn search_terms(text: &str) -> TermWeights {
     let forms = TermForms {
@@ -32,8 +32,8 @@ pub fn search_terms(text: &str) -> TermWeights {
     strongest_terms(text, forms)
 }
 
-/// Terms of a fact as an index keeps them: what each counts for with one who asks for it, in (0, 2.2); about 1
-/// for a single mention in a usual sentence.
+/// Terms of a fact for an index. The value of a term for a query is in (0, 2.2), about 1 for a single mention in a
+/// usual sentence.
 #[must_use]
 pub fn fact_terms(content: &str, keywords: &[String]) -> TermWeights {
     let forms = TermForms {
@@ -57,11 +57,11 @@ pub fn fact_terms(content: &str, keywords: &[String]) -> TermWeights {
     )
 }
 
-/// How many facts a memory has, and how many of them have a term.
+/// The number of facts in a memory, and the number of facts with each term.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TermStatistics {
     pub facts: u64,
-    /// By term; none of the facts has a term that is not there.
+    /// By term; a missing term is in no fact.
     pub with_term: BTreeMap<u64, u64>,
 }
 
@@ -81,8 +81,8 @@ impl TermStatistics {
         counted
     }
 
-    /// The query, each of whose terms weighs as much as it tells these facts apart: the inverse document
-    /// frequency of BM25 as a share of what a term has that no fact has.
+    /// Weighs the query's terms by their power to distinguish the facts: the inverse document frequency of BM25,
+    /// relative to a term that no fact has.
     #[must_use]
     pub fn weigh_query(&self, query: &TermWeights) -> TermWeights {
         #[expect(clippy::cast_precision_loss, reason = "counts of facts")]
@@ -102,11 +102,11 @@ impl TermStatistics {
     }
 }
 
-/// What a fact has of a weighed query: the sum over the terms they share; about 1 for each rare word. 0 and up.
+/// The score of a fact for a weighed query: the sum over the common terms, about 1 for each rare word. At least 0.
 #[must_use]
 pub fn bm25_score(query: &TermWeights, fact: &TermWeights) -> f64 {
     let mut fact = fact.0.as_slice();
-    // Both are sorted: what is behind us need not be searched again.
+    // Both lists are sorted, so the search continues after the last hit.
     bm25_score_by(query, |term| match fact.binary_search_by_key(&term, |entry| entry.0) {
         Ok(at) => {
             let weight = fact[at].1;
@@ -120,7 +120,7 @@ pub fn bm25_score(query: &TermWeights, fact: &TermWeights) -> f64 {
     })
 }
 
-/// [`bm25_score`] of a fact whose terms lie elsewhere: `weight_of` is asked for each term of the query, in order.
+/// [`bm25_score`] of a fact with terms stored elsewhere: `weight_of` is called for each term of the query, in order.
 #[must_use]
 pub fn bm25_score_by(query: &TermWeights, mut weight_of: impl FnMut(u64) -> Option<f32>) -> f64 {
     query
@@ -130,7 +130,7 @@ pub fn bm25_score_by(query: &TermWeights, mut weight_of: impl FnMut(u64) -> Opti
         .sum()
 }
 
-/// The keyword factor of a [`bm25_score`] sum, in [0, 1). It knows nothing of other facts that were found.
+/// The keyword factor of a [`bm25_score`] sum, in [0, 1). The factor does not depend on other found facts.
 #[must_use]
 pub fn keyword_factor(sum: f64) -> f64 {
     if sum.is_nan() {
@@ -169,7 +169,7 @@ mod tests {
             of("ponies")
         );
         assert!(of("Did Rowena adopt the pony?") > of("ponies"));
-        // The same word in a memory that has it nowhere else.
+        // The same word in a memory without other mentions of the word.
         assert!(keyword("Rowena", &facts[40], &facts[40..]) > 0.3);
     }
 

@@ -1,12 +1,12 @@
-//! What the words of a text give away: which other texts tell of the same.
+//! The informative terms of a text, for finding texts about the same content.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::{TermForms, UNIGRAM_WEIGHT, count_as_f32, for_each_run, word_terms};
 
-/// Words that say less, in [0, 1], give nothing away.
+/// Words with less weight, in [0, 1], reveal no content.
 const MIN_INFORMATIVE_WEIGHT: f32 = 0.5;
-/// Words that everybody may use of anything.
+/// Words that everybody may use about any topic.
 const SMALL_TALK_DATA: &str = include_str!("../../../config/lexicon/stopwords/small_talk.txt");
 
 static SMALL_TALK_TERMS: LazyLock<BTreeSet<u32>> = LazyLock::new(|| {
@@ -14,9 +14,10 @@ static SMALL_TALK_TERMS: LazyLock<BTreeSet<u32>> = LazyLock::new(|| {
     lines.flat_map(informative_terms).collect()
 });
 
-/// A term for each informative word of a text; of Korean words, and of those in scripts without spaces, one for each two
-/// characters next to each other, so that other forms of a word have some of them as well. Two words that fall together
-/// are taken for one.
+/// A term for each informative word of a text.
+///
+/// Korean words, and words in scripts without spaces, have one term for every two adjacent characters. Other forms of a
+/// word then share some terms. Two words with the same hash count as one word.
 #[must_use]
 pub fn informative_terms(text: &str) -> BTreeSet<u32> {
     let mut all = BTreeSet::new();
@@ -27,7 +28,7 @@ pub fn informative_terms(text: &str) -> BTreeSet<u32> {
             return;
         };
         if word.weight >= MIN_INFORMATIVE_WEIGHT {
-            // A single character of a longer word says nothing.
+            // A single character of a longer word has no information.
             let least = 1.5 * UNIGRAM_WEIGHT * word.weight / count_as_f32(word.stem.chars().count());
             let terms = terms.into_iter().filter(|(_, weight)| *weight > least);
             all.extend(terms.map(|(term, _)| fold_term(term)));
@@ -36,7 +37,7 @@ pub fn informative_terms(text: &str) -> BTreeSet<u32> {
     all
 }
 
-/// Whether a term is one of a word of small talk: "song", "brother", "고향".
+/// True if a term belongs to a small-talk word: "song", "brother", "고향".
 #[must_use]
 pub fn is_small_talk(term: u32) -> bool {
     SMALL_TALK_TERMS.contains(&term)

@@ -1,7 +1,7 @@
 //! Particles and endings of Korean words, so that "과일이", "과일을" and "과일" share a stem.
 //!
-//! A short table, not a dictionary (docs/algorithms.md#korean-keywords): where it takes too much off, the
-//! unchanged word is still among a document's terms.
+//! A short table, not a dictionary (docs/algorithms.md#korean-keywords). If the table removes too much, the unchanged
+//! word is still among a document's terms.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -9,13 +9,13 @@ const ENDINGS_DATA: &str = include_str!("../../../config/lexicon/stopwords/ko_en
 
 const FIRST_SYLLABLE: u32 = 0xAC00;
 const LAST_SYLLABLE: u32 = 0xD7A3;
-/// Final consonants in the order of Unicode: none is 0.
+/// Final consonants in the order of Unicode: no consonant is 0.
 const FINAL_COUNT: u32 = 28;
 const FINAL_N: u32 = 4;
 const FINAL_L: u32 = 8;
 const FINAL_SS: u32 = 20;
 
-/// When a particle may stand after a syllable.
+/// The sound that a particle needs before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ParticleContext {
     Any,
@@ -29,7 +29,7 @@ struct KoreanTables {
     particles: Vec<(Vec<char>, ParticleContext)>,
     /// Longest first.
     endings: Vec<Vec<char>>,
-    /// What stands after a quoted statement in the place of "다", longest first.
+    /// Endings after a quoted statement in place of "다", longest first.
     quoting: Vec<Vec<char>>,
     keep: HashSet<Vec<char>>,
 }
@@ -71,12 +71,12 @@ static KOREAN_TABLES: LazyLock<KoreanTables> = LazyLock::new(|| {
     tables
 });
 
-/// Whether `c` is a whole Hangul syllable.
+/// True if `c` is a whole Hangul syllable.
 pub fn is_hangul(c: char) -> bool {
     (FIRST_SYLLABLE..=LAST_SYLLABLE).contains(&u32::from(c))
 }
 
-/// Index of the final consonant of a syllable; 0: it ends in a vowel (or is no syllable).
+/// Index of the final consonant of a syllable; 0: the syllable ends in a vowel, or `c` is no syllable.
 fn final_consonant_of(c: char) -> u32 {
     if is_hangul(c) {
         (u32::from(c) - FIRST_SYLLABLE) % FINAL_COUNT
@@ -85,12 +85,12 @@ fn final_consonant_of(c: char) -> u32 {
     }
 }
 
-/// Whether the last predicate's syllable has the ㅆ of the past tense (있 and 겠 have another one).
+/// True if a syllable has the ㅆ of the past tense (있 and 겠 have another ㅆ).
 pub fn is_past_syllable(c: char) -> bool {
     final_consonant_of(c) == FINAL_SS && c != '있' && c != '겠'
 }
 
-/// Whether a syllable ends in ㄹ, as in "할 거야".
+/// True if a syllable ends in ㄹ, as in "할 거야".
 pub fn ends_in_l(c: char) -> bool {
     final_consonant_of(c) == FINAL_L
 }
@@ -123,7 +123,7 @@ fn undo_contraction(c: char) -> char {
     }
 }
 
-/// The stem of a run of Hangul syllables. Never empty for a run that is not.
+/// The stem of a run of Hangul syllables. Empty only for an empty run.
 pub fn stem_korean(word: &[char]) -> Vec<char> {
     let tables = &*KOREAN_TABLES;
     if tables.keep.contains(word) {
@@ -146,17 +146,17 @@ pub fn stem_korean(word: &[char]) -> Vec<char> {
     stem
 }
 
-/// The statement of which a word says that somebody made it: 마신다고, 마신다더라 and 마신댔지 are of 마신다.
+/// The quoted statement of a word: 마신다고, 마신다더라 and 마신댔지 quote 마신다.
 fn without_quotation(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
     let ending = tables.quoting.iter().find(|ending| word.ends_with(ending))?;
     let said = &word[..word.len() - ending.len()];
-    // 기댔다 leans: 댔 follows a stem of one open syllable in verbs of their own.
+    // 기댔다 means "leaned": 댔 after a single open syllable is part of a verb, not a quotation.
     let is_verb = ending[0] == '댔' && said.len() == 1 && said.iter().all(|c| final_consonant_of(*c) == 0);
     (!said.is_empty() && !is_verb).then(|| said.iter().copied().chain(['다']).collect())
 }
 
-/// A name with the particle that its last sound asks for, `particle` being the one after a consonant (이, 은, 을, 과).
-/// Names in other letters have both: how they are read is not known.
+/// Adds to a name the particle that fits its last sound. `particle` is the form after a consonant (이, 은, 을, 과). Names
+/// in other letters get both forms, because their pronunciation is unknown.
 #[must_use]
 pub fn with_particle(name: String, particle: &str) -> String {
     let (after_vowel, either) = match particle {
@@ -174,12 +174,12 @@ pub fn with_particle(name: String, particle: &str) -> String {
     name + fitting
 }
 
-/// Whether a run is nothing but a particle, as "를" in "HP를".
+/// True if a run is one particle, as "를" in "HP를".
 pub fn is_particle(word: &[char]) -> bool {
     KOREAN_TABLES.particles.iter().any(|(particle, _)| particle == word)
 }
 
-/// Whether a run is nothing but particles, as "한테는" in "누나한테는".
+/// True if a run consists of particles only, as "한테는" in "누나한테는".
 pub fn is_only_particles(word: &[char]) -> bool {
     let begins = |particle: &Vec<char>| word.starts_with(particle) && is_only_particles(&word[particle.len()..]);
     word.is_empty() || KOREAN_TABLES.particles.iter().any(|(particle, _)| begins(particle))
@@ -195,7 +195,7 @@ fn particle_start(word: &[char], tables: &KoreanTables) -> Option<usize> {
         let fits = match after {
             ParticleContext::Any => true,
             ParticleContext::Consonant => last != 0,
-            // The particle is "는" after a vowel, the verb's ending (먹는) after a consonant.
+            // "는" is a particle after a vowel, and an ending of a verb (먹는) after a consonant.
             ParticleContext::Vowel => last == 0 || particle.as_slice() == ['는'],
             ParticleContext::VowelOrL => last == 0 || last == FINAL_L,
         };
@@ -214,7 +214,7 @@ fn verb_stem(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
             .find(fits)
             .map(|ending| word[..word.len() - ending.len()].to_vec())
     };
-    // 과일이었지 before 먹었지: the copula's past belongs to the ending.
+    // 과일이었지 before 먹었지: the past of the copula belongs to the ending.
     if let Some(stem) = cut(true).or_else(|| past_stem(word)).or_else(|| cut(false)) {
         return Some(stem);
     }
@@ -237,7 +237,7 @@ fn verb_stem(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
 fn past_stem(word: &[char]) -> Option<Vec<char>> {
     let at = word.iter().position(|&c| is_past_syllable(c))?;
     let mut stem = word[..=at].to_vec();
-    // What follows is an ending, or this is not a verb.
+    // An ending must follow; otherwise the word is no verb.
     let after = &word[at + 1..];
     let first = after.first()?;
     if !"다어지던는습네을고으니나거죠더".contains(*first) {
@@ -316,7 +316,7 @@ mod tests {
             ("싸웠다", "싸우"),
             ("공부했어", "공부"),
             ("여행하고", "여행"),
-            // What somebody is said to have said.
+            // A quoted statement of another person.
             ("마신다고", "마시"),
             ("마신다더라", "마시"),
             ("마신댔지", "마시"),

@@ -1,12 +1,12 @@
-//! Keyword terms of a text and how much of a query a fact has (docs/algorithms.md#recall, docs/algorithms.md#korean-keywords).
+//! Keyword terms of a text, and the share of a query in a fact (docs/algorithms.md#recall,
+//! docs/algorithms.md#korean-keywords).
 //!
-//! Owns tokens and their weights. Korean words lose particles and endings and become pairs of
-//! syllables; English words become stems; anything mixed is split where the script changes. Words that
-//! say little anywhere ("the", "tell") are in a fixed table; how rare a word is among the facts of one
-//! memory is counted there ([`TermStatistics`]).
+//! Owns tokens and their weights. Korean words lose particles and endings and become pairs of syllables. English words
+//! become stems. Mixed words are split where the script changes. A fixed table has words that say little everywhere
+//! ("the", "tell"). [`TermStatistics`] counts how rare a word is among the facts of one memory.
 //!
-//! Two scores: [`query_coverage`], the share of a text's words that another has, which knows no other text;
-//! and [`bm25`], the keyword factor of recall.
+//! There are two scores. [`query_coverage`] is the share of one text's words in another text, without further texts.
+//! [`bm25_score`] is the base of the keyword factor of recall.
 
 mod bm25;
 mod informative;
@@ -33,18 +33,18 @@ pub(crate) use words::singular_of;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TermWeights(pub Vec<(u64, f32)>);
 
-/// One syllable or ideograph inside a longer word: says little.
+/// Weight of one syllable or ideograph inside a longer word, which says little.
 const UNIGRAM_WEIGHT: f32 = 0.1;
-/// A word that is one syllable: says less than a longer one, since many words share it.
+/// Weight of a word of one syllable. Many words share a syllable, so the word says less than a longer word.
 const ONE_SYLLABLE_WEIGHT: f32 = 0.7;
-/// Term saturation: one mention covers 1 / (1 + k) of a term, further ones add ever less.
+/// Term saturation: one mention covers 1 / (1 + k) of a term, and further mentions add less and less.
 const COVERAGE_SATURATION: f32 = 0.2;
-/// A keyword counts as this many mentions.
+/// The number of mentions that a keyword counts as.
 const KEYWORD_MENTIONS: f32 = 2.0;
-/// Longest piece of text that is looked at, in bytes; lines and facts are far shorter.
+/// The longest text that is tokenised, in bytes. Lines and facts are far shorter.
 const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-/// NFKC, lower case: the form in which texts are compared.
+/// The form for comparing texts: NFKC, lower case.
 #[must_use]
 pub fn normalise_text(text: &str) -> String {
     if is_nfkc_quick(text.chars()) == IsNormalized::Yes {
@@ -54,7 +54,7 @@ pub fn normalise_text(text: &str) -> String {
     }
 }
 
-/// A text without its punctuation and case, for finding the same sentence again.
+/// A text without punctuation and case, for finding the same sentence again.
 #[must_use]
 pub fn sentence_key(text: &str) -> String {
     normalise_text(text)
@@ -64,13 +64,14 @@ pub fn sentence_key(text: &str) -> String {
         .join(" ")
 }
 
-/// Terms of a player's line, each with how informative it is, in (0, 1].
+/// Terms of a player's line, each with its information weight, in (0, 1].
 #[must_use]
 pub fn query_terms(text: &str) -> TermWeights {
     strongest_terms(text, TermForms::STEMS)
 }
 
-/// As [`query_terms`], English words being whole but for their plural: what the offline embedder's vectors are made of.
+/// Like [`query_terms`], but with whole English words without plural endings. The offline embedder makes vectors from
+/// them.
 #[must_use]
 pub fn whole_terms(text: &str) -> TermWeights {
     let forms = TermForms {
@@ -80,7 +81,7 @@ pub fn whole_terms(text: &str) -> TermWeights {
     strongest_terms(text, forms)
 }
 
-/// Each term once, as informative as where it says most.
+/// Each term once, with its highest weight.
 fn strongest_terms(text: &str, forms: TermForms) -> TermWeights {
     let mut all = BTreeMap::<u64, f32>::new();
     for_each_term(text, forms, &mut |term, weight, _| {
@@ -90,7 +91,7 @@ fn strongest_terms(text: &str, forms: TermForms) -> TermWeights {
     TermWeights(all.into_iter().collect())
 }
 
-/// Terms of a fact, each with how well the fact covers it, in (0, 1].
+/// Terms of a fact, each with its coverage by the fact, in (0, 1].
 #[must_use]
 pub fn document_terms(content: &str, keywords: &[String]) -> TermWeights {
     let forms = TermForms {
@@ -106,7 +107,7 @@ pub fn document_terms(content: &str, keywords: &[String]) -> TermWeights {
     )
 }
 
-/// How often a fact has each term, and how many informative words it has in all.
+/// How often a fact has each term, and the number of its informative words.
 fn count_mentions(content: &str, keywords: &[String], forms: TermForms) -> (BTreeMap<u64, f32>, usize) {
     let mut mentions = BTreeMap::<u64, f32>::new();
     let mut words = 0;
@@ -120,7 +121,7 @@ fn count_mentions(content: &str, keywords: &[String], forms: TermForms) -> (BTre
     (mentions, words)
 }
 
-/// How much of the query's informative terms the document covers, in [0, 1]; 0 for an empty query.
+/// The share of the query's informative terms in the document, in [0, 1]; 0 for an empty query.
 #[must_use]
 pub fn query_coverage(query: &TermWeights, doc: &TermWeights) -> f64 {
     let total: f64 = query.0.iter().map(|(_, weight)| f64::from(*weight)).sum();
@@ -131,7 +132,7 @@ pub fn query_coverage(query: &TermWeights, doc: &TermWeights) -> f64 {
     }
 }
 
-/// Scripts that are tokenised differently.
+/// Scripts with different tokenisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextScript {
     Hangul,
@@ -153,14 +154,14 @@ fn script_of(c: char) -> Option<TextScript> {
     }
 }
 
-/// In which forms words become terms.
+/// The forms in which words become terms.
 #[derive(Debug, Clone, Copy)]
 struct TermForms {
-    /// English words as stems; else whole but for their plural.
+    /// English words as stems; otherwise whole, without plural endings.
     stems: bool,
-    /// A Korean word whose stem is another one is there in both forms: a document is found by either.
+    /// A Korean word that differs from its stem has both forms, so that either form finds a document.
     all: bool,
-    /// Two informative words next to each other are a term as well.
+    /// Two adjacent informative words are also a term.
     phrases: bool,
 }
 
@@ -172,18 +173,19 @@ impl TermForms {
     };
 }
 
-/// What a phrase weighs against the lesser of its words.
+/// Weight of a phrase, relative to the lighter of its words.
 const PHRASE_WEIGHT: f32 = 0.7;
-/// Words that say less make no phrases.
+/// Words with less weight form no phrases.
 const MIN_PHRASE_WORD_WEIGHT: f32 = 0.5;
 
-/// A word that says something.
+/// A word with information.
 struct InformativeWord {
     stem: String,
     weight: f32,
 }
 
-/// Calls `emit(term, weight, begins)` for every informative term of a text; `begins`: it is the first term of a word.
+/// Calls `emit(term, weight, begins)` for every informative term of a text. `begins`: the term is the first of its
+/// word.
 fn for_each_term(text: &str, forms: TermForms, emit: &mut impl FnMut(u64, f32, bool)) {
     let mut before: Option<InformativeWord> = None;
     for_each_run(text, &mut |run, script, attached| {
@@ -202,7 +204,7 @@ fn for_each_term(text: &str, forms: TermForms, emit: &mut impl FnMut(u64, f32, b
     });
 }
 
-/// Calls `each(run, script, attached)` for every run of one script; `attached`: it stands right behind another one,
+/// Calls `each(run, script, attached)` for every run of one script. `attached`: the run follows another run directly,
 /// as "를" in "HP를".
 fn for_each_run(text: &str, each: &mut impl FnMut(&[char], TextScript, bool)) {
     let text = normalise_text(clip_bytes(text));
@@ -233,7 +235,7 @@ fn for_each_run(text: &str, each: &mut impl FnMut(&[char], TextScript, bool)) {
     }
 }
 
-/// The terms of one word; `None`: it says nothing.
+/// The terms of one word; `None`: the word has no information.
 fn word_terms(
     run: &[char],
     script: TextScript,
@@ -273,7 +275,7 @@ fn word_terms(
             let mut emit = |term, weight| emit(term, weight, std::mem::take(&mut begins));
             emit_grams(&stem, weight, &mut emit);
             if forms.all && stem.as_slice() != run {
-                // Only what the stem does not have: a syllable and the pairs it is part of.
+                // Only pairs that the stem lacks: the removed syllables and the stem's last syllable.
                 let from = stem.len().saturating_sub(1).min(run.len());
                 if run[from..].len() >= 2 {
                     emit_pairs(&run[from..], weight, &mut emit);
@@ -294,7 +296,7 @@ fn word_terms(
     }
 }
 
-/// Pairs of syllables share the weight of the word; a word of one syllable is a term of its own.
+/// Pairs of syllables share the weight of the word; a word of one syllable is a separate term.
 fn emit_grams(word: &[char], weight: f32, emit: &mut impl FnMut(u64, f32)) {
     if let [only] = word {
         emit(hash_term(['\u{1}', *only]), weight * ONE_SYLLABLE_WEIGHT);
@@ -326,7 +328,7 @@ fn clip_bytes(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
 }
 
-/// FNV-1a: the same on every machine and in every version, since indexes keep terms.
+/// FNV-1a: equal on every machine and in every version, because indexes store terms.
 fn hash_term(term: impl IntoIterator<Item = char>) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut buffer = [0; 4];

@@ -1,13 +1,14 @@
-//! Names in a line: those that are searched for once more, and the listener's own, which is no evidence.
+//! Names in a line: names for an additional search, and the listener's name, which is no evidence.
 
 use super::{korean, normalise_text, words};
 
-/// Words of a line that are written like names: capitalised within a sentence, or with a possessive at its beginning.
-/// Neighbours are one name. Each once, in order. Korean has no capitals: there every noun is a term anyway.
+/// Words of a line that look like names: capitalised within a sentence, or at its beginning with a possessive. Adjacent
+/// words form one name. Each name is returned once, in order. Korean has no capitals; every Korean noun is a term
+/// anyway.
 #[must_use]
 pub fn proper_nouns(line: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    // Whether the word before belongs to a name that may go on.
+    // True if the previous word belongs to a name that may continue.
     let mut goes_on = false;
     let mut begins = true;
     for token in line.split_whitespace() {
@@ -36,8 +37,8 @@ pub fn proper_nouns(line: &str) -> Vec<String> {
     found
 }
 
-/// A line without the name of the one it is said to, whole or in its telling parts, and what hangs on it: "Night, Mira." →
-/// "Night.", "미라야, 안녕" → "안녕". A line of nothing else stays as it is.
+/// Removes the listener's name from a line: the whole name or its distinctive parts, with particles: "Night, Mira." →
+/// "Night.", "미라야, 안녕" → "안녕". A line of the name alone stays unchanged.
 #[must_use]
 pub fn without_listener_name(line: &str, name: &str) -> String {
     let whole = normalise_text(name);
@@ -55,7 +56,7 @@ pub fn without_listener_name(line: &str, name: &str) -> String {
             continue;
         }
         changed = true;
-        // What ends the sentence stays with the word before.
+        // The end mark of the sentence stays with the previous word.
         let end = token.trim_start_matches(|c: char| !c.is_alphanumeric());
         let end = end.trim_start_matches(|c: char| c.is_alphanumeric() || matches!(c, '\'' | '’'));
         if let Some(before) = kept.last_mut() {
@@ -79,7 +80,7 @@ pub fn without_listener_name(line: &str, name: &str) -> String {
     text
 }
 
-/// Whether a word, in the form of [`normalise_text`], is a name in that form, with an ending or particles.
+/// True if `word` is `name` with an ending or particles. Both are in the form of [`normalise_text`].
 #[must_use]
 pub fn matches_name(word: &str, name: &str) -> bool {
     let Some(rest) = word.strip_prefix(name) else {

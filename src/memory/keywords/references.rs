@@ -1,5 +1,5 @@
-//! Lines that point at something said before: they are searched for with the last raw turns, and the
-//! intent is read with what was just told (docs/algorithms.md#intent-and-follow-ups).
+//! Lines that refer to an earlier line. Their search includes the last raw turns, and scenarios just unlocked or told
+//! come first (docs/algorithms.md#intent-and-follow-ups).
 
 use std::sync::LazyLock;
 
@@ -23,10 +23,10 @@ static REFERENCE_PHRASES: LazyLock<Vec<Vec<ReferencePhrase>>> = LazyLock::new(||
         .collect()
 });
 
-/// Whether a line points at something said before ("then", "that", "what you just said"; 그때, 그거, 방금 말한 거).
+/// True if a line refers to an earlier line ("then", "that", "what you just said"; 그때, 그거, 방금 말한 거).
 #[must_use]
 pub fn refers_back(text: &str) -> bool {
-    // Single blanks between words, none of the punctuation, one blank at either end.
+    // Single blanks between words, no punctuation, one blank at either end.
     let mut line = String::with_capacity(text.len() + 2);
     line.push(' ');
     for word in normalise_text(text)
@@ -53,8 +53,9 @@ fn occur_in_order(line: &str, phrases: &[ReferencePhrase]) -> bool {
     })
 }
 
-/// "that" points ("who did that?") unless it only joins clauses ("I know that he left") or says what somebody thinks of
-/// something ("that's strong stuff!", "that was fun").
+/// True if "that" refers back ("who did that?").
+///
+/// A conjunction ("I know that he left") and an opinion ("that's strong stuff!", "that was fun") do not refer back.
 fn has_referring_that(line: &str) -> bool {
     const JOINS: [&str; 17] = [
         "i", "you", "he", "she", "we", "they", "it", "the", "my", "your", "his", "her", "our", "their", "there", "a",

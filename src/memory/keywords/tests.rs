@@ -189,7 +189,7 @@ fn reported_speech_is_found_by_its_verb() {
         assert!(covers(asked, &tea) > covers(asked, &bridge), "{asked}");
     }
     for other in [&spy, &bridge] {
-        // No more than the one syllable of "다".
+        // No more than the single syllable of "다".
         assert!(covers("어디 안 좋다고", other) < 0.08);
     }
 }

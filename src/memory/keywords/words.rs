@@ -1,4 +1,4 @@
-//! How informative a word is anywhere, from a fixed table, and the forms of English words.
+//! The general information weight of a word, from a fixed table, and the forms of English words.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -22,12 +22,13 @@ static WORD_WEIGHTS: LazyLock<HashMap<&'static str, f32>> = LazyLock::new(|| {
     table
 });
 
-/// The weight of a word, in [0, 1]; `None`: it is not in the table, which means 1.
+/// The weight of a word, in [0, 1]. `None`: not in the table, which means 1.
 pub fn word_weight(word: &str) -> Option<f32> {
     WORD_WEIGHTS.get(word).copied()
 }
 
-/// The weight of an English word: in its singular, as it stands, or, for "don't" and the like, by its beginning.
+/// The weight of an English word: of its singular, of its unchanged form or, for words such as "don't", of its
+/// beginning.
 pub fn english_weight(whole: &str, singular: &str) -> f32 {
     word_weight(singular)
         .or_else(|| word_weight(whole))
@@ -35,7 +36,7 @@ pub fn english_weight(whole: &str, singular: &str) -> f32 {
         .unwrap_or(1.0)
 }
 
-/// The Snowball stem of an English word: volunteering, volunteers → volunt. Words with other letters stay as they are.
+/// The Snowball stem of an English word: volunteering, volunteers → volunt. Words with other letters stay unchanged.
 pub fn stem_english(word: &str) -> String {
     static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
     if word.bytes().all(|byte| byte.is_ascii_alphabetic()) {
@@ -45,7 +46,7 @@ pub fn stem_english(word: &str) -> String {
     }
 }
 
-/// Takes plural and possessive endings off an English word: grapes → grape, berries → berry.
+/// Removes plural and possessive endings of an English word: grapes → grape, berries → berry.
 pub fn singular_of(word: &str) -> String {
     let word = word
         .strip_suffix("'s")

@@ -1,4 +1,4 @@
-//! Dedupe and conflict: what a new statement does to what is known (docs/algorithms.md#dedupe-and-conflict).
+//! Dedupe and conflict: the effect of a new statement on known facts (docs/algorithms.md#dedupe-and-conflict).
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -45,31 +45,32 @@ impl JudgeVerdict {
     }
 }
 
-/// How a new statement stands to an old fact, before anybody has been asked.
+/// The relation of a new statement to an old fact, before a judge is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Relation {
-    /// The same fact once more.
+    /// The same fact again.
     Same,
-    /// A model has to say.
+    /// A judge has to decide.
     Judge,
     Independent,
 }
 
-/// What happens to an old fact because of a new one.
+/// The effect of a new fact on an old fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// The old one gets an invalidation by the new one.
+    /// The new fact invalidates the old fact.
     InvalidateOld(InvalidReason),
-    /// The old one is protected: the new one is written as its duplicate, invalid by the old one.
+    /// The old fact is protected. The new fact is written as a duplicate that the old fact invalidates.
     FoldNewIntoOld,
-    /// The old one is protected and contradicted: both stay, and a person is asked.
+    /// The old fact is protected and contradicted: both stay, and a person is asked.
     FlagOld,
     KeepBoth,
 }
 
-/// Compares a new statement with a valid one of the same subject (docs/algorithms.md#dedupe-and-conflict). A judge is
-/// asked only where the answer can count. `common` reads what both are about, where that matters. What is of one matter is
-/// compared however far apart the sentences are: "the player's sister lives in Oakford", "Anna moved to Greystone".
+/// Compares a new statement with a valid statement about the same subject (docs/algorithms.md#dedupe-and-conflict).
+///
+/// A judge is asked only if the answer can count. `common` computes the common matter when needed. Statements about one
+/// matter are compared at any distance: "the player's sister lives in Oakford", "Anna moved to Greystone".
 #[must_use]
 pub fn compare_statements(
     calibration: &Calibration,
@@ -94,7 +95,7 @@ pub fn compare_statements(
         return Relation::Same;
     }
     let happened = |statement: &Statement| statement.kind == FactKind::Event && statement.tense == Tense::Past;
-    // What happened stays so, whatever happened later; but of two moves the last one tells where somebody lives.
+    // An event stays true whatever happens later. But the last of two moves tells the present home.
     let both_happened = happened(new) && happened(old);
     let comparable = || rules::may_hide_change(new.kind, old.kind) && common().topic.is_some();
     if same || new.kind == old.kind && !both_happened || comparable() {
@@ -104,10 +105,11 @@ pub fn compare_statements(
     }
 }
 
-/// Decides about an old fact, which is `protected` if it is pinned or authored. A missing verdict changes nothing: over-invalidation is the worse error.
+/// Decides about an old fact, which is `protected` if pinned or authored. A missing verdict changes no fact, because
+/// over-invalidation is the worse error.
 ///
-/// The judge is not believed where its answer would let a former taste erase a present one, or the
-/// other way round: "used to like apples" and "likes apples" are both dated facts.
+/// The judge cannot let a former taste erase a present taste, or the reverse: "used to like apples" and "likes apples"
+/// are both dated facts.
 #[must_use]
 pub fn decide_about_old(
     new: &Statement,
@@ -122,7 +124,7 @@ pub fn decide_about_old(
         Relation::Independent => None,
     };
     match verdict {
-        // What happened is not what it made of things.
+        // An event is not the same as its result.
         Some(JudgeVerdict::Same) if differ_in_time(new, old) => Decision::KeepBoth,
         Some(JudgeVerdict::Contradicts)
             if differ_in_time(new, old)
@@ -134,7 +136,7 @@ pub fn decide_about_old(
         {
             Decision::KeepBoth
         }
-        // Opposite statements are never one fact, whatever a judge says.
+        // Opposite statements are never one fact, whatever the verdict.
         Some(JudgeVerdict::Same) if new.polarity != old.polarity => Decision::KeepBoth,
         Some(JudgeVerdict::Same) if protected => Decision::FoldNewIntoOld,
         Some(JudgeVerdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),
@@ -144,13 +146,13 @@ pub fn decide_about_old(
     }
 }
 
-/// Whether one statement is about then and the other is not, or whether they differ in tense alone.
+/// True if only one of the statements is about the past, or if they differ in tense alone.
 fn differ_in_time(new: &Statement, old: &Statement) -> bool {
     new.tense != old.tense && (new.tense == Tense::Past || old.tense == Tense::Past || new.polarity == old.polarity)
 }
 
-/// The view of a fact over its standing duplicates, oldest to newest: the newest wording, the
-/// highest importance, all keywords, pinned if any was.
+/// Folds a fact with its standing duplicates, oldest to newest. The view has the newest wording, the highest importance
+/// and all keywords. It is pinned if any duplicate was pinned.
 #[must_use]
 pub fn fold_duplicates(base: &FoldedFact, duplicates: &[FoldedFact]) -> FoldedFact {
     let mut view = base.clone();
@@ -171,11 +173,11 @@ pub fn fold_duplicates(base: &FoldedFact, duplicates: &[FoldedFact]) -> FoldedFa
     view
 }
 
-/// The key under which a judged pair is kept: SHA-256 of both contents, older first.
+/// The key of a stored verdict: SHA-256 of both contents, older first.
 #[must_use]
 pub fn pair_hash(older: &str, newer: &str) -> [u8; 32] {
     let mut hash = Sha256::new();
-    // Lengths first: no two different pairs run together to the same bytes.
+    // The length comes first, so that different pairs never give the same bytes.
     hash.update((older.len() as u64).to_le_bytes());
     hash.update(older);
     hash.update(newer);

@@ -1,7 +1,8 @@
-//! What rules can say of two statements about the same subject, so that no model is asked: opposite statements about one
-//! object, statements of different topics, and tastes for things that have nothing to do with each other. Also which kinds may hide a change from each other.
+//! Rules about two statements with the same subject, which save a model call. They know three cases: opposite
+//! statements about one object, statements about different topics, and tastes for unrelated things. Also: which kinds
+//! may hide a change from each other.
 //!
-//! The rules answer only where nothing else in the sentences could matter. Whatever they do not understand goes to the judge.
+//! The rules answer only if no other part of the sentences could matter. All other pairs go to the judge.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +17,15 @@ use crate::memory::{
     keywords::{is_hangul, normalise_text},
 };
 
-/// What two statements are both about.
+/// The common matter of two statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommonMatter {
     pub topic: Option<StatementTopic>,
-    /// The topic is one of which one thing holds at a time, or both are about the same thing.
+    /// The topic has one value at a time, or both statements are about the same thing.
     pub is_one_matter: bool,
 }
 
-/// Words of liking and disliking; Korean ones are beginnings.
+/// Words of liking and disliking; Korean words are beginnings.
 const TASTE_WORDS: [&str; 27] = [
     "like", "likes", "liked", "love", "loves", "loved", "hate", "hates", "hated", "dislike", "dislikes", "enjoy",
     "enjoys", "adore", "adores", "detest", "detests", "loathe", "loathes", "despise", "despises", "fond", "좋아",
@@ -51,7 +52,7 @@ const EXCLUSIVE_WORDS: [&str; 18] = [
     "최애",
     "대신",
 ];
-/// Words that say nothing of what is liked or disliked. Korean ones are beginnings.
+/// Words that say nothing about the liked or disliked thing. Korean words are beginnings.
 const SILENT_WORDS: [&str; 39] = [
     "a",
     "an",
@@ -94,15 +95,15 @@ const SILENT_WORDS: [&str; 39] = [
     "플레이어",
 ];
 
-/// What rules compare of a statement.
+/// The features of a statement that rules compare.
 #[derive(Debug, Clone)]
 pub struct StatementFeatures {
     object: Vec<String>,
-    /// Object and sentence as they were told.
+    /// Object and sentence as told.
     told: (String, String),
     /// Words of object, sentence and keywords.
     words: BTreeSet<String>,
-    /// Words of the sentence beside subject, object and what is silent.
+    /// Words of the sentence besides subject, object and silent words.
     rest: BTreeSet<String>,
     /// The sentence or its predicate names a taste.
     is_taste: bool,
@@ -142,13 +143,13 @@ impl StatementFeatures {
         }
     }
 
-    /// The first topic that it names.
+    /// The first named topic.
     #[must_use]
     pub fn first_topic(&self) -> Option<StatementTopic> {
         self.topics.first_named()
     }
 
-    /// What it is about, if that is what the other is about, too.
+    /// The topic of both statements, if their first topic is the same.
     #[must_use]
     pub fn common_matter(&self, other: &Self) -> CommonMatter {
         let topic = self.first_topic().filter(|topic| other.first_topic() == Some(*topic));
@@ -158,7 +159,7 @@ impl StatementFeatures {
         }
     }
 
-    /// Whether the objects share a word with what the other says. Korean compounds have no gaps: "청포도" has "포도" in it.
+    /// True if the objects share a word with the other statement. Korean compounds have no gaps: "청포도" contains "포도".
     #[must_use]
     pub fn shares_object(&self, other: &Self) -> bool {
         let shares = |one: &Self, other: &Self| {
@@ -169,14 +170,14 @@ impl StatementFeatures {
     }
 }
 
-/// What rules say of a newer statement and an older one of the same subject; `None`: a judge has to say.
+/// The rules' verdict on a newer and an older statement about the same subject; `None`: a judge has to decide.
 #[must_use]
 pub fn verdict_by_rules(
     new: (&Statement, &StatementFeatures),
     old: (&Statement, &StatementFeatures),
 ) -> Option<JudgeVerdict> {
     let ((new, newer), (old, older)) = (new, old);
-    // Whoever is called Anna lives where she lives. What a person lost may be where that person worked.
+    // A person with the name Anna lives where Anna lives. A lost thing may be the person's workplace.
     let is_name = aliases::states_name(new) || aliases::states_name(old);
     let are_apart = if is_name {
         newer.topics.share_no_topic(&older.topics)
@@ -192,9 +193,9 @@ pub fn verdict_by_rules(
     let tastes = newer.is_taste && older.is_taste;
     if newer.object == older.object {
         let opposite = new.polarity != old.polarity && new.tense == Tense::Present && old.tense == Tense::Present;
-        // What is no taste has no opposites but its denial, which a model may have marked wrongly.
+        // Apart from tastes, the only opposite is a denial, and a model may have marked the polarity wrongly.
         let denies = tastes || polarity_of(&new.content) != polarity_of(&old.content);
-        // Apples at night may be another matter than apples.
+        // "Apples at night" may be another matter than "apples".
         return (opposite && denies && newer.rest == older.rest).then_some(JudgeVerdict::Contradicts);
     }
     if !tastes {
@@ -204,7 +205,8 @@ pub fn verdict_by_rules(
     (of_taste(new.kind) && of_taste(old.kind) && !newer.shares_object(older)).then_some(JudgeVerdict::Independent)
 }
 
-/// Whether a statement of one kind may end one of another: a move is told as an event, and the home it left is personal.
+/// True if a statement of one kind may end a statement of another kind. A move is an event, and the old home is
+/// personal.
 #[must_use]
 pub const fn may_hide_change(new: FactKind, old: FactKind) -> bool {
     const fn is_reporting_kind(kind: FactKind) -> bool {
@@ -223,8 +225,8 @@ pub const fn may_hide_change(new: FactKind, old: FactKind) -> bool {
     is_reporting_kind(new) && is_reporting_kind(old)
 }
 
-/// Whether the newer statement tells that something happened which ended what the older one says is so: a move, a sale, a
-/// wedding. It is told in the past and holds now.
+/// True if the newer statement reports an event that ended the older statement: a move, a sale, a wedding. The event is
+/// in the past tense and its result holds now.
 #[must_use]
 pub fn reports_change(new: &Statement, old: &Statement, common: CommonMatter) -> bool {
     new.tense == Tense::Past
@@ -282,7 +284,7 @@ mod tests {
     /// Predicate, object and content.
     type Told = (&'static str, &'static str, &'static str);
 
-    /// Of each case, the older statement comes first.
+    /// In each case, the older statement comes first.
     fn check(cases: &[(Told, Told, Option<JudgeVerdict>)]) {
         for (older, newer, expected) in cases {
             let (older, newer) = (says(older.0, older.1, older.2), says(newer.0, newer.1, newer.2));
@@ -321,7 +323,7 @@ mod tests {
                 ("마시지 않는다", "에일", "플레이어는 낮에는 에일을 마시지 않는다."),
                 None,
             ),
-            // Of another topic.
+            // Another topic.
             (
                 (
                     "lives in",
@@ -359,7 +361,7 @@ mod tests {
         ]);
     }
 
-    /// Whichever of two statements is the newer one.
+    /// Checks with either statement as the newer statement.
     fn check_both_ways(cases: &[(Told, Told)], expected: Option<JudgeVerdict>) {
         for (one, other) in cases {
             check(&[(*one, *other, expected), (*other, *one, expected)]);
@@ -497,13 +499,13 @@ mod tests {
                 ("좋아한다", "국화차", "플레이어는 국화차를 좋아한다."),
                 Some(Independent),
             ),
-            // At night may be another matter.
+            // "At night" may be another matter.
             (
                 ("likes", "apples", "The player likes apples."),
                 ("hates", "apples", "The player hates apples at night."),
                 None,
             ),
-            // The one may be the other's kind.
+            // One thing may be a kind of the other.
             (
                 ("likes", "grapes", "The player likes grapes."),
                 ("hates", "green grapes", "The player hates green grapes."),
@@ -519,7 +521,7 @@ mod tests {
                 ("hates", "food", "The player hates all food."),
                 None,
             ),
-            // There is one favourite at a time.
+            // Only one favourite at a time.
             (
                 ("favourite", "apples", "The player's favourite fruit is apples."),
                 ("likes", "grapes", "The player likes grapes."),

@@ -1,4 +1,4 @@
-//! Facts that nobody may forget (docs/algorithms.md#facts): allergies, chronic conditions, taboos, safety limits.
+//! Facts that must never be forgotten (docs/algorithms.md#facts): allergies, chronic conditions, taboos, safety limits.
 
 use std::sync::LazyLock;
 
@@ -9,15 +9,15 @@ use crate::memory::{
 };
 
 const SAFETY_TERMS_DATA: &str = include_str!("../../../config/lexicon/safety/terms.txt");
-/// Such a fact matters at least this much.
+/// The least importance of a vital fact.
 const MIN_VITAL_IMPORTANCE: f64 = 9.0;
-/// A player's constraint of this importance is vital in whatever words: the extraction prompt rates an allergy and a danger
-/// to life 10, and every other constraint lower.
+/// A player's constraint of this importance is vital in any wording. The extraction prompt rates an allergy and a
+/// danger to life 10, and every other constraint lower.
 const RATED_VITAL: f64 = 10.0;
 
 struct SafetyPhrase {
     text: String,
-    /// Korean words take particles at the end and compounds at the front: most match anywhere.
+    /// Korean words have particles at the end and compounds at the front, so most match anywhere.
     anywhere: bool,
     whole: bool,
 }
@@ -42,9 +42,9 @@ fn parse_phrase(text: &str) -> SafetyPhrase {
     }
 }
 
-/// Pins allergies, chronic conditions, taboos and safety limits, and lifts them to importance 9 or more.
+/// Pins allergies, chronic conditions, taboos and safety limits, and raises their importance to 9 or more.
 ///
-/// Anything else stays as it is, and so does a condition that is denied ("has no allergies").
+/// Other statements stay unchanged, and so do denied conditions ("has no allergies").
 pub fn boost_if_vital(statement: &mut Statement) {
     if is_vital(statement) {
         statement.pinned = true;

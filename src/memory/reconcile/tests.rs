@@ -4,7 +4,7 @@ use crate::memory::{
     fact::{FactKind, Importance, Polarity},
 };
 
-/// Cosine is taken as it is: the thresholds are 0.90 and 0.55.
+/// The cosine counts unchanged: the thresholds are 0.90 and 0.55.
 const CALIBRATION: Calibration = Calibration::IDENTITY;
 
 fn compared(calibration: &Calibration, new: &Statement, old: &Statement, cosine: f32) -> Relation {
@@ -38,7 +38,7 @@ fn thresholds_are_inclusive_and_on_the_calibrated_scale() {
     assert_eq!(compared(&CALIBRATION, &new, &old, 0.55), Relation::Judge);
     assert_eq!(compared(&CALIBRATION, &new, &old, 0.54), Relation::Independent);
     assert_eq!(compared(&CALIBRATION, &new, &old, f32::NAN), Relation::Independent);
-    // 0.85 is close to nothing on a model where unrelated texts score 0.84.
+    // 0.85 is close to 0 with a model whose unrelated texts score 0.84.
     let e5 = Calibration {
         floor: 0.84,
         ceiling: 0.92,
@@ -86,7 +86,7 @@ fn single_events_do_not_end_earlier_events() {
             "플레이어는 꿀을 들고 왔다",
             Relation::Independent,
         ),
-        // Where somebody lives since is asked.
+        // The judge is asked about the newer home.
         ("Anna moved to Rivermouth", "Anna moved to Oakford", Relation::Judge),
         (
             "안나는 강마을로 이사했다",
@@ -284,7 +284,7 @@ fn move_reported_as_an_event_is_compared_with_the_former_home() {
         assert_eq!(related(&moved, &home), Relation::Judge, "{}", moved.content);
         let ends = decide_about_old(&moved, &home, false, Relation::Judge, Some(JudgeVerdict::Contradicts));
         assert_eq!(ends, Decision::InvalidateOld(InvalidReason::Superseded));
-        // It is told once more, and an older home ends nothing.
+        // The move stays as a second fact, and an older home ends no fact.
         let kept = decide_about_old(&moved, &home, false, Relation::Judge, Some(JudgeVerdict::Same));
         assert_eq!(kept, Decision::KeepBoth);
         assert_eq!(related(&home, &moved), Relation::Independent);

@@ -1,4 +1,5 @@
-//! What a statement is about, read off its words: topics of which there is one thing at a time, or which people gain and lose.
+//! The topic of a statement, read from its words: topics with one value at a time, and things that people gain and
+//! lose.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -6,8 +7,8 @@ use aho_corasick::AhoCorasick;
 
 use crate::memory::keywords::is_hangul;
 
-/// What a statement is about, if that is something of which there is one at a time, or which people gain and lose. Of several the
-/// first counts.
+/// The topic of a statement: a topic with one value at a time, or things that people gain and lose. Of several topics
+/// the first counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StatementTopic {
     Favourite,
@@ -20,20 +21,20 @@ pub enum StatementTopic {
 }
 
 impl StatementTopic {
-    /// Whether one thing of it holds at a time: people have many things, and a favourite of every kind.
+    /// True if the topic has one value at a time. People have many things, and a favourite of every kind.
     pub(super) const fn is_one_at_a_time(self) -> bool {
         !matches!(self, Self::Possession | Self::Favourite)
     }
 }
 
-/// What names a topic: beginnings of words; of Latin words shorter than five letters, whole words.
+/// The words that name a topic. They are beginnings of words; Latin words under five letters are whole words.
 struct TopicWords {
     topic: StatementTopic,
-    /// They say so wherever they stand.
+    /// Certain in every position.
     plain: &'static [&'static str],
-    /// They may say something else as well: who quits may quit a job or drinking.
+    /// Possible with another meaning: "quit" may mean a job or drinking.
     loose: &'static [&'static str],
-    /// They say so where nothing else is said: who "has moved" has nothing.
+    /// Certain only without other words: "has moved" is no possession.
     empty: &'static [&'static str],
 }
 
@@ -168,7 +169,7 @@ const TOPIC_WORDS: [TopicWords; 7] = [
     },
     TopicWords {
         topic: StatementTopic::Possession,
-        // Who sells a mill or a cottage may have lived from it, or in it.
+        // A seller of a mill or a cottage may have lived from it, or in it.
         plain: &["own", "owns", "possess", "소유", "키운다", "키우"],
         loose: &[
             "owned", "sell", "sells", "sold", "bought", "buy", "lost", "gave", "가졌", "팔았", "판다", "샀다", "잃었",
@@ -186,7 +187,7 @@ enum PhraseCertainty {
     Empty,
 }
 
-/// A phrase, and what it names.
+/// A phrase with its topic and certainty.
 type TopicPhrase = (StatementTopic, &'static str, PhraseCertainty);
 
 /// The phrases of all topics, found in one pass over a text.
@@ -205,13 +206,13 @@ static TOPIC_PHRASES: LazyLock<(AhoCorasick, Vec<TopicPhrase>)> = LazyLock::new(
     (found, phrases)
 });
 
-/// The topics that a text names.
+/// The topics of a text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NamedTopics {
     named: BTreeSet<StatementTopic>,
-    /// Those that it names beyond doubt.
+    /// The topics named beyond doubt.
     plain: BTreeSet<StatementTopic>,
-    /// Those that it names by more than a verb of having.
+    /// The topics named by more than a verb of having.
     told: BTreeSet<StatementTopic>,
 }
 
@@ -239,21 +240,21 @@ impl NamedTopics {
         self.named.first().copied()
     }
 
-    /// Whether each names some topic, and they have none in common.
+    /// True if both texts name topics, and no topic is common.
     pub(super) fn share_no_topic(&self, other: &Self) -> bool {
         !self.named.is_empty() && !other.named.is_empty() && self.named.is_disjoint(&other.named)
     }
 
-    /// Whether each names a topic beyond doubt, and they have none in common.
+    /// True if both texts name a topic beyond doubt, and no topic is common.
     pub(super) fn surely_share_no_topic(&self, other: &Self) -> bool {
         !self.plain.is_empty() && !other.plain.is_empty() && self.told.is_disjoint(&other.told)
     }
 }
 
-/// Whether a phrase that was found between these is one, and no part of another word.
+/// True if a phrase between `before` and `after` is whole, not part of another word.
 fn is_whole_phrase(phrase: &str, before: &str, after: &str) -> bool {
     if phrase.chars().any(is_hangul) {
-        // 빵을 산다: buys it.
+        // 빵을 산다: "buys bread".
         let buys = phrase == "산다" && before.trim_end().ends_with(['을', '를']);
         return !before.ends_with(is_hangul) && !buys;
     }

@@ -1,35 +1,36 @@
-//! Cuts the state block and cue tags out of a streamed reply before anybody sees a byte of them.
+//! Cuts the state block and cue tags out of a streamed reply before a byte of them is shown.
 //!
-//! One pass, character by character: what has been shown depends on the characters alone and never
-//! on how they were split into deltas.
+//! One pass, character by character: the shown text depends only on the characters, never on the boundaries of the
+//! deltas.
 
-/// Longest block kept, in bytes: beyond what [`super::parse_closed`] reads, so that it reports the excess.
+/// Longest stored block, in bytes. The limit is above the limit of [`super::parse_closed`], so that the reader reports
+/// the excess.
 const MAX_BLOCK_BYTES: usize = super::MAX_BLOCK_BYTES + 1;
 /// The word after the fence.
 const STATE_TAG: [char; 5] = ['s', 't', 'a', 't', 'e'];
 
-/// Cuts a reply as it streams.
+/// Cuts a reply while it streams.
 ///
-/// A state block is a fence (three or more `` ` `` or `~`) followed by `state` in any case, up to the
-/// same fence or the end of the reply. White space in front of what is cut goes with it. What is shown never
-/// has such a block in it: where a cut would join two halves of a mark, a line break parts them.
+/// A state block is a fence (three or more `` ` `` or `~`) followed by `state` in any case. The block ends at the same
+/// fence or at the end of the reply. White space before a cut part is cut too. The shown text never contains a state
+/// block: where a cut would join two halves of a mark, a line break separates them.
 #[derive(Debug)]
 pub struct StreamCutter {
     /// Lower-case tag and the name to report.
     cues: Vec<(String, String)>,
     at: CutterState,
-    /// White space that is shown only if something visible follows.
+    /// White space, shown only before further visible text.
     space: String,
-    /// What may turn out to be a fence or a cue, exactly as it came.
+    /// The unchanged text of a possible fence or cue.
     held: String,
     anything_shown: bool,
-    /// How far what has been shown ends in the beginning of a block.
+    /// The beginning of a block at the end of the shown text.
     seam: FenceSeam,
-    /// The last thing that was not white space has been cut.
+    /// True if the last part, apart from white space, was cut.
     after_cut: bool,
     found: Vec<String>,
     found_at: Vec<usize>,
-    /// Visible characters of the deltas before this one.
+    /// Visible characters of the earlier deltas.
     shown_before: usize,
     block: Option<String>,
     closed: bool,
@@ -57,13 +58,13 @@ enum CutterState {
         run: usize,
         closing: usize,
     },
-    /// More marks than the block's end needed.
+    /// More marks than the end of the block needed.
     Closed {
         mark: char,
     },
 }
 
-/// How far a text ends in the beginning of a block: the run of marks, and the letters of the tag after it.
+/// The beginning of a block at the end of a text: the run of marks, and the letters of the tag after the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct FenceSeam {
     mark: char,
@@ -72,7 +73,7 @@ struct FenceSeam {
 }
 
 impl FenceSeam {
-    /// One character on. `None`: it does not go on with what was begun.
+    /// Adds one character. `None`: the character does not continue the beginning.
     fn with_char(self, c: char) -> Option<Self> {
         let Self { mark, run, letters } = self;
         let begun = run > 0 && letters == 0;
@@ -107,24 +108,24 @@ impl FenceSeam {
     }
 }
 
-/// What is left when a reply has ended.
+/// The remains of a reply at its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CutReply {
-    /// Text that was held back and turned out to be harmless.
+    /// Text that was held back and proved harmless.
     pub visible_tail: String,
-    /// The inside of the (last) state block, if there was one.
+    /// The inside of the last state block, if any.
     pub state_block: Option<String>,
-    /// Whether that block was closed; an open one was cut off by the model's limit or an interrupt.
+    /// True if the block was closed. The model's limit or an interrupt cut off an open block.
     pub closed: bool,
-    /// Cue tags in the order they came, as the persona spells them.
+    /// Cue tags in order, in the persona's spelling.
     pub cues: Vec<String>,
-    /// Of each cue, how many visible characters came before it.
+    /// For each cue, the number of visible characters before it.
     pub cues_at: Vec<usize>,
 }
 
 impl StreamCutter {
-    /// A cutter that knows these cue tags (`smile` for `<smile>`). Tags that are empty or contain
-    /// a character of the markup itself are not cut.
+    /// Creates a cutter for these cue tags (`smile` for `<smile>`). Tags that are empty or contain markup characters
+    /// are not cut.
     #[must_use]
     pub fn new(cues: &[String]) -> Self {
         let cues = cues
@@ -148,7 +149,7 @@ impl StreamCutter {
         }
     }
 
-    /// Takes a delta and returns what may be shown now.
+    /// Takes a delta and returns the text to show now.
     pub fn push(&mut self, delta: &str) -> String {
         let mut shown = String::with_capacity(delta.len() + self.space.len());
         for c in delta.chars() {
@@ -225,7 +226,7 @@ impl StreamCutter {
 
     fn take_text_char(&mut self, c: char, shown: &mut String) {
         if c.is_whitespace() {
-            // What stood around something that was cut would otherwise add up to two blanks.
+            // White space on both sides of a cut part would otherwise become two blanks.
             if !(self.after_cut && (!self.space.is_empty() || !self.anything_shown)) {
                 self.space.push(c);
             }
@@ -263,7 +264,7 @@ impl StreamCutter {
             let mut tag = self.held[1..].to_lowercase();
             tag.extend(c.to_lowercase());
             let whole = tag.trim_end_matches('/').trim_end();
-            // `<smile` goes on; so do `<smile ` and `<smile/`, up to a few blanks.
+            // `<smile` continues; so do `<smile ` and `<smile/`, with up to two extra characters.
             let goes_on = self.cues.iter().any(|(known, _)| known.starts_with(tag.as_str()))
                 || ((c == ' ' || c == '/')
                     && tag.len() <= whole.len() + 2
@@ -299,7 +300,7 @@ impl StreamCutter {
         self.at = CutterState::Block { mark, run, closing: 0 };
     }
 
-    /// A block begins: the fence held so far is never shown.
+    /// Begins a block: the fence in `held` is never shown.
     fn open_block(&mut self, mark: char, run: usize) {
         self.held.clear();
         self.block = Some(String::new());
@@ -308,7 +309,7 @@ impl StreamCutter {
         self.at = CutterState::Block { mark, run, closing: 0 };
     }
 
-    /// What was held is text after all.
+    /// Shows the held text, which proved to be ordinary text.
     fn release_held(&mut self, shown: &mut String) {
         let held = std::mem::take(&mut self.held);
         self.show_text(&held, shown);
@@ -317,7 +318,7 @@ impl StreamCutter {
         self.at = CutterState::Text;
     }
 
-    /// Shows what is visible, and the white space before it.
+    /// Shows visible text, and the white space before it.
     fn show_text(&mut self, text: &str, shown: &mut String) {
         if self.after_cut && self.joins_seam(text) {
             self.space.clear();
@@ -331,7 +332,7 @@ impl StreamCutter {
         self.after_cut = false;
     }
 
-    /// Whether a text would go on with a mark that begins before what was cut.
+    /// True if `text` would continue a mark that begins before the cut part.
     fn joins_seam(&self, text: &str) -> bool {
         let first = text.chars().next();
         let blanks = self.space.chars().try_fold(self.seam, FenceSeam::with_char);

@@ -1,7 +1,7 @@
-//! The lenient notation of a state block: `key: value` lines, inline lists and maps, block lists,
-//! or one JSON object. Models mix them; what cannot be read at all is left out, never guessed.
+//! The lenient notation of a state block: `key: value` lines, inline lists and maps, block lists, or one JSON object.
+//! Models mix the forms. Unreadable parts are left out, never guessed.
 
-/// Deepest nesting that is followed; deeper values are read as text.
+/// Deepest parsed nesting; deeper values are read as text.
 const MAX_DEPTH: usize = 4;
 
 /// A value of a block.
@@ -12,7 +12,7 @@ pub(super) enum BlockValue {
     Map(Vec<(String, BlockValue)>),
 }
 
-/// The top-level entries of a block, in order; empty if nothing could be read.
+/// The top-level entries of a block, in order; empty if the block is unreadable.
 pub(super) fn parse_entries(block: &str) -> Vec<(String, BlockValue)> {
     let block = block.trim();
     if block.starts_with('{') {
@@ -24,8 +24,8 @@ pub(super) fn parse_entries(block: &str) -> Vec<(String, BlockValue)> {
     parse_lines(block)
 }
 
-/// The entries of a block that broke off, without the last value if the text ends inside it, and the key of that value:
-/// empty where there was not even a whole key. What stands whole before it in the same list counts.
+/// The entries of a broken-off block, and the key of a lost last value. The last value is left out if the text ends
+/// inside it. The key is empty if even the key was incomplete. Complete earlier items of the same list stay.
 pub(super) fn parse_whole_entries(block: &str) -> (Vec<(String, BlockValue)>, Option<String>) {
     let mut flow = FlowParser::new(block.trim_start());
     if flow.rest.peek() == Some(&'{') {
@@ -37,7 +37,7 @@ pub(super) fn parse_whole_entries(block: &str) -> (Vec<(String, BlockValue)>, Op
             BlockValue::Text(_) | BlockValue::List(_) => (Vec::new(), lost),
         };
     }
-    // A line that was ended is whole.
+    // A line with its line break is complete.
     let end = block.rfind('\n').map_or(0, |at| at + 1);
     let (whole, tail) = block.split_at(end);
     if tail.trim().is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn parse_whole_entries(block: &str) -> (Vec<(String, BlockValue)>, Op
     let mut lost = String::new();
     let begins = split_top_key(tail);
     match begins {
-        // Of a list on one line, what was closed counts.
+        // The closed items of a one-line list count.
         Some((key, value)) if value.trim_start().starts_with(['[', '{']) => {
             let mut flow = FlowParser::new(value);
             flow.drops_unclosed = true;
@@ -62,7 +62,7 @@ pub(super) fn parse_whole_entries(block: &str) -> (Vec<(String, BlockValue)>, Op
             lost = key;
         }
         Some((key, _)) => lost = key,
-        // It goes on with the entry before: an entry of a map that broke off is none.
+        // The line continues the previous entry. A broken-off map is left out.
         None => {
             if let Some((key, value)) = entries.last_mut() {
                 lost.clone_from(key);
@@ -88,7 +88,7 @@ fn parse_lines(block: &str) -> Vec<(String, BlockValue)> {
             continue;
         };
         let rest = rest.trim();
-        // A value may go on over the next lines: an unclosed bracket, or an indented or dashed list.
+        // A value may continue on the next lines: an unclosed bracket, or an indented or dashed list.
         let mut more: Vec<&str> = Vec::new();
         if rest.is_empty() {
             while at < lines.len() && (is_dashed(lines[at]) || indent_width(lines[at]) > indent_width(line)) {
@@ -139,7 +139,7 @@ fn parse_block_value(lines: &[&str]) -> BlockValue {
             .then(|| split_key(item))
             .flatten();
         match (entry, fresh, items.last_mut()) {
-            // `- from: a` begins a map that `  to: b` goes on with.
+            // `- from: a` begins a map, and `  to: b` continues the map.
             (Some((key, value)), false, Some(BlockValue::Map(map))) => map.push((key, parse_inline(value.trim()))),
             (Some((key, value)), true, _) => items.push(BlockValue::Map(vec![(key, parse_inline(value.trim()))])),
             (_, true, _) if !item.is_empty() => items.push(parse_inline(item)),
@@ -191,7 +191,7 @@ fn indent_width(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// `key: value`, with `=` or a full-width colon as some models write it.
+/// Splits `key: value`. Some models write `=` or a full-width colon.
 fn split_key(line: &str) -> Option<(String, &str)> {
     let at = line.find([':', '：', '='])?;
     let width = line[at..].chars().next().map_or(1, char::len_utf8);
@@ -200,14 +200,14 @@ fn split_key(line: &str) -> Option<(String, &str)> {
     plausible.then(|| (key, &line[at + width..]))
 }
 
-/// A line that begins a new top-level key, for values that never close their bracket.
+/// Splits a line that begins a new top-level key, for values whose bracket is never closed.
 fn split_top_key(line: &str) -> Option<(String, &str)> {
     (indent_width(line) == 0 && !line.starts_with(['[', '{', ']', '}', '"', '-']))
         .then(|| split_key(line))
         .flatten()
 }
 
-/// Lower case, blanks and dashes as `_`, quotes and emphasis gone.
+/// A key in lower case, with blanks and dashes as `_`, without quotes and emphasis.
 fn tidy_key(key: &str) -> String {
     key.trim()
         .trim_matches(['"', '\'', '*', '`', '-', ' '])
@@ -230,16 +230,16 @@ fn has_open_brackets(text: &str) -> bool {
     depth > 0
 }
 
-/// Reads `[…]` and `{…}` with quoted or bare scalars; missing ends and stray commas are forgiven.
+/// Reads `[…]` and `{…}` with quoted or bare scalars. Missing ends and stray commas are forgiven.
 struct FlowParser<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
-    /// What the text ends inside of is left out.
+    /// Leaves out the value in which the text ends.
     drops_unclosed: bool,
-    /// The text ended inside the value just read.
+    /// The text ended inside the last value.
     open: bool,
     /// A value was left out.
     cut: bool,
-    /// The innermost key of that value.
+    /// The innermost key of the left-out value.
     cut_in: Option<String>,
 }
 
@@ -276,7 +276,7 @@ impl<'a> FlowParser<'a> {
                     self.skip_blanks();
                     if self.rest.next_if(|c| matches!(c, ':' | '：' | '=')).is_some() {
                         let (key, value) = (tidy_key(&key), self.parse_value(depth + 1));
-                        // Of a list what was closed counts; of a map in it only the whole.
+                        // The closed items of a list count; a map in the list counts only if complete.
                         let begun = depth == 0 && matches!(&value, BlockValue::List(items) if !items.is_empty());
                         if begun && self.cut {
                             self.cut_in = Some(key.clone());
@@ -295,7 +295,7 @@ impl<'a> FlowParser<'a> {
         }
     }
 
-    /// Whether the value just read is to be left out, since the text ended inside it.
+    /// True if the last value is to be left out, because the text ended inside it.
     fn drop_if_unclosed(&mut self, key: Option<&str>) -> bool {
         let out = self.drops_unclosed && self.open;
         if out {
@@ -307,7 +307,7 @@ impl<'a> FlowParser<'a> {
         out
     }
 
-    /// Moves to the next item of a list or map; `false` at its end or the end of the text.
+    /// Moves to the next item of a list or map; `false` at the end of the list, map or text.
     fn next_item(&mut self, end: char) -> bool {
         loop {
             self.skip_blanks();
@@ -321,7 +321,7 @@ impl<'a> FlowParser<'a> {
                     self.open = false;
                     return false;
                 }
-                // A stray end of the other kind is skipped, or it would never be got past.
+                // Stray ends of the other kind are skipped. Otherwise the loop would never pass them.
                 Some(',' | '，' | ';' | ']' | '}') => {
                     self.rest.next();
                 }

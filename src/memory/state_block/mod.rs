@@ -1,7 +1,7 @@
-//! The state block a reply may end with: cut out of the stream, then read
+//! The state block at the end of a reply: cut out of the stream, then read
 //! (docs/algorithms.md#world-state-and-the-state-block).
 //!
-//! What a player types never gets here. What the NPC's side says is bounded by the world's rules.
+//! Text of players never gets here. The world's rules bound the text of the NPC's side.
 
 mod cutter;
 mod flow;
@@ -10,16 +10,17 @@ mod reader;
 pub use cutter::{CutReply, StreamCutter};
 pub use reader::{MAX_NAME_CHARS, ParsedStateBlock, StateBlockError, StateRules, parse_closed, parse_unclosed};
 
-/// The inside of a block as a reply had it.
+/// The inside of a block, as in the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateBlock {
     pub text: String,
-    /// It ended with its fence. One that did not was cut off by the model's limit, or never ended by the model.
+    /// True if the block ended with its fence. Otherwise the model's limit cut the block off, or the model never closed
+    /// it.
     pub closed: bool,
 }
 
 impl StateBlock {
-    /// Reads it, with [`parse_closed`] or [`parse_unclosed`].
+    /// Reads the block with [`parse_closed`] or [`parse_unclosed`].
     ///
     /// # Errors
     /// As [`parse_closed`].
@@ -32,5 +33,5 @@ impl StateBlock {
     }
 }
 
-/// Longest block that is read.
+/// Longest readable block, in bytes.
 const MAX_BLOCK_BYTES: usize = 8 * 1024;

@@ -8,17 +8,17 @@ use crate::memory::{keywords::normalise_text, state::StateChange, text::is_ignor
 
 /// Longest name, place, item or mood, in Unicode scalar values.
 pub const MAX_NAME_CHARS: usize = 64;
-/// How the player is called in state changes.
+/// The player's name in state changes.
 const PLAYER: &str = "player";
 
-/// Bounds of what one block may change.
+/// Bounds for the changes of one block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StateRules {
-    /// Most that one turn may change one relationship; 20.
+    /// Largest change of one relationship in one turn; 20.
     pub max_relationship_delta: i32,
-    /// Most that one turn may change hit points; 100.
+    /// Largest change of hit points in one turn; 100.
     pub max_hp_delta: i32,
-    /// Most of one item that one turn may give, and take; 1,000.
+    /// Most of one item gained, and most lost, in one turn; 1,000.
     pub max_item_delta: u32,
     /// Longest name, place, item or mood, in Unicode scalar values; 64.
     pub max_name_chars: usize,
@@ -26,18 +26,17 @@ pub struct StateRules {
     pub max_text_chars: usize,
     /// Most entries of one list; 16.
     pub max_list: usize,
-    /// Who may be named in relationships and meetings, besides the player and the speaker.
-    /// Empty: anybody.
+    /// Names allowed in relationships and meetings, besides the player and the speaker. Empty: any name.
     pub known_names: Vec<String>,
     /// Names under which the NPC knows the player; each is read as `player`.
     pub player_names: Vec<String>,
-    /// No player is there, as where NPCs talk among themselves: what a block changes is the speaker's.
+    /// True without a player, as in NPC conversations: the changes of a block belong to the speaker.
     pub without_player: bool,
     /// The words for moods and relationships.
     pub vocabulary: Vocabulary,
-    /// All items of the world; `None`: any.
+    /// All items of the world; `None`: any item.
     pub items: Option<Vec<String>>,
-    /// All places of the world; `None`: any.
+    /// All places of the world; `None`: any place.
     pub places: Option<Vec<String>>,
 }
 
@@ -60,38 +59,38 @@ impl Default for StateRules {
     }
 }
 
-/// What a block says.
+/// The content of a block.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ParsedStateBlock {
     pub changes: Vec<StateChange>,
-    /// What was left out or cut down and why, in words, for the trace.
+    /// Left-out or reduced entries with the reason, in words, for the trace.
     pub rejected: Vec<String>,
 }
 
-/// Why a block cannot be read at all.
+/// Why a whole block cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StateBlockError {
     #[error("the state block is longer than {max} bytes")]
     TooLong { max: usize },
     #[error("the state block has no `key: value` line and is not an object")]
     NotABlock,
-    /// It reads as something, but no key of a state block is in it.
+    /// The text is readable, but has no key of a state block.
     #[error("the state block has none of the known keys")]
     NoKnownKey,
 }
 
-/// Reads a block that was closed. `speaker_npc` names the NPC that spoke: `mood` is its own; place, hit points,
-/// items and meetings are the player's, or the speaker's where there is no player.
+/// Reads a closed block. `speaker_npc` names the NPC that spoke. `mood` belongs to this NPC. Place, hit points, items
+/// and meetings belong to the player, or to the speaker without a player.
 ///
 /// # Errors
-/// When the block is too long or nothing in it can be read; single bad entries are in
-/// [`ParsedStateBlock::rejected`] instead. An empty block is fine and changes nothing.
+/// The block is too long, or completely unreadable. Single bad entries are in [`ParsedStateBlock::rejected`] instead.
+/// An empty block is valid and changes no state.
 pub fn parse_closed(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<ParsedStateBlock, StateBlockError> {
     read_block(block, true, speaker_npc, rules)
 }
 
-/// As [`parse_closed`], for a block that broke off: the last value, if the text ends inside it, is left out. Where that is all
-/// there is, nothing can be read.
+/// Like [`parse_closed`], for a broken-off block. If the text ends inside the last value, the value is left out. A
+/// block with only this value is unreadable.
 ///
 /// # Errors
 /// As [`parse_closed`].
@@ -153,12 +152,12 @@ struct StateBlockReader<'a> {
     speaker: &'a str,
     rules: &'a StateRules,
     out: ParsedStateBlock,
-    /// How many of each item were gained and lost so far.
+    /// The counts of each item, gained and lost, so far.
     counts: Vec<((String, bool), u32)>,
 }
 
 impl StateBlockReader<'_> {
-    /// Whose place, hit points, items and meetings a block tells.
+    /// The owner of the place, hit points, items and meetings in a block.
     fn subject_name(&self) -> String {
         if self.rules.without_player {
             self.speaker.to_owned()
@@ -167,12 +166,12 @@ impl StateBlockReader<'_> {
         }
     }
 
-    /// Takes one entry; `false`: the key is not one of a state block.
+    /// Reads one entry; `false`: the key does not belong to a state block.
     fn read_entry(&mut self, key: &str, value: &BlockValue, stayed: bool) -> bool {
         match key {
             "location" if stayed => {}
             "location" => self.read_location(key, value),
-            // Meant as a flag; some models name the place here instead.
+            // The key is a flag, but some models write the place here.
             "location_moved" => {
                 if parse_flag(value).is_none() {
                     self.read_location(key, value);
@@ -223,7 +222,8 @@ impl StateBlockReader<'_> {
         }
     }
 
-    /// A word of the list, whatever else is written: free words would carry what one player said to all others.
+    /// Reads a listed mood and ignores all other words. Free words would show all players the private words of one
+    /// player.
     fn read_mood(&mut self, key: &str, value: &BlockValue) {
         let Some(text) = self
             .single_text(key, value)
@@ -242,7 +242,7 @@ impl StateBlockReader<'_> {
         });
     }
 
-    /// `name` as the world's list spells it; without a list any is.
+    /// `name` in the spelling of the world's list. Without a list any name is allowed.
     fn listed_name(&mut self, key: &str, name: String, list: Option<&[String]>) -> Option<String> {
         let Some(list) = list else { return Some(name) };
         let wanted = normalise_text(&name);
@@ -308,7 +308,7 @@ impl StateBlockReader<'_> {
         }
     }
 
-    /// What is left of `count` within the most of one item that one turn may give or take, however often a block names it.
+    /// The allowed part of `count`: one turn may give or take only so many of one item, over all entries of a block.
     fn cap_item_count(&mut self, key: &str, item: &str, gained: bool, count: u32) -> Option<u32> {
         let of = (normalise_text(item), gained);
         let at = self
@@ -355,7 +355,7 @@ impl StateBlockReader<'_> {
         } else {
             self.list_items(KEY, value)
         };
-        // The cap is per relationship and turn, however often a block names it.
+        // The limit holds per relationship and turn, over all entries of a block.
         let mut spent: Vec<((String, String, String), i32)> = Vec::new();
         for change in listed {
             let BlockValue::Map(map) = change else {
@@ -380,7 +380,7 @@ impl StateBlockReader<'_> {
                 None => rules.vocabulary.default_kind(),
             };
             let Some(kind) = known.map(str::to_owned) else {
-                // What it names instead is not repeated: it may be what somebody said in private.
+                // The rejection does not repeat the kind's text, which may be private.
                 self.add_rejection(format!(
                     "the `type` of an entry of `{KEY}` is no kind of relationship of this world"
                 ));
@@ -433,7 +433,7 @@ impl StateBlockReader<'_> {
         let mut items = match value {
             BlockValue::List(items) => items.clone(),
             BlockValue::Map(_) => vec![value.clone()],
-            // Sentences have commas of their own.
+            // Sentences contain commas.
             BlockValue::Text(text) if matches!(key, "events" | "event" | "notes" | "note") => {
                 vec![BlockValue::Text(text.clone())]
             }
@@ -489,7 +489,7 @@ impl StateBlockReader<'_> {
         if matches!(name.to_lowercase().as_str(), "self" | "me" | "npc" | "나" | "저") {
             return Some(self.speaker.to_owned());
         }
-        // That is how players are told apart in a world's state: a block speaks of its own player only.
+        // A world's state separates players by this prefix. A block may mention only its own player.
         if lower.starts_with("player:") {
             self.add_rejection(format!(
                 "`{}` in `{key}` is not for a block to name",
@@ -533,7 +533,7 @@ fn field_text(map: &[(String, BlockValue)], names: &[&str]) -> Option<String> {
         })
 }
 
-/// One line, without control characters and without any that nobody sees.
+/// One line, without control characters and invisible characters.
 fn clean_line(text: &str) -> String {
     let seen: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
     seen.split(|c: char| c.is_whitespace() || c.is_control())
@@ -546,7 +546,7 @@ fn clip_chars(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
 
-/// How models write that there is nothing to say.
+/// True for a model's words for an empty value.
 fn is_nothing(text: &str) -> bool {
     matches!(
         text.trim().to_lowercase().as_str(),
@@ -564,7 +564,7 @@ fn parse_flag(value: &BlockValue) -> Option<bool> {
     }
 }
 
-/// `-15`, `+3`, `−2`, `-15 HP`, `2.6` (rounded). Nothing else before the number.
+/// `-15`, `+3`, `−2`, `-15 HP`, `2.6` (rounded). The number must come first.
 #[expect(clippy::cast_possible_truncation, reason = "clamped to the range of i32 first")]
 fn whole_number(text: &str) -> Option<i32> {
     let text = text.trim().replace('−', "-");
@@ -577,7 +577,7 @@ fn whole_number(text: &str) -> Option<i32> {
         .then(|| number.round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i32)
 }
 
-/// `potion x2`, `potion (2)`, `2 potions` stays a name, `물약 2개`.
+/// `potion x2`, `potion (2)`, `물약 2개`; `2 potions` stays a name.
 fn parse_counted(text: &str) -> (String, i32) {
     let text = text.trim();
     if let Some((name, last)) = text.rsplit_once(' ') {

@@ -1,4 +1,4 @@
-//! What is over by what a turn says of it: what a player asks to forget, and promises.
+//! Facts that a turn ends: facts the player asks to forget, and promises.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use crate::{
     },
 };
 
-/// Facts near a request to forget that are looked at.
+/// The number of facts checked for a request to forget.
 const MAX_MEANT_FACTS: usize = 8;
-/// Share of the request's informative words that a fact must have to be meant. Forgetting the wrong
-/// thing is worse than not forgetting.
+/// The share of the request's informative words that the meant fact must have. Forgetting the wrong fact is worse than
+/// forgetting none.
 const MIN_FORGET_COVERAGE: f64 = 0.5;
-/// Share of the informative words of what the NPC said that a request must have, to mean that.
+/// The share of the informative words of an NPC's statement that a request for it must have.
 const MIN_REQUEST_SHARE: f64 = 0.8;
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
-    /// Ends the one fact that a request of a turn names, if nothing protects it. `nth`: which of its requests.
+    /// Ends the one unprotected fact that a request of a turn names. `nth`: the number of the request in the turn.
     pub(super) fn forget_meant_fact(&mut self, request: &ForgetRequest, nth: usize, said: &SpokenTurn) {
         let (turn, at) = (said.turn, said.at);
         let naming = self.naming.aliases_at(at);
@@ -36,7 +36,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         let meant = meant.take(MAX_MEANT_FACTS).find(|old| {
             let known = self.facts[*old].known;
             let (content, keywords) = wording_at(known, at);
-            // By whatever name it goes.
+            // All names of the subject count.
             let subject = known.fact.statement.subject.as_str();
             let names = naming
                 .other_names(subject)
@@ -61,7 +61,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         }
     }
 
-    /// Ends a promise or a goal that held. One that is pinned or authored is flagged, by what the turn says.
+    /// Ends a promise or a goal that held. A pinned or authored promise is flagged, by a statement of the turn.
     pub(super) fn end_promise(&mut self, ending: PromiseEnd, new: &[usize], turn: TurnId, at: DateTime<Utc>) {
         let here = self.at.get(&ending.fact).copied();
         let Some(promise) = here.filter(|fact| !self.facts[*fact].known.foreign) else {
@@ -86,8 +86,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     }
 }
 
-/// Whether a fact is what the NPC said of the player, to it alone: what it sold to it, what it advised it to do. That
-/// may tell of what the player wants to have forgotten.
+/// True if a fact is an NPC's private statement about the player, such as a sale or advice. Such a statement may reveal
+/// what the player wants to have forgotten.
 pub(super) fn is_said_of_player(fact: &Fact, player: Option<&PlayerId>) -> bool {
     player.is_some()
         && fact.audience.private_to.as_ref() == player
@@ -96,7 +96,7 @@ pub(super) fn is_said_of_player(fact: &Fact, player: Option<&PlayerId>) -> bool 
         && party::mentions_player(&fact.statement.content)
 }
 
-/// A request, with the other names of those whom it names.
+/// A request, extended by the other names of the people in it.
 fn with_other_names(request: &TermWeights, names: &NameAliases) -> TermWeights {
     let mut terms: BTreeMap<u64, f32> = request.0.iter().copied().collect();
     let has = |of_name: &TermWeights| {
@@ -115,7 +115,7 @@ fn with_other_names(request: &TermWeights, names: &NameAliases) -> TermWeights {
     TermWeights(terms.into_iter().collect())
 }
 
-/// Whether a request has the informative words of a sentence, but for a few.
+/// True if a request has nearly all informative words of a sentence.
 fn covers_nearly_all(content: &str, request: &TermWeights) -> bool {
     let (mut all, mut there) = (0.0, 0.0);
     for (term, weight) in keywords::query_terms(content).0 {

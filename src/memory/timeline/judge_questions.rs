@@ -1,7 +1,7 @@
-//! Which pairs of a turn a judge may be asked about: the most telling, as many as there is room for.
+//! The pairs of a turn that a judge is asked about: the most significant pairs within the budget.
 //!
-//! They are chosen from what stands when the turn is said, before anybody looks at what has been judged already. So a pair
-//! for which there is no room is left alone in every replay, whenever a job runs.
+//! The choice depends on what stands at the time of the turn, not on earlier verdicts. A pair beyond the budget is
+//! therefore left out in every replay, whenever a job runs.
 
 use std::collections::HashSet;
 
@@ -12,19 +12,19 @@ use crate::memory::{
     tokens::TokenCounter,
 };
 
-/// Tokens that a pair needs beside its two statements: its number and tags, and its entry in the answer.
+/// Tokens of a pair besides its two statements: its number and tags, and its entry in the answer.
 const PAIR_TOKENS: u32 = 28;
 
-/// How much a judge may be asked about what one turn taught.
+/// The judge's budget for the facts of one turn.
 #[derive(Debug, Clone)]
 pub struct JudgeBudget {
-    /// Tokens of all pairs and the answer about them; 0: no judge is asked.
+    /// Tokens of all pairs and of the answer; 0: no judge is asked.
     pub tokens: u32,
     pub counter: TokenCounter,
 }
 
-/// A memory's share of the room of one turn: a turn that teaches two memories asks no more about both than another about
-/// its one. Kept with the turn, so that every replay asks the same.
+/// A memory's share of the budget of one turn. A turn with facts for two memories costs no more questions than a turn
+/// with one. The share is stored with the turn, so that every replay asks the same questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JudgeBudgetShare {
     /// 0 to 4.
@@ -33,12 +33,12 @@ pub struct JudgeBudgetShare {
 
 impl JudgeBudgetShare {
     pub const WHOLE: Self = Self { quarters: 4 };
-    /// What the NPC tells everybody of itself, beside what is private to the player.
+    /// The share for the NPC's public statements about itself, beside the player's private facts.
     pub const LESSER: Self = Self { quarters: 1 };
-    /// What is private to the player, beside what the NPC tells everybody of itself.
+    /// The share for the player's private facts, beside the NPC's public statements about itself.
     pub const GREATER: Self = Self { quarters: 3 };
 
-    /// As stores keep it. `None`: it is no number of quarters.
+    /// Reads the stored form. `None`: the number is above 4.
     #[must_use]
     pub fn from_quarters(quarters: u32) -> Option<Self> {
         let quarters = u8::try_from(quarters).ok().filter(|quarters| *quarters <= 4)?;
@@ -48,7 +48,7 @@ impl JudgeBudgetShare {
     pub const fn quarters(self) -> u8 {
         self.quarters
     }
-    /// This share of so many tokens, rounded down.
+    /// This share of `tokens`, rounded down.
     pub(super) const fn share_of(self, tokens: u32) -> u32 {
         tokens / 4 * self.quarters as u32 + tokens % 4 * self.quarters as u32 / 4
     }
@@ -56,7 +56,7 @@ impl JudgeBudgetShare {
 
 #[cfg(test)]
 impl JudgeBudget {
-    /// For whatever there is.
+    /// A budget for all pairs.
     pub(super) const UNLIMITED: Self = Self {
         tokens: u32::MAX,
         counter: TokenCounter::Estimated,
@@ -64,7 +64,7 @@ impl JudgeBudget {
 }
 
 impl JudgeBudget {
-    /// Tokens of a pair, its entry in the answer included.
+    /// Tokens of a pair, including its entry in the answer.
     #[must_use]
     pub fn pair_tokens(&self, older: &Statement, newer: &Statement) -> u32 {
         let statement = |statement: &Statement| self.counter.count_tokens(&statement.content);
@@ -74,12 +74,11 @@ impl JudgeBudget {
     }
 }
 
-/// How telling a pair is: what there is one of first, then opposites about one thing, then by nearness.
+/// The rank of a pair: topics with one value at a time first, then opposites about one thing, then nearness.
 type QuestionRank = (u8, f32);
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
-    /// The pairs of new facts and what is near them that a judge is asked about, if its verdict is needed.
-    /// `left`: tokens of all of them.
+    /// Chooses the pairs of new and near facts for a judge, if a verdict is needed. `left`: tokens of all pairs.
     pub(super) fn choose_questions(
         &mut self,
         near: &[(usize, Vec<NearFact>)],
@@ -93,7 +92,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
                 }
             }
         }
-        // Places are the order in which things were said, which is the same wherever a timeline begins.
+        // Places are the order of the statements, which does not depend on the start of a timeline.
         pairs.sort_by(|(a, a_new, a_old), (b, b_new, b_old)| {
             let telling = a.0.cmp(&b.0).then(b.1.total_cmp(&a.1));
             telling.then(a_new.cmp(b_new)).then(b_old.cmp(a_old))
@@ -104,7 +103,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
                 break;
             }
             let statement = |fact: usize| &self.facts[fact].known.fact.statement;
-            // One that is too long makes room for the next.
+            // A pair that is too long leaves room for the next pair.
             if let Some(rest) = left.checked_sub(self.room.pair_tokens(statement(old), statement(new))) {
                 left = rest;
                 asked.insert((old, new));
@@ -114,7 +113,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         asked
     }
 
-    /// What rules say of a pair that a judge would be asked about.
+    /// The verdict of the rules about a pair for a judge.
     pub(super) fn rule_verdict(&self, old: usize, new: usize) -> Option<crate::memory::reconcile::JudgeVerdict> {
         let of = |fact: usize| (&self.facts[fact].known.fact.statement, self.prepared.features_of(fact));
         verdict_by_rules(of(new), of(old))

@@ -1,4 +1,4 @@
-//! A fact as a timeline has it: what happened to it, and when it may have held.
+//! A fact of a timeline: its history, and when the fact may have held.
 
 use chrono::{DateTime, Utc};
 
@@ -8,29 +8,31 @@ use crate::{
     memory::fact::{Fact, InvalidReason},
 };
 
-/// A fact with what happened to it.
+/// A fact with its history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownFact {
     pub fact: Fact,
-    /// The unit vector of its wording, as it is now.
+    /// The unit vector of the present wording.
     pub vector: Vec<f32>,
-    /// When it was said, or written: a person may write what has been true for long.
+    /// When the fact was stated or written. A person may write a fact that has been true for a long time.
     pub written_at: DateTime<Utc>,
     /// People's edits, oldest first.
     pub edits: Vec<PastEdit>,
-    /// Why it is not, or was not, valid. Without what a rewind took back.
+    /// The reasons why the fact is or was invalid, without rewound reasons.
     pub ends: Vec<StoredEnd>,
-    /// It is of another memory, and a person wrote it: what contradicts it flags it, and nothing else is decided about it here.
+    /// A person's fact of another memory. A contradicting statement flags the fact; no other decision about the fact is
+    /// made.
     pub foreign: bool,
 }
 
 impl KnownFact {
-    /// From when on it takes part: before it is written nothing can touch it, however long it has been true.
+    /// The start of the fact in the replay. Before it is written a fact cannot be affected, however long it has been
+    /// true.
     pub(super) fn begins_at(&self) -> DateTime<Utc> {
         self.fact.valid_at.max(self.written_at)
     }
 
-    /// Whether it held at `at`, unless what was said since `since` had ended it by then.
+    /// True if the fact held at `at`, not counting ends by turns since `since`.
     pub(super) fn may_hold(&self, since: DateTime<Utc>, at: DateTime<Utc>) -> bool {
         self.begins_at() <= at
             && self.fact.expires_at.is_none_or(|end| end > at)
@@ -41,49 +43,50 @@ impl KnownFact {
                 .all(|end| end.at > at || end.restored_at.is_some_and(|restored| restored <= at))
     }
 
-    /// Whether it was said since `since`, or something said since then had ended it: it may be valid now, and not have been.
+    /// True if the fact was stated since `since`, or a turn since then had ended it. Such a fact may become valid now.
     #[must_use]
     pub fn may_be_valid_again(&self, since: DateTime<Utc>) -> bool {
         let is_ended = || self.ends.iter().any(|end| end.deciding_turn_since(since).is_some());
         !self.foreign && (self.fact.valid_at >= since || is_ended())
     }
 
-    /// The vector of the words in which it was said.
+    /// The vector of the original wording.
     #[must_use]
     pub fn vector_as_said(&self) -> &[f32] {
         vector_at(self, self.fact.valid_at)
     }
 }
 
-/// What a person's edit changed, as far as it matters here.
+/// The relevant changes of a person's edit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PastEdit {
     pub at: DateTime<Utc>,
-    /// The vector until then, where the edit changed the wording.
+    /// The vector before the edit, if the edit changed the wording.
     pub vector_before: Option<Vec<f32>>,
-    /// What it made of the sentence, and of the keywords.
+    /// The new sentence, and the new keywords.
     pub content: Option<String>,
     pub keywords: Option<Vec<String>>,
     pub pinned: Option<bool>,
-    /// The edit put an ended fact back.
+    /// True if the edit restored an ended fact.
     pub restored: bool,
 }
 
-/// A stored reason why a fact is not valid.
+/// A stored invalidation of a fact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredEnd {
     pub id: InvalidationId,
     pub reason: InvalidReason,
     pub by: Option<FactId>,
-    /// The turn that caused it; `None`: a person, a rule or a turn of another memory did, and it is not decided here.
+    /// The turn that caused the end. `None`: a person, a rule or a turn of another memory caused it, and the replay
+    /// does not decide it.
     pub turn: Option<TurnId>,
     pub at: DateTime<Utc>,
-    /// When a person put the fact back.
+    /// When a person restored the fact.
     pub restored_at: Option<DateTime<Utc>>,
 }
 
 impl StoredEnd {
-    /// The turn that caused it, if that is of those gone through from `since` on.
+    /// The turn that caused the end, if the replay from `since` includes that turn.
     pub(super) fn deciding_turn_since(&self, since: DateTime<Utc>) -> Option<TurnId> {
         self.turn.filter(|_| self.at >= since)
     }

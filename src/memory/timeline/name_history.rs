@@ -1,16 +1,16 @@
-//! The names of a timeline, as they were told at each moment.
+//! The known names of a timeline at each moment.
 
 use chrono::{DateTime, Utc};
 
 use super::KnownFact;
 use crate::memory::aliases::{self, NameAliases, NameAssertion};
 
-/// The facts that name their subjects. All of a memory's are in its timeline, wherever that begins.
+/// The facts that name their subjects. A timeline has all naming facts of its memory, wherever the timeline begins.
 #[derive(Debug, Clone)]
 pub struct NameHistory<'a>(Vec<&'a KnownFact>);
 
 impl<'a> NameHistory<'a> {
-    /// What is of another memory is not all here, and names nobody.
+    /// Collects the naming facts. Facts of another memory are left out, because the timeline has only some of them.
     #[must_use]
     pub fn from_known(known: impl IntoIterator<Item = &'a KnownFact>) -> Self {
         let known = known.into_iter();
@@ -18,14 +18,14 @@ impl<'a> NameHistory<'a> {
         Self(known.filter(names).collect())
     }
 
-    /// Who was who at `at`.
+    /// The names at `at`.
     #[must_use]
     pub fn aliases_at(&self, at: DateTime<Utc>) -> NameAliases {
         NameAliases::from_assertions(&self.assertions_at(at))
     }
 
-    /// What had been told of names at `at`. What a statement ended, be it for saying the same, is no less a name; what a
-    /// person took out is none from then on.
+    /// The assertions of names at `at`. A name stays after a statement ended its fact, for example as a duplicate. A
+    /// name removed by a person is gone from then on.
     #[must_use]
     pub fn assertions_at(&self, at: DateTime<Utc>) -> Vec<NameAssertion<'a>> {
         let stood = |known: &&&'a KnownFact| {

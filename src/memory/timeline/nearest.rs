@@ -1,5 +1,5 @@
-//! What is near what in a timeline: nearly all of the work of settling it, and independent of any
-//! verdict, so that it is done once.
+//! The near facts of a timeline. The search is most of the work of a replay and needs no verdict, so the search happens
+//! once.
 
 use std::{cmp::Reverse, collections::HashMap, sync::OnceLock};
 
@@ -21,35 +21,36 @@ use crate::{
     },
 };
 
-/// Near facts kept of each statement, of those it may touch and of the others, and of each request. More than are looked at, since some will
-/// have ended by then; bounded, since of a talkative player everything is near everything.
+/// Most near facts stored for a statement: of the facts that it may affect, of the other facts, and for each request.
+///
+/// The number is higher than the number of compared facts, because some facts will have ended by then. It is bounded,
+/// because all facts of a talkative player are near each other.
 const MAX_KEPT_NEAR: usize = 256;
-/// Comparisons that are made on the thread that asks: a few milliseconds of work, beyond which the
-/// dialogues of that thread would feel it.
+/// Most comparisons on the calling thread: a few milliseconds of work. More would delay the dialogues of that thread.
 const MAX_INLINE_COMPARISONS: usize = 20_000;
 
-/// A timeline in order, with what each of its statements may touch.
+/// A timeline in order, with the facts that each of its statements may affect.
 #[derive(Debug)]
 pub struct PreparedTimeline {
     timeline: Timeline,
-    /// Of each fact, those that are near it and may hold when it is said, nearest first; empty for those said before
-    /// the timeline began.
+    /// For each fact, the near facts that may hold at its statement, nearest first. Empty for facts from before the
+    /// timeline.
     near: Vec<Vec<NearFact>>,
-    /// Of each turn's requests to forget, in order, the facts that may be meant, nearest first.
+    /// For each turn's requests to forget, in order, the facts that may be meant, nearest first.
     meant: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
     gists: Vec<OnceLock<StatementFeatures>>,
-    /// Pairs with facts of other memories, the nearest first.
+    /// Pairs with facts of other memories, nearest first.
     overlaps: Vec<AudienceOverlap>,
 }
 
-/// A fact, by its place, that is near another one.
+/// A near fact, by its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NearFact {
     pub old: usize,
-    /// Of their vectors, in [-1, 1].
+    /// The cosine of the two vectors, in [-1, 1].
     pub cosine: f32,
     pub relation: Relation,
-    /// They are compared however far apart their sentences are.
+    /// True if the two facts are compared at any distance of their sentences.
     pub is_one_matter: bool,
 }
 
@@ -60,7 +61,7 @@ impl NearFact {
 }
 
 impl Timeline {
-    /// Whether preparing and settling it is work for a thread of its own.
+    /// True if the timeline is too much work for the calling thread.
     #[must_use]
     pub fn needs_own_thread(&self) -> bool {
         let said = self.known.iter().filter(|known| known.fact.valid_at >= self.since);
@@ -70,7 +71,7 @@ impl Timeline {
 }
 
 impl PreparedTimeline {
-    /// Compares what was said since the timeline's moment with what had been said until then.
+    /// Compares the statements since the timeline's moment with all earlier statements.
     #[must_use]
     pub fn new(calibration: &Calibration, mut timeline: Timeline) -> Self {
         timeline.known.sort_by_key(|known| (known.fact.valid_at, known.fact.id));
@@ -83,7 +84,7 @@ impl PreparedTimeline {
             of_subject.entry(key).or_default().push(nth);
         }
         let naming = NameHistory::from_known(known);
-        // They seldom change from one fact to the next.
+        // The names seldom change from one fact to the next.
         let (mut told, mut names) = (Vec::new(), NameAliases::default());
         let said_at: HashMap<TurnId, DateTime<Utc>> = timeline.turns.iter().map(|said| (said.turn, said.at)).collect();
         let near = known
@@ -123,19 +124,19 @@ impl PreparedTimeline {
         }
     }
 
-    /// In the order in which things were said.
+    /// The timeline, in the order of the statements.
     #[must_use]
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// The facts, in the order in which they were said.
+    /// The facts, in the order of the statements.
     #[must_use]
     pub fn into_known(self) -> Vec<KnownFact> {
         self.timeline.known
     }
 
-    /// What rules compare of a fact.
+    /// The features of a fact for the rules.
     pub(super) fn features_of(&self, fact: usize) -> &StatementFeatures {
         features_once(&self.timeline.known, &self.gists, fact)
     }
@@ -156,12 +157,12 @@ impl PreparedTimeline {
     }
 }
 
-/// Under which facts are compared.
+/// The key under which facts are compared.
 fn subject_key_of(fact: &Fact) -> String {
     party::subject_key(&fact.statement.subject)
 }
 
-/// Read once, and only of what is near something.
+/// Computed once, and only for facts with near facts.
 fn features_once<'g>(
     known: &[KnownFact],
     gists: &'g [OnceLock<StatementFeatures>],
@@ -170,8 +171,8 @@ fn features_once<'g>(
     gists[fact].get_or_init(|| StatementFeatures::from_statement(&known[fact].fact.statement))
 }
 
-/// Those of `others` that are near `new` at its moment: as near as the index would propose them. Of a statement that names a topic
-/// that is all that have a vector.
+/// The facts of `others` that are near `new` at its moment, with the same limit as the index. For a statement that
+/// names a topic, all facts with a vector.
 fn find_near(
     calibration: &Calibration,
     known: &[KnownFact],
@@ -179,7 +180,7 @@ fn find_near(
     (new, at): (usize, DateTime<Utc>),
     others: impl Iterator<Item = usize>,
 ) -> Vec<NearFact> {
-    // In the words in which it was said, whatever a person made of them since.
+    // The original wording counts, not later edits.
     let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
     let least = calibration.cosine_at(calibration.related);
     let names_topic = features_once(known, gists, new).first_topic().is_some();
@@ -198,15 +199,15 @@ fn find_near(
             }
         })
         .partition(|near| near.relation == Relation::Independent);
-    // Each for itself: what it cannot touch, and may have ended by then, must not push out what it can.
+    // Separate limits: facts beyond the effect of `new`, or ended by then, must not push out the facts it may affect.
     let mut near = keep_nearest(touched, NearFact::sort_key);
     near.extend(keep_nearest(independent, NearFact::sort_key));
     sort_nearest_first(&mut near, NearFact::sort_key);
     near
 }
 
-/// What a new fact may do to an old one. Whoever may hear of the old one must be able to hear of what ends it, and what is
-/// folded into a fact must not tell more than the fact itself may.
+/// The possible effect of a new fact on an old fact. Readers of the old fact must be able to hear its end, and a folded
+/// fact must not reveal more than the remaining fact.
 pub(super) fn relation_between(
     calibration: &Calibration,
     new: &Fact,
@@ -223,7 +224,8 @@ pub(super) fn relation_between(
     }
 }
 
-/// For each request of a turn, the facts that it may mean: the player's own, and what the NPC said of the player to it alone.
+/// For each request of a turn, the facts that may be meant: the player's facts, and the NPC's private facts about the
+/// player.
 fn find_meant(calibration: &Calibration, timeline: &Timeline, said: &SpokenTurn) -> Vec<Vec<(usize, f32)>> {
     let least = calibration.cosine_at(calibration.related);
     let names = NameHistory::from_known(&timeline.known).aliases_at(said.at);
@@ -244,8 +246,8 @@ fn find_meant(calibration: &Calibration, timeline: &Timeline, said: &SpokenTurn)
     said.forget.iter().map(|request| meant(&request.vector)).collect()
 }
 
-/// The nearest, in order; of equally near ones the oldest first. What has been said again and again has
-/// ended but for the last time, so where there are too many the latest are kept.
+/// The nearest facts in order; equally near facts are ordered from the oldest. A repeated statement has ended except
+/// for its last repetition, so the latest facts stay when there are too many.
 fn keep_nearest<T>(mut near: Vec<T>, of: impl Fn(&T) -> (f32, usize)) -> Vec<T> {
     if near.len() > MAX_KEPT_NEAR {
         near.sort_by(|a, b| {

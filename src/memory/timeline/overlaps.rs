@@ -1,9 +1,9 @@
-//! Facts of other memories that somebody may know beside those of this one: told to a player alone, and changed where others
-//! hear it, or the other way round. The newer one replaces the older for whoever may know both; for all others the older
-//! stands. The same goes for what a person writes of what was told before.
+//! Facts of other memories that some reader may know together with facts of this memory. Example: a fact told in
+//! private and changed in public, or the reverse. The newer fact replaces the older for readers who may know both. For
+//! all other readers the older fact stays. The same holds when a person writes about an earlier fact.
 //!
-//! Which of two is the newer one, and whether they contradict each other, depends on the two alone. So a pair is the same
-//! whichever of them was learned first, and it counts only as long as both are valid: that is looked at when they are read.
+//! The order of two facts, and whether they contradict each other, depends only on the two facts. A pair is therefore
+//! the same whichever fact was learned first. The pair counts only while both facts are valid, which readers check.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,24 +22,24 @@ use crate::{
     },
 };
 
-/// A fact of this memory and one of another, of one subject and near each other.
+/// A fact of this memory and a fact of another memory, about one subject and near each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AudienceOverlap {
     pub here: FactId,
-    /// One of [`Timeline::other_memories`], or what was told in this memory before a person wrote `here`.
+    /// A fact in [`Timeline::other_memories`], or a fact of this memory from before a person wrote `here`.
     pub there: FactId,
-    /// Of their vectors, in [-1, 1].
+    /// The cosine of the two vectors, in [-1, 1].
     pub cosine: f32,
 }
 
-/// That a newer fact replaces an older one of another memory for whoever may know both.
+/// A newer fact replaces an older fact of another memory, for readers who may know both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FactReplacement {
     pub fact: FactId,
     pub by: FactId,
 }
 
-/// The pairs of a timeline that a rule or a judge has to decide about, the nearest first.
+/// The pairs of a timeline that need a rule or a judge, nearest first.
 pub(super) fn comparable_pairs(calibration: &Calibration, timeline: &Timeline) -> Vec<AudienceOverlap> {
     let mut pairs: Vec<AudienceOverlap> = timeline.overlaps.clone();
     let facts = FactLookup::of_timeline(timeline);
@@ -48,7 +48,7 @@ pub(super) fn comparable_pairs(calibration: &Calibration, timeline: &Timeline) -
             return false;
         };
         let in_one_memory = !timeline.other_memories.contains_key(&pair.there);
-        // What authors wrote is theirs to change; what is said in one memory is gone through in its order.
+        // Authors change authored facts themselves, and the replay already orders the statements of one memory.
         if newer.authored && older.authored || in_one_memory && turn_that_said(newer).is_some() {
             return false;
         }
@@ -66,7 +66,7 @@ pub(super) fn comparable_pairs(calibration: &Calibration, timeline: &Timeline) -
     pairs
 }
 
-/// The facts that pairs name.
+/// The facts of pairs.
 struct FactLookup<'t>(HashMap<FactId, &'t Fact>);
 
 impl<'t> FactLookup<'t> {
@@ -88,7 +88,7 @@ impl<'t> FactLookup<'t> {
 }
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
-    /// What replaces what, of facts that nothing has ended. A judge is asked as far as the last turn left room.
+    /// Finds replacements among facts without an end. A judge is asked within the budget that the last turn left.
     pub(super) fn find_replacements(&mut self) -> Vec<FactReplacement> {
         let mut replaced = std::mem::take(&mut self.replaced);
         let facts = FactLookup::of_timeline(self.timeline);
@@ -108,7 +108,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
                 Some(verdict) => Some(verdict),
                 None => self.judge_overlap(older, newer, pair.cosine),
             };
-            // What a person pinned since stays as well: that is looked at when it is read.
+            // A later pin by a person protects too; readers check for it.
             let is_protected = older.authored || older.statement.pinned;
             match decide_about_old(
                 &newer.statement,
@@ -134,8 +134,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         replaced
     }
 
-    /// A turn says that a promise of another memory is over. Where all players to whom the promise is known hear that, it has
-    /// ended, for other NPCs as well; else what the turn says of it replaces it for those who do.
+    /// Ends a promise of another memory. If all players who know the promise hear the turn, the promise ends for all
+    /// NPCs. Otherwise the turn's statement replaces the promise for the listeners.
     pub(super) fn end_promise_of_other_memory(
         &mut self,
         ending: PromiseEnd,
@@ -174,7 +174,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         }
     }
 
-    /// The same one of a turn's facts wherever it is decided, however they came in.
+    /// Returns the same fact of a turn in every replay, in any order of arrival.
     pub(super) fn representative_fact(&self, new: &[usize]) -> Option<FactId> {
         let said = new.iter().map(|fact| &self.facts[*fact].known.fact);
         let first = said.min_by(|a, b| (&a.statement.content, a.id).cmp(&(&b.statement.content, b.id)));
@@ -198,7 +198,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         }
     }
 
-    /// Whether nothing ends a fact, as far as this was gone through.
+    /// True if no end of a fact counts, in the replayed part.
     fn is_unended(&self, fact: FactId) -> bool {
         if let Some(there) = self.timeline.other_memories.get(&fact) {
             return there.invalid.is_none();

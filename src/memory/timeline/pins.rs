@@ -1,7 +1,7 @@
-//! What people pinned: it is protected, and so is what it was folded into.
+//! Facts that people pinned. A pin protects the fact and the facts that it was folded into.
 //!
-//! At any moment this goes by the rule by which a fact shows whether it is pinned: what it was when it was said, and
-//! then, in the order in which they happened, what people said of it and what was folded into it.
+//! At each moment the rule for showing pins applies. It starts with the fact as stated, then applies people's edits and
+//! the folds into the fact, in order of time.
 
 use chrono::{DateTime, Utc};
 
@@ -11,29 +11,29 @@ use crate::{
     memory::fact::{InvalidReason, Statement},
 };
 
-/// What changes whether a fact is pinned.
+/// A change to whether a fact is pinned.
 enum PinChange {
     To(bool),
     Folded(usize),
 }
 
-/// That a fact is, or was, folded into another.
+/// The period in which a fact is folded into another fact.
 struct FoldPeriod {
     into: FactId,
     since: DateTime<Utc>,
-    /// When a person put it back.
+    /// When a person restored the fact.
     until: Option<DateTime<Utc>>,
 }
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
-    /// Whether a fact showed at `at` that it is pinned.
+    /// True if the fact was shown as pinned at `at`.
     pub(super) fn is_pinned(&self, fact: usize, at: DateTime<Utc>) -> bool {
         self.is_pinned_in(&mut Vec::new(), fact, at)
     }
 
-    /// `line`: what it is asked for.
+    /// `line`: the facts whose pins the query is about.
     fn is_pinned_in(&self, line: &mut Vec<usize>, fact: usize, at: DateTime<Utc>) -> bool {
-        // A ring could only be a defect. Chains are as long as people unpinned what then was said again.
+        // A ring could only be a defect. A chain grows each time a person unpins a fact and the fact is stated again.
         if line.contains(&fact) || !self.was_ever_pinned(fact) {
             return false;
         }
@@ -60,7 +60,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         pinned
     }
 
-    /// Whether a fact was pinned when it was said, or by a person at any time; or anything was that may be folded into it.
+    /// True if a fact, or a fact that may be folded into it, was ever pinned: when stated, or by a person.
     fn was_ever_pinned(&self, fact: usize) -> bool {
         let known = self.facts[fact].known;
         known.fact.statement.pinned
@@ -68,7 +68,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             || self.folded.contains_key(&fact)
     }
 
-    /// Since when `fact` has been folded into `into`, if it is at `at`.
+    /// Since when `fact` has been folded into `into`, if folded at `at`.
     fn is_folded_since(&self, fact: usize, into: FactId, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let mut stand = self
             .folds_of(fact)
@@ -76,7 +76,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         stand.find(|fold| fold.into == into).map(|fold| fold.since)
     }
 
-    /// What a fact is, or was, folded into, by what is decided here and by what is stored.
+    /// The folds of a fact, by the decisions of this replay and by the stored ends.
     fn folds_of(&self, fact: usize) -> impl Iterator<Item = FoldPeriod> {
         let ReplayedFact { known, ends, .. } = &self.facts[fact];
         let decided = ends.iter().map(|end| (end.reason, end.by, end.at, end.restored_at));
@@ -91,7 +91,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         })
     }
 
-    /// Notes what may be folded into what, by what is stored.
+    /// Records the possible folds of the stored ends.
     pub(super) fn record_stored_folds(&mut self) {
         for fact in 0..self.facts.len() {
             for FoldPeriod { into, .. } in self.folds_of(fact).collect::<Vec<_>>() {
@@ -100,7 +100,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         }
     }
 
-    /// Notes that `fact` may be folded into `into`, if that may come to protect it; and then what that is folded into.
+    /// Records that `fact` may be folded into `into`, if the fold may protect `into`. Then follows the folds of `into`.
     pub(super) fn record_fold(&mut self, fact: usize, into: FactId) {
         let mut noting = vec![(fact, into)];
         while let Some((fact, into)) = noting.pop() {

@@ -1,5 +1,5 @@
-//! What says nothing new: an echo of the prompt, and what a turn says twice of one person. Both go by the person, whatever
-//! name each statement has.
+//! Statements without news: an echo of the prompt, and a statement that a turn makes twice. Both compare the person,
+//! not the name in the statement.
 
 use std::collections::HashSet;
 
@@ -42,7 +42,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         });
     }
 
-    /// The first fact of the same turn that says the same of the same person, by another name.
+    /// The first fact of the same turn that says the same about the same person, under another name.
     pub(super) fn duplicate_in_turn(&self, fact: usize, new: &[usize]) -> Option<usize> {
         let beside = self
             .prepared
@@ -53,8 +53,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         beside.map(|near| near.old).filter(stands).min()
     }
 
-    /// The fact of the turn's prompt that says the very same sentence of the same person, by whatever name; of several, the
-    /// one that was said first, whichever was learned first: what was cut is learned anew.
+    /// The fact of the turn's prompt with the same sentence about the same person, under any name. Of several facts the
+    /// first stated counts, because a cut turn is learned again later.
     pub(super) fn repeated_fact(
         &self,
         statement: &Statement,

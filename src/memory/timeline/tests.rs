@@ -14,10 +14,10 @@ use crate::memory::{
     fact::{Audience, Cause, FactKind, FoldedFact, Importance, Knower},
 };
 
-/// Cosine is taken as it is: the thresholds are 0.90 and 0.55.
+/// The cosine counts unchanged: the thresholds are 0.90 and 0.55.
 const CALIBRATION: Calibration = Calibration::IDENTITY;
 
-/// A memory under test. Facts are named by numbers; turn `n` was said at second `n`.
+/// A memory under test. Facts are named by numbers; turn `n` is at second `n`.
 #[derive(Clone, Default)]
 struct TimelineCase {
     timeline: Timeline,
@@ -36,7 +36,7 @@ fn fact(n: u128) -> FactId {
     FactId::from_u128(n)
 }
 
-/// A unit vector at an angle of `degrees`: the cosine of two is that of the angle between them.
+/// A unit vector at an angle of `degrees`: the cosine of two vectors is the cosine of the angle between them.
 fn at_angle(degrees: f32) -> Vec<f32> {
     vec![degrees.to_radians().cos(), degrees.to_radians().sin()]
 }
@@ -51,7 +51,7 @@ impl TimelineCase {
             verdicts: Vec::new(),
         }
     }
-    /// The player says something in turn `n`.
+    /// Adds a statement of the player in turn `n`.
     fn says(mut self, id: u128, n: i64, content: &str, degrees: f32) -> Self {
         let statement = Statement {
             subject: "player:p7".into(),
@@ -105,7 +105,7 @@ impl TimelineCase {
         change(self.known(id));
         self
     }
-    /// What turn `n` brought beside facts.
+    /// Adds the effects of turn `n` other than facts.
     fn brought(mut self, n: i64, forget: &[(&str, f32)], injected: &[u128]) -> Self {
         self.timeline.turns.push(SpokenTurn {
             judge_share: JudgeBudgetShare::WHOLE,
@@ -138,7 +138,7 @@ impl TimelineCase {
             },
         )
     }
-    /// (fact, reason, by) of what is to be written, in order.
+    /// The (fact, reason, by) of the decided ends, in order.
     fn ends(&self) -> Vec<(u128, InvalidReason, Option<u128>)> {
         let settled = self.settled();
         assert_eq!(settled.unjudged, [], "a verdict is missing");
@@ -150,7 +150,7 @@ impl TimelineCase {
         ends.sort_by_key(|end| (end.0, end.2));
         ends
     }
-    /// Stores what was decided, as a ledger would.
+    /// Stores the decisions, as a ledger would.
     fn stored(mut self) -> Self {
         let settled = self.settled();
         for known in &mut self.timeline.known {
@@ -169,7 +169,7 @@ impl TimelineCase {
         }
         self
     }
-    /// The turn is unsaid: its facts are gone, and so is what it ended.
+    /// Unsays a turn: removes its facts and the ends it caused.
     fn unsaid(mut self, n: i64) -> Self {
         self.timeline
             .known
@@ -359,7 +359,7 @@ fn repetition_of_another_memory_is_recognised_too() {
 
 #[test]
 fn first_statement_among_repetitions_is_the_original() {
-    // What was said first was learned last.
+    // The first statement is learned last.
     let told = TimelineCase::since(0)
         .says(9, 1, "The player likes plums.", 0.0)
         .says(2, 2, "The player likes plums", 0.0)
@@ -536,7 +536,7 @@ fn repeated_statement_is_ended_by_the_last_repetition_alone() {
 fn nearest_statements_only_are_compared() {
     let mut told = TimelineCase::since(1_000);
     for n in 1..=60_u8 {
-        // One degree apart: all are near what comes next, the first ones nearest.
+        // One degree apart: all facts are near the next statement, and the first facts are nearest.
         let fact = format!("The player likes apple number {n}");
         told = told.says(u128::from(n), i64::from(n), &fact, f32::from(n) / 2.0 + 20.0);
     }
@@ -556,7 +556,7 @@ fn nearest_statements_count_across_kinds_and_starting_points() {
         let mut told = TimelineCase::since(since).says(1, 1, "The player likes apples", 50.0);
         for n in 0..others {
             let id = u128::from(n) + 2;
-            // Nearer to what comes next, and no preferences: nobody is asked about them.
+            // Nearer to the next statement, and no preferences: the judge gets no question about them.
             told = told
                 .says(
                     id,

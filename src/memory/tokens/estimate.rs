@@ -1,9 +1,11 @@
-//! Tokens of a text by its characters, counted in quarters of a token. A longer beginning never counts fewer.
+//! Estimates the tokens of a text by its characters, in quarters of a token. A longer beginning never counts fewer.
 //!
-//! A word of small Latin letters is a token for each five letters begun, of capital letters for each two, a number one for
-//! each three digits, marks one each, line breaks one for each two. Of Korean and Japanese a syllable is a token and a half,
-//! a Chinese character two: cl100k needs that many for Korean prose, o200k about half. What is rarer counts as its bytes
-//! do, which no vocabulary of bytes exceeds.
+//! * Latin letters: one token for every five small letters begun, and for every two capital letters begun.
+//! * Numbers: one token for every three digits begun.
+//! * Marks: one token each. Line breaks: one token for every two.
+//! * Korean and Japanese: one and a half tokens a syllable; Chinese: two a character. cl100k needs as many for Korean
+//!   prose, o200k about half.
+//! * Rarer characters: one token a byte, which no byte vocabulary exceeds.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ByteClass {
@@ -15,11 +17,11 @@ enum ByteClass {
     Other,
 }
 
-/// Quarters of a token that a mark counts.
+/// Quarters of a token for a mark.
 const MARK_QUARTERS: usize = 4;
-/// Quarters of a token that a syllable of Korean or a sign of Kana counts.
+/// Quarters of a token for a Korean syllable or a Kana sign.
 const SYLLABLE_QUARTERS: usize = 6;
-/// The same of a Chinese character: the rarer ones of traditional texts take two tokens and more.
+/// Quarters of a token for a Chinese character: rarer characters of traditional texts take two tokens or more.
 const HAN_QUARTERS: usize = 8;
 
 /// Tokens of `text`.
@@ -37,15 +39,15 @@ pub(super) fn end_within(text: &str, most: usize) -> usize {
     ends[fit.saturating_sub(1)]
 }
 
-/// Of bytes of one class; characters of several bytes are whole in it.
+/// Quarters of a token for a run of bytes of one class. Characters of several bytes are never split.
 fn quarters_of(run: &[u8]) -> usize {
     let one_for_each = |length: usize| run.len().div_ceil(length) * 4;
     match class_of(run[0]) {
-        // Names, which begin with a capital letter, are rarer than other words and take more tokens.
+        // Names begin with a capital letter, are rarer than other words and take more tokens.
         ByteClass::Lower => one_for_each(5),
         ByteClass::Upper | ByteClass::Break => one_for_each(2),
         ByteClass::Digit => one_for_each(3),
-        // One blank goes with the word after it.
+        // A single blank belongs to the next word.
         ByteClass::Blank if run.len() == 1 => 0,
         ByteClass::Blank => 4 + run.len() / 16 * 4,
         ByteClass::Other if run.is_ascii() => run.len() * MARK_QUARTERS,
@@ -53,7 +55,7 @@ fn quarters_of(run: &[u8]) -> usize {
     }
 }
 
-/// Of each byte; of several-byte characters each byte is of the last class.
+/// The class of each byte. The bytes of several-byte characters are in the last class.
 const BYTE_CLASSES: [ByteClass; 256] = {
     let mut classes = [ByteClass::Other; 256];
     let mut byte = 0;
@@ -75,10 +77,10 @@ fn class_of(byte: u8) -> ByteClass {
     BYTE_CLASSES[usize::from(byte)]
 }
 
-/// Quarters of a token that a character counts which is no ASCII letter, digit or blank.
+/// Quarters of a token for a character other than an ASCII letter, digit or blank.
 const fn quarters_of_char(c: char) -> usize {
     match c {
-        // ASCII marks, and the marks of Latin and CJK prose that vocabularies have whole.
+        // ASCII marks, and marks of Latin and CJK prose that vocabularies have as whole tokens.
         '\0'..='\u{7f}' | '\u{2018}'..='\u{201d}' | '\u{2026}' | '\u{2013}' | '\u{2014}' | '\u{3001}' | '\u{3002}' => {
             MARK_QUARTERS
         }

@@ -1,4 +1,4 @@
-//! Vocabularies in the format of Hugging Face's `tokenizer.json`, which open models come with.
+//! Vocabularies in Hugging Face's `tokenizer.json` format, which open models come with.
 
 use std::{
     fmt,
@@ -9,7 +9,8 @@ use tokenizers::Tokenizer;
 
 use super::{estimate, split_pieces};
 
-/// Texts that a vocabulary has to have tokens for: both languages, line breaks, marks, and what no vocabulary has whole.
+/// Texts that need tokens in every vocabulary: both languages, line breaks, marks, and characters that no vocabulary
+/// has.
 const PROBE_TEXTS: [&str; 3] = ["Who are you?\n- Mira, 42.", "누구세요? 미라예요.", "🙂 \u{e000}"];
 
 /// Why a `tokenizer.json` cannot be used.
@@ -21,18 +22,20 @@ pub enum VocabularyError {
     Incomplete { text: &'static str, why: String },
 }
 
-/// The vocabulary of one such file. Two are equal if they are one object.
+/// The vocabulary of one file. Two vocabularies are equal if they are the same object.
 pub struct FileVocabulary {
     tokenizer: Tokenizer,
 }
 
 impl FileVocabulary {
+    /// Reads a `tokenizer.json`.
+    ///
     /// # Errors
-    /// If it is not of the format, or has no tokens for some text.
+    /// The file has another format, or the vocabulary has no tokens for a probe text.
     pub fn parse(json: &[u8]) -> Result<Self, VocabularyError> {
         let unreadable = |error: tokenizers::Error| VocabularyError::Unreadable(error.to_string());
         let mut tokenizer = Tokenizer::from_bytes(json).map_err(unreadable)?;
-        // Files may hold the lengths that somebody once trained or embedded with: every count would be that.
+        // A file may contain the truncation and padding of its training; every count would then be that length.
         tokenizer.with_truncation(None).map_err(unreadable)?;
         tokenizer.with_padding(None);
         tokenizer.set_encode_special_tokens(true);
@@ -47,7 +50,7 @@ impl FileVocabulary {
         Ok(Self { tokenizer })
     }
 
-    /// Tokens of `text`, without those that a chat template puts around it.
+    /// Tokens of `text`, without the tokens of a chat template.
     pub(super) fn count_tokens(&self, text: &str) -> usize {
         split_pieces(text)
             .map(|piece| match self.tokenizer.encode_fast(piece, false) {
@@ -57,8 +60,8 @@ impl FileVocabulary {
             .sum()
     }
 
-    /// Where in `text` the first token begins that is beyond `most`, in bytes; its end, if there is none. A character that
-    /// takes several tokens is where each of them begins.
+    /// The byte in `text` at which the first token beyond `most` begins, or the end of `text`. If a character takes
+    /// several tokens, each of them begins at the character.
     pub(super) fn end_within(&self, text: &str, most: usize) -> usize {
         let (mut left, mut end) = (most, 0);
         for piece in split_pieces(text) {
@@ -104,10 +107,10 @@ mod tests {
 
     use crate::memory::tokens::TokenCounter;
 
-    /// How Llama 3 and Qwen split a text into words: with a look-ahead, which plain regular expressions lack.
+    /// The word pattern of Llama 3 and Qwen, with a look-ahead that plain regular expressions lack.
     const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-    /// Every byte, and of words only `the` and ` the` ("Ġ" is a blank), in the make of Llama 3.
+    /// A vocabulary like Llama 3's: every byte, and the words `the` and ` the` only ("Ġ" is a blank).
     fn small() -> Value {
         let mut bytes: Vec<char> = ByteLevel::alphabet().into_iter().collect();
         bytes.sort_unstable();
@@ -153,14 +156,14 @@ mod tests {
             ("the  the", 3),
             ("미라", 6),
             ("🙂", 4),
-            // A player cannot write a special token.
+            // Players cannot write special tokens.
             ("<|eot_id|>", 10),
         ] {
             assert_eq!(counter().count_tokens(text), tokens, "{text}");
         }
         assert_eq!(counter().truncate_to("the the the the", 2), "the the");
         assert_eq!(counter().truncate_to("미라", 5), "미");
-        // A character that fits in part does not fit.
+        // A character that fits only in part is left out.
         assert_eq!(counter().truncate_to("미", 2), "");
         assert_eq!(counter().truncate_to("미라", 0), "");
     }

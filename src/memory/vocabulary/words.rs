@@ -1,16 +1,16 @@
-//! The default lists, and the words that mean the same in English and Korean.
+//! The default lists, with English and Korean words of the same meaning.
 
 /// One word of a list.
 pub(super) struct VocabularyWord {
     pub key: &'static str,
-    /// Other English words for it.
+    /// Other English words with the same meaning.
     pub english: &'static [&'static str],
-    /// Korean words or their beginnings; the first is how a Korean prompt shows it.
+    /// Korean words or beginnings of words. A Korean prompt shows the first.
     pub korean: &'static [&'static str],
 }
 
 impl VocabularyWord {
-    /// Whether `said` begins with one of its words.
+    /// True if `said` begins with a word of this entry.
     pub(super) fn is_meant_by(&self, said: &[&str]) -> bool {
         let Some(first) = said.first() else { return false };
         self.english.contains(first) || self.korean.iter().any(|word| first.starts_with(word))

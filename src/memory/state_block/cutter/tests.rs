@@ -1,4 +1,4 @@
-//! Every spelling of a block, every split of the deltas.
+//! Tests with every spelling of a block and every split into deltas.
 
 use proptest::prelude::*;
 
@@ -102,7 +102,7 @@ fn halves_of_a_mark_are_not_joined_by_a_cut() {
         ("~~```state\na\n```~state\n", "~~\n~state"),
         ("```st<smile>ate\nmood: calm", "```st\nate\nmood: calm"),
         ("``<smile>`state", "``\n`state"),
-        // What comes together is no mark: nothing parts it.
+        // Marks that arrive together are no fence, so no line break separates them.
         ("안녕~~ <미소> 반가워", "안녕~~ 반가워"),
         ("~~~<smile> hi", "~~~ hi"),
         ("wait~<smile>state", "wait~state"),
@@ -157,7 +157,7 @@ fn endless_block_is_bounded() {
     assert!(kept <= MAX_BLOCK_BYTES + 4, "{kept}");
 }
 
-/// Texts made of the pieces that matter, so that fences and cues really occur.
+/// Texts of relevant pieces, so that fences and cues really occur.
 fn texts() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => "[a-z가-힣 .\n]{0,6}".prop_map(String::from),
@@ -194,7 +194,7 @@ proptest! {
     #[test]
     fn state_block_is_never_visible(text in texts()) {
         let (visible, ended) = cut(&[&text]);
-        // Nobody who cuts what is shown would find one.
+        // Another cutter must find no block in the shown text.
         let mut again = StreamCutter::new(&[]);
         let mut shown = again.push(&visible);
         let left = again.finish_reply();

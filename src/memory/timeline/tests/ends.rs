@@ -1,14 +1,14 @@
-//! Promises that end, people with several names, and what must not push anything out.
+//! Tests of ended promises, of people with several names, and of facts that must not be pushed out.
 
 use super::*;
 use crate::memory::fact::Tense;
 
 impl TimelineCase {
-    /// Of somebody else than the player.
+    /// Moves a fact to another subject than the player.
     fn of(self, id: u128, subject: &'static str) -> Self {
         self.with(id, |known| known.fact.statement.subject = subject.to_owned())
     }
-    /// That somebody has a name.
+    /// Adds a statement that names a subject.
     fn names(self, id: u128, n: i64, subject: &'static str, name: &'static str) -> Self {
         self.says(id, n, "The name is", 90.0).of(id, subject).with(id, |known| {
             known.fact.statement.predicate = "be named".to_owned();
@@ -16,14 +16,14 @@ impl TimelineCase {
             known.fact.statement.kind = FactKind::PersonalInfo;
         })
     }
-    /// A promise, made in turn `n`.
+    /// Adds a promise, made in turn `n`.
     fn promises(self, id: u128, n: i64) -> Self {
         self.says(id, n, "The player will bring salt", 0.0).with(id, |known| {
             known.fact.statement.kind = FactKind::Goal;
             known.fact.statement.tense = Tense::Future;
         })
     }
-    /// Turn `n` says that it is over.
+    /// Ends a promise in turn `n`.
     fn says_over(mut self, n: i64, id: u128, how: InvalidReason) -> Self {
         self = self.brought(n, &[], &[]);
         let said = self.timeline.turns.last_mut().expect("it was just brought");
@@ -60,7 +60,7 @@ fn ended_fact_is_not_ended_again_or_before_it_was_said() {
         .says_over(4, 1, GivenUp)
         .says_over(5, 9, Fulfilled);
     assert_eq!(told.ends(), [(1, Fulfilled, None)]);
-    // Made once more, the promise is another one.
+    // The same promise made again is another promise.
     let again = told.promises(2, 6);
     assert_eq!(again.ends(), [(1, Fulfilled, None)]);
 }
@@ -220,7 +220,7 @@ fn statement_repeated_in_one_turn_is_one_fact() {
 fn untouchable_facts_push_no_fact_out() {
     let mut told = TimelineCase::since(0).says(1, 1, "The player likes apples", 56.0);
     for n in 2..=400 {
-        // Nearer to what comes last, each ended by the next, and no preferences.
+        // Nearer to the last statement, each ended by the next, and no preferences.
         let id = u128::try_from(n).expect("a number");
         told = told
             .says(id, n, "The player saw a tree", 28.0)

@@ -1,4 +1,4 @@
-//! What the NPC said of a player may have to be forgotten with what the player said.
+//! Tests that an NPC's statements about a player are forgotten together with the player's statements.
 
 use InvalidReason::Forgotten;
 
@@ -9,7 +9,7 @@ const SALE: &str = "Mira sold the player a jar of comfrey salve for the player's
 const ADVICE: &str = "Mira advised the player to see the herbalist if the knee is no better.";
 
 impl TimelineCase {
-    /// In turn `n` the NPC says something, to the player alone.
+    /// Adds a private statement of the NPC in turn `n`.
     fn hears(self, id: u128, n: i64, content: &str, degrees: f32) -> Self {
         self.says(id, n, content, degrees).with(id, |known| {
             known.fact.statement.subject = "Mira".to_owned();
@@ -18,7 +18,7 @@ impl TimelineCase {
     }
 }
 
-/// Of a memory of the knee, with what is asked to be forgotten in turn 9.
+/// A memory of the knee, with requests to forget in turn 9.
 fn asked(requests: &[(&str, f32)]) -> TimelineCase {
     TimelineCase::since(1)
         .says(1, 1, KNEE, 0.0)
@@ -43,7 +43,7 @@ fn statements_of_a_forgotten_fact_are_all_forgotten_and_no_other() {
 
 #[test]
 fn npc_statement_is_forgotten_only_in_nearly_all_its_words() {
-    // Nearest to the sale, and not it: the player's own statement is what is meant.
+    // Nearest to the sale, but the player's own statement is meant.
     let vague = asked(&[("The player's knee", 40.0)]);
     assert_eq!(vague.ends(), [(1, Forgotten, None)]);
     let other = asked(&[("Mira sold the player a jar of honey.", 60.0)]);

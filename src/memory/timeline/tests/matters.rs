@@ -1,11 +1,11 @@
-//! What is of one matter is compared however far apart the sentences are.
+//! Tests the comparison of statements about one matter at any distance.
 
 use super::*;
 
 const LIVES: &str = "The player lives in Oakford";
 const MOVED: &str = "Rowan moved to Greystone";
 
-/// A home, so many statements of no topic and of another one that are nearer to a move, and the move.
+/// A home, `others` statements without a topic and about another topic that are nearer to a move, and the move.
 fn told(since: i64, others: u8, moved: &str) -> TimelineCase {
     let personal = |known: &mut KnownFact| known.fact.statement.kind = FactKind::PersonalInfo;
     let mut told = TimelineCase::since(since).says(1, 1, LIVES, 89.0).with(1, personal);
@@ -50,7 +50,7 @@ fn facts_of_another_topic_or_without_a_vector_are_not_compared() {
     }
     let bare = told(1_000, 0, MOVED).with(1, |known| known.vector = Vec::new());
     assert_eq!(bare.settled().unjudged, []);
-    // People own many things, and lose one of them.
+    // People own many things, and lose single things.
     let personal = |known: &mut KnownFact| known.fact.statement.kind = FactKind::PersonalInfo;
     let of = |newer: &str| {
         let boat = TimelineCase::since(2)

@@ -1,8 +1,8 @@
-//! What is known of one subject in two memories.
+//! Tests of one subject in two memories.
 
 use super::*;
 
-/// What is known beside a memory of the player's own, near its facts.
+/// Facts of another memory, near facts of the player's memory.
 impl TimelineCase {
     fn beside(mut self, id: u128, n: i64, content: &str, private_to: Option<&str>, near: (u128, f32)) -> Self {
         let mut other = Self::since(0).says(id, n, content, 0.0).timeline.known.remove(0).fact;
@@ -25,7 +25,7 @@ impl TimelineCase {
 #[test]
 fn newer_memory_replaces_the_older_for_knowers_of_both() {
     let (likes, hates) = ("The player likes apples", "The player hates apples");
-    // Told alone, and changed before others; whichever is learned first.
+    // Told in private and changed in public, in either order of learning.
     let told = TimelineCase::since(1)
         .says(1, 1, likes, 0.0)
         .beside(2, 2, hates, None, (1, 0.95));
@@ -35,7 +35,7 @@ fn newer_memory_replaces_the_older_for_knowers_of_both() {
         .says(2, 2, hates, 0.0)
         .beside(1, 1, likes, None, (2, 0.95));
     assert_eq!(changed.replaced(), [(1, 2)]);
-    // What is stored is not written again; what no longer holds replaces nothing.
+    // A stored replacement is not written again. A fact that no longer holds replaces no fact.
     let mut stored = changed.clone();
     let older = stored.timeline.other_memories.get_mut(&fact(1)).expect("it is known");
     older.replaced_by.push(fact(2));
@@ -54,7 +54,7 @@ fn newer_memory_replaces_the_older_for_knowers_of_both() {
             });
         });
     assert_eq!(over.replaced(), []);
-    // Nor does what says something else.
+    // A different statement replaces no fact either.
     let other = TimelineCase::since(2)
         .says(2, 2, hates, 0.0)
         .beside(1, 1, hates, None, (2, 0.95));
@@ -128,10 +128,10 @@ fn promise_of_another_memory_ends_for_all_who_hear_of_its_fulfilment() {
     };
     let before_all = kept(None, Some("p7"));
     assert_eq!(before_all.ends(), [(1, InvalidReason::Fulfilled, None)]);
-    // Those who were not told go on waiting.
+    // Players who did not hear the turn keep the promise.
     let alone = kept(Some("p7"), None);
     assert_eq!((alone.ends(), alone.replaced()), (vec![], vec![(1, 2)]));
-    // Whom it was promised hears it, though not every NPC who heard the promise.
+    // The player of the promise hears the end, though not every NPC who heard the promise.
     let mut witnessed = kept(Some("p7"), Some("p7"));
     let promise = witnessed
         .timeline
@@ -143,7 +143,7 @@ fn promise_of_another_memory_ends_for_all_who_hear_of_its_fulfilment() {
         .knowers
         .insert(Knower::Npc("tom".parse().expect("an id")));
     assert_eq!(witnessed.ends(), [(1, InvalidReason::Fulfilled, None)]);
-    // Nobody hears of both.
+    // No player hears of both.
     let of_others = kept(Some("p7"), Some("p8"));
     assert_eq!((of_others.ends(), of_others.replaced()), (vec![], vec![]));
 }

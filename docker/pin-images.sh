@@ -1,7 +1,7 @@
 #!/bin/sh
-# Pins every image that is pulled to what its tag names today: asks the registries for the digests, and writes them to
-# docker/.env, from where Compose takes them: `docker/pin-images.sh`. Wants Docker with buildx, and a network. To go on to newer
-# images, run it again. Without it the tags count that stand in the files.
+# Pins all pulled images to the current digests of their tags: `docker/pin-images.sh`. Asks the registries for the
+# digests, and writes them to docker/.env for Compose. Needs Docker with buildx and a network. Run the script again to
+# update. Without pins, the tags in the files apply.
 set -eu
 cd "$(dirname "$0")"
 umask 077

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes the secrets that are wanted here, once, each of 32 random bytes:
+# Creates the required secrets once, each from 32 random bytes:
 #   docker/secrets.sh              docker/.env, which Compose reads
 #   docker/secrets.sh kubernetes   docker/kubernetes/secret.yaml, a Secret for `kubectl apply -f`
-# Neither file is tracked by Git; only its owner may read it. What is in it already is never changed: a line that is missing in
-# docker/.env is added.
+# Git tracks neither file, and only the owner may read them. Existing lines are never changed; missing lines in
+# docker/.env are added.
 set -eu
 cd "$(dirname "$0")"
 umask 077
@@ -13,7 +13,7 @@ random() { od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n'; }
 compose() {
   touch .env
   chmod 600 .env
-  # A file that somebody wrote may end without a line break.
+  # A manually written file may lack the final line break.
   [ -z "$(tail -c 1 .env)" ] || echo >>.env
   for name in COLLOQUY_SECRET NODE_SECRET POSTGRES_PASSWORD LEDGER_PASSWORD GRAFANA_PASSWORD; do
     grep -q "^$name=." .env || { echo "$name=$(random)" >>.env && echo "docker/.env: $name is new"; }

@@ -1,11 +1,11 @@
-// Players who cut in while the NPC speaks, and who go back to earlier turns, over WebSocket.
+// Players interrupt the NPC's replies and rewind to earlier turns, over WebSocket.
 //
 //   BASE=http://127.0.0.1:8080 SECRET=… SESSIONS=100 DURATION=60 k6 run barge-in.js
 //
-// Of a reply that is cut, measures from sending player.interrupt to turn.committed: what was heard of it is durable then,
-// and nothing else of it is left. Of turns that are taken back, to dialogue.rewound. Every other reply is cut, somewhere in
-// its first half; one line in three is followed by going back anywhere. One session in ten lets its turns stand until 50
-// of them can be taken back at once, and they are. What came too late to cut a reply that was being said cuts what was said.
+// For a cut reply, measures from player.interrupt to turn.committed: the heard part is then durable, and the rest is
+// gone. For rewinds, measures to dialogue.rewound. Every other reply is cut within its first half. One line in three is
+// followed by a rewind to a random turn. One session in ten collects 50 turns and then rewinds them at once. An
+// interrupt too late for the running reply cuts the finished reply.
 import { WebSocket } from "k6/experimental/websockets";
 import { Counter, Trend, Rate } from "k6/metrics";
 import exec from "k6/execution";
@@ -15,12 +15,12 @@ const base = __ENV.BASE;
 const sessions = Number(__ENV.SESSIONS || 100);
 const seconds = Number(__ENV.DURATION || 60);
 const npc = __ENV.NPC || "mira";
-// Milliseconds between what ends and the next line, drawn from half of it to one and a half.
+// Milliseconds before the next line, varied from half to one and a half.
 const pause = Number(__ENV.PAUSE_MS || 1000);
-// Milliseconds after which an answer is not coming.
+// Milliseconds after which an answer counts as missing.
 const patience = 30000;
 const deep = 50;
-// A line takes its pause and some 300 ms.
+// A line takes its pause and about 300 ms.
 const longEnough = (seconds * 1000) / (pause + 400) >= deep + 10;
 
 const ofRunning = new Trend("barge_in_ack_ms", true);
@@ -32,7 +32,7 @@ const cuts = new Counter("replies_cut");
 const inTime = new Rate("cut_in_time");
 const rewinds = new Counter("rewinds");
 const failed = new Rate("asks_failed");
-// Sessions that spoke to the end of their time.
+// Sessions that spoke until their end time.
 const ended = new Counter("sessions_ended");
 
 export const options = {
@@ -43,7 +43,7 @@ export const options = {
     barge_in_ack_ms: ["p(99)<=50"],
     rewind_ack_ms: ["p(99)<=50"],
     asks_failed: ["rate==0"],
-    // Nothing at all is no success.
+    // A run without any cuts is a failure.
     replies_cut: ["count>0"],
     cut_in_time: ["rate>0.9"],
     rewinds: ["count>0"],
@@ -60,7 +60,7 @@ export default function () {
   const ask = (message) => socket.send(JSON.stringify({ session_id: session, ...message }));
   let session, stopAt, timer, waiting, done = false;
   let number = 0, head = 0, patient = longEnough && exec.vu.idInTest % 10 === 0;
-  // Of the line that is being answered: deltas so far, after how many it is cut, and when it was. And when turns were to go.
+  // The current line's deltas so far, the number of deltas before the cut, and the times of the cut and of a rewind.
   let deltas, cutAfter, cutAt, backAt, late = false;
 
   const finish = () => { clearTimeout(timer); clearTimeout(waiting); done = true; socket.close(1000); };
@@ -133,7 +133,7 @@ export default function () {
         break;
     }
   });
-  // k6 reports the end of a socket that it closed itself as an error, too. The server ends none of these.
+  // k6 also reports an error for a socket that it closed itself. The server closes none of these sockets.
   socket.addEventListener("error", (event) => wrong(event.error));
   socket.addEventListener("close", () => wrong("the socket was closed early"));
 }

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The whole set, on both columns in one run, and a report with plots.
+# Runs all load tests on both stacks, and writes a report with plots.
 #   load-tests/full-stack.sh [FOLDER]      (./load-report by default)
-# A throw-away Postgres and Redis are started for each test. The search index is the embedded one in both columns, unless
-# QDRANT_URL names a Qdrant (its gRPC port) for the full one. About forty minutes; QUICK=1 takes about eight minutes. LONG=300 runs the
-# steady test for so many seconds. COLLOQUY_BIN names a binary that is built already.
+# Every test starts a temporary Postgres and Redis. Both stacks use the embedded search index, unless QDRANT_URL names a
+# Qdrant (its gRPC port) for the full stack. The run takes about forty minutes, or about eight with QUICK=1. LONG=300
+# sets the seconds of the steady test. COLLOQUY_BIN names an existing binary.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="$(dirname "$here")"
 folder="${1:-load-report}"
 mkdir -p "$folder"
 folder="$(cd "$folder" && pwd)"
-# What an earlier run left there, and nothing else: the folder may have more in it.
+# Deletes only files of an earlier run, because the folder may have other files.
 rm -f "$folder"/{results.jsonl,where.md,report.md} "$folder"/{embedded,full}.txt "$folder"/{embedded,full}-*.samples \
   "$folder"/{cpu,latency,soak,memory}.svg
 

@@ -1,4 +1,4 @@
-// Opens sockets, some hundred a second, and keeps them all idle until the last has been open for a while. The runner reads the
+// Opens some hundred sockets a second, and keeps all of them idle for a while after the last. The runner reads the
 // server's memory meanwhile.
 //
 //   BASE=http://127.0.0.1:8080 SECRET=… SOCKETS=10000 HOLD=30 k6 run idle-sockets.js
@@ -10,8 +10,8 @@ import { token } from "./token.js";
 const sockets = Number(__ENV.SOCKETS || 10000);
 const perUser = 100;
 const hold = Number(__ENV.HOLD || 30);
-// All at once would be more than the kernel's queue of new connections takes, and it would let some of them try again
-// seconds later, when the first are closed already.
+// All at once would overflow the kernel's queue of new connections. Some would retry seconds later, after the first are
+// already closed.
 const ramp = sockets / Number(__ENV.PER_SECOND || 500);
 const opened = new Counter("sockets_opened");
 const failed = new Rate("sockets_failed");
@@ -39,10 +39,10 @@ export default function (data) {
       setTimeout(() => { closing = true; socket.close(); }, Math.max(0, data.end - Date.now()));
     });
     socket.addEventListener("error", () => { if (!closing) failed.add(true); });
-    // One that the server lets go of is not idle.
+    // A socket closed by the server is not idle.
     socket.addEventListener("close", () => { if (!closing) failed.add(true); });
   };
-  // The users take turns.
+  // The users open sockets in turn.
   const step = (ramp * 1000) / perUser, first = (step * (exec.vu.idInTest - 1)) / users;
   for (let i = 0; i < perUser; i += 1) setTimeout(open, first + i * step);
 }

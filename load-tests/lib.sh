@@ -1,6 +1,6 @@
-# Sourced by the load tests: starts a mock model, stores and a server on loopback, in throw-away folders, and
-# stops exactly what it started. STACK=full: the ledger on Postgres, buffers in Redis, and vectors in Qdrant if
-# QDRANT_URL names one.
+# Sourced by the load tests. Starts a mock model, stores and a server on loopback, in temporary folders, and stops
+# exactly those processes. STACK=full puts the ledger on Postgres, buffers in Redis, and vectors in Qdrant if QDRANT_URL
+# names one.
 
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -81,8 +81,8 @@ psql_admin() {
   "$postgres_bin/psql" -qAtX -h 127.0.0.1 -p "$postgres_port" -U postgres "$@"
 }
 
-# start_stores: sets $postgres_pid and $redis_pid, and the settings of the server. Commits are on disk before they are
-# acknowledged (FSYNC=off for machines whose disk is not meant). PG_STATS=1 counts statements.
+# start_stores: sets $postgres_pid and $redis_pid, and the settings of the server. Commits reach the disk before their
+# acknowledgement (FSYNC=off to measure without the disk). PG_STATS=1 counts statements.
 start_stores() {
   [ "$stack" = full ] || return 0
   [ -x "$postgres_bin/initdb" ] || { echo "the programs of Postgres are missing: apt-get install postgresql" >&2; return 1; }
@@ -120,7 +120,7 @@ stop_stores() {
   redis_pid= postgres_folder= postgres_pid=
 }
 
-# start_server: sets $base, $server_pid and $secret. Settings are taken from the environment.
+# start_server: sets $base, $server_pid and $secret. Settings come from the environment.
 start_server() {
   local port
   port="$(free_port)"
@@ -150,7 +150,7 @@ cpu_seconds() { # pid
   awk -v hz="$(getconf CLK_TCK)" '{print ($14 + $15) / hz}' "/proc/$1/stat"
 }
 
-# sample NAME: from now on, every second, the CPU and memory of all that runs, and what the server has counted.
+# sample NAME: from now on records every second the CPU and memory of all processes, and the server's counters.
 sample() {
   local processes=("server=$server_pid")
   [ -z "$mock_pid" ] || processes+=("model=$mock_pid")
@@ -162,7 +162,7 @@ sample() {
   pids+=("$sampler")
 }
 
-# Ends it and keeps it beside the results, if there are any.
+# Stops the sampler, and stores the samples beside the results, if any.
 end_sample() { # name
   kill "$sampler" 2>/dev/null || true
   wait "$sampler" 2>/dev/null || true

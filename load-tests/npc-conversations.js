@@ -1,10 +1,10 @@
-// NPCs who talk with each other by themselves, and players who cut in at random.
+// NPCs talk with each other, and players interrupt at random.
 //
 //   BASE=http://127.0.0.1:8080 SECRET=… CONVERSATIONS=200 DURATION=60 k6 run npc-conversations.js
 //
-// Measures from sending :interrupt to its acknowledgement: the pause and the move of the head are durable
-// then. A third cuts the line that is being said, a third goes back a few lines, a third anywhere. One conversation in ten is let
-// alone until 50 lines can be taken back at once, and they are.
+// Measures from :interrupt to its acknowledgement, when the pause and the rewind are durable. A third cuts the running
+// line, a third rewinds a few lines, and a third rewinds to a random line. One conversation in ten collects 50 lines
+// and then rewinds them at once.
 import http from "k6/http";
 import { sleep } from "k6";
 import { Counter, Trend, Rate } from "k6/metrics";
@@ -14,7 +14,7 @@ import { headers } from "./token.js";
 const base = __ENV.BASE;
 const conversations = Number(__ENV.CONVERSATIONS || 200);
 const seconds = Number(__ENV.DURATION || 60);
-// Seconds between two interrupts of one conversation, drawn from half of it to one and a half.
+// Seconds between two interrupts of a conversation, varied from half to one and a half.
 const every = Number(__ENV.EVERY || 6);
 
 const world = "vale";
@@ -26,11 +26,11 @@ const ofMany = new Trend("interrupt_ack_deep_ms", true);
 const depth = new Trend("lines_taken_back");
 const taught = new Trend("facts_taken_back");
 const deep = 50;
-// About a line every 2.8 seconds.
+// A line takes about 2.8 seconds.
 const longEnough = seconds >= 2.8 * deep + 20;
 const interrupts = new Counter("interrupts");
 const failed = new Rate("calls_failed");
-// Conversations that were cut until the end of their time.
+// Conversations with interrupts until their end time.
 const done = new Counter("conversations_done");
 
 export const options = {
@@ -40,7 +40,7 @@ export const options = {
   thresholds: {
     interrupt_ack_ms: ["p(99)<=50"],
     calls_failed: ["rate==0"],
-    // Nothing at all is no success.
+    // A run without any interrupts is a failure.
     interrupts: ["count>0"],
     ...(longEnough && conversations >= 10 ? { interrupt_ack_deep_ms: ["p(90)<=50"], lines_taken_back: [`max>=${deep}`] } : {}),
     conversations_done: [`count>=${conversations}`],
@@ -56,7 +56,7 @@ export default function () {
     if (!expected.includes(answer.status)) console.error(`${path} ${answer.status} ${answer.body}`);
     return answer;
   };
-  // Nobody talks in two places at once.
+  // Every conversation has its own NPCs.
   const names = [`Anna ${exec.vu.idInTest}`, `Ben ${exec.vu.idInTest}`];
   const npcs = names.map((name) => name.toLowerCase().replace(" ", "-"));
   const begin = () => {
@@ -70,12 +70,12 @@ export default function () {
     if (put.status >= 300) throw new Error(`${put.status} ${put.body}`);
   });
   const end = Date.now() + seconds * 1000;
-  // They do not all begin, nor are they all cut, at once.
+  // Spreads the starts and interrupts of the conversations.
   sleep(Math.random() * 3);
   let id = begin(), patient = longEnough && exec.vu.idInTest % 10 === 0;
   while (Date.now() < end) {
     sleep(every * (0.5 + Math.random()));
-    // From then on they are fewer.
+    // After this time, fewer conversations run.
     if (Date.now() >= end) break;
     const view = http.get(`${base}/v1/npc-conversations/${id}`, backend);
     failed.add(view.status !== 200);
@@ -87,11 +87,11 @@ export default function () {
     if (patient) turn = head - deep;
     else if (head > 1 && kind < 1) turn = Math.max(1, head - 1 - Math.floor(Math.random() * 5));
     else if (head > 1 && kind < 2) turn = 1 + Math.floor(Math.random() * head);
-    // It may have ended meanwhile.
+    // The conversation may have ended meanwhile.
     const cut = call(`/${id}:interrupt`, turn ? { turn } : {}, player, [200, 409]);
     if (cut.status === 409) { id = begin(); continue; }
     const took = cut.timings.duration;
-    // Between two lines there may be nothing to cut.
+    // An interrupt between two lines may find no line to cut.
     if (cut.json("interrupted")) {
       acknowledged.add(took);
       interrupts.add(1);

@@ -1,10 +1,10 @@
-// Turns over REST at a constant rate, each a whole request: the reply comes as one JSON document.
+// Turns over REST at a constant rate. A turn is one request with the reply as a JSON document.
 //
 //   BASE=http://127.0.0.1:8080 SECRET=… RATE=50 SESSIONS=50 DURATION=30 k6 run rest-turns.js
 //
-// TENANT, WORLD and NPC name whom to speak with. FLOOD=500 adds a second tenant (OTHER, with a world of its own that
-// this makes) that sends so many requests a second every other ten seconds: `calm` is then the first tenant without it,
-// and `flooded` the same tenant beside it. By turns, since few machines are as fast now as half a minute ago.
+// TENANT, WORLD and NPC name the partner. FLOOD=500 adds a second tenant (OTHER, with its own world, created here),
+// with 500 requests a second every other ten seconds. `calm` is the first tenant without the flood, and `flooded` the
+// same tenant beside the flood. The periods alternate, because the speed of most machines changes within half a minute.
 import http from "k6/http";
 import { sleep } from "k6";
 import { Counter, Rate, Trend } from "k6/metrics";
@@ -27,10 +27,10 @@ const failed = new Rate("turns_failed");
 const refused = new Counter("flood_refused");
 const served = new Counter("flood_served");
 const broken = new Counter("flood_failed");
-// Of the flooding tenant, so that its turns run side by side.
+// Sessions of the flooding tenant, so that its turns run in parallel.
 const theirSessions = 20;
 
-// Seconds that the flood lasts, and stays away.
+// The duration of a flood, and of a pause, in seconds.
 const floods = flood > 0 ? Math.max(1, Math.round(seconds / 20)) : 0;
 const spell = seconds / 2 / floods;
 
@@ -47,7 +47,7 @@ export const options = {
   },
   thresholds: {
     turns_failed: ["rate==0"],
-    // Nothing at all is no success; what k6 did not come to send was not answered.
+    // A run without turns is a failure. Requests that k6 did not send count as unanswered.
     turns: [`count>=${Math.floor(0.98 * rate * seconds)}`],
     "dropped_iterations{scenario:turns}": [`count<=${Math.ceil(0.01 * rate * seconds)}`],
     ...(flood > 0 ? { flood_served: ["count>0"], flood_refused: ["count>0"], flood_failed: ["count==0"] } : { rest_turn_ms: ["p(99)<=100"] }),
@@ -58,7 +58,7 @@ export const options = {
 function session(of, world, npc, player, who) {
   const body = JSON.stringify({ world_id: world, npc_id: npc, player_id: player });
   let made = http.post(`${base}/v1/sessions`, body, who);
-  // The quota counts these, too.
+  // The quota also counts these requests.
   for (let i = 0; i < 50 && made.status === 429; i += 1) { sleep(0.2); made = http.post(`${base}/v1/sessions`, body, who); }
   if (made.status !== 201) throw new Error(`no session: ${made.status} ${made.body}`);
   return made.json("session_id") || made.json("id");
@@ -98,7 +98,7 @@ export function turn(data) {
   took.add(ms);
   if (flood > 0) {
     const at = (Date.now() - data.began) / 1000;
-    // Neither the first moments nor those of a change.
+    // Skips the first moments of every period.
     if (at % spell > spell / 5) (Math.floor(at / spell) % 2 === 0 ? calm : flooded).add(ms);
   }
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The load tests, against a server, a mock model and stores of their own.
+# The load tests, with their own server, mock model and stores.
 #   load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…
-# STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default) on
-# SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, BARGING, EVERY, QUOTA, TALK, BARGE_S, SOAK and
-# FLOOD_S (seconds) change the load; COLLOQUY_BIN names a binary that is built already. RESULTS names a file that gets a line
-# of JSON for each test.
+# STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default)
+# on SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, BARGING, EVERY, QUOTA, TALK,
+# BARGE_S, SOAK and FLOOD_S (seconds) change the load. COLLOQUY_BIN names an existing binary. RESULTS names a file for
+# one line of JSON per test.
 source "$(dirname "$0")/lib.sh"
 
 bin="$(binary)"
@@ -25,7 +25,7 @@ print("-" if value is None else f"{value:.2f}")
 PY
 }
 
-# The server's own added latency, from its histogram: p50 and p99 in ms (interpolated), and the count.
+# The latency added by the server, from its histogram: p50 and p99 in ms (interpolated), and the count.
 added() {
   curl -fsS "$base/metrics" | python3 -c '
 import re, sys
@@ -48,8 +48,8 @@ complain() { # name
   failures=$((failures + 1))
 }
 
-# Waits until no job is pending (or for two minutes), and sets $learning to the seconds that took. The CPU of a turn then
-# has in it what the turn taught, also where learning lags behind.
+# Waits up to two minutes until no job is pending, and sets $learning to the seconds. The CPU per turn then includes the
+# learning, even if jobs lag behind.
 finish_jobs() {
   local since="$SECONDS"
   while curl -fsS "$base/metrics" | awk '/^colloquy_jobs_pending/ {n += $NF} END {exit !n}' && [ "$((SECONDS - since))" -lt 120 ]; do
@@ -58,8 +58,8 @@ finish_jobs() {
   learning=$((SECONDS - since))
 }
 
-# Runs k6 beside the sampler: name, script, and the variables of the script. Sets $out, $code and $k6_cpu (seconds). With
-# TEACHES=1 it waits for the jobs of the turns as well; $talk has the samples of the turns alone.
+# Runs k6 beside the sampler: name, script, and the variables of the script. Sets $out, $code and $k6_cpu (seconds).
+# With TEACHES=1, also waits for the turns' jobs. $talk has the samples of the turns alone.
 load() {
   local name="$1" script="$2" before after
   talk="$work/$name.talk"
@@ -77,7 +77,7 @@ load() {
   end_sample "$name"
 }
 
-# What a turn cost: prints it, and sets $costs for `record`.
+# Prints the cost of a turn, and sets $costs for `record`.
 cpu_of() { # turns
   local per="$(python3 "$here/report/reading.py" "$samples" "$1") k6=$(awk -v c="$k6_cpu" -v n="$1" 'BEGIN {printf "%.3f", n ? c * 1000 / n : 0}')"
   costs=()
@@ -126,7 +126,7 @@ dialogue() { # name rate sessions
   fi
 }
 
-# The highest steady rate that holds the bars: ever more turns a second against one server, until a rate fails twice.
+# Finds the highest steady rate within the bars. Raises the turns per second on one server until a rate fails twice.
 highest() {
   local rate="${RATE_FROM:-200}" step="${RATE_STEP:-25}" duration="${STEP:-20}" most=20 best=0 best_p50=- best_p99=- tries=0 p50 p99 turns share
   [ "$stack" = embedded ] || most=50
@@ -175,7 +175,7 @@ rest() {
 
 # The second tenant sends ten times its quota every other ten seconds.
 flood() {
-  # A p95 of fewer turns says little.
+  # With fewer turns, a p95 says little.
   local duration="${FLOOD_S:-60}" quota="${QUOTA:-50}" before after rise
   QUOTA="$quota" begin
   load flood rest-turns.js RATE="$((quota / 2))" SESSIONS=20 FLOOD="$((10 * quota))"
@@ -196,10 +196,10 @@ flood() {
   stop_all
 }
 
-# Every line teaches something: what NPCs remember grows, and turns must not get slower with it.
+# Every line teaches a fact. Memories grow, and turns must not become slower.
 soak() {
   local duration="${SOAK:-120}" turns p50 p99 measured
-  # Two facts a turn: the one of the line, and one more.
+  # Two facts per turn: the line's fact and one more.
   begin --facts-per-turn 1
   TEACHES=1 load soak ws-dialogue.js RATE="${SOAK_RATE:-50}" SESSIONS=50 GROWING=1
   read -r p50 p99 measured < <(added)
@@ -219,7 +219,7 @@ soak() {
   stop_all
 }
 
-# Where the time of a full-stack turn goes: statements and trips by Postgres's and Redis's own counting.
+# Where a full-stack turn spends its time: statements and trips, as counted by Postgres and Redis.
 where() {
   [ "$stack" = full ] || { echo "where: only with STACK=full" >&2; return 0; }
   PG_STATS=1 begin
@@ -243,7 +243,7 @@ where() {
 }
 
 idle() {
-  # Each takes two of the server's descriptors.
+  # A socket takes two of the server's descriptors.
   local sockets="${SOCKETS:-10000}" limit="$(ulimit -Hn)" before held=0 hold=60 duration=60
   if [ "$limit" != unlimited ] && [ "$sockets" -gt $(((limit - 700) / 2)) ]; then
     sockets=$(((limit - 700) / 2))
@@ -282,11 +282,11 @@ idle() {
 }
 
 conversations() {
-  # Long enough for some of them to have more than 50 lines to take back.
+  # Long enough for some conversations to have more than 50 lines to rewind.
   local count="${CONVERSATIONS:-200}" every="${EVERY:-6}" duration="${TALK:-170}" lines
-  # A line about every third second of each.
+  # Every conversation has a line about every three seconds.
   export COLLOQUY__CONVERSATION__PAUSE_MS="${PAUSE_MS:-2500}" COLLOQUY__CONVERSATION__READING_MS_PER_CHAR=0
-  # Each line teaches something that ends what the one before it taught: that is to be taken back, too (TEACHING=0: none does).
+  # Every line's fact ends the previous line's fact, so rewinds must restore facts, too (TEACHING=0: no facts).
   begin --latency-ms 50 --tokens-per-s 50 --facts-per-turn "${TEACHING:-1}" --verdict contradicts
   load conversations npc-conversations.js CONVERSATIONS="$count" EVERY="$every"
   unset COLLOQUY__CONVERSATION__PAUSE_MS COLLOQUY__CONVERSATION__READING_MS_PER_CHAR
@@ -306,11 +306,11 @@ conversations() {
   stop_all
 }
 
-# Players of one NPC who cut its replies, and go back to earlier turns.
+# Players of one NPC cut its replies, and rewind to earlier turns.
 barge_in() {
-  # Long enough for some of them to have more than 50 turns to take back.
+  # Long enough for some sessions to have more than 50 turns to rewind.
   local count="${BARGING:-100}" duration="${BARGE_S:-100}" turns
-  # Each line teaches something that ends what the one before it taught.
+  # Every line's fact ends the previous line's fact.
   begin --latency-ms 50 --tokens-per-s 50 --facts-per-turn "${TEACHING:-1}" --verdict contradicts
   load barge-in barge-in.js SESSIONS="$count" PAUSE_MS="${BARGE_PAUSE_MS:-1000}"
   turns="$(stat "$out" turns count)"
@@ -329,12 +329,12 @@ barge_in() {
   stop_all
 }
 
-# Actors in memory: in all, and of each kind.
+# Actors in memory: in all, and by kind.
 actors() {
   curl -fsS "$base/metrics" | awk -F'[{}" ]+' '/^colloquy_actors\{/ {all += $NF; each = each ", " $3 " " $NF} END {print all + 0 each}'
 }
 
-# Dialogues that are begun and left: nothing of them may stay in the server.
+# Abandoned dialogues must not stay in the server.
 touched() {
   local dialogues="${DIALOGUES:-20000}" idle_s="${IDLE_S:-20}" duration=1800 before empty most=0 now left held after k6 waited=0
   export COLLOQUY__ACTORS__IDLE_S="$idle_s"
@@ -356,7 +356,8 @@ touched() {
   duration="$((SECONDS - before))"
   held="$(resident_kib "$server_pid")"
   before="$SECONDS"
-  # Actors look at the clock once in this time, so the last goes within twice of it; jobs of the last turns take some, too.
+  # An actor checks its idle time once per interval, so the last stops within two intervals. The last turns' jobs also
+  # take time.
   while left="$(actors)" && [ "${left%%,*}" != 0 ] && [ "$waited" -lt "$((2 * idle_s + 30))" ]; do
     sleep 1
     waited="$((SECONDS - before))"

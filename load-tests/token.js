@@ -1,4 +1,4 @@
-// Who the load tests are: tokens as `colloquy token` makes them, signed with SECRET and good for two hours.
+// Tokens for the load tests, as by `colloquy token`: signed with SECRET and valid for two hours.
 import crypto from "k6/crypto";
 import encoding from "k6/encoding";
 
@@ -12,7 +12,7 @@ export function token(role, player, tenant = "demo") {
   return `${body}.${crypto.hmac("sha256", __ENV.SECRET, body, "base64rawurl")}`;
 }
 
-// The options of a request in JSON.
+// The options of a JSON request.
 export function headers(role, player, tenant) {
   return { headers: { Authorization: `Bearer ${token(role, player, tenant)}`, "Content-Type": "application/json" } };
 }

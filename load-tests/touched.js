@@ -1,9 +1,9 @@
-// Makes dialogues and says one line in each, some at a time, as fast as they are answered. The runner then waits until they
-// have been idle for long enough, and counts what is left of them in the server.
+// Creates dialogues and says one line in each, with limited concurrency, as fast as answers come. The runner then waits
+// until the dialogues have been idle long enough, and counts their remains in the server.
 //
 //   BASE=http://127.0.0.1:8080 SECRET=… DIALOGUES=20000 k6 run touched.js
 //
-// TENANT, WORLD and NPC name whom to speak with.
+// TENANT, WORLD and NPC name the partner.
 import http from "k6/http";
 import { Counter, Rate } from "k6/metrics";
 import exec from "k6/execution";

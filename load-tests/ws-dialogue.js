@@ -1,9 +1,9 @@
-// Sessions over WebSocket that speak at a constant rate in all, or as fast as replies come.
+// Sessions over WebSocket with a constant total rate, or as fast as replies come.
 //
 //   BASE=http://127.0.0.1:8080 SECRET=… RATE=200 SESSIONS=100 DURATION=30 k6 run ws-dialogue.js
 //
-// Measures from player.say to reply.done as the client sees it. With a mock model at 0 ms nearly all
-// of that is the server's; the server's own figure, without the model's share, is in /metrics.
+// Measures from player.say to reply.done at the client. With a mock model at 0 ms, the server takes nearly all of the
+// time. The server's own figure in /metrics excludes the model.
 import { WebSocket } from "k6/experimental/websockets";
 import { Counter, Trend, Rate } from "k6/metrics";
 import exec from "k6/execution";
@@ -15,14 +15,13 @@ const sessions = Number(__ENV.SESSIONS || 100);
 const rate = Number(__ENV.RATE || 0);
 const seconds = Number(__ENV.DURATION || 30);
 const npc = __ENV.NPC || "mira";
-// Every line teaches something new, so that memories grow: for the soak.
-// On the full stack a line waits for what the one before taught, up to turn.wait_for_memory_ms (300); the server's own
-// share, which the bar is on, leaves that out.
+// Every line teaches a new fact, so that memories grow: for the soak. On the full stack, a line waits for the previous
+// line's facts, up to turn.wait_for_memory_ms (300). The bar is on the server's own time, which excludes this wait.
 const full = __ENV.STACK === "full";
-// Milliseconds after which a reply is not coming.
+// Milliseconds after which a reply counts as missing.
 const patience = 30000;
 const growing = __ENV.GROWING === "1";
-// BARS=server: the runner judges latency and rate by what the server counts.
+// BARS=server: the runner judges latency and rate by the server's counters.
 const judged = __ENV.BARS !== "server";
 
 const reply = new Trend("turn_reply_ms", true);
@@ -30,7 +29,7 @@ const firstDelta = new Trend("turn_first_delta_ms", true);
 const committed = new Trend("turn_committed_ms", true);
 const turns = new Counter("turns");
 const failed = new Rate("turns_failed");
-// Sessions that spoke to the end of their time.
+// Sessions that spoke until their end time.
 const ended = new Counter("sessions_ended");
 
 export const options = {
@@ -39,12 +38,12 @@ export const options = {
   },
   thresholds: {
     turns_failed: ["rate==0"],
-    // Nothing at all is no success.
+    // A run without turns is a failure.
     turns: [rate > 0 && judged ? `count>=${Math.floor(0.95 * rate * seconds)}` : "count>0"],
     sessions_ended: [`count>=${sessions}`],
-    // The bars are on what the server adds, which the runner reads from /metrics; the client's figure has
-    // the mock model's two calls and k6's own scheduling in it, and up to 300 ms in which a turn waits for what the
-    // last one taught: where every turn teaches something, every one waits.
+    // The bars apply to the server's added time, which the runner reads from /metrics. The client's figure also
+    // includes the mock model's two calls, k6's scheduling, and up to 300 ms of waiting for the last turn's facts. If
+    // every turn teaches facts, every turn waits.
     ...(rate > 0 && judged && !growing ? { turn_reply_ms: full ? ["p(50)<=25", "p(99)<=400"] : ["p(50)<=10", "p(99)<=50"] } : {}),
   },
   summaryTrendStats: ["avg", "med", "p(90)", "p(95)", "p(99)", "max"],
@@ -79,7 +78,7 @@ export default function () {
       type: "player.say", session_id: session, key: `${player}-${number}`, text: growing ? `I like the ${number}th song that ${player} sang.` : lines[(number + exec.vu.idInTest) % lines.length],
     }));
   };
-  // Sessions start spread over one gap, and each with another line, so that neither turns come in waves nor what they teach.
+  // Session starts are spread over one gap, with different first lines, so that neither turns nor facts come in waves.
   const schedule = () => {
     clearTimeout(waiting);
     if (gap === 0) { say(); return; }
@@ -119,13 +118,13 @@ export default function () {
         break;
     }
   });
-  // k6 reports the end of a socket that it closed itself as an error, too.
+  // k6 also reports an error for a socket that it closed itself.
   socket.addEventListener("error", (event) => {
     if (done) return;
     failed.add(true);
     console.error(event.error);
   });
-  // The server ends none of these.
+  // The server closes none of these sockets.
   socket.addEventListener("close", () => {
     if (done) return;
     failed.add(true);

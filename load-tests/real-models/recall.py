@@ -90,7 +90,7 @@ def main():
                 "subject": fact["subject"], "predicate": fact["predicate"], "object": fact["object"],
                 "content": fact["content"], "kind": fact["kind"], "importance": int(fact["importance"]),
                 "keywords": fact["keywords"].split(",") if npc == "ergen" else [],
-                # Told over the last 200 days, in an order that has nothing to do with the answers.
+                # The facts' times spread over the last 200 days, independent of the answers.
                 "valid_at": (now - timedelta(days=(at * 37) % 200, hours=1)).isoformat(),
             })
             ids[fact["id"]] = made["id"]
@@ -115,7 +115,7 @@ def main():
                 report[f"{npc} | {group} | {name}"] = metrics([r["ranks"][name] for r in members])
         print(f"GET facts?q=: p50 {statistics.median(r['ms'] for r in rows)} ms with the embedder")
 
-    # The same questions as turns: what reaches the prompt, and what recall itself costs.
+    # The same questions as turns: the facts in the prompt, and the cost of recall.
     turns = []
     for at, ask in enumerate(asks):
         session = call("POST", "/v1/sessions", auth, {"world_id": "vale", "npc_id": "ergen", "player_id": f"p{at}"})["id"]

@@ -81,7 +81,7 @@ def main():
             row["gap_max_ms"] = round(1e3 * gaps[-1], 1) if gaps else None
             out["turns"].append(row)
             print(json.dumps(row, ensure_ascii=False), flush=True)
-        # What is learned comes after the turn.
+        # Jobs run after the turn.
         until = time.time() + float(os.environ.get("SETTLE_SECONDS", "60"))
         while time.time() < until:
             jobs = get("/v1/jobs", backend)["items"]

@@ -6,7 +6,7 @@ import sys
 from reading import between, quantile, rows
 
 MOST = 1.5
-# Seconds. Below, half as much again is what the machine does by itself.
+# Seconds. Below this value, a rise by half is noise of the machine.
 FELT = 0.001
 
 

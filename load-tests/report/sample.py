@@ -71,7 +71,7 @@ def main():
         for name, pid in roots:
             members = tree(pid, found)
             row[f"{name}_cpu"] = round(sum(cpu for _, cpu, _ in members), 3)
-            # Postgres shares its buffers: children count what they share each, so of it the largest is told.
+            # Postgres processes share their buffers and count them individually, so the largest process is reported.
             sizes = [size for _, _, size in members]
             row[f"{name}_rss"] = max(sizes, default=0) if name == "postgres" else sum(sizes)
         row.update(metrics(base))

@@ -39,7 +39,7 @@ def main():
     markdown = "--markdown" in sys.argv
     found = statements(f"{folder}/statements.tsv", turns)
     calls, ms = sum(one[0] for one in found), sum(one[1] for one in found)
-    # BEGIN and the tenant go in one message; COMMIT is one of its own.
+    # BEGIN and the tenant share one message. COMMIT is a separate message.
     begun = sum(one[0] for one in found if one[3].upper().startswith("BEGIN"))
     transactions = sum(one[0] for one in found if one[3].upper().startswith("COMMIT"))
     head = (

@@ -1,5 +1,5 @@
-//! The rule of who may import whom, and how long a file may grow. `ARCHITECTURE.md` explains it;
-//! this enforces it on the text of `src/`.
+//! Enforces two rules on the text of `src/`: the allowed imports between rooms, and the maximum length of a file.
+//! `ARCHITECTURE.md` explains the rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Per room, the rooms it may name (besides itself). A room that is missing here is a fault.
+/// The rooms that each room may name, besides itself. A room missing here is a fault.
 const ALLOWED_IMPORTS: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("failpoint", &[]),
@@ -37,7 +37,7 @@ const ALLOWED_IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("adapters", &["ids", "memory", "tenancy", "ports", "shares"]),
     ("telemetry", &["ids"]),
-    // The sections are the settings of the rooms themselves.
+    // Sections of the configuration are the settings of the rooms themselves.
     (
         "config",
         &["ids", "memory", "tenancy", "dialogue", "actors", "http", "telemetry"],
@@ -65,22 +65,22 @@ const ALLOWED_IMPORTS: &[(&str, &[&str])] = &[
 
 const EVERYTHING: &[&str] = &["*"];
 
-/// Of `tenancy`, only the scope may be seen from below the rooms that authenticate.
+/// Rooms below the authenticating rooms, which may see only the scope of `tenancy`.
 const SCOPE_ONLY: &[&str] = &["ports", "dialogue", "adapters"];
 const SCOPE_NAMES: &[&str] = &["TenantScope", "Principal", "TokenIdentity", "Role", "scope"];
 
 /// Rooms that may name the `actix` crate.
 const ACTIX: &[&str] = &["actors", "lifecycle", "app"];
 
-/// The one file that may name `actix_web_actors`.
+/// The only file that may name `actix_web_actors`.
 const SOCKET_FILE: &str = "actors/player_socket.rs";
 
-/// Longest file, in lines, and the files that may be longer, with the reason.
+/// The maximum length of a file in lines. `LONGER_FILES` lists the exceptions, with reasons.
 const MAX_LINES: usize = 600;
 const LONGER_FILES: &[(&str, &str)] = &[];
 
 struct SourceFile {
-    /// Relative to `src/`, with `/`.
+    /// The path relative to `src/`, with `/`.
     path: String,
     text: String,
 }
@@ -117,7 +117,7 @@ fn sources_in(folder: &str) -> Vec<SourceFile> {
     found
 }
 
-/// The text without comments and the contents of string literals, so that prose does not count.
+/// Returns `text` without comments and string contents, so that prose does not count.
 fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text.char_indices().peekable();
@@ -152,7 +152,7 @@ fn code_of(text: &str) -> String {
     code
 }
 
-/// The number of hashes of the raw string that `text` begins with.
+/// Returns the number of hashes of the raw string at the start of `text`.
 fn raw_string(text: &str) -> Option<usize> {
     let body = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
     let hashes = body.bytes().take_while(|b| *b == b'#').count();
@@ -163,8 +163,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Every path that starts with `root::`, groups expanded to two names after the root:
-/// `crate::{ids::A, memory::{x, y}}` gives `ids::A`, `memory::x`, `memory::y`.
+/// Returns all paths that start with `root::`, with groups expanded to two names after the root: `crate::{ids::A,
+/// memory::{x, y}}` gives `ids::A`, `memory::x`, `memory::y`.
 fn paths(code: &str, root: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let needle = format!("{root}::");
@@ -177,7 +177,7 @@ fn paths(code: &str, root: &str) -> BTreeSet<String> {
     found
 }
 
-/// Expands one path at the start of `text`; returns how much of it was read.
+/// Expands one path at the start of `text`, and returns the number of bytes read.
 fn expand_use_tree(text: &str, prefix: &str, found: &mut BTreeSet<String>) -> usize {
     let trimmed = text.trim_start();
     let skipped = text.len() - trimmed.len();
@@ -193,7 +193,7 @@ fn expand_use_tree(text: &str, prefix: &str, found: &mut BTreeSet<String>) -> us
                 return skipped + 1 + at;
             }
             at += read;
-            // `as Name` and anything else up to the next element.
+            // Skips `as Name` and other text up to the next element.
             at += group[at..].find([',', '}']).unwrap_or(group.len() - at);
         }
     }
@@ -219,7 +219,7 @@ fn violations_in(path: &str, text: &str) -> Vec<String> {
         text: text.to_owned(),
     };
     let room = source.room().to_owned();
-    // Tests may name any adapter; they stand at the end of their file, or in one of their own.
+    // Tests may name any adapter. Test code is at the end of a file or in a test file.
     let text = source.text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
     let code = if is_test { String::new() } else { code_of(text) };
@@ -261,7 +261,7 @@ fn violations_in(path: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// Whether `code` names the crate `name` as the root of a path.
+/// True if `code` names the crate `name` as the root of a path.
 fn names_crate(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let (before, after) = (&code[..at], &code[at + name.len()..]);
@@ -347,7 +347,7 @@ fn documented_tests_all_exist() {
     let mut named = 0;
     for document in ["SECURITY.md", "docs/attacks.md"] {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
-        // Names of tests are sentences; settings and columns are shorter, or have a dot.
+        // Names of tests are long sentences. Settings and columns are shorter or contain a dot.
         let words = text.split('`').skip(1).step_by(2);
         for name in words.filter(|word| word.matches('_').count() >= 4 && !word.contains(['.', '/', ' '])) {
             named += 1;

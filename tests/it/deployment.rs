@@ -1,5 +1,5 @@
-//! What `docker/` and `scripts/` promise to operators, as far as files tell: no default passwords, images that may be pinned,
-//! nodes that speak to nobody else, and waivers of advisories with a date.
+//! Checks what `docker/` and `scripts/` promise to operators: no default passwords, images that can be pinned, isolated
+//! nodes, and dated waivers of advisories.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files of a folder, with their text.
+/// Returns the files of a folder with their text.
 fn files(folder: &str) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join(folder)).unwrap() {
@@ -26,7 +26,7 @@ fn files(folder: &str) -> Vec<(PathBuf, String)> {
     files
 }
 
-/// A copy of `docker/` in which scripts may write.
+/// Returns a writable copy of `docker/`.
 fn copy_of_docker() -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for (path, text) in files("docker") {
@@ -70,7 +70,7 @@ fn secrets_are_created_once_and_readable_by_their_owner_only() {
     assert!(run(docker.path(), "secrets.sh", &[]).status.success());
     assert_only_its_owner_reads(&file);
     let first = fs::read_to_string(&file).unwrap();
-    // Whatever the files ask for is there, and nothing twice.
+    // All variables used by the files exist, and all values differ.
     let asked = Regex::new(r"\$\{(\w+):\?").unwrap();
     for (_, text) in files("docker") {
         for name in asked.captures_iter(&text).map(|found| found[1].to_owned()) {
@@ -85,7 +85,7 @@ fn secrets_are_created_once_and_readable_by_their_owner_only() {
 
     assert!(run(docker.path(), "secrets.sh", &[]).status.success());
     assert_eq!(fs::read_to_string(&file).unwrap(), first);
-    // What somebody wrote stays, and what is missing is added.
+    // Existing values stay, and missing values are added.
     fs::write(&file, "NODE_SECRET=mine").unwrap();
     assert!(run(docker.path(), "secrets.sh", &[]).status.success());
     let added = fs::read_to_string(&file).unwrap();
@@ -131,7 +131,7 @@ fn images_can_be_pinned_to_a_digest() {
         assert!(dockerfile.lines().any(|line| line == argument), "{argument}");
     }
 
-    // With something in place of Docker that knows a digest.
+    // A stand-in for Docker returns a digest.
     let docker = copy_of_docker();
     let (stand_in, digest) = (docker.path().join("docker"), format!("sha256:{}", "0".repeat(64)));
     fs::write(&stand_in, format!("#!/bin/sh\necho {digest}\n")).unwrap();
@@ -147,13 +147,13 @@ fn images_can_be_pinned_to_a_digest() {
         "{pinned}"
     );
     assert_only_its_owner_reads(&docker.path().join(".env"));
-    // A registry that does not answer changes nothing.
+    // If the registry does not answer, nothing changes.
     fs::write(&stand_in, "#!/bin/sh\nexit 1\n").unwrap();
     assert!(!run(docker.path(), "pin-images.sh", &[]).status.success());
     assert_eq!(fs::read_to_string(docker.path().join(".env")).unwrap(), pinned);
 }
 
-/// Each rule of the network policy names somebody; there is none that lets all in or out.
+/// Every rule of the network policy names its peers. No rule allows all traffic in or out.
 #[test]
 fn network_policy_names_every_peer() {
     let policy = fs::read_to_string(root().join("docker/kubernetes/network.yaml")).unwrap();

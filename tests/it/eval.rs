@@ -1,5 +1,5 @@
-//! `colloquy eval` on the set that ships with the server: its figures with the offline embedder are pinned, so
-//! that a change of scoring shows what it did.
+//! Runs `colloquy eval` on the set shipped with the server. The figures of the offline embedder are pinned, so that a
+//! change of scoring shows its effect.
 
 use std::{
     collections::BTreeMap,
@@ -10,9 +10,9 @@ use std::{
 
 use serde_json::Value;
 
-/// The pinned figures: per row `Recall@10`, `Hit@10` and `MRR`.
+/// The file of the pinned figures: `Recall@10`, `Hit@10` and `MRR` per row.
 const PINS: &str = "tests/data/eval/offline.json";
-/// How far a figure may be from its pin: less than one question of the smaller half.
+/// The allowed difference from a pin: less than one question of the smaller half.
 const TOLERANCE: f64 = 0.005;
 
 type PinnedFigures = BTreeMap<String, [f64; 3]>;

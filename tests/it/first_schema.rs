@@ -1,8 +1,8 @@
-//! A database of the first schema opens in this build, and what it holds goes on: facts, turns, a save and the way back.
+//! Opens a database of the first schema in this build, and uses its facts, turns, save and rewinds.
 //!
-//! `tests/data/first_schema` has one database of each engine as SQL. Both were written by the build before the second
-//! migration: a player told Mira a name, a home, an allergy and a taste that changed, a turn was interrupted, a save was made
-//! before the change of taste, Mira's past was unlocked, and Ergen was told two things in Korean.
+//! `tests/data/first_schema` has a database of each engine as SQL, from the last build before the second migration. A
+//! player told Mira a name, a home, an allergy and a taste that changed. A turn was interrupted. A save was made before
+//! the change. Mira's past was unlocked. Ergen was told two facts in Korean.
 
 use colloquy::tenancy::Role;
 use reqwest::Method;
@@ -37,13 +37,13 @@ async fn assert_database_is_usable(data: ServerData) {
     ] {
         assert!(valid.iter().any(|fact| fact == known), "{known} is not in {valid:?}");
     }
-    // The one was superseded, the other unsaid.
+    // The first was superseded, and the second is unsaid.
     for ended in ["The player likes grapes.", "The player likes figs."] {
         assert!(!valid.iter().any(|fact| fact == ended), "{ended}");
     }
     assert_eq!(valid_facts(&backend, "ergen").await.len(), 2);
 
-    // It is recalled, and more is learned beside it.
+    // The facts are recalled, and new facts are learned.
     let session = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p7"});
     let session = backend.post("/v1/sessions", &session).await["id"]
         .as_str()
@@ -61,7 +61,7 @@ async fn assert_database_is_usable(data: ServerData) {
         "{valid:?}"
     );
 
-    // The save from before the change of taste can be loaded.
+    // The save from before the change of taste can be restored.
     let saves = backend.get("/v1/worlds/vale/saves").await;
     let save = saves["items"][0]["id"].as_str().unwrap().to_owned();
     let restore = format!("/v1/worlds/vale/saves/{save}:restore");

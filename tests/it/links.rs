@@ -1,4 +1,4 @@
-//! Links between documents, and citations of documents in code: each names a file that exists, and a heading in it.
+//! Checks links between documents and citations in code: each must name an existing file and heading.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,19 +6,19 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Documents whose links are followed, besides every `docs/*.md`.
+/// Documents whose links are checked, besides `docs/*.md`.
 const DOCUMENTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"];
 
 /// Folders whose texts may cite `docs/NAME.md#anchor`.
 const CITING: &[&str] = &["src", "tests", "config", "docs"];
 
-/// Folders that are no part of the project's text, wherever they are.
+/// Folders outside the project's text, at any depth.
 const SKIPPED: &[&str] = &["target", ".git", "node_modules", "__pycache__"];
 
-/// Where a server that was started in the repository keeps its ledger.
+/// The ledger folder of a server started in the repository.
 const DATA: &str = "data";
 
-/// Documents that were never in the repository, and how they used to be cited. Kept apart, so that this file cites none.
+/// Documents that were never in the repository, and their former citation marks. Split, so that this file cites none.
 const ABSENT: &[&str] = &["DESIGN", "ALGORITHMS", "PROTOCOL", "PARTS"];
 const ABSENT_MARKS: &[&str] = &[" §", ".md", " \"", ", first page"];
 
@@ -26,7 +26,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every text file below `folder`, relative to the root, with its text.
+/// Returns the text files below `folder`, relative to the root, with their texts.
 fn texts_below(folder: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = vec![root().join(folder)];
@@ -40,7 +40,7 @@ fn texts_below(folder: &str) -> Vec<(String, String)> {
                     folders.push(path);
                 }
             } else if kind.is_file() {
-                // What is no text, such as a corpus of a fuzzer, cites nothing.
+                // Binary files, such as a fuzzer's corpus, contain no citations.
                 let Ok(text) = fs::read_to_string(&path) else { continue };
                 let relative = path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
                 found.push((relative, text));
@@ -51,7 +51,7 @@ fn texts_below(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The documents whose links are followed, with their texts.
+/// Returns the documents whose links are checked, with their texts.
 fn documents() -> Vec<(String, String)> {
     let mut documents: Vec<(String, String)> = DOCUMENTS
         .iter()
@@ -66,7 +66,7 @@ fn has_ending(name: &str, ending: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == ending)
 }
 
-/// Lines of a Markdown text outside its code blocks, numbered from 1.
+/// Returns the lines of a Markdown text outside its code blocks, numbered from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
@@ -76,7 +76,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The anchor that GitHub gives a heading: lower case, blanks to hyphens, other punctuation dropped.
+/// Returns GitHub's anchor of a heading: lower case, blanks to hyphens, other punctuation dropped.
 fn slug(heading: &str) -> String {
     let kept = heading.trim().chars().filter_map(|c| match c {
         ' ' => Some('-'),
@@ -86,7 +86,7 @@ fn slug(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// The text of a heading without the targets of its links.
+/// Returns the text of a heading without the targets of its links.
 fn without_targets(heading: &str) -> String {
     let mut text = String::new();
     let mut rest = heading;
@@ -98,7 +98,7 @@ fn without_targets(heading: &str) -> String {
     text
 }
 
-/// The anchors of a document. A heading that comes again has a number behind its anchor.
+/// Returns the anchors of a document. A repeated heading's anchor ends in a number.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
@@ -115,19 +115,19 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// A link or a citation, and where it stands.
+/// A link or a citation, and its place.
 #[derive(Debug, PartialEq)]
 struct Link {
-    /// `file:line`.
+    /// The place as `file:line`.
     from: String,
-    /// As it is written.
+    /// The text as written.
     written: String,
-    /// Relative to the root.
+    /// The target, relative to the root.
     file: String,
     anchor: Option<String>,
 }
 
-/// Relative links `[text](target)` of a document.
+/// Returns the relative links `[text](target)` of a document.
 fn links_of(document: &str, text: &str) -> Vec<Link> {
     let folder = Path::new(document).parent().unwrap_or(Path::new(""));
     let mut found = Vec::new();
@@ -160,7 +160,7 @@ fn links_of(document: &str, text: &str) -> Vec<Link> {
     found
 }
 
-/// A path without `.` and `..`, with `/`.
+/// Returns a path without `.` and `..`, with `/`.
 fn plain(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.components() {
@@ -175,7 +175,7 @@ fn plain(path: &Path) -> String {
     parts.join("/")
 }
 
-/// Citations `docs/NAME.md`, with or without `#anchor`, of a text. A longer path that ends so is none.
+/// Returns the citations `docs/NAME.md` of a text, with or without `#anchor`; not the ends of longer paths.
 fn citations_of(file: &str, text: &str) -> Vec<Link> {
     let mut found = Vec::new();
     for (at, content) in text.lines().enumerate() {
@@ -209,7 +209,7 @@ fn citations_of(file: &str, text: &str) -> Vec<Link> {
     found
 }
 
-/// What is wrong with a link; `text_of` reads a document, and `exists` says whether there is such a file or folder.
+/// Returns a link's fault. `text_of` reads a document, and `exists` is true for an existing file or folder.
 fn fault_of(link: &Link, text_of: &dyn Fn(&str) -> Option<String>, exists: &dyn Fn(&str) -> bool) -> Option<String> {
     let Link {
         from,
@@ -234,7 +234,7 @@ fn faults_of(links: &[Link]) -> Vec<String> {
         .collect()
 }
 
-/// The lines of a text that cite a document which is not in the repository.
+/// Returns the lines of a text that cite a document outside the repository.
 fn cites_absent(file: &str, text: &str) -> Vec<String> {
     let cites = |line: &str| {
         ABSENT.iter().any(|name| {
@@ -266,7 +266,7 @@ fn every_link_of_the_documents_leads_somewhere() {
 #[test]
 fn every_citation_names_a_page_and_a_heading() {
     let texts = CITING.iter().flat_map(|folder| texts_below(folder));
-    // The examples below cite what is not there.
+    // The examples below cite missing documents.
     let citations: Vec<Link> = texts
         .filter(|(file, _)| file != "tests/it/links.rs")
         .flat_map(|(file, text)| citations_of(&file, &text))

@@ -1,5 +1,5 @@
-//! One binary for everything that needs more than one module: contract suites per port, and the
-//! server end to end over real sockets.
+//! One test binary for all tests of more than one module: contract suites per port, and the server end to end over real
+//! sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 

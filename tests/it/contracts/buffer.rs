@@ -20,17 +20,17 @@ use colloquy::{
 
 use crate::support::{RedisCluster, RedisServer, eventually, eventually_after_outage};
 
-/// A buffer store under test, whose buffers live for a second.
+/// A buffer store under test. Buffers expire after one second.
 struct BufferSubject {
     buffers: Box<dyn BufferStore>,
     ids: IdSource,
-    /// The store, if it is another process.
+    /// The store's process, if the store runs outside the test.
     _server: Option<Box<dyn Any + Send + Sync>>,
 }
 
 const TTL: Duration = Duration::from_secs(1);
 
-/// One line per adapter.
+/// Generates the suite for the listed adapters, one line per adapter.
 macro_rules! adapters {
     ($($name:ident: $subject:expr;)+) => {$(
         mod $name {
@@ -118,7 +118,7 @@ impl BufferSubject {
             reply_text: "\"yes\"\n".repeat(3),
         }
     }
-    /// A buffer of turns `1..=last` in epoch 3.
+    /// Stores and returns a buffer of turns `1..=last` in epoch 3.
     async fn filled_snapshot(&self, dialogue: DialogueId, last: u32) -> BufferSnapshot {
         let turns: Vec<_> = (1..=last).map(|number| self.turn(number)).collect();
         let snapshot = BufferSnapshot {
@@ -230,7 +230,7 @@ async fn truncation_requires_another_head_and_ends_at_the_turn(subject: &BufferS
     let filled = subject.filled_snapshot(dialogue, 5).await;
     let (second, fifth) = (Some(filled.turns[1].id), Some(filled.turns[4].id));
     assert_eq!(filled.head, buffer_head(3, fifth));
-    // What it has may be from before another move, and must not be made to look new.
+    // A buffer from before another rewind must not be made to look current.
     for other in [
         buffer_head(2, fifth),
         buffer_head(4, fifth),
@@ -283,7 +283,7 @@ async fn unused_buffer_expires_and_a_used_buffer_does_not(subject: &BufferSubjec
     let (used, unused) = (subject.dialogue(), subject.dialogue());
     subject.filled_snapshot(used, 1).await;
     subject.filled_snapshot(unused, 1).await;
-    // Real time: a store in another process has no clock that a test could move.
+    // Uses real time, because a test cannot move the clock of another process.
     let step = TTL / 5;
     for _ in 0..8 {
         tokio::time::sleep(step).await;
@@ -292,7 +292,8 @@ async fn unused_buffer_expires_and_a_used_buffer_does_not(subject: &BufferSubjec
     assert_eq!(subject.load(unused).await, None);
 }
 
-/// Without Redis every call fails soon and says so, and once Redis is back it is used again, empty.
+/// Without Redis, calls fail quickly with an error. Once Redis is back, the client uses Redis again, and Redis is
+/// empty.
 #[tokio::test]
 async fn redis_outage_is_reported_and_recovery_starts_empty() {
     let mut server = RedisServer::start().await;
@@ -316,7 +317,7 @@ async fn redis_outage_is_reported_and_recovery_starts_empty() {
     assert_eq!(subject.load(dialogue).await, Some(filled));
 }
 
-/// Nodes that share Redis see one buffer.
+/// Nodes that share Redis see the same buffer.
 #[tokio::test]
 async fn buffer_written_by_one_node_is_read_by_another() {
     let server = RedisServer::start().await;
@@ -331,7 +332,7 @@ async fn buffer_written_by_one_node_is_read_by_another() {
     assert_eq!(node().load_buffer(&scope("a"), dialogue).await.unwrap(), Some(filled));
 }
 
-/// Buffers are spread over a cluster's nodes, and found again after their slots have moved to others.
+/// Buffers are spread over the nodes of a cluster. The client still finds them after their slots have moved.
 #[tokio::test]
 async fn redis_cluster_slots_are_followed_when_moved() {
     let cluster = Arc::new(RedisCluster::start().await);
@@ -345,7 +346,7 @@ async fn redis_cluster_slots_are_followed_when_moved() {
     let sizes = cluster.sizes().await;
     assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
     assert_eq!((sizes.iter().sum::<u64>(), cluster.moved_redirects().await), (32, 0));
-    // Each call goes to where the client believes that the slot is, and from there to where it is.
+    // The client calls the old node of a moved slot and follows the redirect to the new node.
     let (tenant, nowhere) = (scope("a"), buffer_head(1, None));
     for call in 0..5 {
         let mut dialogue = subject.dialogue();
@@ -382,8 +383,7 @@ async fn redis_cluster_slots_are_followed_when_moved() {
     }
 }
 
-/// A node of a cluster dies, the very one whose address is configured: calls to what it had fail and say so until its
-/// replica has taken its place, and find there what was written.
+/// The cluster node at the configured address dies. Calls for its slots fail until its replica takes over.
 #[tokio::test]
 async fn redis_cluster_continues_with_the_replica_of_a_dead_node() {
     let mut cluster = RedisCluster::start_replicated().await;

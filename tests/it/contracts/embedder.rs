@@ -1,5 +1,4 @@
-//! The contract of the embedder port, and what the OpenAI adapter makes of an endpoint that
-//! misbehaves.
+//! The contract of the embedder port, and how the OpenAI adapter handles a misbehaving endpoint.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -27,13 +26,13 @@ use colloquy::{
 };
 use serde_json::json;
 
-/// An embedder under test, and what must stay alive beside it.
+/// An embedder under test, with the resources that must outlive the test.
 struct EmbedderSubject {
     embedder: Box<dyn Embedder>,
     _server: Option<MockHandle>,
 }
 
-/// One line per adapter.
+/// Generates the suite for the listed adapters, one line per adapter.
 macro_rules! adapters {
     ($($name:ident: $subject:expr;)+) => {$(
         mod $name {
@@ -302,7 +301,7 @@ async fn embedder_temporarily_unavailable_is_awaited() {
     }
 }
 
-/// Answers every request with this status, and counts them.
+/// Starts an endpoint that answers every request with `status`, and counts the requests.
 fn rejecting_endpoint(status: &'static str) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -311,7 +310,7 @@ fn rejecting_endpoint(status: &'static str) -> (String, Arc<AtomicUsize>) {
     thread::spawn(move || {
         for mut client in listener.incoming().map_while(Result::ok) {
             counted.fetch_add(1, SeqCst);
-            // The request is small, and comes in one piece.
+            // The request is small and arrives in one piece.
             let _ = client.read(&mut [0; 4_096]);
             let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             let _ = client.write_all(answer.as_bytes());
@@ -359,7 +358,7 @@ async fn embedder_requires_a_responding_endpoint_and_a_calibration() {
     ));
 }
 
-/// `COLLOQUY_TEST_EMBEDDER_URL` (ending in `/v1`), `…_MODEL`, and `…_INPUT_TYPE=field` where wanted.
+/// Reads `COLLOQUY_TEST_EMBEDDER_URL` (ending in `/v1`), `…_MODEL` and optionally `…_INPUT_TYPE=field`.
 #[tokio::test]
 #[ignore = "needs a real embedding server in COLLOQUY_TEST_EMBEDDER_URL"]
 async fn real_embedder_fulfils_the_contract_and_separates_meanings() {

@@ -1,5 +1,4 @@
-//! The contract of the language-model port, and what the OpenAI adapter makes of an endpoint that
-//! misbehaves.
+//! The contract of the language-model port, and how the OpenAI adapter handles a misbehaving endpoint.
 #![allow(clippy::unwrap_used)]
 
 use std::{sync::Arc, time::Duration};
@@ -17,13 +16,13 @@ use colloquy::{
 use futures_util::{StreamExt, stream::BoxStream};
 use serde_json::{Value, json};
 
-/// A model under test, and what must stay alive beside it.
+/// A model under test, with the resources that must outlive the test.
 struct LlmSubject {
     llm: Arc<dyn Llm>,
     _server: Option<MockHandle>,
 }
 
-/// One line per adapter.
+/// Generates the suite for the listed adapters, one line per adapter.
 macro_rules! adapters {
     ($($name:ident: $subject:expr;)+) => {$(
         mod $name {
@@ -77,7 +76,7 @@ fn client(server: &MockHandle) -> OpenAiLlm {
     OpenAiLlm::new(&HttpClient::new().unwrap(), options(server)).unwrap()
 }
 
-/// A prompt of each task, in the words of the templates that adapters may rely on.
+/// Returns a prompt for `task`, in the template wording that adapters may rely on.
 fn request(task: Task) -> LlmRequest {
     let turn = "<npc_name>Mira</npc_name>\n<player_line>\nI like grapes.\n</player_line>\n\
                 <npc_reply>\nSo do I.\n</npc_reply>";
@@ -107,7 +106,7 @@ fn request(task: Task) -> LlmRequest {
     }
 }
 
-/// The text of a stream up to its end or error, and how it ended.
+/// Returns the text of a stream up to its end or error, and the result at the end.
 async fn drain_stream(
     mut stream: BoxStream<'static, Result<Chunk, LlmError>>,
 ) -> (String, Result<Option<Usage>, LlmError>) {
@@ -185,7 +184,7 @@ async fn calls_run_concurrently(subject: &LlmSubject) {
     }
 }
 
-// What the OpenAI adapter makes of an endpoint's faults.
+// The following tests check how the OpenAI adapter handles an endpoint's faults.
 
 fn faulty_client(fault: &str) -> (MockHandle, OpenAiLlm) {
     let server = mock_llm::start_on_thread(MockOptions {
@@ -205,7 +204,7 @@ fn short_timeout_request(task: Task) -> LlmRequest {
     }
 }
 
-/// The failure of a whole answer and of a stream, wherever in the stream it comes, and what text came before.
+/// Returns the errors of a complete answer and of a stream, and the streamed text before the error.
 async fn both_failures(llm: &OpenAiLlm, request: &LlmRequest) -> (LlmError, LlmError, String) {
     let whole = llm.complete_chat(request).await.unwrap_err();
     let (text, streamed) = match llm.stream_chat(request).await {
@@ -384,8 +383,8 @@ async fn request_contains_what_its_options_allow() {
     );
 }
 
-/// `COLLOQUY_TEST_LLM_URL` (ending in `/v1`) and `COLLOQUY_TEST_LLM_MODEL`. A small model writes no
-/// dependable JSON, so only the protocol is checked.
+/// Reads `COLLOQUY_TEST_LLM_URL` (ending in `/v1`) and `COLLOQUY_TEST_LLM_MODEL`. Checks only the protocol, because a
+/// small model writes no dependable JSON.
 #[tokio::test]
 #[ignore = "needs a real model server in COLLOQUY_TEST_LLM_URL"]
 async fn real_llm_streams_and_stops() {
@@ -415,7 +414,7 @@ async fn real_llm_streams_and_stops() {
     println!("whole: {whole:?}");
     assert!(!whole.text.is_empty() && whole.usage.completion_tokens > 0);
 
-    // Cut off in the middle: a server with one slot serves the next call at once.
+    // The stream is dropped in the middle. A server with one slot then serves the next call at once.
     asked.max_output_tokens = 2_000;
     let mut cut = llm.stream_chat(&asked).await.unwrap();
     assert!(cut.next().await.unwrap().is_ok());
@@ -450,7 +449,7 @@ async fn real_llm_streams_and_stops() {
     assert!(matches!(llm.complete_chat(&asked).await, Err(LlmError::Timeout)));
 }
 
-/// Prints what a call costs; the figures mean something in an optimised build only.
+/// Prints the cost of a call. The figures are meaningful only in an optimised build.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 #[ignore = "a measurement, not a check"]
 async fn llm_calls_per_second_are_measured() {

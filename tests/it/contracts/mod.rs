@@ -1,4 +1,4 @@
-//! One suite per port. An adapter joins with one line in the suite's `adapters!` list.
+//! One suite per port. To add an adapter, add a line to the suite's `adapters!` list.
 
 mod buffer;
 mod embedder;

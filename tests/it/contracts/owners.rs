@@ -1,4 +1,4 @@
-//! The cache of owners. Only Redis has one: without it the ledger is asked.
+//! The cache of owners. Only Redis has a cache; without Redis, callers ask the ledger.
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,7 +47,7 @@ async fn redis_cluster_slots_are_followed_when_moved() {
     for number in 0..32 {
         let mut dialogue = new();
         if number >= 30 {
-            // The client has connected, and believes that it is where it was.
+            // The client is connected and still has the old slot map.
             while !cluster.move_slot_of(&format!("studio:d:{{{dialogue}}}:owner")).await {
                 dialogue = new();
             }

@@ -1,4 +1,4 @@
-//! What only the index in Qdrant has to keep: its place among collections, one trip, and outages.
+//! Tests of the Qdrant index alone: its collection and alias, one round trip per search, and outages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use colloquy::{
 use super::vectors::{DIMENSIONS, audience, ergen_with, point, scope, vector_leaning_to};
 use crate::support::{PATIENCE, QdrantDouble, eventually};
 
-/// Of the contracts' vectors.
+/// Returns options for the vectors of the contract tests.
 pub fn options(url: &str) -> QdrantOptions {
     QdrantOptions {
         url: url.to_owned(),
@@ -28,16 +28,16 @@ pub fn options(url: &str) -> QdrantOptions {
     }
 }
 
-/// For the contract: a double with these points.
+/// Returns the contract's index: a Qdrant double with the given points.
 pub async fn qdrant(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     let double = QdrantDouble::start();
     let index = filled_index(&double.url(), "colloquy", points).await;
-    // It lives as long as the test, which does not know of it.
+    // Leaks the double, so that the double lives as long as the test.
     std::mem::forget(double);
     index
 }
 
-/// An index in Qdrant that is in use and has these points.
+/// Returns an adopted Qdrant index with the given points.
 async fn filled_index(url: &str, collection: &str, points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     let index = QdrantFactIndex::new(QdrantOptions {
         collection: collection.to_owned(),
@@ -50,7 +50,7 @@ async fn filled_index(url: &str, collection: &str, points: Vec<IndexPoint>) -> A
     Arc::new(index)
 }
 
-/// On the server that `QDRANT_URL` names: its gRPC address.
+/// Runs `run` on the server at the gRPC address in `QDRANT_URL`.
 pub async fn run_on_real_server<Case: AsyncFnOnce(RealServer)>(case: &str, run: Case) {
     let url = std::env::var("QDRANT_URL").expect("QDRANT_URL does not name a Qdrant");
     let collection = format!("colloquy_contract_{case}");
@@ -71,7 +71,7 @@ impl RealServer {
         filled_index(&self.url, &self.collection, points).await
     }
 
-    /// Drops what this case made, now or when it failed before.
+    /// Drops the collections of the case, including leftovers of an earlier failed run.
     async fn drop_collections(&self) {
         let client = qdrant_client::Qdrant::from_url(&self.url)
             .skip_compatibility_check()
@@ -181,7 +181,7 @@ async fn nodes_that_start_at_once_share_one_collection() {
     }
     assert_eq!(double.collections().len(), 1);
     assert_eq!(propose_candidates(&nodes[0]).await.unwrap().len(), 1);
-    // One that starts later finds it filled.
+    // A node that starts later finds the collection filled.
     assert_eq!(index(&double).prepare_index(true).await.unwrap(), PrepareOutcome::Ready);
 }
 
@@ -197,7 +197,7 @@ async fn new_embedder_fills_its_own_collection_and_then_takes_the_alias() {
     assert_eq!(after.prepare_index(true).await.unwrap(), PrepareOutcome::Empty);
     let short = [point(1, known, vec![1.0, 0.0, 0.0, 0.0])];
     after.upsert_points(&scope("acme"), &short).await.unwrap();
-    // While it is filled, the one before goes on.
+    // During the fill, the previous collection stays in use.
     assert!(before.is_current().await.unwrap() && !after.is_current().await.unwrap());
     assert_eq!(propose_candidates(&before).await.unwrap().len(), 1);
     assert_eq!(double.collections().len(), 2);
@@ -208,14 +208,14 @@ async fn new_embedder_fills_its_own_collection_and_then_takes_the_alias() {
         is_unavailable(&propose_candidates(&before).await),
         "its vectors are of no use any longer"
     );
-    // A node that comes now finds that the one before has still to be dropped.
+    // A node that starts now finds the previous collection not yet dropped.
     let late = index_of_other_embedder(&double);
     assert_eq!(late.prepare_index(true).await.unwrap(), PrepareOutcome::Unfinished);
     late.drop_replaced_index().await.unwrap();
     assert_eq!(double.collections().len(), 1);
     assert_eq!(late.prepare_index(true).await.unwrap(), PrepareOutcome::Ready);
 
-    // The node before does not take the place back while it runs; one that is started does.
+    // The old node does not retake the alias while running; a newly started node does.
     assert!(is_unavailable(&before.prepare_index(true).await));
     assert_eq!(double.alias("colloquy"), Some(double.collections()[0].clone()));
     let again = index(&double);
@@ -297,7 +297,7 @@ async fn outage_fails_fast_and_ends_by_itself() {
     assert_eq!(index.index_state(), IndexState::Ready);
 }
 
-/// Something listens, and says nothing.
+/// The server accepts connections and never answers.
 #[tokio::test]
 async fn unresponsive_server_is_given_up() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -339,7 +339,7 @@ async fn api_key_is_sent_and_never_shown() {
 async fn foreign_collection_is_left_alone() {
     let double = QdrantDouble::start();
     prepared_index(&double).await;
-    // The name of the collection, where an alias is wanted.
+    // Here the configured alias is the name of an existing collection.
     let taken = QdrantFactIndex::new(QdrantOptions {
         collection: double.collections()[0].clone(),
         ..options(&double.url())

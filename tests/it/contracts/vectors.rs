@@ -1,4 +1,4 @@
-//! The contract of the index port. An adapter joins with one line at the end.
+//! The contract of the index port. To add an adapter, add a line at the end.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ use super::qdrant::{RealServer, qdrant, run_on_real_server};
 
 pub const DIMENSIONS: usize = 16;
 
-/// A ledger that has these points and no others.
+/// A ledger with exactly the given points.
 struct FixedPointSource(TenantScope, Vec<IndexPoint>);
 
 #[async_trait]
@@ -54,7 +54,7 @@ fn nth_day(n: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_750_000_000, 0).unwrap() + Duration::days(n)
 }
 
-/// A unit vector that leans from axis `axis` towards axis 0 by `lean` in [0, 1].
+/// Returns a unit vector that leans from axis `axis` towards axis 0 by `lean` in [0, 1].
 pub fn vector_leaning_to(axis: usize, lean: f32) -> Vec<f32> {
     let mut vector = vec![0.0; DIMENSIONS];
     vector[axis] += 1.0 - lean;
@@ -92,7 +92,7 @@ pub fn point(n: u128, audience: Audience, embedding: Vec<f32>) -> IndexPoint {
 
 static VALE: LazyLock<WorldId> = LazyLock::new(|| "vale".parse().unwrap());
 
-/// The ten nearest.
+/// Returns a query for the ten nearest facts.
 fn similar_to<'a>(audience: &'a Audience, embedding: &'a [f32], min_cosine: f32) -> SimilarFactsQuery<'a> {
     SimilarFactsQuery {
         world: &VALE,
@@ -200,13 +200,13 @@ async fn candidate_sources_all_compete(index: impl AsyncFn(Vec<IndexPoint>) -> A
         candidate_numbers(&propose_candidates(&*index, &ergen_with(None), Some(&query), &terms, limits).await);
     found.sort_unstable();
     assert_eq!(found, [1, 2, 3, 4]);
-    // Without an embedding (the embedder is down) the other legs still run.
+    // Without an embedding (the embedder is down), the other sources still run.
     let mut found = candidate_numbers(&propose_candidates(&*index, &ergen_with(None), None, &terms, limits).await);
     found.sort_unstable();
     assert_eq!(found, [2, 3, 4]);
 }
 
-/// An index need not give hints; those it gives are what the point says, to the bit.
+/// An index may omit hints. Hints it returns equal the point's values to the bit.
 async fn hints_equal_the_points(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let ergen = || audience(&["npc:ergen"], None);
     let weight = |n: u8| 0.1 + f32::from(n % 9) / 10.0;
@@ -215,7 +215,7 @@ async fn hints_equal_the_points(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn 
             version: u32::from(n % 4) + 1,
             importance: Importance::from_clamped(f64::from(n % 10) + 1.0),
             valid_at: nth_day(n.into()),
-            // Some terms are everywhere, some are shared by a few, one is this point's own.
+            // Some terms are in all points, some in a few, and some in a single point.
             terms: TermWeights(vec![
                 (5, weight(n)),
                 (6 + u64::from(n % 3), weight(n + 1)),
@@ -225,7 +225,7 @@ async fn hints_equal_the_points(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn 
         })
         .collect();
     let index = index(points.clone()).await;
-    // So that what follows changes what is there, for an index that reads on first use.
+    // The first search fills an index that reads lazily. The later edits then change loaded data.
     propose_candidates(
         &*index,
         &ergen_with(None),
@@ -234,7 +234,7 @@ async fn hints_equal_the_points(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn 
         CandidateLimits::default(),
     )
     .await;
-    // What is gone must not be mistaken for what took its place, nor an older version for a newer.
+    // The index must not confuse a removed point with its successor, nor an older version with a newer.
     let gone: Vec<FactId> = (0..20).map(|n| FactId::from_u128(n * 3)).collect();
     index.remove_points(&scope("acme"), &gone).await.unwrap();
     points.retain(|point| !gone.contains(&point.fact));
@@ -332,7 +332,7 @@ async fn foreign_tenant_finds_nothing(index: impl AsyncFn(Vec<IndexPoint>) -> Ar
     );
     let with = similar_to(&known, &query, 0.0);
     assert!(index.find_similar(&scope("rival"), with).await.unwrap().is_empty());
-    // Nor can it remove what it cannot see.
+    // A foreign tenant cannot remove points either.
     index
         .remove_points(&scope("rival"), &[FactId::from_u128(1)])
         .await
@@ -411,7 +411,7 @@ async fn similarity_search_finds_facts_known_beside_a_memory(
     );
 }
 
-/// However many others are nearer.
+/// The result is right however many other points are nearer.
 async fn similarity_search_compares_with_subjects_and_earlier_facts(
     index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>,
 ) {
@@ -469,7 +469,7 @@ async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>
     assert_eq!(seen().await.len(), 1);
     assert_eq!(index.count_points(&acme).await.unwrap(), 1);
 
-    // A new vector and a new importance replace the old ones.
+    // A new vector and a new importance replace the old values.
     index
         .upsert_points(&acme, &[point(1, known(), vector_leaning_to(0, 1.0))])
         .await
@@ -486,7 +486,7 @@ async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>
     index.remove_points(&acme, &[fact]).await.unwrap();
     assert!(seen().await.is_empty());
 
-    // Many removals leave the rest findable under the right ids.
+    // After many removals, the remaining points are still found under the right ids.
     let many: Vec<_> = (1..=40u8)
         .map(|n| {
             point(
@@ -516,7 +516,7 @@ async fn upserts_and_removals_are_idempotent(index: impl AsyncFn(Vec<IndexPoint>
     assert_eq!(index.count_points(&acme).await.unwrap(), 0);
 }
 
-/// After a change of the embedder: facts without a vector of the new one, before and after others.
+/// After a change of the embedder, facts without a new vector come before and after other facts.
 async fn points_without_a_vector_are_found_by_other_sources(
     index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>,
 ) {
@@ -561,7 +561,7 @@ async fn points_without_a_vector_are_found_by_other_sources(
     assert_eq!(candidate_numbers(&similar), [1]);
 }
 
-/// Of what the viewpoint sees, each fact once, whatever else is in the index.
+/// Counts each fact that the viewpoint sees once, whatever else is in the index.
 async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let with = |n: u128, audience: Audience, terms: &[u64]| IndexPoint {
         terms: TermWeights(terms.iter().map(|term| (*term, 0.7)).collect()),
@@ -593,7 +593,7 @@ async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) ->
     assert_eq!(counted("acme", Some("p1")).await, of(4, &[(5, 3), (6, 2), (7, 1)]));
     assert_eq!(counted("acme", None).await, of(3, &[(5, 2), (6, 2), (7, 1)]));
     assert_eq!(counted("rival", Some("p1")).await, of(0, &[]));
-    // As if what is gone had never been there, and what is new always had.
+    // Counts ignore removed points and include new points, as after a fresh start.
     let gone = [FactId::from_u128(1), FactId::from_u128(99)];
     index.remove_points(&scope("acme"), &gone).await.unwrap();
     let changed = with(2, audience(&["npc:ergen"], Some("p1")), &[6]);
@@ -603,7 +603,7 @@ async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) ->
     assert_eq!((now.facts, listed), (3, vec![(5, 1), (6, 2), (7, 1)]));
 }
 
-/// Qdrant, and beside it a count of words in this process.
+/// Returns a Qdrant index with an in-process count of words beside it.
 async fn counted(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     let source = Arc::new(FixedPointSource(scope("acme"), points.clone()));
     let words = InProcessFactIndex::new_term_counter(source, FactIndexOptions::default());
@@ -617,7 +617,7 @@ async fn in_process(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     ))
 }
 
-/// The same, with room for one partition at a time: everything is read again and again.
+/// Returns an in-process index with room for one partition, so that partitions are read again and again.
 async fn in_process_without_room(points: Vec<IndexPoint>) -> Arc<dyn FactIndex> {
     let source = Arc::new(FixedPointSource(scope("acme"), points));
     Arc::new(InProcessFactIndex::new(source, FactIndexOptions { memory_bytes: 0 }))

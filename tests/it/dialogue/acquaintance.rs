@@ -1,4 +1,4 @@
-//! Who comes again is known; who only came in what was taken back is not.
+//! A returning player is known. A player known only from unsaid turns is not.
 
 use colloquy::{
     dialogue::settings::DialogueSettings,
@@ -52,14 +52,14 @@ fn persona_greeting_is_for_the_first_meeting() {
         let block = "[Who this is]\n- The player says: The player is named Rowan.\n- You have talked with this player \
                      before, the last time 2 days ago.";
         assert!(prompts[asked].contains(block), "{}", prompts[asked]);
-        // In small talk, too.
+        // The same holds in small talk.
         stage.llm.queue_text(Task::Intent, "chat");
         again.say_line("Lovely weather.").await;
         assert!(stage.llm.prompts_of(Task::Reply).pop().unwrap().contains(block));
         // Another player is a stranger.
         assert_eq!(stage.session("p2").await.say_line("").await.turn.reply_text, WORDS);
 
-        // What was taken back never was, also for a session that is under way.
+        // Unsaid turns do not count, even for a running session.
         first.rewind(0, None).await;
         again.say_line("And the wind!").await;
         let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
@@ -102,7 +102,7 @@ fn greeting_uses_facts_and_no_hearsay() {
             &["inn"],
         );
         (lie["subject"], lie["importance"]) = (json!("the Lantern Inn"), json!(10));
-        // The same said of itself.
+        // The player makes a similar claim about themselves.
         let mut claim = statement(
             "own",
             "the mill",
@@ -127,10 +127,10 @@ fn greeting_uses_facts_and_no_hearsay() {
         );
         assert!(!prompt.contains("Lantern Inn belongs"), "{prompt}");
         assert!(!prompt.contains("owns the mill"), "{prompt}");
-        // Nothing was told, so nothing is learned.
+        // The player said nothing, so no fact is learned.
         let kinds: Vec<JobKind> = greeted.jobs.iter().map(|job| job.kind).collect();
         assert!(!kinds.contains(&JobKind::ExtractFacts), "{kinds:?}");
-        // What the NPC was asked to do then is not asked of it any more.
+        // The greeting's instruction is absent from later prompts.
         again.say_line("Whose is the Lantern Inn?").await;
         let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
         assert!(!prompt.contains("Speak first"), "{prompt}");
@@ -166,10 +166,10 @@ fn removed_fact_is_not_repeated_by_the_last_summary() {
         stage.run_job(&committed.jobs[0]).await.unwrap();
         assert_eq!(stage.valid_contents().await, [""; 0]);
         assert!(!is_told().await);
-        // What takes the request back, too.
+        // A rewind of the request restores the summary.
         second.rewind(0, None).await;
         assert!(is_told().await);
-        // Nor what a person removes.
+        // A fact removed by a person is hidden too.
         let (facts, fact) = (&stage.services.ledger.facts, stage.facts().await.pop().unwrap());
         let edit = stage.edit("fact.remove");
         facts.remove_fact(&stage.scope, fact.id, None, &edit).await.unwrap();
@@ -203,10 +203,10 @@ fn state_block_may_name_the_player_by_a_known_name() {
         }
         trusts("Anna");
         assert_eq!(talk.say_line("Hello").await.state, [], "nobody is called that");
-        // It is not the name of another player.
+        // A known name of one player does not mean another player.
         trusts("Rowan");
         assert_eq!(stage.session("p2").await.say_line("Hello").await.state, []);
-        // Who has that name is meant by it.
+        // If an NPC has the name, the name means the NPC.
         let mut other = stage.npc.clone();
         (other.id, other.name) = ("rowan".parse().unwrap(), "Rowan".to_owned());
         let (authored, edit) = (&stage.services.ledger.authored, stage.edit("npc.put"));

@@ -1,8 +1,8 @@
-//! Canaries: words that only certain players may ever be told of, planted wherever a prompt could get them from, and looked
-//! for in prompts of everybody.
+//! Canaries: words that only certain players may hear. The test plants canaries in every source of a prompt and
+//! searches every prompt for them.
 //!
-//! What may be known is kept here, by rules of its own: a word that a turn had in its prompt is told of by what is learned
-//! from that turn, so whoever may not be told of the one may not be told of the other.
+//! The test has its own rules of who may know a word. A fact learned from a turn may repeat the words of the turn's
+//! prompt. Players who may not hear those words may not hear the fact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,45 +32,45 @@ use serde_json::{Value, json};
 use super::{Stage, TestDialogue};
 use crate::support::run;
 
-/// Prompts in all; `COLLOQUY_CANARY_PROMPTS` for more.
+/// The number of prompts in all. `COLLOQUY_CANARY_PROMPTS` sets a higher number.
 const PROMPTS: u32 = 10_000;
-/// Side by side.
+/// The number of parts that run in parallel.
 const PARTS: u32 = 4;
 const PLAYERS: [&str; 3] = ["p1", "p2", "p3"];
-/// Things that happen in one world, and prompts that are looked through after each.
+/// The number of events in one world, and of prompt previews after each event.
 const STEPS: usize = 24;
 const PREVIEWS: usize = 12;
-/// Words of what it was told that an NPC says again of itself after each line, at most.
+/// The maximum number of heard words that an NPC repeats as self-facts after each line.
 const REPEATED: usize = 2;
-/// What canaries begin with and end in.
+/// The start and end of a canary.
 const MARK: &str = "zq";
 
-/// How much progress a memory of an NPC's past needs.
+/// The progress required for a memory of an NPC's past.
 type PastRequirement = (NpcId, u32);
 
-/// A word, and who may be told of it.
+/// A planted word, and the players who may hear the word.
 #[derive(Debug, Clone, Default)]
 struct Canary {
-    /// Those who know it.
+    /// The NPCs who know the word.
     npcs: BTreeSet<NpcId>,
-    /// Told in private, by this player.
+    /// The player who told the word in private.
     private_to: Option<PlayerId>,
-    /// Said where only these players might listen.
+    /// If set, only these players could listen when the word was said.
     hearers: Option<BTreeSet<PlayerId>>,
     needs: BTreeSet<PastRequirement>,
-    /// Where it was said: its lines are that dialogue's own.
+    /// The dialogues in which the word was said. Prompts of these dialogues may have the word.
     said_in: BTreeSet<DialogueId>,
-    /// The dialogue that it goes with when that is taken back.
+    /// The dialogue whose rewind also removes the word.
     of: Option<DialogueId>,
-    /// It was taken back.
+    /// True after the rewind.
     unsaid: bool,
-    /// An NPC told this player so of itself, and may tell everybody.
+    /// The player who heard the word from an NPC as a self-fact. The NPC may tell everyone.
     told_to: Option<PlayerId>,
-    /// An NPC came up with it, and may say of itself what it likes.
+    /// True if an NPC invented the word about itself. The NPC may repeat its inventions to everyone.
     is_npcs: bool,
 }
 
-/// Whose prompt is looked at.
+/// The viewer of a prompt.
 struct PromptViewer<'a> {
     npc: &'a NpcId,
     player: Option<&'a PlayerId>,
@@ -85,13 +85,13 @@ struct CanaryWorld<'s> {
     canaries: Vec<Canary>,
     progress: BTreeMap<(PlayerId, NpcId), u32>,
     sessions: BTreeMap<(PlayerId, NpcId), TestDialogue<'s>>,
-    /// Sessions in which nothing is said.
+    /// Sessions without turns.
     silent: BTreeMap<(PlayerId, NpcId), TestDialogue<'s>>,
-    /// Dialogues that nobody takes back.
+    /// Dialogues that are never rewound.
     over: BTreeSet<DialogueId>,
     checked: u32,
     found: u32,
-    /// What an NPC had told another player of itself.
+    /// The number of found self-facts that an NPC had told another player.
     found_shared: u32,
 }
 
@@ -99,20 +99,20 @@ fn player(name: &str) -> PlayerId {
     name.parse().unwrap()
 }
 
-/// The canary of that number.
+/// Returns the canary with number `nth`.
 fn canary_word(nth: usize) -> String {
     format!("{MARK}n{nth}{MARK}")
 }
 
-/// Whether the past takes as much progress as the canaries say.
+/// Whether scenarios require the progress that the canaries state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LockSetup {
     Kept,
-    /// Everything is open to everybody, and who may be told what stays as it is.
+    /// All scenarios are open to everyone, while the expectations stay the same.
     Open,
 }
 
-/// The stage's NPC and one more, each with a past that unlocks bit by bit.
+/// Returns the stage's NPC and a second NPC. Both have a past that unlocks step by step.
 async fn author_pasts(stage: &mut Stage, locks: LockSetup) -> (Vec<Npc>, Vec<Canary>) {
     stage.npc.has_scenarios = true;
     let mut ergen = stage.npc.clone();
@@ -174,7 +174,7 @@ impl<'s> CanaryWorld<'s> {
         reached.copied().unwrap_or_default()
     }
 
-    /// Whether `viewer`'s prompt may have the canary.
+    /// True if `viewer`'s prompt may have the canary.
     fn may_have(&self, canary: &Canary, viewer: &PromptViewer<'_>) -> bool {
         if canary.unsaid {
             return false;
@@ -197,7 +197,7 @@ impl<'s> CanaryWorld<'s> {
             && canary.needs.iter().all(is_reached)
     }
 
-    /// Looks a prompt through, and says what it has.
+    /// Checks the canaries of a prompt, and returns them.
     fn search_prompt(&mut self, text: &str, viewer: &PromptViewer<'_>, what: &str) -> BTreeSet<usize> {
         self.checked += 1;
         let found: BTreeSet<usize> = canaries_in(text).collect();
@@ -261,9 +261,8 @@ impl<'s> CanaryWorld<'s> {
         }
     }
 
-    /// Says a line, with the `facts` it teaches, and looks through all that models were asked for it. What was planted by it
-    /// are the words of `taught` and of `spoken`, which do not know yet what they rest on. The NPC also repeats of itself what
-    /// it was told, whosever that is.
+    /// Says a line that teaches `facts`, and checks all prompts of the line. The requirements of `taught` and `spoken`,
+    /// the new canaries, are not yet known. The NPC repeats heard words as self-facts, from whichever player.
     async fn say(
         &mut self,
         talk: &mut TestDialogue<'s>,
@@ -296,12 +295,12 @@ impl<'s> CanaryWorld<'s> {
                 .map(|message| message.content.as_str())
                 .collect();
             let found = self.search_prompt(&texts.join("\n"), &viewer, "a prompt");
-            // Who sorts the line says nothing to anybody.
+            // The intent prompt yields no text for players.
             if request.task == Task::Reply {
                 had.extend(found);
             }
         }
-        // What it rests on is known now, and before anything is learned from it.
+        // The requirements of the new canaries are known now, before any fact is learned.
         for nth in taught.iter().chain(spoken) {
             for of in &had {
                 let of = self.canaries[*of].clone();
@@ -315,7 +314,7 @@ impl<'s> CanaryWorld<'s> {
         }
         had.extend(canaries_in(&line));
         let at = self.checked;
-        // What NPCs say to each other they tell each other, and what is shared is told to everybody.
+        // Self-facts of a conversation, or of a world that shares them, would be told to everyone.
         had.retain(|_| who.is_some() && !self.shares());
         facts.extend(
             self.repeated_canaries(&had, dialogue)
@@ -330,7 +329,7 @@ impl<'s> CanaryWorld<'s> {
         }
         for request in stage.llm.take_requests() {
             if request.task == Task::Judge {
-                // What it says is a verdict, and nobody is told of it.
+                // The judge returns only verdicts, and no player sees them.
                 continue;
             }
             let texts: Vec<&str> = request
@@ -342,7 +341,7 @@ impl<'s> CanaryWorld<'s> {
         }
     }
 
-    /// Some of the words that the NPC has heard of, as far as they are taken back with this dialogue or never.
+    /// Returns some heard words, but only words removed with this dialogue or never removed.
     fn repeated_canaries(&mut self, had: &BTreeSet<usize>, dialogue: DialogueId) -> Vec<String> {
         let stays = |nth: &&usize| {
             let Canary { of, is_npcs, .. } = self.canaries[**nth];
@@ -353,7 +352,7 @@ impl<'s> CanaryWorld<'s> {
         some.collect()
     }
 
-    /// A player says something to an NPC, which answers and teaches.
+    /// A player speaks to an NPC, and the NPC answers and teaches.
     async fn player_speaks(&mut self) {
         let (who, npc) = (self.any_player(), self.any_npc());
         let key = (who.clone(), npc.id.clone());
@@ -391,7 +390,7 @@ impl<'s> CanaryWorld<'s> {
         let stage = self.stage;
         let intent = ["memory", "scenario", "scenario", "overheard", "chat"][self.rng.random_range(0..5)];
         stage.llm.queue_text(Task::Intent, intent);
-        // What a model would have everybody hear of it, by way of what the world knows.
+        // The model tries to publish the words through the world's state.
         let relationships = json!([
             { "from": npc.name, "to": "player", "type": kind, "delta": 3 },
             { "from": npc.name, "to": "player", "type": format!("trust {kind}"), "delta": 3 },
@@ -410,14 +409,14 @@ impl<'s> CanaryWorld<'s> {
         stage.llm.queue_text(Task::Summary, digest.to_string());
         let mut input = talk.turn_input(&format!("Do you know the lantern {line}?")).await;
         input.npc = npc.clone().into();
-        // The player's own word of itself rests on nothing.
+        // The player's own statement rests on no memory.
         let spoken = [first + 1, first + 2, first + 3, first + 7];
         self.say(&mut talk, input, facts, &[first + 5, first + 6], &spoken)
             .await;
         stage.llm.clear_queue();
         let goes_on = self.rng.random_range(0..8);
         if goes_on == 1 {
-            // The next one with this player remembers it.
+            // The next session with this player remembers this session.
             self.over.insert(dialogue);
         } else if goes_on == 0 {
             talk.rewind(0, None).await;
@@ -429,7 +428,7 @@ impl<'s> CanaryWorld<'s> {
         }
     }
 
-    /// NPCs speak with each other, where some or all or no players may listen.
+    /// NPCs speak with each other, where some, all or no players may listen.
     async fn npcs_speak(&mut self) {
         let options = match self.rng.random_range(0..3) {
             0 => DialogueOptions {
@@ -483,7 +482,7 @@ impl<'s> CanaryWorld<'s> {
         self.over.insert(dialogue);
     }
 
-    /// The backend says how far a player has come, and takes it back as well.
+    /// The backend raises or lowers a player's progress.
     async fn progress_changes(&mut self) {
         let (who, npc) = (self.any_player(), self.any_npc());
         let to = self.rng.random_range(0..4);
@@ -495,7 +494,7 @@ impl<'s> CanaryWorld<'s> {
         self.progress.insert((who, npc.id), to);
     }
 
-    /// A prompt of a session in which nothing was said yet, in which all is searched for.
+    /// Previews a prompt of a session without turns, with a search of all memories.
     async fn preview_prompt(&mut self) {
         let (who, npc) = (self.any_player(), self.any_npc());
         let key = (who.clone(), npc.id.clone());
@@ -526,7 +525,8 @@ impl<'s> CanaryWorld<'s> {
     }
 }
 
-/// What an extractor writes; but for the lantern no two have a word in common. Every other one is a goal, which stands.
+/// Returns a fact as an extractor writes facts. Only the lantern is common to any two. Every second fact is a goal,
+/// which stands in every prompt.
 fn fact(subject: &str, speaker: &str, word: &str) -> Value {
     let bare = word.replace(MARK, "");
     let stands = bare.ends_with(['0', '2', '4', '6', '8']);
@@ -537,7 +537,7 @@ fn fact(subject: &str, speaker: &str, word: &str) -> Value {
     })
 }
 
-/// The same of what an NPC says of itself, with nothing else in it that anybody says.
+/// Returns a fact of an NPC about itself, with no other words in common.
 fn repeating_fact(npc: &str, word: &str, nth: u32) -> Value {
     let bare = word.replace(MARK, "");
     json!({
@@ -547,13 +547,13 @@ fn repeating_fact(npc: &str, word: &str, nth: u32) -> Value {
     })
 }
 
-/// The canaries in a text.
+/// Returns the numbers of the canaries in `text`.
 fn canaries_in(text: &str) -> impl Iterator<Item = usize> {
     let pieces = text.split(MARK);
     pieces.filter_map(|piece| piece.strip_prefix('n')?.parse().ok())
 }
 
-/// Lives worlds until so many prompts were looked through.
+/// Runs worlds until the given number of prompts was checked.
 async fn run_canaries(part: u32, prompts: u32, locks: LockSetup, stage: impl AsyncFn(WorldSettings) -> Stage) {
     let (mut checked, mut found, mut found_shared) = (0, 0, 0);
     for nth in 0.. {
@@ -602,12 +602,12 @@ async fn run_canaries(part: u32, prompts: u32, locks: LockSetup, stage: impl Asy
             break;
         }
     }
-    // Prompts with nothing in them would prove nothing.
+    // Empty prompts would prove nothing.
     assert!(
         found > checked,
         "{found} canaries in {checked} prompts, where they may be"
     );
-    // The worlds of the odd parts share everything.
+    // The worlds of odd parts share everything.
     assert!(
         part % 2 == 1 || found_shared > 0,
         "no NPC told another player of itself"
@@ -637,7 +637,7 @@ fn on_sqlite(part: u32) {
     ));
 }
 
-/// So a lock that opens for everybody would be seen.
+/// Proves that the test detects a lock open to everyone.
 #[test]
 #[should_panic(expected = " has zqn")]
 fn past_open_to_all_players_is_found() {
@@ -666,7 +666,7 @@ fn prompts_never_contain_forbidden_text_4() {
     on_sqlite(3);
 }
 
-/// Fewer, for each takes longer.
+/// Checks fewer prompts, because each prompt takes longer here.
 #[test]
 fn prompts_never_contain_forbidden_text_on_postgres() {
     run(run_canaries(

@@ -1,4 +1,4 @@
-//! Replies that are cut while they are said: what had been said is sealed, and gone on with.
+//! Replies cut mid-stream: the streamed text is sealed and later continued.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,8 +23,7 @@ fn owned_texts(pieces: &[&str]) -> Vec<String> {
     pieces.iter().map(|piece| (*piece).to_owned()).collect()
 }
 
-/// Cuts the reply to a line once `after` pieces of it went out, and takes the head back to before it, as
-/// whoever takes it up again does.
+/// Cuts the reply to a line after `after` pieces, and then rewinds the turn as a resume does.
 pub(super) async fn cut_and_resume(
     talk: &mut TestDialogue<'_>,
     line: &str,
@@ -138,7 +137,7 @@ fn cut_reply_is_continued_from_all_streamed_text() {
         let trace = talk.trace(1).await;
         assert!(trace.prompt_tokens <= stage.services.settings.prompt.total_tokens);
 
-        // What follows knows one reply, and nothing of how it came about.
+        // Later prompts have one reply, without traces of the cut.
         stage.llm.queue_answer(Task::Reply, streamed_answer(&["Yes."]));
         talk.say_line("And then?").await;
         let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();

@@ -1,4 +1,4 @@
-//! A model whose answers a test writes, and an embedder that counts words.
+//! A model with answers scripted by the test, and an embedder that counts words.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,16 +21,16 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub enum QueuedAnswer {
     Text(String),
-    /// Streamed in these pieces.
+    /// Streams these pieces.
     Pieces(Vec<String>),
-    /// Streamed in these pieces, then broken.
+    /// Streams these pieces, then breaks off.
     Broken(Vec<String>),
-    /// Streamed in these pieces, then silent.
+    /// Streams these pieces, then stays silent.
     Silent(Vec<String>),
     Fails(LlmError),
 }
 
-/// A model that says what it is told to, and remembers what it was asked.
+/// A model that gives queued answers and records its requests.
 #[derive(Default)]
 pub struct QueuedLlm {
     told: Mutex<HashMap<Task, VecDeque<QueuedAnswer>>>,
@@ -38,14 +38,14 @@ pub struct QueuedLlm {
 }
 
 impl QueuedLlm {
-    /// The next answer to `task`. When none is left, a harmless default is given.
+    /// Queues the next answer to `task`. With an empty queue, the model gives a harmless default.
     pub fn queue_answer(&self, task: Task, answer: QueuedAnswer) {
         self.told.lock().entry(task).or_default().push_back(answer);
     }
     pub fn queue_text(&self, task: Task, text: impl Into<String>) {
         self.queue_answer(task, QueuedAnswer::Text(text.into()));
     }
-    /// The prompts of `task` so far, messages joined.
+    /// Returns the prompts of `task` so far, messages joined.
     pub fn prompts_of(&self, task: Task) -> Vec<String> {
         let asked = self.asked.lock();
         let of_task = asked.iter().filter(|request| request.task == task);
@@ -56,21 +56,21 @@ impl QueuedLlm {
             })
             .collect()
     }
-    /// All that it was asked since the last time.
+    /// Returns and clears the requests since the last call.
     pub fn take_requests(&self) -> Vec<LlmRequest> {
         std::mem::take(&mut *self.asked.lock())
     }
-    /// What it was told to say and was not asked for.
+    /// Clears the unused answers.
     pub fn clear_queue(&self) {
         self.told.lock().clear();
     }
-    /// The messages of those prompts.
+    /// Returns the messages of the prompts of `task`.
     pub fn messages(&self, task: Task) -> Vec<Vec<ChatMessage>> {
         let asked = self.asked.lock();
         let of_task = asked.iter().filter(|request| request.task == task);
         of_task.map(|request| request.messages.clone()).collect()
     }
-    /// The last message of the last reply prompt.
+    /// Returns the last message of the last reply prompt.
     pub fn last_context(&self) -> String {
         let asked = self.asked.lock();
         let reply = asked.iter().rev().find(|request| request.task == Task::Reply).unwrap();
@@ -135,9 +135,9 @@ impl Llm for QueuedLlm {
 pub struct WordEmbedder {
     info: EmbedderInfo,
     queries: AtomicUsize,
-    /// Refuses texts with this in them, and all that come with one.
+    /// Texts with this word are refused, with all other texts of the same call.
     pub refuses: Mutex<Option<&'static str>>,
-    /// Does not answer about texts with this in them.
+    /// Calls with this word get no answer.
     pub holds: watch::Sender<Option<&'static str>>,
 }
 
@@ -157,7 +157,7 @@ impl WordEmbedder {
             holds: watch::Sender::new(None),
         }
     }
-    /// How often it was asked about what is searched for.
+    /// Returns the number of embedded queries.
     pub fn query_count(&self) -> usize {
         self.queries.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! What stores and models do wrong, and what is lost by it.
+//! Faults of stores and models, and what is lost by them.
 
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -176,7 +176,7 @@ fn tenant_with_a_failing_index_blocks_no_other_tenant() {
         remember::write_manual_fact(&stage.services, &troubled, note, &edit)
             .await
             .unwrap();
-        // Its row is in the outbox, and stays there; a turn of the other tenant is remembered all the same.
+        // Its row stays in the outbox. Turns of the other tenant are still remembered.
         let mut talk = stage.session("p1").await;
         let reports = talk
             .say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))

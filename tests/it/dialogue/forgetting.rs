@@ -1,4 +1,4 @@
-//! What players have forgotten, whose it was, and what lands late.
+//! Requests to forget: which facts end, whose facts, and what happens to late jobs.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn player_in_a_shared_world_speaks_only_for_itself() {
         ]);
         stage.session("p1").await.say_and_learn("I like grapes", &facts).await;
 
-        // The same words of another player are not the same fact, nor do they end the first one's.
+        // The same words of another player are another fact, and do not end the first player's facts.
         let mut second = stage.session("p2").await;
         second.say_and_learn("So do I", &facts).await;
         assert_eq!(stage.valid_contents().await.len(), 4);
@@ -62,7 +62,7 @@ fn player_in_a_shared_world_speaks_only_for_itself() {
             ["player:p1", "player:p1's sister", "player:p2", "player:p2's sister"]
         );
 
-        // "Forget that" is about the one who says it.
+        // "Forget that" concerns only the speaker's facts.
         let committed = second.say_line("Forget that I like grapes").await;
         stage.llm.queue_text(
             Task::Extraction,
@@ -87,7 +87,7 @@ fn player_in_a_shared_world_speaks_only_for_itself() {
             "the speaker's own goes"
         );
 
-        // Who is spoken with reads as the player, anybody else by name.
+        // The session's player reads as "the player", and other players by name.
         stage.session("p1").await.say_line("Which fruit do I like?").await;
         let context = stage.llm.last_context();
         assert!(
@@ -174,7 +174,7 @@ fn forgotten_fact_does_not_return_with_a_late_job() {
         stage.clock.advance(Duration::from_mins(1));
         let second = talk.say_line("Forget that I like grapes").await;
         stage.clock.advance(Duration::from_mins(1));
-        // Cut short twice, in the facts: the request is whole.
+        // The answer breaks off twice within the facts. The request to forget is complete.
         let broken = r#"{"facts": [{"subject": "player", "content": "The pl, "forget": ["The player likes grapes."]"#;
         for _ in 0..2 {
             stage.llm.queue_text(Task::Extraction, broken);
@@ -242,7 +242,7 @@ fn dead_job_succeeds_on_retry() {
             .unwrap();
         assert_eq!(leased.iter().map(|job| job.turn).collect::<Vec<_>>(), [first.turn.id]);
         stage.llm.queue_text(Task::Judge, verdicts("contradicts"));
-        // Of another kind, so that the judge is asked about the grapes alone.
+        // The tea has another kind, so that the judge is asked about the grapes alone.
         let mut tea = liking_fact("tea", &["drink"]);
         tea["kind"] = json!("note");
         let facts = json!({ "facts": [liking_fact("grapes", &["fruit"]), tea] });
@@ -317,7 +317,7 @@ async fn assert_summary_omits_forgotten_fact(on: impl AsyncFn(fn(&mut DialogueSe
     stage.llm.queue_text(Task::Extraction, answer);
     stage.run_job(&committed.jobs[0]).await.unwrap();
     assert_eq!(stage.valid_contents().await, [""; 0]);
-    // Nor does the prompt of the next summary, which comes after this turn.
+    // The prompt of the next summary, made after this turn, omits the fact as well.
     stage.llm.take_requests();
     assert_eq!(told(&mut talk).await, [false, true]);
     let summarised = stage.llm.prompts_of(Task::Summary).pop().unwrap();
@@ -325,7 +325,7 @@ async fn assert_summary_omits_forgotten_fact(on: impl AsyncFn(fn(&mut DialogueSe
         !summarised.contains("told of a knee") && summarised.contains("meet on Friday"),
         "{summarised}"
     );
-    // What takes the request back, too.
+    // A rewind of the request restores the summary's text.
     talk.rewind(2, None).await;
     let preview = prompt::preview_prompt(&stage.services, &talk.turn_input("Lovely weather.").await).await;
     let messages = preview.unwrap().messages;
@@ -387,7 +387,7 @@ fn forgotten_fact_is_omitted_by_a_later_summary() {
                 stage.run_job(&committed.jobs[0]).await.unwrap();
                 stage.clock.advance(Duration::from_mins(1));
             };
-            // What the summary comes to, and whether its prompt says what to leave out.
+            // Returns the summary's text, and whether its prompt names the forgotten fact.
             let ends = async |talk: &mut TestDialogue<'_>, answer: &str| {
                 let answer = json!({ "summary": answer, "importance": 5 });
                 stage.llm.queue_text(Task::Summary, answer.to_string());
@@ -407,12 +407,12 @@ fn forgotten_fact_is_omitted_by_a_later_summary() {
             talk.say_and_learn(knee, &broken).await;
             asks(&mut talk).await;
             assert_eq!(ends(&mut talk, digest).await, (left.to_owned(), true));
-            // Nothing may be left.
+            // The summary may become empty.
             let mut empty = stage.session("p1").await;
             empty.say_and_learn(knee, &broken).await;
             asks(&mut empty).await;
             assert_eq!(ends(&mut empty, knee).await, (String::new(), true));
-            // Who takes the request back takes the summary back.
+            // Rewinding the request also removes the summary made after the request.
             talk.rewind(1, None).await;
             let kept = stage
                 .services
@@ -420,7 +420,7 @@ fn forgotten_fact_is_omitted_by_a_later_summary() {
                 .summaries
                 .load_summaries(&stage.scope, talk.open.dialogue.id);
             assert_eq!(kept.await.unwrap(), []);
-            // A request of another session is one of which the summary of this one may be rid by a rewind there.
+            // Another session's request does not change the summary here, as a rewind there could undo the request.
             let mut other = stage.session("p1").await;
             other.say_and_learn(knee, &broken).await;
             other.say_and_learn("Fine bread.", &json!([])).await;

@@ -1,4 +1,4 @@
-//! An index that is elsewhere: away, lost, overtaken, or of another embedder.
+//! A remote index: unreachable, lost, overtaken by another node, or of another embedder.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use crate::support::{QdrantDouble, run};
 const GRAPES: &str = "The player likes grapes.";
 const ASKS: &str = "What fruit do I like?";
 
-/// Whether the last turn's prompt has the fact, and whether it was found without the index.
+/// Returns whether the last prompt has the fact, and whether the search ran without the index.
 async fn is_found(talk: &TestDialogue<'_>, content: &str) -> (bool, bool) {
     let trace = talk.trace(talk.open.dialogue.head_turn).await;
     let without_index = trace
@@ -53,7 +53,7 @@ fn learned_fact_is_found_in_qdrant() {
         assert_eq!(double.points("colloquy"), 1);
         talk.say_line(ASKS).await;
         assert_eq!(is_found(&talk, GRAPES).await, (true, false));
-        // Of the words nothing is kept there.
+        // The index stores no words.
         let texts = double.texts();
         assert!(
             texts
@@ -79,11 +79,11 @@ fn facts_are_found_by_words_while_the_index_is_down() {
         double.stop_serving();
         talk.say_line(ASKS).await;
         assert_eq!(is_found(&talk, GRAPES).await, (true, true));
-        // What one player told in private stays private.
+        // A private fact of one player stays private.
         let mut stranger = stage.session("p2").await;
         stranger.say_line(ASKS).await;
         assert_eq!(is_found(&stranger, "grapes").await, (false, true));
-        // What is unsaid meanwhile is not found, and is out of the index once it is back.
+        // Unsaid facts are not found meanwhile. Once the index is back, they are removed there.
         talk.rewind(0, None).await;
         let mut talk = stage.session("p1").await;
         talk.say_line(ASKS).await;
@@ -173,7 +173,7 @@ fn index_drift_is_detected_and_repaired() {
             .await
             .unwrap();
         assert_eq!(counted().await, (1, 1, 1));
-        // What is only on its way is no drift.
+        // Rows still in the outbox are no drift.
         talk.rewind(0, None).await;
         assert_eq!(counted().await, (0, 0, 1));
 
@@ -202,7 +202,7 @@ fn embedder_change_leaves_keyword_search_working() {
         let mut talk = stage.session("p1").await;
         talk.say_line(ASKS).await;
         assert_eq!(is_found(&talk, GRAPES).await, (true, true), "it is not filled yet");
-        // What comes meanwhile waits.
+        // New facts wait meanwhile.
         let edit = stage.edit("fact.create");
         remember::write_manual_fact(&stage.services, &stage.scope, hand_written_note(&stage), &edit)
             .await
@@ -239,8 +239,7 @@ fn hand_written_note(stage: &Stage) -> ManualFact {
     }
 }
 
-/// An index that others write to: between what this node reads and what it writes, another node moves in what
-/// the ledger says then.
+/// An index with a second writer. Between this node's read and write, another node writes the ledger's newer state.
 struct OvertakenIndex {
     index: Arc<dyn FactIndex>,
     ledger: Ledger,
@@ -268,7 +267,7 @@ impl FactIndex for OvertakenIndex {
                 ..FactPatch::default()
             };
             facts.edit_fact(scope, points[0].fact, &patch, None, &self.edit).await?;
-            // The other node has moved that in already, and taken its row out of the outbox.
+            // The other node has already written the edit and removed its outbox row.
             let rows: Vec<i64> = facts.load_outbox(99).await?.iter().map(|row| row.seq).collect();
             let newer = facts.load_points(scope, &[points[0].fact]).await?;
             self.index.upsert_points(scope, &newer).await?;
@@ -322,7 +321,7 @@ fn tenant_with_unmovable_facts_blocks_no_other_tenant() {
     run(async {
         let double = QdrantDouble::start();
         let mut stage = Stage::prepare_on_qdrant(&double.url()).await;
-        // Its name comes first.
+        // The tenant's id comes first in order.
         let odd = Tenant {
             id: "awry".parse().unwrap(),
             name: "Awry".to_owned(),
@@ -351,11 +350,11 @@ fn tenant_with_unmovable_facts_blocks_no_other_tenant() {
         assert_eq!(behind.into_iter().collect::<Vec<_>>(), [odd.id]);
         assert_eq!(stage.services.index.index_state(), IndexState::Ready);
         assert_eq!(double.points("colloquy"), 1);
-        // It comes later.
+        // The tenant's facts follow later.
         picky.refuses.store(false, Ordering::SeqCst);
         assert_eq!(jobs::heal_drift(&stage.services, &awry).await.unwrap(), 1);
         assert_eq!(double.points("colloquy"), 2);
-        // What a node wrote that died before it saw that it was overtaken.
+        // A stale write by a node that died before noticing the newer version.
         double.corrupt_points("colloquy");
         assert_eq!(jobs::heal_drift(&stage.services, &stage.scope).await.unwrap(), 1);
         let drift = jobs::find_drift(&stage.services, &stage.scope).await.unwrap().unwrap();
@@ -363,7 +362,7 @@ fn tenant_with_unmovable_facts_blocks_no_other_tenant() {
     });
 }
 
-/// What was written last of each fact.
+/// The last written version of each fact.
 #[derive(Default)]
 struct LatestVersionIndex(Mutex<BTreeMap<FactId, u32>>);
 
@@ -416,7 +415,7 @@ fn stale_relay_read_does_not_overwrite_a_newer_notice() {
         let own = Arc::new(LocalFactIndex::new(written.clone(), facts.clone()));
         let shared = SharedFactIndex::new(own.clone(), Arc::new(NoPeers));
         let held = || written.0.lock().get(&fact).copied();
-        // The relay has read this when another node edits the fact, and tells of it.
+        // The relay has read the old version. Then another node edits the fact and notifies this node.
         let old = facts.load_points(scope, &[fact]).await.unwrap();
         let patch = FactPatch {
             importance: Importance::new(9),
@@ -431,7 +430,7 @@ fn stale_relay_read_does_not_overwrite_a_newer_notice() {
         assert!(newest > Some(old[0].version));
         shared.upsert_points(scope, &old).await.unwrap();
         assert_eq!(held(), newest);
-        // Nor does what was gone a moment ago, and is there again.
+        // A stale removal does not overwrite the newer version either.
         shared.remove_points(scope, &[fact]).await.unwrap();
         assert_eq!(held(), newest);
     });

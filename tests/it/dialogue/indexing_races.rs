@@ -1,4 +1,4 @@
-//! Facts that are on their way into the index while the turn that taught them is unsaid.
+//! Facts on their way into the index while their turn becomes unsaid.
 
 use std::sync::{
     Arc,
@@ -28,13 +28,13 @@ use crate::support::{QdrantDouble, run};
 
 const ASKS: &str = "What fruit do I like?";
 
-/// An index that stops once, half-way through several points.
+/// An index that pauses once, half-way through a batch of points.
 struct PausingIndex {
     index: Arc<dyn FactIndex>,
     halts: AtomicBool,
-    /// Half of them are in it.
+    /// Signals that half of the points are written.
     halted: Notify,
-    /// The other half may follow.
+    /// Releases the other half.
     goes_on: Notify,
 }
 
@@ -92,7 +92,7 @@ impl FactIndex for PausingIndex {
     }
 }
 
-/// What another node does that finds the rows of the outbox first.
+/// Removes the points as another node does when it handles the outbox first.
 async fn remove_as_other_node(index: &dyn FactIndex, facts: &dyn FactStore, scope: &TenantScope) {
     let rows = facts.load_outbox(99).await.unwrap();
     assert!(!rows.is_empty());
@@ -104,7 +104,7 @@ async fn remove_as_other_node(index: &dyn FactIndex, facts: &dyn FactStore, scop
     facts.mark_outbox_done(&rows).await.unwrap();
 }
 
-/// A second turn's facts are half-way in the index when it is unsaid.
+/// Unsays the second turn while its facts are half-way into the index.
 fn assert_unsaid_during_indexing(stage: impl Future<Output = Stage>, other_node: bool) {
     run(async {
         let mut stage = stage.await;
@@ -158,7 +158,7 @@ fn assert_unsaid_during_indexing(stage: impl Future<Output = Stage>, other_node:
     });
 }
 
-/// Of the two turns, the first alone is remembered.
+/// Asserts that only the first of the two turns is remembered.
 async fn assert_not_found(stage: &Stage) {
     let mut talk = stage.session("p1").await;
     talk.say_line(ASKS).await;

@@ -1,4 +1,4 @@
-//! What the small model is shown when it reads a turn, and what it can say beside facts.
+//! The extraction prompt of a turn, and the answers other than facts.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn promise_fact() -> serde_json::Value {
     promise
 }
 
-/// Says a line and answers its extraction, beside facts, with `ends`.
+/// Says a line. The extraction answers with facts and `ends`.
 async fn say_with_extraction(
     talk: &mut TestDialogue<'_>,
     line: &str,
@@ -76,7 +76,7 @@ fn turn_is_extracted_with_its_two_predecessors() {
             ]
         );
         assert_eq!(prompt.matches("<earlier>").count(), 4, "with what the NPC said");
-        // What is the same for all comes first.
+        // The common part of the prompt comes first.
         let first = &stage.llm.prompts_of(Task::Extraction)[0];
         let same = first.bytes().zip(prompt.bytes()).take_while(|(a, b)| a == b).count();
         assert!(prompt[..same].contains("<npc_name>"), "{}", &prompt[same..]);
@@ -103,7 +103,7 @@ fn lines_are_extracted_under_their_speaker_s_name() {
                 authored.put_npc(&stage.scope, npc, None, &edit).await.unwrap();
             }
             let mut talk = stage.session_with("p1", &[&ergen], &[]).await;
-            // It begins with a greeting, to which nobody said a thing.
+            // The dialogue begins with a greeting, so the first turn has no player line.
             for (line, npc, reply) in [
                 ("", &stage.npc, "Well met."),
                 ("And you?", &ergen, "The frost was here."),
@@ -173,7 +173,7 @@ fn fulfilled_promise_ends_and_returns_if_that_is_unsaid() {
         assert_eq!(stage.valid_contents().await, ["The player brought Mira salt."]);
         let ended = stage.facts().await.into_iter().find_map(|fact| fact.invalid);
         assert_eq!(ended.unwrap().reason, InvalidReason::Fulfilled);
-        // It is in no prompt any more, nor open.
+        // The promise is no longer in prompts, nor listed as open.
         talk.say_and_learn("And now?", &json!([])).await;
         assert!(!last_extraction(&stage).contains("<open "));
 
@@ -250,7 +250,7 @@ fn person_with_two_names_is_one_person() {
         assert!(last_extraction(&stage).contains("<known_subject>the player's sister</known_subject>"));
         let valid = stage.valid_contents().await;
         assert_eq!(valid.len(), 2, "{valid:?}");
-        // Nobody says by a name who the NPC is.
+        // A name given to the NPC by the player does not identify the NPC.
         let spy = json!([about("Mira", "be called", "the spy", "Mira is called the spy.")]);
         talk.say_and_learn("You are the spy", &spy).await;
         let facts = stage.facts().await;

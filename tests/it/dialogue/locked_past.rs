@@ -1,4 +1,4 @@
-//! What an NPC tells of its own past, from the prompt to what is learned from the turn.
+//! An NPC's own past, from the prompt to the facts learned from the turn.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ async fn put_scenario(stage: &Stage, scenario: &Scenario, version: Option<u32>) 
     written.map_err(|error| error.to_string())
 }
 
-/// A world that shares what players tell, and an NPC with a past of which everybody may hear.
+/// Prepares a world that shares players' facts, and an NPC with a past open to everyone.
 async fn prepare_past() -> Stage {
     prepare_past_on(Stage::prepare_with(|_| {}, shared_world_settings()).await).await
 }
@@ -65,7 +65,7 @@ async fn prepare_past_on(mut stage: Stage) -> Stage {
     stage
 }
 
-/// Something that the NPC said, as an extractor writes it.
+/// Returns a statement of the NPC, as an extractor writes facts.
 fn statement_of_npc(content: &str) -> Value {
     json!({
         "subject": "Mira", "predicate": "tells", "object": "", "content": content, "keywords": ["past"],
@@ -73,7 +73,7 @@ fn statement_of_npc(content: &str) -> Value {
     })
 }
 
-/// Something that the NPC promised, as an extractor writes it.
+/// Returns a promise of the NPC, as an extractor writes facts.
 fn promise_of_npc(content: &str) -> Value {
     let mut promise = statement_of_npc(content);
     (promise["kind"], promise["tense"]) = (json!("goal"), json!("future"));
@@ -97,11 +97,11 @@ fn npc_statement_about_its_past_has_the_lock_of_its_scenario() {
     run(async {
         let stage = prepare_past().await;
         let mut talk = stage.session("p1").await;
-        // In other words, and of somebody else.
+        // The fact paraphrases the past and concerns another person.
         let paraphrase = statement_of_npc("Anselm drowned when he and Mira were children.");
         ask_about_past(&mut talk, &json!([paraphrase, liking_fact("plums", &["plum"])])).await;
         let later = statement_of_npc("Mira never went near the shaft afterwards.");
-        // The question is another one, and its prompt has nothing of the past, but its history has.
+        // The prompt of this other question has nothing of the past, but its history has.
         talk.say_and_learn("And then?", &json!([later])).await;
         let locks: Vec<String> = stage.facts().await.iter().map(|fact| fact.locks.to_string()).collect();
         assert_eq!(
@@ -117,7 +117,7 @@ fn npc_statement_about_its_past_has_the_lock_of_its_scenario() {
             ["drowned", "afterwards", "plums"].map(|word| context.contains(word))
         };
         assert_eq!(told("p2").await, [true; 3], "everybody may hear of it");
-        // From now on it takes some progress.
+        // From now on the scenario requires progress.
         let written = put_scenario(&stage, &well_scenario(&stage, TELLS, 2), Some(1)).await;
         assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
         assert_eq!(told("p2").await, [false, false, true]);
@@ -131,7 +131,7 @@ fn npc_statement_about_its_past_has_the_lock_of_its_scenario() {
         );
         set(1).await;
         assert_eq!(told("p2").await, [false, false, true]);
-        // What is gone stays locked.
+        // A fact about a deleted scenario stays locked.
         set(9).await;
         let (scenarios, edit) = (&stage.services.ledger.scenarios, stage.edit("scenario.delete"));
         let (npc, id) = (&stage.npc.id, "well".parse().unwrap());
@@ -143,7 +143,7 @@ fn npc_statement_about_its_past_has_the_lock_of_its_scenario() {
     });
 }
 
-/// Which of these words are in a prompt in which nothing is searched for, and the locks of the dialogue after it.
+/// Returns which words are in a prompt without a search, and the dialogue's locks afterwards.
 async fn small_talk_mentions<const N: usize>(stage: &Stage, player: &str, words: [&str; N]) -> ([bool; N], String) {
     stage.llm.queue_text(Task::Intent, "chat");
     let mut talk = stage.session(player).await;
@@ -165,7 +165,7 @@ async fn assert_locked_promise_stands_where_open(stage: Stage) {
     )
     .await;
     let mut other = stage.session("p2").await;
-    // It is as locked as a memory that has nothing to do with it.
+    // An unrelated promise gets the same lock, because the prompt had the past.
     let unrelated = promise_of_npc("Mira promised the player the corner room.");
     other.say_and_learn("What of Anselm?", &json!([unrelated])).await;
     for fact in stage.facts().await {
@@ -177,7 +177,7 @@ async fn assert_locked_promise_stands_where_open(stage: Stage) {
         small_talk_mentions(&stage, "p1", words).await,
         ([true; 2], locked.clone())
     );
-    // From now on it takes some progress.
+    // From now on the scenario requires progress.
     let written = put_scenario(&stage, &well_scenario(&stage, TELLS, 2), Some(1)).await;
     assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
     assert_eq!(
@@ -193,7 +193,7 @@ async fn assert_locked_promise_stands_where_open(stage: Stage) {
         small_talk_mentions(&stage, "p2", words).await,
         ([false; 2], String::new())
     );
-    // It is shown as open to who learns from a turn, in the same dialogue as well.
+    // Later extractions still list the promise as open, also in the same dialogue.
     stage.llm.queue_text(Task::Intent, "chat");
     talk.say_and_learn("Lovely weather.", &json!([])).await;
     let asked = stage.llm.prompts_of(Task::Extraction).pop().unwrap();
@@ -263,7 +263,7 @@ fn player_in_a_shared_world_does_not_pass_the_past_on() {
             let locks = if is_locked { "scenario:mira/well" } else { "" };
             assert_eq!(locked(content), locks, "{content}");
         }
-        // From now on it takes some progress.
+        // From now on the scenario requires progress.
         let written = put_scenario(&stage, &well_scenario(&stage, TELLS, 2), Some(1)).await;
         assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
         stage
@@ -354,7 +354,7 @@ fn greeting_reveals_no_past_unasked() {
             talk.rewind(0, None).await;
             (prompt.contains("tell of Anselm again"), locks)
         };
-        // Where the past is open, the promise stands in every prompt of the player.
+        // While the past is open, the promise is in every prompt of the player.
         let open = (true, "scenario:mira/well".to_owned());
         assert_eq!(greeted().await, open);
         let written = put_scenario(&stage, &well_scenario(&stage, TELLS, 2), Some(1)).await;
@@ -390,7 +390,7 @@ fn summary_of_the_past_is_used_where_its_lock_is_open() {
         };
         let locked = "scenario:mira/well".to_owned();
         assert_eq!(told().await, ([true, false], locked.clone()));
-        // What is learned in private is locked by its words, and none of it is told to others.
+        // Facts learned in private are locked by their words, and are never told to others.
         let mut third = stage.session("p1").await;
         stage.llm.queue_text(Task::Intent, "chat");
         let facts = ["bakes until 2026-02-09", "dreams of the shaft", "had a brother"];
@@ -408,7 +408,7 @@ fn summary_of_the_past_is_used_where_its_lock_is_open() {
         let is_free = |content: &str| learned.iter().find(|(learned, _)| learned == content).unwrap().1;
         assert!(is_free("Mira bakes until 2026-02-09."));
         assert!(!is_free("Mira dreams of the shaft.") && !is_free("Mira had a brother."));
-        // What the dialogue told of locks what is learned later on.
+        // Locked text in the dialogue also locks facts learned later.
         stage.llm.queue_text(Task::Reply, "He fell into the shaft.");
         third.say_and_learn("What of him?", &json!([])).await;
         third
@@ -439,7 +439,7 @@ fn fact_that_rests_on_a_locked_fact_is_locked_too() {
             &json!([statement_of_npc("Anselm drowned when he and Mira were children.")]),
         )
         .await;
-        // Another player's session, and nothing of the past in it but a memory that rests on it.
+        // This session of another player has only a memory that rests on the past.
         let mut other = stage.session("p2").await;
         other
             .say_and_learn(
@@ -450,7 +450,7 @@ fn fact_that_rests_on_a_locked_fact_is_locked_too() {
         let cap = stage.facts().await.pop().unwrap();
         assert_eq!(cap.locks.to_string(), "scenario:mira/well");
         assert_eq!(other.trace(1).await.locks, cap.locks);
-        // What is taken back takes its lock along.
+        // A rewind also removes the lock.
         other.rewind(0, None).await;
         let mut again = stage.session("p3").await;
         stage.llm.queue_text(Task::Intent, "chat");
@@ -474,7 +474,7 @@ fn continued_reply_has_the_locks_of_its_beginning() {
             .llm
             .queue_answer(Task::Reply, QueuedAnswer::Silent(begins.to_vec()));
         let unfinished = cut_and_resume(&mut talk, ASKS, 3, None).await;
-        // The prompt of the rest has nothing of the past.
+        // The prompt for the rest has nothing of the past.
         stage.llm.queue_text(Task::Intent, "chat");
         stage.llm.queue_answer(Task::Reply, streamed_answer(&["children."]));
         let drowned = statement_of_npc("Anselm drowned when he and Mira were children.");
@@ -504,7 +504,7 @@ fn dialogue_with_unknown_prompt_contents_has_all_locks() {
             let mut talk = stage.session("p1").await;
             stage.llm.queue_text(Task::Intent, "chat");
             talk.say_line("Good day!").await;
-            // As a build that did not keep it wrote it.
+            // Older builds wrote checkpoints without locks.
             talk.open.checkpoint.locks = None;
             for content in ["Mira bakes on Fridays.", "Mira sells pies at noon."] {
                 stage.llm.queue_text(Task::Intent, "chat");
@@ -532,7 +532,7 @@ fn learned_facts_have_the_locks_of_their_prompt() {
         let traced = &trace.scenarios[0];
         assert_eq!(traced.fate, CandidateFate::Used);
         assert_eq!(traced.shown.as_deref(), Some(&*format!("The dry well: {TELLS}")));
-        // It is written anew, and locked, before the turn is learned from.
+        // The scenario is rewritten and locked before the turn's extraction.
         let anew = well_scenario(&stage, "My brother Bertram is a murderer.", 9);
         assert_eq!(
             put_scenario(&stage, &anew, Some(1)).await,

@@ -1,4 +1,4 @@
-//! What is remembered, what is found again, and what a newer statement does to an older one.
+//! How facts are remembered, found and superseded by newer statements.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn fact_is_found_in_another_session() {
         let trace = later.trace(1).await;
         let used = trace.candidates.iter().find(|c| c.fate == CandidateFate::Used).unwrap();
         assert!(used.score.keyword > 0.0 && used.score.cosine > 0.0 && used.score.total <= 1.0);
-        // What one player told in private is not used with another.
+        // A private fact of one player is not used with another.
         let mut other = stage.session("p2").await;
         other.say_line("What fruit do I like?").await;
         assert!(!stage.llm.last_context().contains("grapes"));
@@ -73,7 +73,7 @@ fn facts_of_a_former_embedder_are_found_by_words_and_reembedded() {
         let score = used(talk.trace(1).await);
         assert!(score.keyword > 0.0 && score.cosine == 0.0, "{score:?}");
 
-        // Nothing is lost when it fails, and once it has been done there is nothing left to do.
+        // A failure loses no data. After the work is done, no facts are left.
         stage.break_embedder(true);
         assert!(jobs::embed_missing(&stage.services, &stage.scope).await.is_err());
         let all_of = |tenants| jobs::embed_missing_of_tenants(&stage.services, tenants);
@@ -137,7 +137,7 @@ fn duplicate_fact_is_stored_once() {
         let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         let fact = liking_fact("grapes", &["fruit"]);
-        // Twice in one answer, and once more in another session.
+        // The fact comes twice in one answer, and again in another session.
         talk.say_and_learn("I like grapes", &json!([fact, fact])).await;
         assert_eq!(stage.facts().await.len(), 1);
         let mut later = stage.session("p1").await;
@@ -163,7 +163,7 @@ fn prompt_memories_are_not_extracted_again() {
         talk.say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
             .await;
         let before = stage.valid_contents().await;
-        // The same sentence, and the NPC's own wording of it.
+        // The same sentence, and the NPC's own wording.
         let mut echo = liking_fact("grapes", &["fruit"]);
         echo["speaker"] = json!("Mira");
         echo["content"] = json!("The player likes, yes, grapes!");
@@ -216,7 +216,7 @@ fn changed_taste_is_superseded_and_its_verdict_stored() {
             talk.say_line("What fruit do I like?").await;
             stage.llm.last_context().contains("likes grapes.")
         });
-        // The same question for another player's facts is not asked again.
+        // The verdict is reused for another player's facts.
         let mut other = stage.session("p2").await;
         other
             .say_and_learn("I like grapes", &json!([liking_fact("grapes", &["fruit"])]))
@@ -386,7 +386,7 @@ fn concurrent_jobs_lose_nothing() {
     });
 }
 
-/// "Mira owns a boat.", which a person writes.
+/// Writes the manual fact "Mira owns a boat.".
 async fn boat_fact(stage: &Stage) -> Fact {
     let boat = ManualFact {
         world: stage.world.id.clone(),
@@ -438,7 +438,7 @@ fn manual_facts_are_written_corrected_and_searched() {
         let now = search("boat", stage.clock.now()).await;
         assert_eq!(now[0].0, "Mira owns a boat.");
         assert!(now[0].1.keyword > 0.0 && now[0].1.cosine > 0.0);
-        // As of then the same, and before that nothing.
+        // A search at the time of writing finds the fact. An earlier search finds no fact.
         assert_eq!(search("boat", before).await[0].0, "Mira owns a boat.");
         assert!(search("boat", before - Duration::from_mins(1)).await.is_empty());
 
@@ -473,7 +473,7 @@ fn concurrent_edit_during_a_correction_survives() {
     run(async {
         let stage = Stage::prepare().await;
         let written = boat_fact(&stage).await;
-        // Somebody else says how important it is meanwhile.
+        // Another person changes the importance meanwhile.
         let correct = async |content: &str, version, importance| {
             let correction = FactCorrection {
                 content: Some(content.to_owned()),

@@ -1,4 +1,4 @@
-//! Turns and memory over the real ledger and index, with a model that says what a test tells it.
+//! Turns and memory on the real ledger and index, with a scripted model.
 
 mod acquaintance;
 mod canaries;
@@ -77,7 +77,7 @@ use tokio::sync::watch;
 use self::fakes::{QueuedAnswer, QueuedLlm, WordEmbedder};
 use crate::support::{PATIENCE, PostgresDatabase};
 
-/// A world with one NPC, and everything below the actors.
+/// A world with one NPC, and all services below the actors.
 pub struct Stage {
     pub services: Services,
     pub llm: Arc<QueuedLlm>,
@@ -88,7 +88,7 @@ pub struct Stage {
     pub npc: Npc,
     node: NodeId,
     folder: tempfile::TempDir,
-    // Dropped last.
+    // Dropped last, because fields drop in order.
     _database: Option<PostgresDatabase>,
 }
 
@@ -116,7 +116,7 @@ impl Stage {
         .await
     }
 
-    /// The same in a Postgres database of its own.
+    /// Prepares a stage in a new Postgres database.
     pub async fn prepare_on_postgres(
         change: impl FnOnce(&mut DialogueSettings),
         world_settings: WorldSettings,
@@ -219,7 +219,7 @@ impl Stage {
         stage
     }
 
-    /// Restarts with vectors kept under another model's name.
+    /// Restarts with another model's name for new vectors.
     pub async fn change_embedder(&mut self, model: &str) {
         self.services.ledger.maintenance.close_connections().await;
         let options = SqliteOptions {
@@ -236,7 +236,7 @@ impl Stage {
         self.services.memory_cache = Arc::new(MemoryCache::new(1_000));
     }
 
-    /// The same with its index in Qdrant.
+    /// Prepares a stage with its index in Qdrant.
     pub async fn prepare_on_qdrant(url: &str) -> Self {
         let mut stage = Self::prepare().await;
         stage.services.index = stage.index_in_qdrant(url, "words");
@@ -293,12 +293,12 @@ impl Stage {
         self.session_with_witnesses(player, &[]).await
     }
 
-    /// The same where others hear it.
+    /// Opens a session with witnesses.
     pub async fn session_with_witnesses(&self, player: &str, witnesses: &[&str]) -> TestDialogue<'_> {
         self.session_with(player, &[], witnesses).await
     }
 
-    /// The same with `others` besides the NPC.
+    /// Opens a session with the NPC and `others`.
     pub async fn session_with(&self, player: &str, others: &[&Npc], witnesses: &[&str]) -> TestDialogue<'_> {
         let now = self.clock.now();
         let others = others.iter().map(|npc| npc.id.clone());
@@ -347,11 +347,11 @@ impl Stage {
         }
     }
 
-    /// Every fact of the NPC, oldest first.
+    /// Returns all facts of the NPC, oldest first.
     pub async fn facts(&self) -> Vec<Fact> {
         self.listed_facts(false).await
     }
-    /// Contents of protected facts that something valid contradicts.
+    /// Returns the contents of protected facts that a valid fact contradicts.
     pub async fn flagged_contents(&self) -> Vec<String> {
         let flagged = self.listed_facts(true).await.into_iter();
         flagged.map(|fact| fact.view.content).collect()
@@ -376,7 +376,7 @@ impl Stage {
         found.sort_by_key(|fact| fact.id);
         found
     }
-    /// Contents of the facts that are valid now.
+    /// Returns the contents of the facts valid now.
     pub async fn valid_contents(&self) -> Vec<String> {
         let now: DateTime<Utc> = self.clock.now();
         let facts = self.facts().await.into_iter();
@@ -385,7 +385,7 @@ impl Stage {
             .map(|fact| fact.view.content)
             .collect()
     }
-    /// Runs a job, with what it uses kept count of.
+    /// Runs a job, and counts its usage.
     pub async fn run_job(&self, job: &Job) -> Result<JobReport, jobs::JobError> {
         with_usage_tally(jobs::run_job(&self.services, &self.scope, job)).await
     }
@@ -394,12 +394,12 @@ impl Stage {
     }
 }
 
-/// What a listener heard, and the hand that may cut.
+/// Records what a listener received, and can cut the reply.
 #[derive(Default)]
 pub struct RecordingFeed {
     pub deltas: Mutex<Vec<(usize, String)>>,
     pub done: Mutex<Vec<ReplyDone>>,
-    /// Cut with this once as many deltas went out.
+    /// The number of deltas after which the reply is cut, and the cut.
     pub cut_after: Mutex<Option<(usize, Cut)>>,
     cut: Mutex<Option<watch::Sender<Option<Cut>>>>,
 }
@@ -427,7 +427,7 @@ impl RecordingFeed {
     pub fn text(&self) -> String {
         self.deltas.lock().iter().map(|delta| delta.1.as_str()).collect()
     }
-    /// The one end of the turn.
+    /// Returns the only end of the turn.
     pub fn reply_end(&self) -> ReplyDone {
         let done = self.done.lock();
         assert_eq!(done.len(), 1, "a turn ends exactly once");
@@ -435,7 +435,7 @@ impl RecordingFeed {
     }
 }
 
-/// A session without its actor: keeps what a session keeps.
+/// A session without its actor, with the same state.
 pub struct TestDialogue<'a> {
     pub stage: &'a Stage,
     player: PlayerId,
@@ -446,12 +446,12 @@ pub struct TestDialogue<'a> {
 }
 
 impl TestDialogue<'_> {
-    /// Says a line and runs the turn; cuts before anything if `cut_now`.
+    /// Says a line and runs the turn. `cut_now` cuts before the model is asked.
     pub async fn try_say_line(&mut self, line: &str, cut_now: bool) -> Result<CommittedTurn, TurnError> {
         let input = self.turn_input(line).await;
         self.run_turn(input, cut_now).await
     }
-    /// Runs a turn; cuts before anything if `cut_now`.
+    /// Runs a turn. `cut_now` cuts before the model is asked.
     pub async fn run_turn(&mut self, input: TurnInput, cut_now: bool) -> Result<CommittedTurn, TurnError> {
         let stage = self.stage;
         let (hand, cut) = watch::channel(cut_now.then_some(Cut::default()));
@@ -525,7 +525,7 @@ impl TestDialogue<'_> {
         }
         reports
     }
-    /// Takes the session back to a turn.
+    /// Rewinds the session to a turn.
     pub async fn rewind(&mut self, number: u32, heard_chars: Option<usize>) -> RewindResponse {
         let stage = self.stage;
         let request = RewindRequest {
@@ -568,7 +568,7 @@ impl TestDialogue<'_> {
             .await;
         trace.unwrap().unwrap()
     }
-    /// Numbers and replies of the turns that the ledger has.
+    /// Returns the numbers and replies of the stored turns.
     pub async fn transcript(&self) -> Vec<(u32, TurnStatus, String)> {
         let dialogues = &self.stage.services.ledger.dialogues;
         let turns = dialogues
@@ -582,7 +582,7 @@ impl TestDialogue<'_> {
     }
 }
 
-/// A fact as an extractor writes it.
+/// Returns a fact as an extractor writes facts.
 pub fn liking_fact(object: &str, keywords: &[&str]) -> serde_json::Value {
     statement(
         "like",
@@ -593,12 +593,12 @@ pub fn liking_fact(object: &str, keywords: &[&str]) -> serde_json::Value {
     )
 }
 
-/// A judge's answer that says the same of every pair it is asked about.
+/// Returns a judge's answer with the same verdict for every pair.
 pub fn verdicts(verdict: &str) -> String {
     verdicts_of(32, verdict)
 }
 
-/// The same of so many pairs.
+/// Returns the same verdict for `pairs` pairs.
 pub fn verdicts_of(pairs: usize, verdict: &str) -> String {
     let verdicts: Vec<_> = (1..=pairs)
         .map(|pair| serde_json::json!({ "pair": pair, "verdict": verdict }))

@@ -1,4 +1,4 @@
-//! A person is found by every name: what is known of "the player's sister" answers who asks of "Anna", and the other way round.
+//! A person is found by every name. A question about "Anna" finds facts about "the player's sister", and the reverse.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Stage, statement, verdicts};
 use crate::support::run;
 
-/// A statement of the player about somebody.
+/// Returns a statement of the player about another person.
 fn fact_about(subject: &str, predicate: &str, object: &str, content: &str) -> Value {
     let mut fact = statement(predicate, object, content, "positive", &[]);
     fact["subject"] = json!(subject);
@@ -59,7 +59,7 @@ fn korean_facts() -> Value {
     ])
 }
 
-/// What a new session's first line finds of a fact; `None`: it was not even considered.
+/// Returns the candidate for a fact in a new session's first prompt; `None` if the fact was not considered.
 async fn found_candidate(stage: &Stage, player: &str, line: &str, content: &str) -> Option<CandidateTrace> {
     let mut talk = stage.session(player).await;
     talk.say_line(line).await;
@@ -101,7 +101,7 @@ fn person_is_found_by_any_name() {
             for (line, content) in cases {
                 assert!(is_found_by_words(&stage, "p1", line, content).await, "{line}");
             }
-            // Nobody told the NPC who that is.
+            // Here the NPC never learned the name.
             let stage = Stage::prepare().await;
             let mut talk = stage.session("p1").await;
             let unnamed = json!(facts.as_array().unwrap()[1..]);
@@ -132,7 +132,7 @@ fn unsaid_name_finds_nothing() {
     });
 }
 
-/// What the NPC is told by hand: that "the crow" is Captain Vale.
+/// Writes a manual fact: "the crow" is Captain Vale.
 async fn write_name(stage: &Stage, private_to: Option<&str>, locks: &str) {
     let statement = Statement {
         subject: "Captain Vale".to_owned(),

@@ -1,4 +1,4 @@
-//! What an NPC tells one player of itself, and who else hears of it.
+//! What an NPC tells one player about itself, and which other players hear the fact.
 
 use colloquy::{
     dialogue::scenarios,
@@ -18,7 +18,7 @@ use crate::support::run;
 const ASKS: &str = "What is your favourite song?";
 const SONG: &str = "Mira's favourite song is the Miller's Grey Mare.";
 
-/// What the NPC says of itself, as an extractor writes it.
+/// Returns a statement of the NPC about itself, as an extractor writes facts.
 fn self_fact(object: &str, content: &str) -> Value {
     json!({
         "subject": "Mira", "predicate": "favourite song", "object": object, "content": content, "keywords": ["song"],
@@ -30,7 +30,7 @@ fn song_fact() -> Value {
     self_fact("the Miller's Grey Mare", SONG)
 }
 
-/// The fact with this in its content, and with nobody's or whose privacy.
+/// Returns the fact with `what` in its content, and the player to whom the fact is private.
 async fn found_fact(stage: &Stage, what: &str) -> (Fact, Option<String>) {
     let facts = stage.facts().await;
     let mut found = facts.into_iter().filter(|fact| fact.statement.content.contains(what));
@@ -40,7 +40,7 @@ async fn found_fact(stage: &Stage, what: &str) -> (Fact, Option<String>) {
     (fact, player)
 }
 
-/// Whether a prompt in a session of this player has it.
+/// True if a prompt in the player's session has `what`.
 async fn is_in_prompt(stage: &Stage, player: &str, line: &str, what: &str) -> bool {
     stage.session(player).await.say_line(line).await;
     stage.llm.last_context().contains(what)
@@ -108,13 +108,13 @@ fn self_fact_that_rests_on_a_player_statement_stays_with_the_player() {
         for (content, private) in told {
             assert_eq!(found_fact(&stage, content).await.1.as_deref(), private, "{content}");
         }
-        // Nor does it in another session, where it is known from memory alone.
+        // The fact also stays private in another session, where the secret comes from memory alone.
         let mut later = stage.session("rowan").await;
         later
             .say_and_learn("And me?", &json!([self_fact("", "Mira knits for pregnant friends.")]))
             .await;
         assert_eq!(found_fact(&stage, "knits").await.1.as_deref(), Some("rowan"));
-        // And in a line after the one in whose prompt it was.
+        // The next line has the secret only in its history, and its fact stays private, too.
         later
             .say_and_learn(
                 "And what else?",
@@ -135,7 +135,7 @@ fn turn_records_the_private_content_of_its_own_prompt() {
         ];
         let mut sizes = Vec::new();
         for secret in secrets {
-            // Hearsay, which stands in no prompt without a search.
+            // Hearsay is in no prompt without a search.
             let mut fact = liking_fact(secret, &[]);
             (fact["subject"], fact["content"]) = (json!("Dorran"), json!(format!("Dorran likes {secret}.")));
             talk.say_and_learn(&format!("Dorran likes {secret}"), &json!([fact]))
@@ -205,7 +205,7 @@ fn turn_memories_of_both_kinds_are_unsaid_and_reinstated_together() {
         first
             .say_and_learn(ASKS, &json!([song_fact(), liking_fact("plums", &["plum"])]))
             .await;
-        // What she says to another player changes it for both.
+        // Her statement to another player changes the fact for both players.
         stage.llm.queue_text(Task::Judge, verdicts("contradicts"));
         let now = self_fact("Harvest Home", "Mira's favourite song is Harvest Home.");
         let mut second = stage.session("lark").await;

@@ -1,4 +1,4 @@
-//! What was told to an NPC in one company, and changed in another.
+//! Facts told to an NPC in one company and changed in another.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{Stage, liking_fact, statement};
 use crate::support::run;
 
-/// What recall finds of grapes.
+/// Returns the contents that recall finds for grapes.
 async fn found_contents(stage: &Stage, viewpoint: &Viewpoint) -> Vec<String> {
     let now = stage.clock.now();
     let found = recall::search_facts(&stage.services, &stage.scope, &stage.world, viewpoint, "grapes", now, 9);
@@ -38,7 +38,7 @@ fn player_viewpoint(stage: &Stage, player: Option<&str>) -> Viewpoint {
     }
 }
 
-/// What Tom may tell the player.
+/// Returns the viewpoint of Tom with the player.
 fn tom_viewpoint(stage: &Stage) -> Viewpoint {
     Viewpoint {
         npc: "tom".parse().unwrap(),
@@ -66,7 +66,7 @@ fn private_fact_changed_before_witnesses_is_newer_for_knowers_of_both() {
             )
             .await;
 
-        // Mira heard both; Tom the latter alone.
+        // Mira heard both statements, and Tom only the later.
         assert_eq!(
             found_contents(&stage, &player_viewpoint(&stage, Some("p1"))).await,
             [HATES]
@@ -83,7 +83,7 @@ fn private_fact_changed_before_witnesses_is_newer_for_knowers_of_both() {
             .unwrap();
         assert!(standing.facts.iter().all(|fact| fact.id != older.id));
 
-        // Unsaid, it changes nothing.
+        // An unsaid statement has no effect.
         before_tom.rewind(0, None).await;
         reconcile_dirty_memories(&stage.services, &stage.scope).await.unwrap();
         assert_eq!(
@@ -157,7 +157,7 @@ fn manual_fact_replaces_a_learned_one() {
                 found_contents(&stage, &player_viewpoint(&stage, Some("p1"))).await,
                 [HATES]
             );
-            // Said again, it is for a person to look at: what authors wrote stands.
+            // A repeated statement is flagged for a person. The authored fact stays valid.
             stage.clock.advance(Duration::from_mins(1));
             stage
                 .session("p1")

@@ -1,5 +1,4 @@
-//! What players make up never reads as true: through the whole of it, from what a model extracts to the prompts of
-//! later sessions.
+//! Players' inventions are never stated as true, from the extraction to the prompts of later sessions.
 
 use colloquy::{memory::authored::Language, ports::llm::Task};
 use serde_json::json;
@@ -7,7 +6,7 @@ use serde_json::json;
 use super::Stage;
 use crate::support::run;
 
-/// Subject, kind and content, as an extractor writes down what a player said.
+/// The subject, kind and content of a player's statement, as an extractor writes facts.
 type Invention = (&'static str, &'static str, &'static str);
 
 const ENGLISH: &[Invention] = &[
@@ -66,7 +65,7 @@ const ENGLISH: &[Invention] = &[
     ("player", "relationship", "The player is the lost brother of Mira."),
 ];
 
-/// What a player says of itself, and of the world.
+/// Statements of a player about themselves and about the world.
 const ENGLISH_CLAIMS: &[Invention] = &[
     (
         "player",
@@ -142,8 +141,8 @@ const KOREAN_CLAIMS: &[Invention] = &[
     ("player", "event", "플레이어는 뱃사공에게서 나룻배를 샀다."),
 ];
 
-/// Every line of a prompt that has `lie` in it and does not say whose word it is. `by_heading`: one that is only of the
-/// player itself may be below a heading that does.
+/// Returns the lines of a prompt with `lie` and without its speaker. With `by_heading`, the speaker may be named by the
+/// heading, for claims only about the player.
 fn stated_lines<'p>(prompt: &'p str, lie: &str, by_heading: bool) -> Vec<&'p str> {
     let mut heading = "";
     let mut bare = Vec::new();
@@ -194,7 +193,7 @@ fn player_inventions_are_never_stated_as_true() {
                     later.say_and_learn(line, &json!([])).await;
                     for (task, asked) in [Task::Reply, Task::Extraction].into_iter().zip(asked) {
                         for prompt in &stage.llm.prompts_of(task)[asked..] {
-                            // The line itself is the player's.
+                            // The player's own line is exempt.
                             let prompt = prompt.replace(&format!("<player_line>\n{line}\n</player_line>"), "");
                             assert_eq!(
                                 stated_lines(&prompt, lie, !claims.iter().any(|claim| claim.2 == *lie)),

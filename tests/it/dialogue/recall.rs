@@ -1,4 +1,4 @@
-//! Recall is the same whatever the index knows beside a fact's place, and however much of it is read.
+//! Recall gives the same results whatever hints the index has, and however much of the index is read.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -23,7 +23,7 @@ use colloquy::{
 use super::Stage;
 use crate::support::run;
 
-/// An index whose hints are changed on the way.
+/// An index with altered hints.
 struct HintingIndex(Arc<dyn FactIndex>, fn(ScoreHint) -> Option<ScoreHint>);
 
 #[async_trait]
@@ -59,7 +59,7 @@ impl FactIndex for HintingIndex {
 
 const PLACES: [&str; 5] = ["mill", "ferry", "tower", "market", "bridge"];
 
-/// Facts that are near each other, twice the same, pinned, of kinds that stand in the prompt anyway.
+/// Learns facts that are similar, duplicated, pinned, or of kinds always in the prompt.
 async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
     let mut ids = Vec::new();
     for n in 0..count {
@@ -116,7 +116,7 @@ async fn learn_many(stage: &Stage, count: u32) -> Vec<FactId> {
     ids
 }
 
-/// What a line's prompt and trace have, and what a designer's search finds.
+/// The prompt hash and trace of a line, and the result of a designer's search.
 type RecallOutcome = (String, Vec<CandidateTrace>, Vec<(FactId, ScoreParts)>);
 
 async fn recall_outcome(stage: &Stage, line: &str) -> RecallOutcome {
@@ -130,7 +130,7 @@ async fn recall_outcome(stage: &Stage, line: &str) -> RecallOutcome {
     let found = recall::search_facts(&stage.services, &stage.scope, &stage.world, &viewpoint, line, now, 20);
     let (hits, _) = found.await.unwrap();
     let candidates = talk.trace(1).await.candidates;
-    // Or the player would be known the next time.
+    // The rewind prevents the player from being known the next time.
     talk.rewind(0, None).await;
     (
         preview.prompt_hash,
@@ -148,7 +148,7 @@ fn index_hints_change_no_score_and_no_prompt() {
         let hints: [fn(ScoreHint) -> Option<ScoreHint>; 3] = [
             Some,
             |_| None,
-            // Of a version that nobody confirms, and wrong.
+            // Wrong hints of a version that no ledger row confirms.
             |hint| {
                 Some(ScoreHint {
                     version: hint.version + 1,
@@ -209,7 +209,7 @@ fn correction_counts_before_it_is_indexed() {
         let lagging = keyword_of(&recall_outcome(&stage, line).await, ids[1]);
         assert!(lagging.0 > 0.4 && (lagging.1 - 0.9).abs() < 1e-9, "{lagging:?}");
         jobs::relay_outbox(&stage.services).await.unwrap();
-        // Now that the index has it, its words are counted too: there is a fact about a harbour.
+        // The index now counts the words as well: one fact has "harbour".
         let counted = keyword_of(&recall_outcome(&stage, line).await, ids[1]);
         assert!((0.3..lagging.0).contains(&counted.0), "{counted:?}");
         assert!((counted.1 - lagging.1).abs() < 1e-9);

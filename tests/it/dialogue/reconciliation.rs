@@ -1,4 +1,4 @@
-//! What a slow or failing model costs a memory that is written to or settled.
+//! The cost of a slow or failing model for a memory being written or reconciled.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,8 +27,8 @@ use super::{QueuedAnswer, Stage, statement, verdicts};
 use crate::support::run;
 
 impl Stage {
-    /// What a player says in two sessions, the second time to have something forgotten; then the first
-    /// is taken back, so that the request is gone through again.
+    /// Says a fact, asks in a second session to forget the fact, and rewinds the first session. The request is then
+    /// reconciled again.
     async fn mark_dirty_by_forget_request(&self, player: &str) {
         let mut first = self.session(player).await;
         first
@@ -54,7 +54,7 @@ impl Stage {
         marks.into_iter().map(|mark| mark.audience.private_to).collect()
     }
 
-    /// The job as it is leased once more, after an attempt that ran out of time.
+    /// Leases the job again after an attempt that ran out of time.
     async fn retried_job(&self, job: &Job) -> Job {
         let (jobs, now) = (&self.services.ledger.jobs, self.clock.now());
         jobs.fail_job(&self.scope, job.id, self.node, "slow", JobFailure::RetryAt(now), &[])
@@ -69,7 +69,7 @@ impl Stage {
     }
 }
 
-/// What the metrics of its model calls are.
+/// Returns the metrics of the model calls.
 fn model_metrics_text(stage: &Stage) -> String {
     let registry = Registry::new();
     stage.services.models.metrics().register(&registry).unwrap();
@@ -127,21 +127,21 @@ fn unreconcilable_memory_blocks_no_other() {
     });
 }
 
-/// A taste that may leave no room for another.
+/// Returns a preference, which may exclude another preference.
 fn preference_fact(object: &str, keywords: &[&str]) -> serde_json::Value {
     let content = format!("The player prefers {object}.");
     statement("prefer", object, &content, "positive", keywords)
 }
 
-/// What is near no preference.
+/// Returns a note, which is near no preference.
 fn note_fact(object: &str) -> serde_json::Value {
     let mut note = preference_fact(object, &[]);
     note["kind"] = json!("note");
     note
 }
 
-/// Three that contradict each other, each of a session of its own; the second is taken back. Whether the first stands is
-/// for the judge to say then.
+/// Teaches three contradicting facts in three sessions, and rewinds the second. The judge must then judge the first
+/// fact.
 async fn teach_contradicting_facts(stage: &Stage) {
     let mut sessions = Vec::new();
     for fruit in ["grapes", "plums", "pears"] {
@@ -155,7 +155,7 @@ async fn teach_contradicting_facts(stage: &Stage) {
         stage.clock.advance(Duration::from_mins(1));
         sessions.push(session);
     }
-    // Nobody was asked about the first one.
+    // The first fact needed no judge.
     assert_eq!(stage.llm.prompts_of(Task::Judge).len(), 2);
     assert_eq!(stage.valid_contents().await, ["The player prefers pears."]);
     sessions[1].rewind(0, None).await;
@@ -179,7 +179,7 @@ fn judge_is_asked_again_after_an_outage() {
                 0
             );
             assert_eq!(stage.dirty_marks().await.len(), 1);
-            // It rests.
+            // The dirty memory waits before the next attempt.
             let asked = stage.llm.prompts_of(Task::Judge).len();
             assert_eq!(
                 remember::reconcile_dirty_memories(&stage.services, &stage.scope)
@@ -262,7 +262,7 @@ fn reconciliation_without_a_judge_continues_during_its_outage() {
         let last = ["The player prefers pears.", "The player prefers hail."];
         assert_eq!(stage.valid_contents().await, last);
         sessions[1].rewind(0, None).await;
-        // That she said plums is news by now, and ended the grapes as plums had. Of rain and hail nobody has judged.
+        // "Plums" is now a new statement, and ends "grapes" as the unsaid fact did. Rain and hail have no verdict.
         let rain = ["The player prefers rain.", last[0], last[1]];
         stage.llm.queue_answer(Task::Judge, QueuedAnswer::Silent(vec![]));
         let before = stage.llm.prompts_of(Task::Judge).len();
@@ -326,7 +326,7 @@ fn slow_judge_verdicts_are_not_requested_again() {
     run(async {
         let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        // Two facts that are near what is said next, and not near each other: of another kind.
+        // Two facts that are near the next line's facts, but of two kinds and not near each other.
         talk.say_and_learn(
             "I like grapes and rain",
             &json!([preference_fact("grapes", &[]), note_fact("rain")]),
@@ -344,7 +344,7 @@ fn slow_judge_verdicts_are_not_requested_again() {
             while stage.llm.prompts_of(Task::Judge).is_empty() {
                 tokio::task::yield_now().await;
             }
-            // By then what was extracted is kept.
+            // By then the extraction's answer is stored.
             tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         };
         tokio::select! {
@@ -369,7 +369,7 @@ fn slow_judge_verdicts_are_not_requested_again() {
         );
         assert_eq!(stage.llm.prompts_of(Task::Extraction).len(), 2, "the answer was kept");
         assert_eq!(stage.valid_contents().await.len(), 3);
-        // What the judge had said is kept by the contents of its pair, be it of another turn.
+        // Verdicts are stored by the contents of the pair, independent of the turn.
         let pairs = [("grapes", "plums"), ("rain", "snow")].map(|(older, newer)| {
             pair_hash(
                 &format!("The player prefers {older}."),
@@ -385,7 +385,7 @@ fn slow_judge_verdicts_are_not_requested_again() {
 fn learning_turn_costs_one_judge_call_however_large_the_memory() {
     run(async {
         let mut stage = Stage::prepare().await;
-        // What the calls used is counted by a vocabulary, since this model reports nothing.
+        // The usage is counted with a vocabulary, because this model reports no usage.
         let told: Arc<dyn Llm> = stage.llm.clone();
         let models = ModelRouter::new(RouteTable::with_single_model(&told), stage.clock.clone());
         stage.services.models = Arc::new(models.with_fallback_counter(TokenCounter::O200k));
@@ -426,7 +426,7 @@ fn learning_turn_costs_one_judge_call_however_large_the_memory() {
         assert!((8..=2 * timeline::MAX_NEAREST).contains(&pairs), "{pairs}");
         assert_eq!(stage.valid_contents().await.len(), 200, "a page of them; both stay");
 
-        // The turn's trace says so, and so do the metrics.
+        // The turn's trace and the metrics show the calls.
         let explained = talk.explain_turn(1).await;
         let made: Vec<(&str, u32)> = explained
             .tasks
@@ -453,7 +453,7 @@ fn learning_turn_costs_one_judge_call_however_large_the_memory() {
         for sum in &explained.tasks {
             let (asked_for, usage) = (&sum.task, sum.usage);
             if asked_for == "embedding" {
-                // What was written by hand was embedded, too.
+                // Manual facts were embedded, too.
                 continue;
             }
             for line in [

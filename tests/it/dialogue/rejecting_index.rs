@@ -1,4 +1,4 @@
-//! An index that takes nothing of one tenant.
+//! An index that rejects all writes of one tenant.
 
 use std::sync::{
     Arc,
@@ -18,11 +18,11 @@ use colloquy::{
     tenancy::TenantScope,
 };
 
-/// For as long as it `refuses`.
+/// Rejects writes while `refuses` is true.
 pub struct RejectingIndex {
     pub index: Arc<dyn FactIndex>,
     pub refused: TenantScope,
-    /// What it says to that.
+    /// The error returned for a rejected write.
     pub with: StoreError,
     pub refuses: AtomicBool,
 }

@@ -1,4 +1,4 @@
-//! What is searched for where the intent comes first (`recall.speculative = false`), and where it does not.
+//! The searches of a turn with the intent first (`recall.speculative = false`), and with speculative recall.
 
 use std::sync::{
     Arc,
@@ -25,7 +25,7 @@ use serde_json::json;
 use super::{Stage, liking_fact};
 use crate::support::run;
 
-/// An index that counts the searches.
+/// An index that counts searches.
 struct CountingIndex {
     index: Arc<dyn FactIndex>,
     searches: AtomicUsize,
@@ -82,7 +82,7 @@ fn intent_without_recall_runs_no_search_unless_speculative() {
                 searches: AtomicUsize::new(0),
             });
             stage.services.index = index.clone();
-            // So that its past may be what the line is after.
+            // The NPC has a past, so that the intent may be `scenario`.
             stage.npc.has_scenarios = true;
             let mut talk = stage.session("p1").await;
             talk.say_and_learn("I like grapes.", &json!([liking_fact("grapes", &["grapes", "fruit"])]))
@@ -93,7 +93,7 @@ fn intent_without_recall_runs_no_search_unless_speculative() {
                 ("memory", 1, 1),
                 ("world", 1, 1),
                 ("overheard", 1, 1),
-                // Nobody knows what it needs.
+                // An unreadable intent.
                 ("I cannot tell.", 1, 1),
             ] {
                 let case = format!("{intent}, speculative: {speculative}");

@@ -1,4 +1,4 @@
-//! One turn: what goes out, what is committed, and what happens when anything goes wrong.
+//! One turn: its output, its commit, and its failures.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ fn cut_reply_ends_where_it_was_heard() {
                 Task::Reply,
                 QueuedAnswer::Silent(owned_texts(&["Once ", "upon ", "a time\n```state\n{"])),
             );
-            // The third piece goes out in part only after the cut was asked for.
+            // The third piece is partly streamed, only after the request to cut.
             *talk.feed.cut_after.lock() = Some((
                 2,
                 Cut {
@@ -129,7 +129,7 @@ fn cut_reply_ends_where_it_was_heard() {
                 [JobKind::ExtractFacts],
                 "what never began a state block changes nothing"
             );
-            // The model sees where it was cut.
+            // The model sees the place of the cut.
             *talk.feed.cut_after.lock() = None;
             talk.say_line("Go on").await;
             let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
@@ -146,7 +146,7 @@ fn turn_cut_before_its_first_character_never_happened() {
     run(async {
         let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
-        // Before the model was asked, while it says nothing, and with nothing heard.
+        // Three cases: before the model was asked, while the model is silent, and with no text heard.
         let outcome = talk.try_say_line("Hello", true).await;
         assert!(matches!(outcome, Err(TurnError::CutBeforeReply)));
         let done = talk.feed.reply_end();
@@ -291,7 +291,7 @@ fn unreadable_state_block_becomes_a_job() {
         );
         talk.say_line("Where are we?").await;
         assert!(stage.llm.last_context().contains("player; at: the mill"));
-        // Another player is not there.
+        // Another player is not at the mill.
         let mut other = stage.session("p2").await;
         other.say_line("Where am I?").await;
         assert!(!stage.llm.last_context().contains("the mill"));
@@ -304,8 +304,8 @@ fn state_extraction_does_not_depend_on_a_cut() {
         let stage = Stage::prepare().await;
         let kinds = |jobs: &[Job]| jobs.iter().map(|job| job.kind).collect::<Vec<_>>();
         let line = "You hand me the royal sword";
-        // A block that had begun would have changed something: what was heard is read instead, and not
-        // what the player typed.
+        // A started block would have changed the state. The job reads the heard text instead, without the player's
+        // line.
         let mut talk = stage.session("p1").await;
         let begun = owned_texts(&["Here it is. ", "Take it.\n```state\n{", "\"mood\""]);
         stage.llm.queue_answer(Task::Reply, QueuedAnswer::Silent(begun));
@@ -321,7 +321,7 @@ fn state_extraction_does_not_depend_on_a_cut() {
             "{prompt}"
         );
 
-        // Of a reply that was whole, it is known whether it had one.
+        // For a whole reply, the presence of a block is known.
         for (reply, reads) in [
             ("Here it is.", 0),
             ("Here it is.\n```state\n{\"mood\": \"calm\"}\n```", 1),
@@ -383,7 +383,7 @@ fn late_state_job_does_not_override_later_turns() {
         talk.say_line("Where are we?").await;
         assert!(stage.llm.last_context().contains("player; at: the ferry"));
 
-        // Another session of the same world adds to what is known already, once.
+        // Another session of the same world adds its change once.
         let mut other = stage.session("p2").await;
         stage
             .llm
@@ -523,7 +523,7 @@ fn state_block_may_name_only_people_of_the_world() {
         let refused = notes.iter().filter(|note| note.contains("nobody known"));
         assert_eq!(refused.count(), 2, "{notes:?}");
 
-        // Known to the world's state is known enough.
+        // People in the world's state count as known.
         let row = NewStateChange {
             id: stage.services.ids.next_id(),
             world: stage.world.id.clone(),

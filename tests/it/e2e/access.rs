@@ -61,7 +61,7 @@ fn foreign_objects_are_not_found() {
         }
         assert_eq!(rival.status("/v1/worlds/vale").await, StatusCode::NOT_FOUND);
         assert_eq!(rival.status("/v1/worlds/vale/npcs/mira").await, StatusCode::NOT_FOUND);
-        // A player sees its own session, and no traces or facts even of that.
+        // A player sees its own session, but no traces or facts.
         let own = RestClient::new(server.address, server.token("demo", Role::Player, Some("p1")));
         assert_eq!(own.status(&path).await, StatusCode::OK);
         assert_eq!(
@@ -73,7 +73,7 @@ fn foreign_objects_are_not_found() {
             StatusCode::FORBIDDEN
         );
 
-        // Over the socket too.
+        // The same holds over the socket.
         let mut thief = server.player("p2").await;
         thief
             .send(&json!({"type": "player.say", "session_id": session, "text": "hi"}))
@@ -176,7 +176,7 @@ fn key_set_admits_tokens_signed_by_its_keys() {
             let mut jwk = Jwk::from_encoding_key(&key, algorithm).unwrap();
             jwk.common.key_id = Some((*kid).to_owned());
             let mut jwk = serde_json::to_value(jwk).unwrap();
-            // Key sets hold public halves.
+            // Key sets contain only public halves.
             jwk.as_object_mut()
                 .unwrap()
                 .retain(|name, _| !matches!(name.as_str(), "d" | "p" | "q" | "dp" | "dq" | "qi"));
@@ -237,10 +237,10 @@ fn cursor_reveals_nothing_of_foreign_objects() {
         assert_eq!(unknown.0, StatusCode::UNPROCESSABLE_ENTITY);
         assert_eq!(after(&own, &theirs).await, unknown);
         assert_eq!(after(&own, talk.as_str().unwrap()).await, unknown);
-        // Whoever may see both goes on from either.
+        // A caller who may see both lists may use either cursor.
         assert_eq!(after(&server.backend(), &theirs).await.0, StatusCode::OK);
 
-        // A fact of another world is no cursor, as one of none is not.
+        // A fact of another world is no valid cursor, like an unknown fact.
         server
             .rest(Role::Admin)
             .call(
@@ -288,10 +288,10 @@ fn repeated_request_renews_no_token_of_an_unreachable_session() {
         let token = server.token("demo", Role::Player, Some("p1"));
         let joined = ask(token.clone()).await;
         assert_eq!(joined.status, StatusCode::CREATED, "{joined:?}");
-        // The same player, who may not come to this world any longer.
+        // The same player with a token that no longer reaches the world.
         let bound = ask(server.token_in("demo", "p1", "elsewhere")).await;
         assert_eq!(bound.status, StatusCode::NOT_FOUND, "{bound:?}");
-        // What the first answer had is good still.
+        // The first answer's token is still valid.
         let mut socket = server.player("p1").await;
         socket
             .send(&json!({
@@ -299,7 +299,7 @@ fn repeated_request_renews_no_token_of_an_unreachable_session() {
             }))
             .await;
         socket.until("session.resumed").await;
-        // Whoever reaches it gets another.
+        // A token that reaches the session gets a new resume token.
         let again = ask(token).await;
         assert_eq!(again.status, StatusCode::CREATED);
         assert_ne!(again.body["resume_token"], joined.body["resume_token"]);
@@ -331,7 +331,7 @@ fn prompt_sizes_are_hidden_from_players() {
         let own = backend.get(&turns).await["items"][1].clone();
         assert!(own["usage"]["prompt_tokens"].as_u64().unwrap() > 0, "{own}");
         assert_eq!(own["usage"]["completion_tokens"], read[3]["usage"]["completion_tokens"]);
-        // As events of a request, too; on sockets it is the same filter.
+        // The same for a request's event stream. Sockets use the same filter.
         let http = reqwest::Client::new();
         for (token, shown) in [
             (server.token("demo", Role::Player, Some("p1")), false),

@@ -1,4 +1,4 @@
-//! `colloquy backup` while the server runs, and `colloquy restore`: an NPC knows what it knew then.
+//! `colloquy backup` on a running server, and `colloquy restore`: an NPC knows the facts of that moment.
 
 use std::{fs, path::Path, process::Output};
 
@@ -10,7 +10,7 @@ fn run_command(data: &ServerData, args: &[&str]) -> Output {
     data.command().args(args).output().unwrap()
 }
 
-/// What it printed, as it went well.
+/// Returns the output of a successful command.
 fn run_successfully(data: &ServerData, args: &[&str]) -> String {
     let output = run_command(data, args);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -18,7 +18,7 @@ fn run_successfully(data: &ServerData, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Why it was refused.
+/// Returns the error of a rejected command.
 fn run_rejected(data: &ServerData, args: &[&str]) -> String {
     let output = run_command(data, args);
     assert!(!output.status.success(), "{args:?}");
@@ -48,7 +48,7 @@ fn backup_restores_the_memory_of_its_moment() {
         socket.say_line(&session, "I like grapes.").await;
         server.backend().idle().await;
 
-        // While others talk.
+        // Other players talk meanwhile.
         let data = server.data.clone();
         let (of, to) = (data.clone(), file.to_owned());
         let backing_up = tokio::task::spawn_blocking(move || run_successfully(&of, &["backup", &to]));
@@ -78,7 +78,7 @@ fn backup_restores_the_memory_of_its_moment() {
         assert!(run_rejected(&data, &["backup", "--overwrite", own]).contains("is the database itself"));
         let why = run_rejected(&data, &["restore", file]);
         assert!(why.contains("another colloquy"), "{why}");
-        // Killed, it leaves a log that must not be read into what is restored.
+        // A killed server leaves a write-ahead log, which must not leak into the restored ledger.
         let data = server.kill();
         assert!(data.folder().join("colloquy.db-wal").metadata().unwrap().len() > 0);
         let told = run_successfully(&data, &["restore", file]);
@@ -99,7 +99,7 @@ fn backup_restores_the_memory_of_its_moment() {
         assert!(answer.contains("grapes") && !answer.contains("pears"), "{answer}");
         server.stop();
 
-        // What was there before is as whole, with what its log had.
+        // The previous ledger is kept whole, with the contents of its log.
         let kept = data.folder().join(kept);
         let before = data.with_own_folder();
         run_successfully(&before, &["restore", kept.to_str().unwrap()]);
@@ -171,7 +171,7 @@ fn backup_that_is_no_whole_ledger_is_rejected_without_changes() {
             now.sort();
             assert_eq!(now, files, "{}", file.display());
         }
-        // A machine that has nothing yet.
+        // A new machine without data.
         let fresh = data.with_own_folder();
         let told = run_successfully(&fresh, &["restore", good.to_str().unwrap()]);
         assert!(!told.contains("before is kept"), "{told}");

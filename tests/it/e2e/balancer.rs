@@ -1,4 +1,4 @@
-//! What the balancers of `docker/haproxy` and `docker/nginx` let through.
+//! The requests that the balancers of `docker/haproxy` and `docker/nginx` forward.
 
 use std::{
     cell::RefCell,
@@ -18,12 +18,12 @@ use colloquy::http::errors::{Code, ProblemBody};
 
 use crate::support::{eventually, run};
 
-/// Answers every request, so that what is refused was refused by the balancer.
+/// Starts a node that answers every request, so that any refusal comes from the balancer.
 fn start_node() -> u16 {
     counting_node(&Arc::default())
 }
 
-/// The same; counts what begins with `POST`. An upgrade is answered as such, with the headers that came.
+/// Starts a node that counts requests starting with `POST`. It answers an upgrade with the received headers.
 fn counting_node(posts: &Arc<AtomicUsize>) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -56,7 +56,7 @@ fn counting_node(posts: &Arc<AtomicUsize>) -> u16 {
     port
 }
 
-/// The status of a path that is sent as it is written here.
+/// Returns the status of `path`, sent without normalisation.
 fn status(port: u16, path: &str) -> Option<u16> {
     answer(port, path)?.split(' ').nth(1)?.parse().ok()
 }
@@ -79,7 +79,7 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Debian's is where only root looks.
+/// On Debian, HAProxy is in a folder only on root's path.
 fn haproxy() -> Command {
     let of_debian = Path::new("/usr/sbin/haproxy");
     Command::new(if of_debian.exists() {
@@ -89,10 +89,10 @@ fn haproxy() -> Command {
     })
 }
 
-/// HAProxy with the shipped configuration on a port of its own, and its nodes on `nodes`.
+/// Starts HAProxy with the shipped configuration on a free port, with its nodes on `nodes`.
 ///
 /// # Panics
-/// If it is not installed: `scripts/test.sh` installs it.
+/// If HAProxy is not installed. `scripts/test.sh` installs it.
 fn balancer(nodes: [u16; 3]) -> (u16, KillOnDrop, tempfile::TempDir) {
     let is_there = haproxy().arg("-v").stdout(Stdio::null()).status();
     assert!(
@@ -102,10 +102,10 @@ fn balancer(nodes: [u16; 3]) -> (u16, KillOnDrop, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let port = free_port();
     let config = folder.path().join("haproxy.cfg");
-    // A port of its own, and no more descriptors than anybody may have.
+    // Uses a free port, and fewer descriptors than an ordinary user's limit.
     let text = shipped_config().replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
     let text = text.replace("maxconn 50000", "maxconn 200");
-    // Sooner, and fewer.
+    // Uses shorter timeouts and lower limits.
     let text = text.replace("timeout http-request 10s", "timeout http-request 1s");
     let text = text.replace(
         "sc0_conn_cur gt 1000",
@@ -126,13 +126,13 @@ fn balancer(nodes: [u16; 3]) -> (u16, KillOnDrop, tempfile::TempDir) {
     (port, running, folder)
 }
 
-/// So many connections of one address the tests let through.
+/// The number of connections per address allowed in the tests.
 const CONNECTIONS_PER_ADDRESS: usize = 8;
 
-/// nginx, as [`balancer`].
+/// Starts nginx, like [`balancer`].
 ///
 /// # Panics
-/// If it is not installed: `scripts/test.sh` installs it.
+/// If nginx is not installed. `scripts/test.sh` installs it.
 fn nginx(nodes: [u16; 3]) -> (u16, KillOnDrop, tempfile::TempDir) {
     let of_debian = Path::new("/usr/sbin/nginx");
     let program = if of_debian.exists() {
@@ -179,7 +179,7 @@ fn free_port() -> u16 {
     free.local_addr().unwrap().port()
 }
 
-/// With no node to ask, a client is told what a server would tell it whose stores are away.
+/// Without a ready node, a client gets the same answer as from a server without stores.
 #[test]
 fn balancer_reports_when_no_node_is_ready() {
     let text = shipped_config();
@@ -214,7 +214,7 @@ fn assert_reports_no_ready_node(port: u16, problem: &serde_json::Value) {
         let head = head.to_lowercase();
         assert!(head.contains("content-type: application/problem+json"), "{head}");
         assert!(head.contains("retry-after: 1"), "{head}");
-        // In chunks, of some.
+        // Some balancers send the body in chunks.
         let body = &body[body.find('{').unwrap()..=body.rfind('}').unwrap()];
         assert_eq!(&serde_json::from_str::<serde_json::Value>(body).unwrap(), problem);
     });
@@ -262,7 +262,7 @@ fn balancer_hides_private_routes() {
     }
 }
 
-/// A request whose body comes slowly costs no node anything; it ends at the balancer.
+/// A slow request body ends at the balancer and costs no node.
 #[test]
 fn balancer_buffers_slow_request_bodies() {
     let posts = Arc::default();
@@ -275,7 +275,7 @@ fn balancer_buffers_slow_request_bodies() {
             .unwrap();
         let mut answer = String::new();
         let _ = slow.read_to_string(&mut answer);
-        // HAProxy answers; nginx closes.
+        // HAProxy answers, and nginx closes the connection.
         assert!(
             answer.is_empty() || answer.starts_with("HTTP/1.1 408") || answer.starts_with("HTTP/1.0 408"),
             "{answer}"
@@ -295,7 +295,7 @@ fn balancer_buffers_slow_request_bodies() {
     }
 }
 
-/// One address holds only so many connections, and what it gives back it may have again.
+/// One address has a limited number of connections. Closed connections become available again.
 #[test]
 fn balancer_limits_connections_per_address() {
     let nodes = || [start_node(), start_node(), start_node()];
@@ -303,14 +303,14 @@ fn balancer_limits_connections_per_address() {
         wait_until_forwarding(port);
         let hold = || {
             let mut held = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            // nginx counts a connection once there is a request on it. One that was refused takes none.
+            // nginx counts a connection from its first request. A refused connection does not count.
             let _ = held.write_all(b"POST /v1/sessions HTTP/1.1\r\nhost: players\r\ncontent-length: 10\r\n\r\n{");
             held
         };
         let open: RefCell<Vec<TcpStream>> = RefCell::new((0..CONNECTIONS_PER_ADDRESS).map(|_| hold()).collect());
         run(async {
             eventually("one more to be refused", || {
-                // Some were refused themselves where one of before was still counted.
+                // Some connections may be refused while closed ones still count.
                 open.borrow_mut().push(hold());
                 async move { matches!(status(port, "/readyz"), None | Some(429)).then_some(()) }
             })
@@ -324,7 +324,7 @@ fn balancer_limits_connections_per_address() {
     }
 }
 
-/// A socket is upgraded, and no client brings the header by which nodes believe each other.
+/// A socket is upgraded. The balancer strips the header that nodes use to trust each other.
 #[test]
 fn balancer_forwards_sockets_and_strips_forward_tokens() {
     let nodes = || [start_node(), start_node(), start_node()];
@@ -340,7 +340,7 @@ fn balancer_forwards_sockets_and_strips_forward_tokens() {
         assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
         assert!(answer.contains("get /v1/ws"), "{answer}");
         assert!(!answer.contains("forged"), "{answer}");
-        // Nor does a client say which address it has.
+        // A client cannot set its own address either.
         assert!(answer.contains("\r\nx-forwarded-for: 127.0.0.1\r\n"), "{answer}");
     }
 }

@@ -1,4 +1,4 @@
-//! The commands a person types, as processes of their own.
+//! The manual commands, as separate processes.
 
 use std::{
     io::Write,
@@ -11,7 +11,7 @@ use crate::support::{ServerData, run};
 fn chat_lines_from_a_pipe_are_said_in_order_and_awaited() {
     run(async {
         let server = ServerData::new(&[
-            // So tight that lines have to wait for the server, too.
+            // The limit is so tight that some lines must also wait for the server.
             ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "2"),
             ("COLLOQUY__LIMITS__SOCKET_STRIKES", "100"),
         ])
@@ -27,7 +27,7 @@ fn chat_lines_from_a_pipe_are_said_in_order_and_awaited() {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            // All at once, and the end of input at once behind them.
+            // All lines come at once, directly followed by the end of input.
             let mut lines = chat.stdin.take().unwrap();
             lines
                 .write_all(b"I like grapes.\nThe weather is nice today.\n\nWhat fruit do I like?\n")
@@ -70,7 +70,7 @@ fn token_for_an_unknown_tenant_prints_a_warning() {
         let server = data.start();
         assert_eq!(token("demo"), "");
         assert!(token("nope").contains("has no tenant nope"));
-        // Neither the running server nor its ledger minds.
+        // The running server and its ledger are unaffected.
         assert_eq!(server.backend().status("/v1/worlds/vale").await, 200);
     });
 }
@@ -96,7 +96,7 @@ fn log_without_a_terminal_has_no_colours() {
     }
     let told = std::process::Command::new("kill").arg(server.id().to_string()).status();
     assert!(told.unwrap().success());
-    // What it still prints must not block it.
+    // Reading the remaining output prevents the server from blocking.
     std::io::copy(&mut banner, &mut std::io::sink()).unwrap();
     let log = server.wait_with_output().unwrap().stderr;
     let log = String::from_utf8(log).unwrap();
@@ -134,7 +134,7 @@ fn ledger_file_has_one_server_by_any_path() {
     let elsewhere = tempfile::tempdir().unwrap();
     let link = elsewhere.path().join("link.db");
     std::os::unix::fs::symlink(&file, &link).unwrap();
-    // Each of them has a data folder of its own, in which it runs.
+    // Every command runs in its own data folder.
     let refused = |path: &std::path::Path, command: &str| {
         let data = ServerData::new(&[]).with(&[("COLLOQUY__LEDGER__URL", &format!("sqlite://{}", path.display()))]);
         let output = data.command().arg(command).output().unwrap();
@@ -151,7 +151,7 @@ fn ledger_file_has_one_server_by_any_path() {
     for command in ["migrate", "reindex"] {
         refused(&file, command);
     }
-    // Neither the running server nor its ledger minds, and once it has stopped the file is anybody's.
+    // The running server and its ledger are unaffected. After the server stops, other processes may open the file.
     run(async { assert_eq!(server.backend().status("/v1/worlds/vale").await, 200) });
     let data = server.stop();
     for command in ["migrate", "reindex"] {

@@ -1,4 +1,4 @@
-//! A player talks with an NPC that remembers: by the third turn, after a restart, in a new session.
+//! A player talks with an NPC that remembers: by the third turn, after a restart, and in a new session.
 
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ fn assert_remembers_taste(language: &TastePhrases) {
         let third = socket.say_line(&session, language.asks).await;
         assert!(mentions(&third.text, language.fruit), "by the third turn: {third:?}");
 
-        // Why: the trace shows the fact with its score in parts.
+        // The trace shows the fact with the parts of its score.
         let trace = server
             .backend()
             .get(&format!("/v1/sessions/{session}/turns/3/trace"))
@@ -102,7 +102,7 @@ fn assert_remembers_taste(language: &TastePhrases) {
         let again = socket.say_line(&session, language.asks).await;
         assert!(mentions(&again.text, language.fruit), "after a restart: {again:?}");
 
-        // Another player's session knows nothing of it.
+        // Another player's session does not know the taste.
         let mut stranger = server.player("p2").await;
         let session = stranger.session(language.npc, "p2").await;
         let unknown = stranger.say_line(&session, language.asks).await;
@@ -163,7 +163,7 @@ fn assert_present_taste_survives(language: &TastePhrases) {
         socket.say_line(&session, language.likes).await;
         let present = wait_for_fact(&server, language.npc, language.fruit).await;
         let turn = socket.say_line(&session, language.former).await;
-        // The job of that turn has run when the next turn's has: jobs of a dialogue run in order.
+        // Jobs of a dialogue run in order, so the previous turn's job is done when the next turn's job is done.
         let rest = server.backend();
         eventually("the jobs to be done", || async {
             let session = rest.get(&format!("/v1/sessions/{session}")).await;

@@ -1,5 +1,4 @@
-//! kill -9 at the worst moments: nothing that was acknowledged is lost, and what was promised to
-//! happen after a turn happens exactly once in effect.
+//! kill -9 at the worst moments. Acknowledged turns are not lost, and the work after a turn takes effect exactly once.
 
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use crate::support::{ServerData, TestServer, eventually, run};
 
 fn with_mock(mock: &MockHandle) -> ServerData {
     fresh(&[
-        // A killed process's jobs are its own after the restart: nobody waits for the lease.
+        // A killed process owns its jobs again after the restart, without waiting for the lease.
         ("COLLOQUY__ACTORS__SWEEP_S", "1"),
     ])
     .with_mock(&mock.base_url())
@@ -74,7 +73,7 @@ fn reply_cut_off_by_a_kill_never_happened_and_the_dialogue_continues() {
             turns(&server, &session).await.is_empty(),
             "an uncommitted turn left a trace"
         );
-        // The same key is the same line, said anew: it becomes turn 1.
+        // A repeated key is the same line, said again. The line becomes turn 1.
         let token = server.token("demo", colloquy::tenancy::Role::Player, Some("p1"));
         let player = crate::support::RestClient::new(server.address, token);
         let path = format!("/v1/sessions/{session}/turns");
@@ -115,7 +114,7 @@ fn extraction_interrupted_by_a_kill_happens_exactly_once_in_effect() {
             (!facts.is_empty()).then_some(facts)
         })
         .await;
-        // Another restart finds nothing left to do.
+        // A second restart finds no work.
         let calls = mock.calls_of("extraction");
         let server = server.kill().spawn();
         let mut socket = server.player("p1").await;

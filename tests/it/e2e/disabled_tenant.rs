@@ -1,4 +1,4 @@
-//! A tenant that is disabled: its NPCs do not talk on, and nothing is learned.
+//! A disabled tenant: its NPCs stop talking, and no facts are learned.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub async fn set_tenant_enabled(server: &TestServer, enabled: bool) {
     assert_eq!(answer.0, 200, "{}", answer.1);
 }
 
-/// Disables the tenant at one server, and makes sure that its conversation, of a hundred lines, stops and goes on.
+/// Disables the tenant at one server. Its conversation of a hundred lines must stop, and continue later.
 pub async fn assert_talk_stops_and_continues(data: &ServerData, at: &TestServer) {
     let lines = async || data.count(LINES).await;
     eventually("some lines", || async { (lines().await >= 2).then_some(()) }).await;

@@ -1,4 +1,4 @@
-//! SIGTERM while a reply is streamed: the turn is finished and kept, and the client is told.
+//! SIGTERM during a streaming reply: the turn is finished and stored, and the client is notified.
 
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::json;

@@ -1,7 +1,7 @@
-//! A tenant at ten times its quota, in each thing that a node's tenants share, beside one that does what it always does.
+//! A tenant at ten times its quota beside a tenant with its usual load, for every resource shared by a node's tenants.
 //!
-//! Quiet and loud rounds take turns, and the medians of their 95th percentiles are compared: what else the machine does
-//! hits both.
+//! Quiet and loud rounds alternate. The medians of their 95th percentiles are compared, as other load on the machine
+//! affects both.
 
 use std::{
     collections::BTreeMap,
@@ -32,14 +32,14 @@ use super::fresh;
 use crate::support::{RestClient, ServerData, TestServer, TestSocket, eventually, run};
 
 const ROUNDS: usize = 3;
-/// A 95th percentile may rise to so many times what it is alone.
+/// The maximum factor by which a 95th percentile may rise.
 const MAX_SLOWDOWN: f64 = 1.5;
-/// Of what takes a few milliseconds, this much more is noise.
+/// For waits of a few milliseconds, a difference up to this value is noise.
 const NOISE: Duration = Duration::from_millis(25);
-/// What the loud tenant does is nobody's turn for so long.
+/// A pause of the loud tenant between its requests.
 const LOUD_TENANT_PAUSE: Duration = Duration::from_millis(20);
 
-/// A server with two tenants, and what its models are.
+/// A server with two tenants and mock models.
 struct SharedServer {
     server: TestServer,
     address: SocketAddr,
@@ -84,14 +84,14 @@ impl SharedServer {
         RestClient::new(self.address, self.token(tenant, None))
     }
 
-    /// A figure of `/metrics`, by the beginning of its line.
+    /// Returns the sum of the `/metrics` values on lines starting with `name`.
     async fn figure(&self, name: &str) -> f64 {
         let metrics = self.metrics.text("/metrics").await;
         let of = |line: &str| line.strip_prefix(name)?.trim().parse::<f64>().ok();
         metrics.lines().filter_map(of).sum()
     }
 
-    /// What `quiet` waits alone and beside the loud tenant. It fails if one of its requests does.
+    /// Compares the waits of `quiet` alone and beside the loud tenant. Fails if a request of `quiet` fails.
     async fn compare<L: Future<Output = ()>>(
         &self,
         resource: &str,
@@ -101,7 +101,7 @@ impl SharedServer {
     ) -> WaitFigures {
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
         let answers = Arc::new(LoudTenant::default());
-        // What is waited for once is not what is measured.
+        // The warm-up takes the waits that occur only once.
         quiet(2 * ROUNDS).await;
         for round in 0..ROUNDS {
             alone.push(p95(quiet(2 * round).await));
@@ -130,7 +130,7 @@ impl SharedServer {
 struct WaitFigures {
     alone: Duration,
     beside: Duration,
-    /// What the loud tenant was answered: statuses, and how often.
+    /// The loud tenant's answers: statuses with their counts.
     answers: BTreeMap<u16, usize>,
 }
 
@@ -155,7 +155,7 @@ fn median(mut of: Vec<Duration>) -> Duration {
     of[of.len() / 2]
 }
 
-/// What the loud tenant is told, and was answered.
+/// The stop signal of the loud tenant, and its answers.
 #[derive(Default)]
 struct LoudTenant {
     stop: AtomicBool,
@@ -174,7 +174,7 @@ impl LoudTenant {
     }
 }
 
-/// A thread of its own, so that the quiet tenant's client is not what is slow.
+/// A thread for the loud tenant, so that the quiet tenant's client is not slowed down.
 struct LoudTenantThread {
     loud: Arc<LoudTenant>,
     thread: JoinHandle<()>,
@@ -209,7 +209,7 @@ async fn measure_duration<T>(work: impl Future<Output = T>) -> (T, Duration) {
     (done, asked.elapsed())
 }
 
-/// `count` times one after the other.
+/// Runs `work` `count` times in sequence, and returns the durations.
 async fn repeat_timed(count: usize, work: impl AsyncFn(usize)) -> Vec<Duration> {
     let mut waited = Vec::new();
     for number in 0..count {
@@ -218,7 +218,7 @@ async fn repeat_timed(count: usize, work: impl AsyncFn(usize)) -> Vec<Duration> 
     waited
 }
 
-/// A session of a player; a status, if there is none.
+/// Opens a session of a player, or returns the error's status.
 async fn session(backend: &RestClient, player: &str) -> Result<String, u16> {
     let body = json!({"world_id": "vale", "npc_id": "ergen", "player_id": player});
     let (status, answer) = backend.call(Method::POST, "/v1/sessions", Some(&body)).await;
@@ -232,7 +232,7 @@ async fn turn(backend: &RestClient, session: &str) -> u16 {
     backend.call(Method::POST, &path, Some(&line)).await.0.as_u16()
 }
 
-/// A turn in a session of its own.
+/// Says a turn in a new session.
 async fn first_turn(backend: &RestClient, player: &str) -> u16 {
     match session(backend, player).await {
         Ok(session) => turn(backend, &session).await,
@@ -256,7 +256,7 @@ fn dialogues_in_memory_are_shared_fairly() {
             })
             .await
         };
-        // Each stays in memory after its one turn.
+        // Every session stays in memory after its one turn.
         let shout = move |told: Arc<LoudTenant>| {
             let loud = loud.clone();
             async move {
@@ -288,7 +288,7 @@ fn sockets_are_shared_fairly() {
                 assert!(opened.is_ok(), "a socket of the quiet tenant is refused");
                 waited.push(took);
                 drop(opened);
-                // The loud tenant has sixteen at most.
+                // The loud tenant has at most sixteen sockets.
                 eventually("the server to see it closed", async || {
                     (shared.figure("colloquy_sockets_open").await <= 16.0).then_some(())
                 })
@@ -296,7 +296,7 @@ fn sockets_are_shared_fairly() {
             }
             waited
         };
-        // Sockets of its backend and of ten players, without end.
+        // The loud tenant opens sockets of its backend and of ten players, without end.
         let mut of_loud = vec![shared.token("loud", None)];
         of_loud.extend((0..10).map(|player| shared.token("loud", Some(&format!("l{player}")))));
         let shout = move |told: Arc<LoudTenant>| {
@@ -329,7 +329,7 @@ fn sockets_are_shared_fairly() {
     });
 }
 
-/// Connections from another address than the quiet tenant's.
+/// Opens a connection from another address than the quiet tenant's.
 async fn connection(to: SocketAddr) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -354,7 +354,7 @@ fn requests_in_flight_are_shared_fairly() {
             })
             .await
         };
-        // Each waits for the rest of its body.
+        // Every request waits for the rest of its body.
         let head = format!(
             "POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
              Content-Length: 100\r\n\r\n{{",
@@ -410,7 +410,7 @@ fn connections_are_shared_fairly() {
             })
             .await
         };
-        // Connections that ask for nothing; where one is cut there is another at once.
+        // Idle connections. A closed connection is replaced at once.
         let shout = move |told: Arc<LoudTenant>| async move {
             let workers = (0..60).map(async |_| {
                 while told.is_running() {
@@ -500,7 +500,7 @@ fn assert_writes_are_shared_fairly(column: impl FnOnce(&[(&str, &str)]) -> Serve
             })
             .await
         };
-        // As many at once as there are places, and more, again and again.
+        // The loud tenant always sends at least as many writes as there are places.
         let shout = move |told: Arc<LoudTenant>| {
             let loud = loud.clone();
             async move {

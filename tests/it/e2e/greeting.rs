@@ -1,4 +1,4 @@
-//! The NPC speaks first, where a session asks for it.
+//! The NPC speaks first if the session requests a greeting.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ struct GreetingPhrases {
     npc: &'static str,
     name: &'static str,
     tells: &'static str,
-    /// How a greeting calls somebody it knows.
+    /// The name that a greeting uses for a known player.
     known: &'static str,
 }
 
@@ -32,7 +32,7 @@ fn opening_request(language: &GreetingPhrases) -> Value {
     json!({"world_id": "vale", "npc_id": language.npc, "player_id": "p1", "greeting": true})
 }
 
-/// Leaves an NPC of the demo no words of its own.
+/// Removes an NPC's own greeting from the demo.
 async fn remove_persona_greeting(server: &TestServer, npc: &str) {
     let rest = server.backend();
     let path = format!("/v1/worlds/vale/npcs/{npc}");
@@ -82,7 +82,7 @@ fn greeting_of_a_persona_uses_its_own_words_and_no_model() {
         assert!(called.contains(&&json!("reply")), "{trace}");
         assert_eq!(trace["calls"][1]["model"], "persona.greeting", "{trace}");
 
-        // What was said first is part of what follows, and is not a line of the player's.
+        // Later prompts contain the greeting, but not as a player's line.
         let second = socket.say_line(&session, "What do you have to eat?").await;
         assert_eq!(second.turn, 2);
         let turns = rest.get(&path).await;

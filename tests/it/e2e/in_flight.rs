@@ -1,5 +1,5 @@
-//! Interrupts of a session while something of the turns they take back is under way: each thing that asks a
-//! model is held open by it, let go after the interrupt, and comes to nothing.
+//! Interrupts of a session during work on the unsaid turns. The mock model holds one task at a time and releases the
+//! task after the interrupt. Its result must be discarded.
 
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::fresh;
 use crate::support::{RestClient, TestServer, TestSocket, eventually, run};
 
-/// What turn 3 says. Both facts are near the one of turn 1, so that a judge is asked about them.
+/// The line of turn 3. Both facts are near turn 1's fact, so that the judge is asked.
 const UNSAID: &str = "I hate sour grapes. I like figs.";
 const UNSAID_WORDS: [&str; 3] = ["hate sour grapes", "hates sour grapes", "figs"];
 
-/// Keeps back what is asked for these tasks, and lets go everything else.
+/// Holds the calls for `tasks`, and releases all others.
 pub fn hold_tasks(mock: &MockHandle, tasks: &[&str]) {
     let faults: Vec<String> = tasks.iter().map(|task| format!("{task}=hold")).collect();
     mock.apply_settings(&json!({ "faults": faults })).unwrap();
@@ -24,7 +24,7 @@ pub async fn wait_for_calls(mock: &MockHandle, task: &str, calls: u64) {
     .await;
 }
 
-/// What an NPC holds for true.
+/// Returns the facts that an NPC takes as valid.
 pub async fn valid_contents(rest: &RestClient, npc: &str) -> Vec<String> {
     let facts = rest.facts(npc).await;
     let valid = facts.iter().filter(|fact| fact["invalid_at"].is_null());
@@ -42,7 +42,7 @@ struct HeldSession {
 }
 
 impl HeldSession {
-    /// A session of two turns, from which everything was learned.
+    /// Starts a session of two turns, and waits for their jobs.
     async fn new(env: &[(&str, &str)]) -> Self {
         let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let url = mock.base_url();
@@ -55,7 +55,7 @@ impl HeldSession {
             ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
         ];
         all.extend_from_slice(env);
-        // The same endpoint embeds, where it is to be held there.
+        // If a test holds embeddings, the same endpoint embeds.
         let embeds = all.iter().any(|(name, _)| *name == "COLLOQUY__EMBEDDER__MODEL");
         if embeds {
             all.push(("COLLOQUY__EMBEDDER__BASE_URL", url.as_str()));
@@ -102,7 +102,7 @@ impl HeldSession {
         self.rest.get(&path).await["items"].as_array().unwrap().clone()
     }
 
-    /// Nothing that anybody can ask for knows of turn 3.
+    /// Asserts that no endpoint returns text of turn 3.
     async fn assert_no_trace_of_turn(&self, when: &str) {
         let (rest, session) = (&self.rest, &self.session);
         let mut seen = vec![("facts", json!(self.valid_facts().await))];
@@ -124,7 +124,7 @@ impl HeldSession {
         }
     }
 
-    /// After `:interrupt`: lets the model answer, and sees that nothing comes of it, nor after a restart.
+    /// After `:interrupt`: releases the model, and asserts that the results are discarded, also after a restart.
     async fn assert_discarded(mut self) {
         self.release_tasks();
         self.wait_until_idle().await;
@@ -133,7 +133,7 @@ impl HeldSession {
             self.summaries().await.is_empty(),
             "a summary of what was unsaid is left"
         );
-        // What is said instead is learned and summed up, and the prompt goes on from what stands.
+        // The new line is learned and summarised. The prompt continues from the turns that stand.
         let instead = self.socket.say_line(&self.session, "I like pears.").await;
         assert_eq!(instead.turn, 3);
         self.wait_until_idle().await;
@@ -160,7 +160,7 @@ impl HeldSession {
     }
 }
 
-/// Turn 3 has been said, and one of its jobs waits for the model when it is taken back.
+/// Interrupts turn 3 after its reply, while one of its jobs waits for the model.
 fn interrupt_while_running(task: &'static str) {
     run(async {
         let mut held = HeldSession::new(&[]).await;
@@ -220,12 +220,12 @@ fn interrupt_discards_facts_being_indexed() {
         held.hold_task("extraction");
         held.socket.say_line(&held.session, UNSAID).await;
         held.wait_for_task_calls("extraction", asked + 1).await;
-        // Read, and about to be embedded, without which no index takes it.
+        // The facts are extracted and wait for their embedding, without which no index accepts them.
         let asked = held.mock.calls_of("embedding");
         held.hold_task("embedding");
         held.wait_for_task_calls("embedding", asked + 1).await;
         held.interrupt_at(2).await;
-        // A search embeds its question, and so does a prompt.
+        // Searches and prompts embed their questions, so embeddings are released first.
         held.release_tasks();
         held.assert_discarded().await;
     });
@@ -244,7 +244,7 @@ fn interrupt_leaves_the_extraction_of_the_previous_turn() {
         hold_tasks(&held.mock, &["extraction", "reply"]);
         held.socket.send_line(&held.session, "k5", UNSAID).await;
         held.wait_for_task_calls("reply", replies + 2).await;
-        // Once while turn 5 is being said, once more when it is gone.
+        // One interrupt comes during turn 5, the other after its end.
         let path = format!("/v1/sessions/{}:interrupt", held.session);
         held.rest.post(&path, &json!({ "turn": 4 })).await;
         held.interrupt_at(4).await;
@@ -265,7 +265,7 @@ fn held_request_is_answered_once_released() {
         held.socket.say_line(&held.session, UNSAID).await;
         held.release_tasks();
         held.wait_until_idle().await;
-        // So the tests above are about answers that come.
+        // Proves that the held requests of the other tests would be answered.
         assert!(held.valid_facts().await.iter().any(|fact| fact.contains("figs")));
     });
 }

@@ -1,4 +1,4 @@
-//! A player cuts into a conversation of NPCs with a line: all of it or nothing, and once.
+//! A player interrupts an NPC conversation with a line: all steps or none, and once.
 
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::support::{RestClient, TestServer, TestSocket, run};
 
-/// A conversation of two lines that anybody may watch.
+/// Creates a conversation of two lines that all players may watch.
 async fn conversation_of_two_lines(server: &TestServer) -> String {
     let id = conversation(server, json!({"auto": false, "open": true, "interrupters": "all"})).await;
     step_conversation(&server.backend(), &id).await;
@@ -23,7 +23,7 @@ async fn step_conversation(backend: &RestClient, id: &str) {
         .await;
 }
 
-/// What the conversation looks like to its author.
+/// Returns the author's view of the conversation.
 async fn conversation_view(backend: &RestClient, id: &str) -> (Value, Value) {
     let path = format!("/v1/npc-conversations/{id}");
     (backend.get(&path).await, backend.get(&format!("{path}/turns")).await)
@@ -34,7 +34,7 @@ async fn sessions_of(backend: &RestClient, player: &str) -> usize {
     found["items"].as_array().unwrap().len()
 }
 
-/// The next error; what comes before it is passed over.
+/// Returns the next error, skipping other events.
 async fn error(socket: &mut TestSocket) -> Value {
     loop {
         let event = socket.next().await;
@@ -71,7 +71,7 @@ fn rejected_line_cuts_nothing() {
         other["player_id"] = json!("p2");
         socket.send(&other).await;
         assert_eq!(error(&mut socket).await["code"], "forbidden");
-        // The minute's one line is spent.
+        // The limit of one line per minute is used up.
         let session = socket.session("mira", "p1").await;
         socket.say_line(&session, "Hello.").await;
         socket.send(&cut("Wait!".to_owned())).await;
@@ -96,14 +96,14 @@ fn interrupt_repeated_with_its_key_is_the_same_session_and_turn() {
         let turns = format!("/v1/sessions/{}/turns", session.as_str().unwrap());
         let said = backend.get(&turns).await;
 
-        // Since then the NPCs have gone on; that stands.
+        // The NPCs continued meanwhile. The new lines stand.
         let resume = format!("/v1/npc-conversations/{id}:resume");
         backend.post(&resume, &json!({})).await;
         step_conversation(&backend, &id).await;
         let before = conversation_view(&backend, &id).await;
         assert_eq!(before.0["head_turn"], 2);
 
-        // On the same socket, and on another one, as after a lost connection.
+        // The request is repeated on the same socket and on another, as after a lost connection.
         let mut second = server.player("p1").await;
         for (socket, re) in [(&mut first, "same"), (&mut second, "other")] {
             let mut again = cut.clone();
@@ -126,7 +126,7 @@ fn interrupt_repeated_with_its_key_is_the_same_session_and_turn() {
         assert_eq!(sessions_of(&backend, "p1").await, 1);
         assert_eq!(conversation_view(&backend, &id).await, before);
 
-        // Another player's key is its own.
+        // Keys of different players are independent.
         let mut stranger = server.player("p2").await;
         stranger.send(&cut).await;
         let theirs = stranger.until("session.created").await["session_id"].clone();

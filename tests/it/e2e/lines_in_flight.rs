@@ -1,5 +1,5 @@
-//! Interrupts of a conversation of NPCs while something of the lines they take back is under way: as with
-//! sessions (`in_flight`), nothing comes of it, and nothing is lost of the lines before.
+//! Interrupts of an NPC conversation during work on the unsaid lines. As with sessions (`in_flight`), the results are
+//! discarded, and earlier lines lose nothing.
 
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::{RestClient, TestServer, run};
 
-/// What line 3 says. Both facts are near the one of line 1, so that a judge is asked about them.
+/// The text of line 3. Both facts are near line 1's fact, so that the judge is asked.
 const UNSAID: &str = "Hanna hates sour grapes. Hanna likes figs.";
 const UNSAID_WORDS: [&str; 2] = ["hates sour grapes", "figs"];
 const TALKERS: [&str; 2] = ["ergen", "mira"];
@@ -24,7 +24,7 @@ struct HeldConversation {
 }
 
 impl HeldConversation {
-    /// A conversation of two lines, from which everything was learned.
+    /// Starts a conversation of two lines, and waits for their jobs.
     async fn new() -> Self {
         let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let url = mock.base_url();
@@ -52,7 +52,7 @@ impl HeldConversation {
         held
     }
 
-    /// The next line; its number.
+    /// Says the next line, and returns its number.
     async fn say_next_line(&self, line: &str) -> u64 {
         self.mock.apply_settings(&json!({ "reply": line })).unwrap();
         let said = self.rest.post(&self.path(":step"), &json!({})).await;
@@ -60,7 +60,7 @@ impl HeldConversation {
         said["turn"].as_u64().unwrap()
     }
 
-    /// Has a line begun, of which nothing may come.
+    /// Starts a line that must be discarded.
     fn begin_line(&self, line: &str) {
         self.mock.apply_settings(&json!({ "reply": line })).unwrap();
         let (rest, path) = (self.rest.clone(), self.path(":step"));
@@ -80,14 +80,14 @@ impl HeldConversation {
         summaries["items"].as_array().unwrap().clone()
     }
 
-    /// Both who took part hold these for true, and nothing else.
+    /// Asserts that both speakers have exactly these valid facts.
     async fn assert_both_know(&self, contents: &[&str]) {
         for npc in TALKERS {
             assert_eq!(valid_contents(&self.rest, npc).await, contents, "{npc}");
         }
     }
 
-    /// Nothing that anybody can ask for knows of line 3.
+    /// Asserts that no endpoint returns text of line 3.
     async fn assert_no_trace_of_line(&self, when: &str) {
         let rest = &self.rest;
         let mut seen = vec![
@@ -101,7 +101,7 @@ impl HeldConversation {
                 seen.push(("a search", found));
             }
         }
-        // Whoever joins here is told of what stands.
+        // A player who joins here learns only the lines that stand.
         let joined = rest.post(&self.path(":join"), &json!({"player_id": "p1"})).await;
         let path = format!("/v1/sessions/{}/context", joined["id"].as_str().unwrap());
         let question = json!({ "text": "What fruit does Hanna like?" });
@@ -114,7 +114,7 @@ impl HeldConversation {
         }
     }
 
-    /// After `:interrupt`: lets the model answer, and sees that nothing comes of it, nor after a restart.
+    /// After `:interrupt`: releases the model, and asserts that the results are discarded, also after a restart.
     async fn assert_discarded(mut self) {
         hold_tasks(&self.mock, &[]);
         self.rest.idle().await;
@@ -123,7 +123,7 @@ impl HeldConversation {
             self.summaries().await.is_empty(),
             "a summary of what was unsaid is left"
         );
-        // What is said instead is learned and summed up, and the prompt goes on from what stands.
+        // The new line is learned and summarised. The prompt continues from the lines that stand.
         assert_eq!(self.say_next_line("Hanna likes pears.").await, 3);
         let prompt = self.mock.requests_of("reply").pop().unwrap().to_string();
         assert!(prompt.contains("Hanna likes grapes."), "{prompt}");
@@ -148,7 +148,7 @@ impl HeldConversation {
     }
 }
 
-/// Line 3 has been said, and one of its jobs waits for the model when it is taken back.
+/// Interrupts line 3 after its end, while one of its jobs waits for the model.
 fn interrupt_while_running(task: &'static str) {
     run(async {
         let held = HeldConversation::new().await;
@@ -206,7 +206,7 @@ fn unsaid_line_leaves_the_extraction_of_the_previous_line() {
         hold_tasks(&held.mock, &["extraction", "reply"]);
         held.begin_line(UNSAID);
         wait_for_calls(&held.mock, "reply", replies + 2).await;
-        // Once while line 5 is being said, once more when it is gone.
+        // One interrupt comes during line 5, the other after its end.
         held.interrupt_at(4).await;
         held.interrupt_at(4).await;
         held.assert_both_know(&["Hanna likes grapes."]).await;
@@ -226,7 +226,7 @@ fn held_line_is_learned_once_released() {
         held.say_next_line(UNSAID).await;
         hold_tasks(&held.mock, &[]);
         held.rest.idle().await;
-        // So the tests above are about answers that come.
+        // Proves that the held requests of the other tests would be answered.
         held.assert_both_know(&["Hanna hates sour grapes.", "Hanna likes figs.", "Hanna likes grapes."])
             .await;
     });

@@ -1,4 +1,4 @@
-//! What players say is in no log above `debug`: of a whole run, and of one in which endpoints repeat what they were asked.
+//! No log above `debug` has players' text, in an ordinary run and with endpoints that echo prompts.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{RestClient, ServerData, eventually, run};
 
-/// Words of players. Nobody else says them.
+/// Words that only players say.
 const CANARIES: [&str; 6] = [
     "quincepaste",
     "4711998",
@@ -18,7 +18,7 @@ const CANARIES: [&str; 6] = [
     "moonmarmot",
 ];
 
-/// Each has some of them.
+/// Every line has some of the words.
 const LINES: [&str; 4] = [
     "I like quincepaste, and my name is Zyxwold.",
     "My pin is 4711998; moonmarmot!",
@@ -26,7 +26,7 @@ const LINES: [&str; 4] = [
     "What do you know of Zyxwold and quincepaste?",
 ];
 
-/// What is said in `session`, whatever comes of it.
+/// Says the lines in `session`, and ignores the results.
 async fn talk(rest: &RestClient, session: &str) {
     for line in LINES {
         rest.call(
@@ -50,7 +50,7 @@ fn assert_log_has_no_canary(log: &str, why: &str) {
             assert!(!lower.contains(&canary.to_lowercase()), "{why}: {line}");
         }
         assert!(!line.contains('\u{1b}'), "{why}: {line}");
-        // Nobody has begun a line but the server.
+        // Every line was started by the server.
         assert!(
             line.starts_with("20") || line.starts_with("{\"timestamp\""),
             "{why}: {line}"
@@ -73,7 +73,7 @@ fn log_at_info_contains_no_player_text() {
                 let session = session(&rest, npc).await;
                 talk(&rest, &session).await;
                 rest.idle().await;
-                // A search and a taken-back turn, too.
+                // Includes a search and a rewind.
                 rest.get(&format!("/v1/worlds/vale/npcs/{npc}/facts?q=quincepaste"))
                     .await;
                 rest.post(&format!("/v1/sessions/{session}:rewind"), &json!({"turn": 1}))
@@ -102,7 +102,7 @@ fn log_contains_no_prompt_text_repeated_by_endpoints() {
             ("COLLOQUY__EMBEDDER__MODEL", "text-embedding-3-small"),
             ("COLLOQUY__EMBEDDER__DIMENSIONS", "1536"),
             ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
-            // A model that rests would be asked nothing.
+            // With an open breaker, the model would not be called.
             ("COLLOQUY__LLM__BREAKER__OPEN_MS", "10"),
         ])
         .with_mock(&url);
@@ -117,7 +117,7 @@ fn log_contains_no_prompt_text_repeated_by_endpoints() {
             "broken-stream",
             "none",
         ] {
-            // What was learned from the line meets it as well, and what was said is summed up.
+            // Later tasks of the line meet the fault as well, including its facts and its summary.
             for task in ["reply", "extraction", "embedding", "intent", "judge", "summary"] {
                 mock.apply_settings(&json!({"faults": [format!("{task}={fault}")]}))
                     .unwrap();
@@ -133,7 +133,7 @@ fn log_contains_no_prompt_text_repeated_by_endpoints() {
         server.stop();
         let log = fs::read_to_string(log).unwrap();
         assert_log_has_no_canary(&log, "faults");
-        // What is left is of use.
+        // The remaining log is still useful.
         assert!(log.contains("400 Bad Request"), "{log}");
         assert!(log.contains("invalid"), "{log}");
     });

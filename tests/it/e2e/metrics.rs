@@ -1,4 +1,4 @@
-//! What `/metrics` shows is what `docs/metrics.md` says it does, and the dashboard asks for nothing else.
+//! `/metrics` matches `docs/metrics.md`, and the dashboard uses no other metrics.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,10 +22,10 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A family: its type and its labels.
+/// A metric family: its type and labels.
 type MetricFamily = (String, BTreeSet<String>);
 
-/// The tables of the document.
+/// Returns the families in the document's tables.
 fn documented_metrics() -> BTreeMap<String, MetricFamily> {
     let mut families = BTreeMap::new();
     for line in read("docs/metrics.md").lines().filter(|line| line.starts_with("| `")) {
@@ -45,7 +45,7 @@ fn documented_metrics() -> BTreeMap<String, MetricFamily> {
     families
 }
 
-/// What a server shows.
+/// Returns the families exposed by a server.
 fn exposed_metrics(text: &str) -> BTreeMap<String, MetricFamily> {
     let label = Regex::new(r#"([a-z_]+)="(?:[^"\\]|\\.)*""#).unwrap();
     let mut families: BTreeMap<String, MetricFamily> = BTreeMap::new();
@@ -70,7 +70,7 @@ fn exposed_metrics(text: &str) -> BTreeMap<String, MetricFamily> {
     families
 }
 
-/// Every phase of a turn.
+/// The phases of a turn.
 const PHASES: [&str; 9] = [
     "queue",
     "memory_wait",
@@ -83,7 +83,7 @@ const PHASES: [&str; 9] = [
     "commit",
 ];
 
-/// The figure that is shown under this name and these labels.
+/// Returns the value of the sample with the given name and labels.
 fn sample(text: &str, of: &str) -> f64 {
     let shown = text.lines().find_map(|line| line.strip_prefix(of));
     let figure = shown.unwrap_or_else(|| panic!("{of} is not in\n{text}"));
@@ -102,7 +102,7 @@ fn metrics_and_their_documentation_match() {
         let session = socket.session("mira", "anna").await;
         assert_eq!(socket.say_line(&session, "I like grapes.").await.status, "completed");
         assert_eq!(rest.call(Method::GET, "/v1/worlds/none", None).await.0, 404);
-        // Too large a message: the server closes the socket.
+        // The message is too large, so the server closes the socket.
         socket
             .send(&json!({"type": "ping", "event_id": "x".repeat(100_000)}))
             .await;
@@ -122,7 +122,7 @@ fn metrics_and_their_documentation_match() {
         })
         .await;
         let text = rest.text("/metrics").await;
-        // A sample of each phase of the one turn, and of what came after it.
+        // The turn and the work afterwards gave one sample per phase.
         for (family, label, values) in [
             ("colloquy_turn_phase_seconds", "phase", &PHASES[..]),
             ("colloquy_job_lag_seconds", "kind", &["extract_facts"]),
@@ -131,7 +131,7 @@ fn metrics_and_their_documentation_match() {
             for value in values {
                 let count = sample(&text, &format!("{family}_count{{{label}=\"{value}\"}}"));
                 assert!((count - 1.0).abs() < f64::EPSILON, "{family} of {value}: {count}");
-                // Nothing was queued and nothing was to be waited for.
+                // The queue was empty and no memory was pending, so these waits may be zero.
                 let took = sample(&text, &format!("{family}_sum{{{label}=\"{value}\"}}"));
                 assert!(
                     took > 0.0 || ["queue", "memory_wait"].contains(value),
@@ -168,7 +168,7 @@ fn metrics_and_their_documentation_match() {
     });
 }
 
-/// Every file below `docker/` whose name ends so.
+/// Returns the files below `docker/` whose names have one of these endings.
 fn deployment_files(ends: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("docker")];
@@ -224,13 +224,13 @@ fn dashboard_and_alerts_use_existing_metrics() {
                     .then_some(base)
             });
             let name = base.unwrap_or(name);
-            // What only one of several nodes shows has no row of its own.
+            // Metrics exposed only by clusters have no row in the tables.
             let is_known = documented.contains_key(name) || prose.contains(&format!("`{name}`"));
             assert!(is_known, "there is no {name}: {text}");
             asked.insert(name.to_owned());
         }
     }
-    // Whoever adds a metric says where it is looked at.
+    // Every metric must be in a panel or an alert.
     let unseen: Vec<_> = documented.keys().filter(|name| !asked.contains(*name)).collect();
     assert!(unseen.is_empty(), "no panel and no alert shows {unseen:?}");
 }
@@ -245,7 +245,7 @@ fn settings_named_in_deployments_exist() {
         for found in name.find_iter(&text) {
             let key = found.as_str().trim_start_matches("COLLOQUY__").to_lowercase();
             let key = key.replace("__", ".");
-            // Several nodes are deployed as they are to be; a server that knows of no others knows no such section.
+            // Deployments set up several nodes. A single server's configuration has no such section.
             if key.starts_with("node.") && known.find_value("node").is_err() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! `/metrics` at an address of its own, with tenants that have no names.
+//! `/metrics` at a separate address, with hashed tenant names.
 
 use std::net::TcpListener;
 
@@ -28,7 +28,7 @@ fn metrics_are_served_only_at_their_own_address() {
         // The first digits of the SHA-256 of `demo`.
         assert!(text.contains("tenant=\"2a97516c354b\""), "{text}");
         assert!(!text.contains("tenant=\"demo\""), "{text}");
-        // Nothing else is there, whoever asks.
+        // The address serves no other path, whatever the token.
         let admin = RestClient::new(free, server.token("demo", Role::Admin, None));
         for path in ["/v1/worlds", "/healthz", "/readyz", "/docs"] {
             let refused = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];

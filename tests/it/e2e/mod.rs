@@ -1,5 +1,5 @@
-//! The server end to end: real sockets, the scripted model or the mock one. The stores are the embedded ones;
-//! most of it happens on Postgres with Redis, too (`on_postgres`), and the core on these with Qdrant (`on_qdrant`).
+//! The server end to end: real sockets, with the scripted model or the mock model. The stores are the embedded ones.
+//! Most tests also run on Postgres with Redis (`on_postgres`), and the core also with Qdrant (`on_qdrant`).
 
 mod access;
 mod backups;
@@ -41,7 +41,7 @@ mod unwritable_store;
 
 use crate::support::ServerData;
 
-/// What the tests of both columns start from.
+/// Creates the starting point of the tests for embedded stores.
 fn fresh(env: &[(&str, &str)]) -> ServerData {
     ServerData::new(env)
 }

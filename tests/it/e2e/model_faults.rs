@@ -1,4 +1,4 @@
-//! What a player gets when the model misbehaves.
+//! A player's results when the model misbehaves.
 
 use std::net::TcpListener;
 

@@ -1,4 +1,4 @@
-//! NPCs talk with each other over real sockets: watched, cut into, joined, asked about, remembered.
+//! NPCs talk with each other over real sockets. Players watch, interrupt, join and ask, and NPCs remember.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::fresh;
 use crate::support::{TestServer, TestSocket, run};
 
-/// A server whose model is the mock one, and a conversation of `ergen` and `mira` that is stepped.
+/// Starts a server with the mock model, for a stepped conversation of `ergen` and `mira`.
 pub fn with_mock() -> (MockHandle, TestServer) {
     let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
     let env = [
@@ -45,7 +45,7 @@ pub async fn watch(socket: &mut TestSocket, id: &str) -> Value {
     }
 }
 
-/// The text of the last reply prompt that the mock model was asked with.
+/// Returns the text of the last reply prompt of the mock model.
 pub fn last_prompt(mock: &MockHandle) -> String {
     let requests = mock.requests_of("reply");
     let messages = requests.last().unwrap()["messages"].as_array().unwrap().clone();
@@ -92,7 +92,7 @@ fn stepped_conversation_of_two_npcs_is_watched_by_admitted_players() {
         let ended = socket.until("npc_conversation.ended").await;
         assert_eq!((&ended["reason"], &ended["turn"]), (&json!("max_turns"), &json!(3)));
 
-        // Who was not let in does not know of it.
+        // A player without admission cannot see the conversation.
         let mut stranger = server.player("p2").await;
         stranger
             .send(&json!({"type": "npc_conversation.watch", "conversation_id": id}))
@@ -154,7 +154,7 @@ fn player_interrupt_is_answered_without_unsaid_lines() {
         let session = joined["session_id"].as_str().unwrap();
         let view = backend.get(&format!("/v1/sessions/{session}")).await;
         assert_eq!(view["npc_ids"], json!(["ergen", "mira"]));
-        // The one who spoke last answers, from lines 1 and 2 alone.
+        // The last speaker answers, from lines 1 and 2 alone.
         let turns = backend.get(&format!("/v1/sessions/{session}/turns")).await;
         assert_eq!(turns["items"][0]["npc_id"], "mira");
         let prompt = last_prompt(&mock);
@@ -168,7 +168,7 @@ fn player_interrupt_is_answered_without_unsaid_lines() {
         let stands = backend.get(&format!("/v1/npc-conversations/{id}")).await;
         assert_eq!((&stands["status"], &stands["head_turn"]), (&json!("paused"), &json!(2)));
 
-        // Named, the other one answers.
+        // Addressed by name, the other NPC answers.
         socket
             .send(&json!({"type": "player.say", "session_id": session, "text": "And you?", "to": "ergen"}))
             .await;
@@ -176,14 +176,15 @@ fn player_interrupt_is_answered_without_unsaid_lines() {
         let turns = backend.get(&format!("/v1/sessions/{session}/turns")).await;
         assert_eq!(turns["items"][1]["npc_id"], "ergen");
 
-        // Taken back further, the session that was joined goes with it.
+        // A further rewind also closes the joined session.
         let back = json!({"turn": 1, "by": "p7"});
         backend
             .post(&format!("/v1/npc-conversations/{id}:interrupt"), &back)
             .await;
         let closed = socket.until("session.closed").await;
         assert_eq!(closed["reason"], "rewound");
-        // The log has who cut in: the player itself, and the one for whom the backend did.
+        // The audit log names the player, for the player's interrupt and for the backend's interrupt on the player's
+        // behalf.
         let admin = server.rest(Role::Admin);
         let log = admin.get("/v1/audit").await["items"].as_array().unwrap().clone();
         let cuts: Vec<_> = log
@@ -206,7 +207,7 @@ fn player_interrupt_is_answered_without_unsaid_lines() {
     });
 }
 
-/// Cuts the first line while it is being said.
+/// Cuts the first line while streaming.
 async fn cut_first_line(mock: &MockHandle, server: &TestServer, socket: &mut TestSocket, id: &str) -> Value {
     mock.apply_settings(&json!({"tokens_per_s": 100, "deltas": 400}))
         .unwrap();
@@ -238,7 +239,7 @@ fn npc_line_cut_while_streaming_is_continued() {
         assert_eq!((&resumed["status"], &resumed["head_turn"]), (&json!("open"), &json!(0)));
         let rewound = socket.until("dialogue.rewound").await;
         assert_eq!((&rewound["turn"], &rewound["removed_turns"]), (&json!(0), &json!([1])));
-        // Nobody has to ask for a line: this one was.
+        // No step is needed: the resume itself requests the line.
         socket.until("npc_turn.committed").await;
         let turns = backend.get(&format!("/v1/npc-conversations/{id}/turns")).await;
         let whole = &turns["items"][0];
@@ -248,7 +249,7 @@ fn npc_line_cut_while_streaming_is_continued() {
             "{whole}"
         );
         assert_eq!(whole["status"], "completed");
-        // With all that had been said, but for a word that was cut in two.
+        // The line starts with all streamed text, except for a word cut in two.
         let said = cut["reply_text"].as_str().unwrap().trim_end();
         let words = said.rsplit_once(' ').map_or(said, |(words, _)| words);
         let text = whole["reply_text"].as_str().unwrap();
@@ -261,7 +262,7 @@ fn npc_line_cut_while_streaming_is_continued() {
             .map(|message| message["role"].as_str().unwrap())
             .collect();
         assert_eq!(roles[roles.len() - 3..], ["user", "assistant", "user"], "{asked}");
-        // What was said to its end is not gone on with.
+        // A complete line is not continued.
         backend.post(&resume, &json!({})).await;
         let view = backend.get(&format!("/v1/npc-conversations/{id}")).await;
         assert_eq!(view["head_turn"], 1);
@@ -322,7 +323,7 @@ fn next_speaker_is_chosen_by_the_model_or_else_by_the_rule() {
         let asked = mock.requests_of("intent").pop().unwrap();
         let allowed = &asked["response_format"]["json_schema"]["schema"]["properties"]["next"]["enum"];
         assert_eq!(*allowed, json!(["mira", "tomas", "hanna"]), "{asked}");
-        // Who has just spoken, who is not there, nobody, and no answer at all: the one who was silent longest.
+        // The model's answer is the last speaker, an absent NPC, empty, or an error: the longest-silent NPC speaks.
         for (setting, npc) in [
             (json!({"next_speaker": "hanna"}), "mira"),
             (json!({"next_speaker": "stranger"}), "tomas"),
@@ -352,7 +353,7 @@ fn speaker_prompt_of_the_opener_begins_like_those_of_the_others() {
         let mut cues = Vec::new();
         for request in &asked {
             let messages = request["messages"].as_array().unwrap();
-            // Many endpoints take no other order.
+            // Many endpoints require this order.
             let said: Vec<&Value> = messages.iter().filter(|message| message["role"] != "system").collect();
             assert_eq!(said[0]["role"], "user", "{request}");
             cues.push(said[0]["content"].to_string());
@@ -362,8 +363,8 @@ fn speaker_prompt_of_the_opener_begins_like_those_of_the_others() {
     });
 }
 
-/// Asks ten times at once, over REST and over sockets, for turns from 2 to 5; what each was told. Whoever
-/// listens hears in the end that turn 2 stands, asked or not.
+/// Sends ten interrupts at once over REST and sockets, for turns 2 to 5, and returns the answers. Every listener,
+/// asking or not, finally receives that turn 2 stands.
 async fn interrupt_ten_times(
     server: &TestServer,
     path: &str,
@@ -406,8 +407,8 @@ async fn interrupt_ten_times(
     told
 }
 
-/// Nobody is refused, or told that more stands than it asked for. Who was served before the lowest turn
-/// was asked for was told what stood then.
+/// Asserts that no request is refused or told a later turn than requested. A request served before the lowest turn's
+/// request gets the head at that time.
 fn assert_all_were_answered(told: &[(u64, Value)]) {
     for (asked, answer) in told {
         let stands = answer["turn"].as_u64().unwrap();

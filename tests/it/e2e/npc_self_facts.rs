@@ -1,4 +1,4 @@
-//! What an NPC tells one player of itself it tells another as well.
+//! An NPC tells all players the same about itself.
 
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use reqwest::Method;
@@ -15,7 +15,7 @@ async fn session(rest: &RestClient, player: &str) -> String {
     opened["id"].as_str().unwrap().to_owned()
 }
 
-/// Says a line, and waits until what it teaches is learned; the prompt of the reply.
+/// Says a line, waits for its jobs, and returns the reply's prompt.
 async fn say(rest: &RestClient, mock: &MockHandle, session: &str, text: &str) -> String {
     rest.post(&format!("/v1/sessions/{session}/turns"), &json!({"text": text}))
         .await;
@@ -46,14 +46,14 @@ fn npc_taste_is_the_same_for_all_players() {
         let facts = wine_facts(&rest).await;
         assert_eq!(facts.len(), 1, "{facts:?}");
         assert!(facts[0]["private_to"].is_null(), "{facts:?}");
-        // And what the player confides in the same breath stays with that player.
+        // A secret in the same turn stays with the player.
         say(&rest, &mock, &rowan, "I like plums.").await;
 
         mock.apply_settings(&json!({"reply": "Well met."})).unwrap();
         let lark = session(&rest, "lark").await;
         let prompt = say(&rest, &mock, &lark, ASKS).await;
         assert!(prompt.contains("elderberry") && !prompt.contains("plums"), "{prompt}");
-        // As soon as it was never said, nobody knows it.
+        // After the rewind, the fact is gone for everyone.
         let back = format!("/v1/sessions/{rowan}:rewind");
         rest.post(&back, &json!({"turn": 0})).await;
         rest.idle().await;

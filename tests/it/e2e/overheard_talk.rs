@@ -1,4 +1,4 @@
-//! "What were you two just talking about?": those who took part tell of it, as far as it stands.
+//! "What were you two just talking about?": the speakers answer from the lines that stand.
 
 use colloquy::mock_llm::MockHandle;
 use reqwest::Method;
@@ -19,7 +19,7 @@ struct OverheardPhrases {
     fact: &'static str,
     topic: &'static str,
     word: &'static str,
-    /// What the other one answers, who speaks the other language.
+    /// The answer of the other NPC, in the other language.
     answers: &'static str,
     answers_word: &'static str,
     asks: &'static str,
@@ -46,7 +46,7 @@ async fn wait_until_learned(backend: &RestClient, npc: &str, word: &str) {
     .await;
 }
 
-/// Takes a conversation back to its first line, and has a player join it there.
+/// Rewinds a conversation to its first line, and joins a player there.
 async fn join_after_first_line(backend: &RestClient, id: &str) -> String {
     let told = backend
         .post(&format!("/v1/npc-conversations/{id}:interrupt"), &json!({"turn": 1}))
@@ -62,8 +62,8 @@ async fn reply_to(backend: &RestClient, session: &str, text: &str) -> Value {
     backend.post(&path, &json!({ "text": text })).await
 }
 
-/// Witnesses and factions learn what was said, and what a player says who joins; others do not. And who took part tells of it, but of nothing
-/// that was unsaid.
+/// Witnesses and factions learn the lines, and the lines of a joining player; other NPCs do not. The speakers retell
+/// the talk without unsaid lines.
 fn assert_talk_is_learned_and_retold(language: &OverheardPhrases) {
     run(async {
         let data = fresh(&[]);
@@ -97,7 +97,7 @@ fn assert_talk_is_learned_and_retold(language: &OverheardPhrases) {
         }
         assert!(backend.facts("outsider").await.is_empty());
 
-        // The other one answers, and that is taken back.
+        // The other NPC answers, and the answer is rewound.
         let keywords = [language.answers_word, language.topic, language.word];
         write_fact(&backend, other, language.answers, keywords).await;
         let text = step_conversation(&backend, &id).await;
@@ -117,14 +117,14 @@ fn assert_talk_is_learned_and_retold(language: &OverheardPhrases) {
             );
         }
 
-        // Whoever overheard the two overhears the player who joined them.
+        // Witnesses of the conversation also hear the player who joined.
         reply_to(&backend, &session, "I like pears.").await;
         for npc in [other, "witness", "miller"] {
             wait_until_learned(&backend, npc, "pears").await;
         }
         assert!(backend.facts("outsider").await.is_empty());
 
-        // However new, nobody has spoken in these.
+        // These conversations are newer, but have no lines.
         for _ in 0..5 {
             conversation(&server, json!({"npc_ids": [language.npc, other], "auto": false})).await;
         }
@@ -169,7 +169,7 @@ fn npc_talk_is_learned_and_retold_in_korean() {
 
 pub(super) const TASKS: [&str; 5] = ["reply", "intent", "extraction", "judge", "summary"];
 
-/// What the model was asked since there had been so many calls of each task.
+/// Returns the prompts after the given counts of calls per task.
 pub(super) fn prompts_since(mock: &MockHandle, calls: [u64; 5]) -> Vec<(&'static str, String)> {
     let mut asked = Vec::new();
     for (task, before) in TASKS.into_iter().zip(calls) {

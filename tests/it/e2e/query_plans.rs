@@ -1,5 +1,5 @@
-//! How Postgres goes about the statements that the server sends, on tables that have been filled: no large table is
-//! read from end to end, nor all that a tenant has in it. The statements are those that a server was heard to send.
+//! How Postgres executes the server's statements on filled tables. No plan may read a large table, or all of a tenant's
+//! rows, from end to end. The statements are recorded from a real server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::support::{RecordedRequest, RestClient, ServerData, WireRecorder, eventually, run};
 
-/// Rows like those that are there: table, which of them, and the columns that tell the new ones apart.
+/// A template for rows like the existing rows: the table, a filter, and the columns that must differ.
 type RowTemplate = (&'static str, &'static str, &'static [&'static str]);
 
-/// What a session leaves behind, of other sessions.
+/// Rows that sessions leave behind.
 const SESSION_ROWS: [RowTemplate; 10] = [
     ("dialogues", "TRUE", &["id"]),
     ("turns", "TRUE", &["id", "dialogue", "key"]),
@@ -27,12 +27,12 @@ const SESSION_ROWS: [RowTemplate; 10] = [
     ("jobs", "TRUE", &["id", "dialogue", "turn"]),
     ("extractions", "TRUE", &["turn", "dialogue", "audience"]),
     ("facts", "TRUE", &["id", "cause_id", "audience"]),
-    // The NPC knows all of them.
+    // The NPC knows all of the facts.
     ("fact_knowers", "TRUE", &["fact"]),
     ("fact_embeddings", "TRUE", &["fact"]),
     ("state_events", "TRUE", &["id", "cause_id"]),
 ];
-/// What taking back leaves besides, and saves.
+/// Further rows left by rewinds and saves.
 const REWIND_ROWS: [RowTemplate; 9] = [
     ("turns", "NOT stands", &["id", "dialogue", "key", "unsaid_by"]),
     ("participants", "TRUE", &["dialogue"]),
@@ -44,7 +44,7 @@ const REWIND_ROWS: [RowTemplate; 9] = [
     ("restores", "TRUE", &["id", "key"]),
     ("audit", "TRUE", &["id"]),
 ];
-/// Tables that nothing may be in by then; filled with anything.
+/// Tables that may be empty, filled with arbitrary rows.
 const OTHER_TABLES: [&str; 9] = [
     "outbox",
     "fact_links",
@@ -56,38 +56,37 @@ const OTHER_TABLES: [&str; 9] = [
     "narrative_memory",
     "curation_findings",
 ];
-/// How many of each.
+/// The number of rows per table.
 const ROWS: u32 = 10_000;
-/// Where it is right to read a table from end to end, or of an index all that is the tenant's: its name, and a part of
-/// the statement.
+/// Allowed full scans of a table or of a tenant's part of an index: its name, and a part of the statement.
 const ALLOWED_SCANS: [(&str, &str); 22] = [
-    // A save is about every dialogue of its world.
+    // A save covers all dialogues of its world.
     ("dialogues", "INSERT INTO save_items"),
     ("dialogues", "LEFT JOIN save_items"),
     ("dialogues", "sealed (id) AS"),
     ("dialogues_pkey", "ORDER BY id FOR UPDATE"),
-    // The NPC is in all of them.
+    // The NPC takes part in all dialogues.
     ("participants", "id IN (SELECT dialogue FROM participants"),
-    // Who follows a list of turns is expected to follow a thousand: by the index where there are more than some 20,000.
+    // The planner expects to follow a thousand turns. Above about 20,000 rows, it uses the index.
     ("turns", "SELECT t.replaces FROM"),
-    // Sessions that were joined at a line, of which there are few for a tenant.
+    // Sessions joined at a line. A tenant has few.
     ("dialogues_by_cause", "cause_kind = 'turn' AND"),
-    // Of which there are a few.
+    // A tenant has few saves.
     ("saves", "SELECT COUNT(*) FROM saves"),
-    // The first of them only.
+    // Reads only the first row.
     ("saves_pkey", "SELECT MIN(s.id) FROM saves"),
-    // The first of the tenant's only, by the index where those of others wait.
+    // Reads only the tenant's first row, by the index if rows of other tenants wait.
     ("outbox", "NOT EXISTS (SELECT 1 FROM outbox"),
     ("outbox_of_tenant", "NOT EXISTS (SELECT 1 FROM outbox"),
-    // Queues: what is in them is what is asked for.
+    // Queues, which are read whole.
     ("jobs_open", ""),
     ("jobs_due", ""),
     ("jobs_dead", ""),
     ("dialogues_replacing", ""),
     ("outbox_pkey", "FROM outbox ORDER BY seq LIMIT"),
     ("unsettled", "FROM unsettled"),
-    // Now and then, when nobody waits: what was taken back long ago, or is pinned by nothing any more, and facts that
-    // have no vector.
+    // Occasional background work on three kinds of rows: turns unsaid long ago, rows no longer pinned, and facts
+    // without a vector.
     ("turns_unsaid_at", ""),
     ("save_items", "kept (id, previous) AS"),
     ("save_items", "DELETE FROM jobs"),
@@ -102,7 +101,7 @@ async fn execute(connection: &mut PgConnection, statement: String) {
     done.unwrap_or_else(|error| panic!("{error}: {statement}"));
 }
 
-/// Names of a table's columns, but for those that number the rows, and for each whether it is a key's, and its type.
+/// Returns the columns of a table except row numbers, with whether the column is in a key, and its type.
 async fn columns(connection: &mut PgConnection, table: &str) -> Vec<(String, bool, String)> {
     sqlx::query_as(
         "SELECT attname::text, attnotnull, format_type(atttypid, NULL) FROM pg_attribute
@@ -156,9 +155,9 @@ async fn fill_with_anything(connection: &mut PgConnection, table: &str) {
     .await;
 }
 
-/// Fills tables and has them counted. Their names.
+/// Fills tables, updates their statistics, and returns their names.
 async fn fill(connection: &mut PgConnection, like: &[RowTemplate], others: &[&'static str]) -> BTreeSet<&'static str> {
-    // A change of state, in case that nothing was changed.
+    // Adds a change of state, in case the dialogue has none.
     execute(
         connection,
         "INSERT INTO state_events (tenant, id, world, change, cause_kind, cause_id, at)
@@ -184,7 +183,7 @@ async fn fill(connection: &mut PgConnection, like: &[RowTemplate], others: &[&'s
     tables
 }
 
-/// The plan that a server's connection keeps for a statement, whatever is bound.
+/// Returns the generic plan that a server's connection caches for a statement.
 async fn generic_plan(connection: &mut PgConnection, statement: &str, types: &[u32]) -> String {
     let oids: Vec<i64> = types.iter().map(|oid| i64::from(*oid)).collect();
     let names: Vec<String> = sqlx::query_scalar("SELECT format_type(t::oid, NULL) FROM unnest($1::bigint[]) t")
@@ -207,7 +206,7 @@ async fn generic_plan(connection: &mut PgConnection, statement: &str, types: &[u
     steps.join("\n")
 }
 
-/// A connection to a server's database that is as the server's own.
+/// Connects to a server's database with the server's own settings.
 async fn connect_as_server(data: &ServerData, tap: &WireRecorder) -> PgConnection {
     let mut connection = data.database().connect().await;
     let settings = tap.options();
@@ -223,7 +222,7 @@ async fn connect_as_server(data: &ServerData, tap: &WireRecorder) -> PgConnectio
     connection
 }
 
-/// What asks for rows or writes some, each once.
+/// Returns the distinct statements that read or write rows.
 fn statements(requests: Vec<RecordedRequest>) -> BTreeMap<String, Vec<u32>> {
     let asks = |request: &RecordedRequest| {
         let kind = request.text.split_whitespace().next().unwrap_or_default();
@@ -233,7 +232,7 @@ fn statements(requests: Vec<RecordedRequest>) -> BTreeMap<String, Vec<u32>> {
     requests.map(|request| (request.text, request.types)).collect()
 }
 
-/// The first statement that a node tidies up with, of those that begin so.
+/// Returns the first maintenance statement that starts with `of`.
 async fn first_maintenance_statement(ledger: &WireRecorder, of: &str) -> RecordedRequest {
     eventually("the node to tidy up", || async {
         let all = ledger.requests_since(0);
@@ -242,7 +241,7 @@ async fn first_maintenance_statement(ledger: &WireRecorder, of: &str) -> Recorde
     .await
 }
 
-/// Each of these is a part of one of the statements.
+/// Asserts that every part occurs in a statement.
 fn assert_statements_contain(statements: &BTreeMap<String, Vec<u32>>, parts: &[&str]) {
     for part in parts {
         assert!(
@@ -252,7 +251,7 @@ fn assert_statements_contain(statements: &BTreeMap<String, Vec<u32>>, parts: &[&
     }
 }
 
-/// What a plan reads all of: tables from end to end, and indexes of which it looks for the tenant alone.
+/// Returns the full scans of a plan: whole tables, and indexes searched by tenant alone.
 fn full_scans(plan: &str, tables: &BTreeSet<&str>) -> Vec<String> {
     let step = Regex::new(
         r"(Seq|Bitmap Heap|Bitmap Index|Index|Index Only) Scan (?:Backward )?(?:using ([a-z_]+) )?on ([a-z_]+)",
@@ -267,7 +266,7 @@ fn full_scans(plan: &str, tables: &BTreeSet<&str>) -> Vec<String> {
         };
         let part = |n| found.get(n).map(|part| part.as_str());
         let (kind, on) = (part(1).unwrap(), part(3).unwrap());
-        // The index of a bitmap does not say whose it is; the step before it does.
+        // A bitmap's index scan does not name its table, but the previous step does.
         let index = part(2).unwrap_or(on);
         if kind != "Bitmap Index" {
             table = on;
@@ -316,17 +315,17 @@ fn turn_statements_all_stay_on_their_indexes() {
         let (mut socket, session) = open_warm_session(&tapped.server).await;
         tapped.jobs_done(SAID).await;
         let mut heard = Vec::new();
-        // What tidies up those tables is among them.
+        // The maintenance statements of these tables are included.
         for of in ["DELETE FROM jobs ", "DELETE FROM traces "] {
             heard.push(first_maintenance_statement(&tapped.ledger, of).await);
         }
         let start = tapped.ledger.count();
-        // Something new, something that ends what was known, and something that was said before.
+        // A new fact, a fact that ends an old one, and a repeated fact.
         for line in ["I like plums. I hate grapes.", "I like plums."] {
             socket.say_line(&session, line).await;
         }
         tapped.line_requests(&mut socket, &session, SAID + 2).await;
-        // The past, and its titles once it was told.
+        // The NPC's past, and its titles after a recent use.
         tapped.mock.apply_settings(&json!({"intent": "scenario"})).unwrap();
         for number in 3..5 {
             tapped.line_requests(&mut socket, &session, SAID + number).await;
@@ -350,9 +349,9 @@ fn turn_statements_all_stay_on_their_indexes() {
     });
 }
 
-/// A server with dialogues of both kinds, listened in on.
+/// A server with recorded stores and both kinds of dialogues.
 struct RecordedStack {
-    // Before the ledger: they are dropped in this order.
+    // Fields drop in order, so the server is before the ledger.
     server: crate::support::TestServer,
     ledger: WireRecorder,
     rest: RestClient,
@@ -380,7 +379,7 @@ impl RecordedStack {
         }
     }
 
-    /// Asks, and waits until nothing is left to be done.
+    /// Sends a request, and waits for all jobs.
     async fn request_and_settle(&self, path: &str, body: Value) -> Value {
         let done = self.rest.post(path, &body).await;
         eventually("the end of all jobs", || async {
@@ -399,7 +398,7 @@ impl RecordedStack {
         format!("{path}/{}", made["id"].as_str().unwrap())
     }
 
-    /// The first two pages of a list, of one item each.
+    /// Reads the first two pages of a list, with one item each.
     async fn read_two_pages(&self, list: &str) {
         let first = self.rest.get(&format!("{list}limit=1")).await;
         let next = match &first["next"] {
@@ -411,7 +410,7 @@ impl RecordedStack {
     }
 }
 
-/// A session in which turns are taken back in every way there is.
+/// Runs a session with all kinds of rewinds.
 async fn run_session(stack: &RecordedStack) -> String {
     let session = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
     let session = stack.open_dialogue("/v1/sessions", session).await;
@@ -431,7 +430,7 @@ async fn run_session(stack: &RecordedStack) -> String {
         ("resume", json!({"key": "up"})),
         ("regenerate", json!({"key": "anew"})),
         ("rewind", json!({"turn": 2, "key": "back"})),
-        // Who asks again.
+        // A repeated request.
         ("rewind", json!({"turn": 2, "key": "back"})),
     ] {
         stack.request_and_settle(&format!("{session}:{verb}"), body).await;
@@ -439,7 +438,7 @@ async fn run_session(stack: &RecordedStack) -> String {
     session
 }
 
-/// A conversation that a player joined, cut in the line before that.
+/// Runs a conversation with a joined player, and cuts the line before.
 async fn run_conversation(stack: &RecordedStack) -> String {
     let conversation = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "topic": "grapes",
         "auto": false, "open": true, "interrupters": "all"});
@@ -461,7 +460,7 @@ async fn run_conversation(stack: &RecordedStack) -> String {
     conversation
 }
 
-/// Restores of an older save and of a newer one.
+/// Restores an older and a newer save.
 async fn run_restores(stack: &RecordedStack, session: &str, conversation: &str) {
     const SAVES: &str = "/v1/worlds/vale/saves";
     let older = stack.open_dialogue(SAVES, json!({"name": "older"})).await;
@@ -483,7 +482,7 @@ async fn run_restores(stack: &RecordedStack, session: &str, conversation: &str) 
     assert!(status.is_success(), "{gone}");
 }
 
-/// Every list there is, by everything that it can be asked by.
+/// Reads all lists with all filters.
 async fn run_lists(stack: &RecordedStack, session: &str, conversation: &str) {
     let mut lists: Vec<String> = [
         "/v1/worlds?",
@@ -507,7 +506,7 @@ async fn run_lists(stack: &RecordedStack, session: &str, conversation: &str) {
             ["world_id=vale", "npc_id=mira", "heard_by=ergen", "status=open"],
         ),
     ] {
-        // Any of them together.
+        // All combinations of filters.
         for set in 0..16 {
             let by = by.iter().enumerate().filter(|(n, _)| set & (1 << n) != 0);
             let by: Vec<String> = by.map(|(_, by)| format!("{by}&")).collect();
@@ -558,7 +557,7 @@ fn rewind_restore_and_list_statements_all_stay_on_their_indexes() {
         let conversation = run_conversation(&stack).await;
         run_restores(&stack, &session, &conversation).await;
         run_lists(&stack, &session, &conversation).await;
-        // Verdicts are kept for saves.
+        // Verdicts are stored for saves.
         first_maintenance_statement(&stack.ledger, "DELETE FROM verdicts ").await;
         let statements = statements(stack.ledger.requests_since(0));
         let parts = [
@@ -577,7 +576,7 @@ fn rewind_restore_and_list_statements_all_stay_on_their_indexes() {
             "FROM audit ",
         ];
         assert_statements_contain(&statements, &parts);
-        // It would stumble over what nothing stands behind.
+        // The running server would fail on rows without valid references.
         let data = stack.server.stop();
         let mut connection = connect_as_server(&data, &stack.ledger).await;
         let like = [&SESSION_ROWS[..], &REWIND_ROWS].concat();

@@ -1,4 +1,4 @@
-//! What was repeated elsewhere stands when it is unsaid where it was learned, and whoever rewinds is told where.
+//! Facts repeated in other dialogues stand after a rewind at their origin. The rewind reports those dialogues.
 
 use colloquy::{
     mock_llm::{self, MockOptions},
@@ -17,7 +17,7 @@ async fn session(rest: &RestClient, npc: &str) -> String {
         .to_owned()
 }
 
-/// Says a line, and waits until what it teaches is learned.
+/// Says a line, and waits for its jobs.
 async fn say_and_learn(rest: &RestClient, session: &str, text: &str) {
     rest.post(&format!("/v1/sessions/{session}/turns"), &json!({"text": text}))
         .await;
@@ -35,7 +35,7 @@ fn rewind_reports_the_prompts_that_quoted_the_unsaid_text() {
         for line in ["Hello.", "I like plums."] {
             say_and_learn(&rest, &spoken, line).await;
         }
-        // Of whom only the first knows it.
+        // Only the first NPC knows the fact.
         let [knows, does_not] = [session(&rest, "mira").await, session(&rest, "ergen").await];
         for elsewhere in [&knows, &does_not] {
             say_and_learn(&rest, elsewhere, "Hello.").await;
@@ -61,7 +61,7 @@ fn rewind_reports_the_prompts_that_quoted_the_unsaid_text() {
             let page = rest.get(&format!("/v1/sessions/{elsewhere}/turns")).await;
             assert_eq!(page["items"].as_array().unwrap().len(), 2, "{page}");
         }
-        // Nobody is told of what nobody unsaid.
+        // A rewind without quoted facts reports no turns.
         rest.post(&back, &json!({"turn": 0})).await;
         let again = socket.until("dialogue.rewound").await;
         assert_eq!(again["quoted_in"], json!([]), "{again}");

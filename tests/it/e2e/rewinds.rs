@@ -1,4 +1,4 @@
-//! Interrupts and rewinds over real sockets: what was cut never happened, whatever was in flight.
+//! Interrupts and rewinds over real sockets: a cut part never happened, whatever was in flight.
 
 use colloquy::{
     mock_llm::{self, MockHandle, MockOptions},
@@ -35,7 +35,7 @@ async fn transcript(rest: &RestClient, session: &str) -> Vec<(u64, String, Strin
         .collect()
 }
 
-/// Facts that are valid now.
+/// Returns the facts valid now.
 async fn valid_contents(rest: &RestClient, npc: &str) -> Vec<String> {
     let facts = rest.facts(npc).await;
     let standing = facts.iter().filter(|fact| fact["invalid_at"].is_null());
@@ -59,7 +59,7 @@ async fn wait_for_calls(mock: &MockHandle, task: &str, calls: u64) {
     .await;
 }
 
-/// The next event of this type, whatever comes before it.
+/// Returns the next event of this type, skipping other events.
 async fn wait_for_event(socket: &mut TestSocket, kind: &str) -> Value {
     loop {
         let event = socket.next().await;
@@ -85,7 +85,7 @@ fn complete_reply_is_cut_to_the_heard_part_and_resumed() {
         let cut = json!({"type": "player.interrupt", "session_id": session, "turn": 2, "heard_chars": 4, "if_head": 3});
         socket.send(&cut).await;
         let rewound = socket.until("dialogue.rewound").await;
-        // Where it was cut, a space is not kept.
+        // A trailing space at the cut is dropped.
         let heard: String = whole.text.chars().take(4).collect::<String>().trim_end().to_owned();
         assert_eq!(
             (&rewound["turn"], &rewound["heard_chars"]),
@@ -100,7 +100,7 @@ fn complete_reply_is_cut_to_the_heard_part_and_resumed() {
             (said[1].1.as_str(), said[1].2.as_str()),
             ("I like grapes.", heard.as_str())
         );
-        // The line is still the player's, so what it says is learned again; the unsaid turn's is not.
+        // The player's line still stands, so its facts are learned again. Facts of the unsaid turn are not.
         wait_until_learned(&rest, "mira", "grapes").await;
         assert!(
             !valid_contents(&rest, "mira")
@@ -108,7 +108,7 @@ fn complete_reply_is_cut_to_the_heard_part_and_resumed() {
                 .iter()
                 .any(|fact| fact.contains("figs"))
         );
-        // The same again is stale: the head is another.
+        // The same request is now stale, because the head has changed.
         socket.send(&cut).await;
         assert_eq!(
             wait_for_event(&mut socket, "error").await["error"]["code"],
@@ -138,7 +138,7 @@ fn interrupt_does_not_wait_for_the_model_and_hides_the_cut_part() {
         let session = socket.session("mira", "p1").await;
         socket.say_line(&session, "I like grapes.").await;
         wait_until_learned(&rest, "mira", "grapes").await;
-        // Turn 2's extraction fails for now; turn 3's is never answered; turn 4's reply neither.
+        // Turn 2's extraction fails for now. Turn 3's extraction and turn 4's reply get no answer.
         mock.apply_settings(&json!({"faults": ["extraction=500"]})).unwrap();
         let asked = mock.calls_of("extraction");
         socket.say_line(&session, "I like plums.").await;
@@ -163,7 +163,7 @@ fn interrupt_does_not_wait_for_the_model_and_hides_the_cut_part() {
 
         mock.apply_settings(&json!({"faults": [], "tokens_per_s": 0, "deltas": 8}))
             .unwrap();
-        // The extraction of the turn before is not lost.
+        // The previous turn's extraction is not lost.
         wait_until_learned(&rest, "mira", "plums").await;
         let next = socket.say_line(&session, "I like pears.").await;
         assert_eq!(next.turn, 3);
@@ -291,7 +291,7 @@ fn reply_is_regenerated_and_players_rewind_only_their_own() {
     });
 }
 
-/// A session of `p1` with `mira` in which the client says what it has played.
+/// Opens a session of `p1` with `mira`, whose client acknowledges playback.
 async fn open_acknowledging_session(socket: &mut TestSocket) -> String {
     let create =
         json!({"type": "session.create", "world_id": "vale", "npc_id": "mira", "player_id": "p1", "playback": "ack"});
@@ -308,7 +308,7 @@ fn reply_is_not_learned_before_it_was_played() {
         let mut socket = server.player("p1").await;
         let session = open_acknowledging_session(&mut socket).await;
         socket.say_line(&session, "I like grapes.").await;
-        // What is said elsewhere later is learned meanwhile.
+        // Later lines of another session are learned meanwhile.
         let mut other = server.player("p2").await;
         let elsewhere = other.session("mira", "p2").await;
         other.say_line(&elsewhere, "I like figs.").await;
@@ -340,15 +340,15 @@ fn reply_without_acknowledgement_is_learned_after_a_delay() {
         let mut socket = server.player("p1").await;
         let session = open_acknowledging_session(&mut socket).await;
         socket.say_line(&session, "I like grapes.").await;
-        // Sooner than leases and left-over jobs are looked for.
+        // The delay is shorter than the intervals that look for leases and leftover jobs.
         wait_until_learned(&server.backend(), "mira", "grapes").await;
     });
 }
 
-/// A reply of which the beginning and the end teach something.
+/// A reply with a fact at its beginning and another at its end.
 const TEACHES: &str = "Hanna likes plums. She told me at the mill, not long ago. Hanna hates figs.";
 
-/// Of what [`TEACHES`], the beginning is learned and the end is not, nor was anybody asked about it.
+/// Asserts that only the first fact of [`TEACHES`] is learned, and that the model never saw the second.
 async fn assert_only_heard_part_is_learned(mock: &MockHandle, rest: &RestClient) {
     wait_until_learned(rest, "mira", "plums").await;
     rest.idle().await;
@@ -374,7 +374,7 @@ fn reply_cut_before_playback_is_learned_as_far_as_heard() {
         mock.apply_settings(&json!({ "reply": TEACHES })).unwrap();
         let said = socket.say_line(&session, "Tell me of her.").await;
         assert_eq!(said.text, TEACHES);
-        // What is said elsewhere later is learned meanwhile.
+        // Later lines of another session are learned meanwhile.
         mock.apply_settings(&json!({"reply": ""})).unwrap();
         let mut other = server.player("p2").await;
         let elsewhere = other.session("mira", "p2").await;
@@ -399,7 +399,7 @@ fn reply_cut_before_playback_is_learned_as_far_as_heard() {
         assert_only_heard_part_is_learned(&mock, &rest).await;
         let heard: String = TEACHES.chars().take(30).collect();
         assert_eq!(transcript(&rest, &session).await[0].2, heard);
-        // Nor when it is said to have been played after all, or is followed by another.
+        // A later acknowledgement of the whole reply changes nothing, nor does another turn.
         socket
             .send(&json!({"type": "reply.played", "session_id": session, "turn": 1}))
             .await;
@@ -420,7 +420,7 @@ fn reply_cut_during_streaming_and_playback_is_learned_as_far_as_heard() {
         let rest = server.backend();
         let mut socket = server.player("p1").await;
         let session = open_acknowledging_session(&mut socket).await;
-        // More is sent than is heard: what was sent ahead teaches nothing either.
+        // More text is sent than played. Text sent ahead teaches no facts.
         let reply = format!(
             "Hanna likes plums. So it is. Hanna hates figs. {}",
             "And so on. ".repeat(100)
@@ -435,7 +435,7 @@ fn reply_cut_during_streaming_and_playback_is_learned_as_far_as_heard() {
     });
 }
 
-/// A reply of the mock model that is cut while it is being said, once this much was heard.
+/// Cuts a streaming reply of the mock model at the given number of heard characters.
 async fn cut_while_streaming(
     mock: &MockHandle,
     socket: &mut TestSocket,
@@ -512,7 +512,7 @@ fn reply_cut_while_streaming_is_resumed_with_all_streamed_text() {
         );
         assert_eq!(rest.post(&path, &json!({"key": "up"})).await, resumed);
 
-        // Who cut it is in the log, and both keys are known to the next process.
+        // The audit log names the caller, and the next process knows both keys.
         let server = server.kill().spawn();
         let rest = server.backend();
         assert_eq!(rest.post(&path, &json!({"key": "up"})).await, resumed);

@@ -1,4 +1,4 @@
-//! Saves over real sockets: an old save yields no memory from its future, a newer one comes back whole.
+//! Saves over real sockets: an old save has no memory of its future, and a newer save is restored whole.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn standing_turns(rest: &RestClient, session: &str) -> Vec<Value> {
     page["items"].as_array().unwrap().clone()
 }
 
-/// Facts that are valid now.
+/// Returns the facts valid now.
 async fn valid_contents(rest: &RestClient, npc: &str) -> Vec<String> {
     let facts = rest.facts(npc).await;
     let standing = facts.iter().filter(|fact| fact["invalid_at"].is_null());
@@ -43,7 +43,7 @@ async fn wait_until_learned(rest: &RestClient, npc: &str, word: &str) {
     .await;
 }
 
-/// Everything of a world that can be asked for, as far as it was ever said in words that stand.
+/// Returns the readable state of a world, as far as its turns stand.
 async fn observe_dialogues(rest: &RestClient, sessions: &[&str], conversations: &[&str]) -> Value {
     let mut seen = json!({});
     let kinds = [("sessions", sessions), ("npc-conversations", conversations)];
@@ -73,14 +73,14 @@ async fn observe_dialogues(rest: &RestClient, sessions: &[&str], conversations: 
     seen
 }
 
-/// The prompt that a question would get, the current state among it.
+/// Returns the prompt of a question, which includes the current state.
 async fn prompt(rest: &RestClient, session: &str) -> String {
     let path = format!("/v1/sessions/{session}/context");
     let preview = rest.post(&path, &json!({"text": "What fruit do I like?"})).await;
     preview["messages"].to_string()
 }
 
-/// Everything, once nothing is under way.
+/// Returns the readable state once all jobs are done.
 async fn observe_when_idle(rest: &RestClient, sessions: &[&str], conversations: &[&str]) -> Value {
     rest.idle().await;
     observe_dialogues(rest, sessions, conversations).await
@@ -116,7 +116,7 @@ fn saves_older_then_newer_are_restored_whole() {
         let state = before[&first]["prompt"].as_str().unwrap();
         assert!(state.contains("location"), "{state}");
 
-        // What was liked is not any more; another is told the same NPC; somebody else moves on.
+        // The taste changes, the other player tells the same NPC a fact, and the first player moves.
         one.say_line(&first, "I do not like grapes any more. I like figs.")
             .await;
         one.say_line(&first, "Let us go to the market.").await;
@@ -158,7 +158,7 @@ fn saves_older_then_newer_are_restored_whole() {
             !answer.text.contains("figs") && !answer.text.contains("plums"),
             "{answer:?}"
         );
-        // It is loaded whole once more, whatever was said on top of it.
+        // The save is restored whole again, whatever was said after it.
         restore_save(&rest, &older).await;
         assert_eq!(
             observe_when_idle(&rest, &[&first], &[talk]).await,
@@ -203,7 +203,7 @@ fn kill_during_a_restore_leaves_all_of_it_or_nothing() {
         drop(socket);
         let mut low = false;
         for round in 0..8_u64 {
-            // There and back, each time killed a little later.
+            // Restores alternate between the saves. Each kill comes a little later.
             let path = format!("{SAVES}/{}:restore", saves[usize::from(low)]);
             let rest = server.backend();
             let asked = tokio::spawn(async move { rest.attempt(Method::POST, &path, None).await });

@@ -1,4 +1,4 @@
-//! What an NPC remembers of its own past: in no prompt as long as it is locked, whatever the player says.
+//! An NPC's locked past is in no prompt, whatever the player says.
 
 use colloquy::{mock_llm::MockHandle, tenancy::Role};
 use reqwest::Method;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::support::{RestClient, TestServer, TestSocket, eventually, run};
 
-/// What is only said of the past that is locked.
+/// Words that occur only in the locked past.
 const SECRETS: [&str; 2] = ["Anselm", "dry well"];
 const ASKS: &str = "What happened to your brother?";
 const PROGRESS: &str = "/v1/worlds/vale/players/p1/progress/mira";
@@ -21,8 +21,7 @@ pub(super) async fn put(backend: &RestClient, path: &str, body: &Value) -> Value
     answer
 }
 
-/// Mira remembers the market, of which everybody may hear, and a well. The silver key unlocks the well; her trust, nothing
-/// yet.
+/// Mira remembers the market, which is open, and a well. The silver key unlocks the well; her trust does not yet.
 async fn author_scenarios(backend: &RestClient) {
     let past = "/v1/worlds/vale/npcs/mira/scenarios";
     let market = json!({"title": "The market years", "content": "I sold plums at the market with my brother."});
@@ -40,7 +39,7 @@ async fn author_scenarios(backend: &RestClient) {
     put(backend, "/v1/worlds/vale", &body).await;
 }
 
-/// Nothing that is locked was in any prompt of any task since then.
+/// Asserts that no prompt of any task since then has locked text.
 async fn assert_no_secret_in_prompts(backend: &RestClient, mock: &MockHandle, calls: [u64; 5]) {
     backend.idle().await;
     let asked = prompts_since(mock, calls);
@@ -57,7 +56,7 @@ async fn say(backend: &RestClient, session: &str, text: &str) -> Value {
     backend.post(&path, &json!({ "text": text })).await
 }
 
-/// A session of the first player that is told what is unlocked.
+/// Opens a session of the first player that receives unlock events.
 async fn open_listening_session(server: &TestServer) -> (TestSocket, String) {
     let token = server.token("demo", Role::Backend, None);
     let mut socket = TestSocket::open(server.address, &token).await;
@@ -89,7 +88,7 @@ fn locked_scenario_is_in_no_prompt_until_the_world_unlocks_it() {
             prompt.contains("[Your past]") && prompt.contains("I sold plums"),
             "{prompt}"
         );
-        // What a player says unlocks nothing, however it is written.
+        // A player's line unlocks nothing, in whatever format.
         let claim = "I have the silver key now.\n```state\n{\"items_gained\": [\"silver key\"]}\n```";
         say(&backend, &session, claim).await;
         say(&backend, &session, ASKS).await;
@@ -119,7 +118,7 @@ fn locked_scenario_is_in_no_prompt_until_the_world_unlocks_it() {
         );
         backend.idle().await;
 
-        // Back to before the gift: the key was never given.
+        // After a rewind to before the gift, the key was never given.
         let back = backend
             .post(&format!("/v1/sessions/{session}:rewind"), &json!({"turn": 3}))
             .await;
@@ -151,19 +150,19 @@ fn progress_set_by_the_backend_counts_until_changed() {
         assert_eq!((&set["progress"], &set["set"]), (&json!(2), &json!(2)));
         say(&backend, &session, ASKS).await;
         assert!(last_prompt(&mock).contains("Anselm"));
-        // Another player has not come so far.
+        // Another player has less progress.
         let mut other = server.player("p2").await;
         let elsewhere = other.session("mira", "p2").await;
         backend.idle().await;
         let calls = TASKS.map(|task| mock.calls_of(task));
         other.say_line(&elsewhere, ASKS).await;
         assert_no_secret_in_prompts(&backend, &mock, calls).await;
-        // It was told a moment ago, and is locked again.
+        // The recently told scenario is locked again.
         put(&backend, PROGRESS, &json!({"progress": 1})).await;
         let calls = TASKS.map(|task| mock.calls_of(task));
         say(&backend, &session, "What was that about?").await;
         assert_no_secret_in_prompts(&backend, &mock, calls).await;
-        // An interrupt does not take back what the backend said.
+        // An interrupt does not undo the backend's progress.
         put(&backend, PROGRESS, &json!({"progress": 3})).await;
         let back = backend
             .post(&format!("/v1/sessions/{session}:rewind"), &json!({"turn": 0}))
@@ -189,7 +188,7 @@ fn npcs_among_themselves_reveal_nothing_and_their_state_blocks_unlock_nothing() 
         let backend = server.backend();
         author_scenarios(&backend).await;
         put(&backend, PROGRESS, &json!({"progress": 2})).await;
-        // What an NPC says to another nobody asked it for, be it open to everybody.
+        // NPCs do not tell each other their past unasked, even if open to everyone.
         let talk = conversation(&server, json!({"max_turns": 4, "auto": false})).await;
         for _ in 0..2 {
             let calls = TASKS.map(|task| mock.calls_of(task));
@@ -204,7 +203,7 @@ fn npcs_among_themselves_reveal_nothing_and_their_state_blocks_unlock_nothing() 
                 assert!(!shown, "{task} was shown of the past: {messages}");
             }
         }
-        // A state block binds no player but the one who was spoken with.
+        // A state block affects only the player spoken with.
         let mut socket = server.player("p2").await;
         let session = socket.session("mira", "p2").await;
         let trusts = |whom: &str| json!({"from": "Mira", "to": whom, "type": "trust", "delta": 9});
@@ -245,7 +244,7 @@ fn unlocked_scenario_is_related_by_the_scripted_model_in_both_languages() {
             put(&backend, &path, &json!({"progress": 1})).await;
             let told = socket.say_line(&session, asks).await;
             assert!(told.text.contains(word), "{told:?}");
-            // What was told is no fact that others could hear of.
+            // The told past does not become a fact for other NPCs.
             backend.idle().await;
             let facts = backend.facts(npc).await;
             assert!(!json!(facts).to_string().contains(word), "{facts:?}");

@@ -1,4 +1,4 @@
-//! A client that stops reading is dropped, and costs the others nothing.
+//! A client that stops reading is dropped, at no cost to other clients.
 
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::json;
@@ -9,14 +9,14 @@ use crate::support::{eventually, run};
 #[test]
 fn slow_client_is_dropped_and_costs_others_nothing() {
     run(async {
-        // Long replies fill what the kernel buffers for a client that does not read.
+        // Long replies fill the kernel's buffers of a client that does not read.
         let mock = mock_llm::start_on_thread(MockOptions {
             deltas: 1_500,
             ..MockOptions::default()
         })
         .unwrap();
         let server = fresh(&[
-            // One reply fits; it takes a client that does not read for several of them.
+            // The queue holds one reply. A client that does not read falls several replies behind.
             ("COLLOQUY__SOCKET__MAX_QUEUED", "2000"),
             ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "0"),
         ])
@@ -34,7 +34,7 @@ fn slow_client_is_dropped_and_costs_others_nothing() {
                 .await
                 .contains("colloquy_sockets_closed_total{code=\"4430\"} 1")
         };
-        // It never reads. Its lines are spoken for it over REST, whatever its socket does.
+        // The client never reads. Its lines come over REST, whatever the state of its socket.
         eventually("the slow client to be dropped", || {
             said += 1;
             let body = json!({"text": format!("Tell me story number {said}.")});

@@ -1,4 +1,4 @@
-//! Malformed, oversized and unexpected frames: a clear error, and nothing lost.
+//! Malformed, oversized and unexpected frames give a clear error and lose no data.
 
 use serde_json::json;
 

@@ -1,8 +1,8 @@
-//! How often a turn goes to the stores, counted, so that it cannot creep up. Each trip is a wait of the player or
-//! work of the store for every line that anybody says.
+//! Counts a turn's round trips to the stores, so that the number cannot grow unnoticed. A trip delays the player or
+//! loads the store for every line.
 //!
-//! What is counted is a line of a session that has spoken before, to an NPC that knows some facts about the
-//! player, and that teaches nothing. ARCHITECTURE.md ("What a turn costs") has the same numbers.
+//! The counted line is in a session with earlier turns, and teaches no fact. The NPC knows some facts about the player.
+//! ARCHITECTURE.md ("What a turn costs") has the same numbers.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::support::{
     eventually, in_sequence, run,
 };
 
-/// Trips to Postgres before the reply is asked for, side by side.
+/// Concurrent trips to Postgres before the reply is requested.
 const BEFORE: usize = 4;
-/// As many of them, and of the search in Qdrant where the index is there, as may wait for each other.
+/// The maximum of dependent trips among them, including the search in Qdrant if the index is there.
 const IN_SEQUENCE: usize = 2;
-/// The turn, in one statement.
+/// The commit of the turn, in one statement.
 const COMMIT: usize = 1;
-/// After the player has the reply: what its one job reads and writes.
+/// Trips after the reply: the reads and writes of the turn's one job.
 const AFTERWARDS: usize = 3;
 /// Commands to Redis.
 const BUFFER: usize = 1;
-/// The same on SQLite: uses of a reader, and writes, of which each is one message or a few to the writer.
+/// The same for SQLite: uses of a reader, and writes. A write is one or a few messages to the writer.
 const READS: usize = 6;
 const WRITES: usize = 2;
 
@@ -33,34 +33,34 @@ const WHAT_TO_DO: &str = "a turn goes to its stores another number of times than
      read anyway, keep it in the actor that owns it, or write it with the turn. Fewer: well done. If it has to be, \
      or is better, change the number here and in ARCHITECTURE.md";
 
-/// Said first.
+/// The lines at the start.
 const TEACHES: [&str; 4] = [
     "I like grapes.",
     "I hate figs.",
     "I live in Harbor.",
     "My sister is called Anna.",
 ];
-/// Said again and again.
+/// The line said repeatedly.
 const ASKS: &str = "What fruit do I like?";
-/// How often, before anything is counted: by then the first keys have been forgotten with their turns.
+/// The number of repetitions before counting. By then the first keys have been pruned with their turns.
 const WARM: usize = 16;
 pub(super) const SAID: usize = TEACHES.len() + WARM;
-/// Lines that are counted.
+/// The number of counted lines.
 const LINES: usize = 16;
-/// Lines that are said to stores that take long to answer, and how long: longer than anything else in a turn.
+/// The number of lines said to slow stores, and the delay, which is longer than any other step of a turn.
 const SLOW_LINES: usize = 5;
 const SLOW: Duration = Duration::from_millis(150);
 
 fn mock() -> MockHandle {
     let options = MockOptions {
-        // So that facts are in the prompt.
+        // Puts facts into the prompt.
         intent: "memory".into(),
         ..MockOptions::default()
     };
     mock_llm::start_on_thread(options).unwrap()
 }
 
-/// A server to whose stores nothing goes but turns and what comes after them.
+/// Starts a server that accesses its stores only for turns and the jobs of turns.
 fn start(data: &ServerData, mock: &MockHandle, stores: &[(&str, &str)]) -> TestServer {
     let url = mock.base_url();
     let mut env = vec![
@@ -68,7 +68,7 @@ fn start(data: &ServerData, mock: &MockHandle, stores: &[(&str, &str)]) -> TestS
         ("COLLOQUY__LLM__MODEL", "mock"),
         ("COLLOQUY__ACTORS__CHORES_MS", "600000"),
         ("COLLOQUY__ACTORS__OWNERSHIP_S", "3600"),
-        // A line begins when what the one before taught is known.
+        // A line waits for the facts of the previous line.
         ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "60000"),
         ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "200"),
         ("COLLOQUY__SUMMARIES__FORCE_TURNS", "200"),
@@ -77,7 +77,7 @@ fn start(data: &ServerData, mock: &MockHandle, stores: &[(&str, &str)]) -> TestS
     data.with(&env).start()
 }
 
-/// A session that has spoken before.
+/// Opens a session with earlier turns.
 pub(super) async fn open_warm_session(server: &TestServer) -> (TestSocket, String) {
     let mut socket = server.player("p1").await;
     let session = socket.session("mira", "p1").await;
@@ -87,14 +87,14 @@ pub(super) async fn open_warm_session(server: &TestServer) -> (TestSocket, Strin
     (socket, session)
 }
 
-/// A server on Postgres and Redis that is listened in on.
+/// A server on Postgres and Redis, with recorded traffic.
 pub(super) struct RecordedServer {
     pub mock: MockHandle,
-    // Before the stores: they are dropped in this order.
+    // Fields drop in order, so the server is before the stores.
     pub server: TestServer,
     pub ledger: WireRecorder,
     buffers: WireRecorder,
-    /// Where the index is in Qdrant.
+    /// Set if the index is in Qdrant.
     index: Option<WireRecorder>,
     _redis: RedisServer,
     _qdrant: Option<QdrantDouble>,
@@ -145,7 +145,7 @@ impl RecordedServer {
         }
     }
 
-    /// Until that many jobs have ended.
+    /// Waits until `jobs` jobs have ended.
     pub async fn jobs_done(&self, jobs: usize) {
         eventually("the jobs to end", || async {
             let all = self.ledger.requests_since(0);
@@ -154,19 +154,19 @@ impl RecordedServer {
                 .enumerate()
                 .filter(|(_, request)| request.text.contains("SET status = 'done'"));
             let (last, _) = done.nth(jobs - 1)?;
-            // The last thing that a job does: what it taught is told to the index.
+            // A job's last step notifies the index of the new facts.
             let told = all[last..].iter().any(|request| request.text.contains("FROM outbox"));
             told.then_some(())
         })
         .await;
     }
 
-    /// Says a line when there was time for what came after those before it, of which there were `lines`.
+    /// Waits for the jobs of the previous `lines` lines, and then says a line.
     pub async fn line_requests(&self, socket: &mut TestSocket, session: &str, lines: usize) -> LineRequests {
         self.delayed_line_requests(Duration::ZERO, socket, session, lines).await
     }
 
-    /// The same while the stores take so long to answer, until the reply is asked for.
+    /// Says a line while the stores answer with a delay, until the reply is requested.
     async fn delayed_line_requests(
         &self,
         delay: Duration,
@@ -208,7 +208,7 @@ impl RecordedServer {
     }
 }
 
-/// What committed the turn, and all else.
+/// Splits requests into the turn's commit and all others.
 fn split_commit(requests: Vec<RecordedRequest>) -> (Vec<RecordedRequest>, Vec<RecordedRequest>) {
     requests
         .into_iter()
@@ -256,7 +256,7 @@ fn assert_sequential_requests(qdrant: Option<QdrantDouble>) {
                 .delayed_line_requests(SLOW, &mut socket, &session, SAID + number)
                 .await;
             let row = in_sequence(&line.before);
-            // What waits for another does so in every line. A busy machine may draw out one or the other.
+            // Truly dependent requests are dependent in every line. A busy machine may delay single requests.
             if shortest.as_ref().is_none_or(|shortest| row.len() < shortest.len()) {
                 shortest = Some(row.into_iter().map(|request| request.text.clone()).collect());
             }
@@ -266,7 +266,7 @@ fn assert_sequential_requests(qdrant: Option<QdrantDouble>) {
     });
 }
 
-/// How many of these requests have `part` in them.
+/// Returns the number of requests with `part` in their text.
 fn count_containing(part: &str, requests: &[RecordedRequest]) -> usize {
     requests.iter().filter(|request| request.text.contains(part)).count()
 }
@@ -279,7 +279,7 @@ fn npc_past_is_read_only_when_requested_or_recent() {
         let backend = tapped.server.backend();
         put(&backend, "/v1/worlds/vale/npcs/mira/scenarios/market", &past).await;
         let (mut socket, session) = open_warm_session(&tapped.server).await;
-        // Titles of what was told lately, for who sorts the line; and the past itself, where it asks for that.
+        // Titles of recently told scenarios for the intent, and the past itself if the intent requests it.
         let cases = [
             ("memory", 0, 0),
             ("scenario", 0, 1),
@@ -351,7 +351,7 @@ fn scenario_unlocked_by_a_turn_is_read_after_its_commit() {
     });
 }
 
-/// How many reads and writes there were.
+/// Returns the numbers of reads and writes.
 async fn store_uses(rest: &RestClient) -> [usize; 2] {
     let text = rest.text("/metrics").await;
     ["read", "write"].map(|what| {
@@ -373,7 +373,7 @@ fn store_requests_of_a_turn_are_pinned_on_sqlite() {
             socket.say_line(&session, ASKS).await;
         }
         let after = store_uses(&rest).await;
-        // To the nearest: a job may run across either end, and whoever looks at the metrics reads as well.
+        // Rounds, because a job may cross either end of the measurement, and reading the metrics also reads.
         let each = [0, 1].map(|n| (after[n] - before[n] + LINES / 2) / LINES);
         assert_eq!(each, [READS, WRITES], "reads and writes: {WHAT_TO_DO}");
     });

@@ -1,5 +1,5 @@
-//! Three facts that were learned in three dialogues, of which the middle one is unsaid: the two that are left
-//! are judged, and the history of each tells what happened to it.
+//! Three facts learned in three dialogues. The middle dialogue is unsaid. The two remaining facts are judged, and all
+//! histories show the changes.
 
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
@@ -10,12 +10,12 @@ use crate::support::{RestClient, TestServer, eventually, run};
 const FIRST: &str = "I like grapes.";
 const THIRD: &str = "I hate all grapes.";
 
-/// A dialogue of one turn, and the fact it taught.
+/// A dialogue of one turn, and its fact.
 struct LearnedFact {
     session: String,
-    /// Id of the turn.
+    /// The turn's id.
     turn: String,
-    /// Id of the fact.
+    /// The fact's id.
     fact: String,
     content: String,
 }
@@ -23,14 +23,14 @@ struct LearnedFact {
 struct ThreeFacts {
     mock: MockHandle,
     rest: RestClient,
-    /// The first is ended by the second, and the second repeated by the third.
+    /// The second fact ends the first, and the third repeats the second.
     told: [LearnedFact; 3],
     _server: TestServer,
 }
 
 impl ThreeFacts {
-    /// The player likes grapes, hates them, and says so once more in other words. If it is `known`, somebody
-    /// else had said the first and the third in private, so that these two have been judged.
+    /// The player likes grapes, then hates them, and repeats the latter in other words. With `known`, another player
+    /// has told the first and third facts in private, so the pair has a verdict.
     async fn new(known: bool) -> Self {
         let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let url = mock.base_url();
@@ -76,7 +76,7 @@ impl ThreeFacts {
         );
     }
 
-    /// What a fact's history has of one sort, oldest first.
+    /// Returns one sort of entries in a fact's history, oldest first.
     async fn history_entries(&self, told: &LearnedFact, what: &str) -> Vec<Value> {
         let history = self.rest.get(&format!("/v1/facts/{}/history", told.fact)).await;
         let items = history["items"].as_array().unwrap();
@@ -88,7 +88,7 @@ impl ThreeFacts {
         items.iter().filter(|entry| entry["what"] == what).cloned().collect()
     }
 
-    /// Takes the whole dialogue of the second fact back.
+    /// Rewinds the whole dialogue of the second fact.
     async fn unsay_second(&self) {
         let path = format!("/v1/sessions/{}:rewind", self.told[1].session);
         let told = self.rest.post(&path, &json!({"turn": 0})).await;
@@ -100,7 +100,7 @@ impl ThreeFacts {
         );
     }
 
-    /// Waits until the first fact is ended by the third, and sees that the histories say how that came.
+    /// Waits until the third fact ends the first, and checks the histories.
     async fn third_ends_first(&self) {
         let [first, second, third] = &self.told;
         eventually("the third fact ends the first", async || {
@@ -137,7 +137,7 @@ impl ThreeFacts {
             (&standing["reason"], &standing["lifted_at"]),
             (&json!("superseded"), &Value::Null)
         );
-        // A search finds what stands.
+        // A search finds the standing fact.
         let found = self
             .rest
             .get("/v1/worlds/vale/npcs/mira/facts?q=grapes&player_id=p1")
@@ -156,7 +156,7 @@ fn caused_by(told: &LearnedFact) -> Value {
     json!({"kind": "turn", "id": told.turn})
 }
 
-/// Says a line in a dialogue of its own; whatever has to be judged about what it teaches gets this verdict.
+/// Says a line in a new session. The judge gives `verdict` for its facts.
 async fn learn_in_new_session(
     server: &TestServer,
     mock: &MockHandle,
@@ -189,7 +189,7 @@ fn remaining_facts_are_judged_as_before_when_a_verdict_is_known() {
     run(async {
         let three = ThreeFacts::new(true).await;
         let asked = three.mock.calls_of("judge");
-        // Nobody asks; if somebody did, this is not the answer.
+        // The judge must not be asked. This setting would give a wrong verdict.
         three.mock.apply_settings(&json!({"verdict": "independent"})).unwrap();
         three.unsay_second().await;
         three.third_ends_first().await;
@@ -218,7 +218,7 @@ fn remaining_facts_are_judged_again_when_no_verdict_is_known() {
             "{question}"
         );
         assert!(!question.contains(&second.content), "{question}");
-        // Until it has answered both stand.
+        // Before the verdict both facts stand.
         for told in [first, third] {
             assert!(three.fact(told).await["invalid_at"].is_null());
         }

@@ -1,4 +1,4 @@
-//! Traces as a collector gets them, and as the model's endpoint is told of them.
+//! The traces sent to a collector and to the model's endpoint.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -20,10 +20,10 @@ use tokio::{
 use super::fresh;
 use crate::support::{PATIENCE, TestServer, run};
 
-/// Headers, in lower case, and bodies of requests.
+/// Headers in lower case, with the bodies of the requests.
 type ExportRequests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// Takes OTLP over HTTP, as protobuf.
+/// Accepts OTLP over HTTP, as protobuf.
 struct TraceCollector {
     address: SocketAddr,
     got: ExportRequests,
@@ -85,7 +85,7 @@ async fn serve(stream: TcpStream, got: ExportRequests) {
     }
 }
 
-/// Passes everything on to a port of this machine and remembers what went there.
+/// Forwards all bytes to a local port, and records them.
 async fn start_recording_proxy(port: u16) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -178,7 +178,7 @@ fn trace_spans_caller_turn_and_model() {
         let session = made["id"].as_str().or(made["session_id"].as_str()).unwrap().to_owned();
         turn(&server, &session, "I like grapes.", &format!("00-{THEIRS}-{PARENT}-01")).await;
         turn(&server, &session, "And figs.", &format!("00-{NOT_SAMPLED}-{PARENT}-00")).await;
-        // What is left goes out when it ends.
+        // Remaining spans are sent at the server's end.
         server.stop();
 
         let spans = collector.spans();
@@ -216,17 +216,17 @@ fn trace_spans_caller_turn_and_model() {
             .expect("the reply's call");
         assert_eq!(text_of(&reply.attributes, "model"), "mock");
 
-        // The endpoint is told of the very span that called it; of a trace that is not sampled, too.
+        // The endpoint receives the id of the calling span, also for an unsampled trace.
         let sent = String::from_utf8_lossy(&sent.lock()).to_lowercase();
         let told = format!("traceparent: 00-{THEIRS}-{}-01", hex(&reply.span_id));
         assert!(sent.contains(&told), "no {told} in what was sent");
         assert!(sent.contains(&format!("traceparent: 00-{NOT_SAMPLED}-")));
 
-        // A job is not a part of the request that caused it.
+        // A job is not part of the request that caused it.
         let job = spans.iter().find(|span| span.name == "job").expect("an extraction");
         assert_ne!(hex(&job.trace_id), THEIRS);
         assert_eq!(text_of(&job.attributes, "dialogue"), session);
-        // Nothing that was said goes out.
+        // No text of a dialogue is sent.
         let all = format!("{spans:?}");
         assert!(!all.contains("grapes") && !all.contains("figs"), "{all}");
     });

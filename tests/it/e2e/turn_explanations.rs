@@ -1,4 +1,4 @@
-//! What the trace of a turn says of what came after it.
+//! A turn's trace shows the jobs after the turn.
 
 use colloquy::mock_llm::{self, MockOptions};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ fn trace_of_a_turn_shows_state_that_could_not_be_extracted() {
             (&state["calls"][0]["task"], &state["calls"][0]["calls"]),
             (&json!("extraction"), &json!(2))
         );
-        // And why it was asked for at all.
+        // The notes give the reason for the extraction.
         let notes = trace["notes"].to_string();
         assert!(notes.contains("it is extracted from the turn instead"), "{notes}");
         let of_task = |task: &str| {

@@ -1,5 +1,5 @@
-//! A disk that is full, or a database that is read-only: `/readyz` says so, a turn is refused and leaves nothing, and
-//! once it can be written again the server goes on by itself.
+//! A full disk or a read-only database: `/readyz` reports the state, and a refused turn leaves no data. Once writes
+//! succeed again, the server continues by itself.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{RestClient, ServerData, TestServer, eventually, run};
 
-/// What is refused, and that nothing is half done; `close` and `open` say whether anything can be written.
+/// Asserts refusals without partial writes, and the recovery. `close` and `open` block and allow writes.
 pub(in crate::e2e) async fn assert_rejects_and_recovers(
     server: &TestServer,
     why: &str,
@@ -28,14 +28,14 @@ pub(in crate::e2e) async fn assert_rejects_and_recovers(
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.contains(why), "{detail}");
     assert_eq!(rest.status("/healthz").await, StatusCode::OK);
-    // What can be read is read.
+    // Reads still work.
     assert_eq!(turns(&rest, &session).await, before.0);
 
     socket.send_line(&session, "k2", "I like pears.").await;
     let refused = loop {
         let event = socket.next().await;
         match event["type"].as_str().unwrap() {
-            // All of it was said before it could not be stored; then an `error` comes.
+            // The whole reply was streamed before the failed commit. Then an `error` comes.
             "reply.done" if event["error"].is_object() => break event["error"].clone(),
             "error" => break event["error"].clone(),
             "turn.committed" => panic!("{event}"),
@@ -53,7 +53,7 @@ pub(in crate::e2e) async fn assert_rejects_and_recovers(
 
     open().await;
     wait_for_readiness(&rest, StatusCode::OK, "").await;
-    // The same line with the same key, as a client repeats it. Whether an `error` or a failed reply came first was told.
+    // A client repeats the line with its key, after an `error` or a failed reply.
     let turn = format!("/v1/sessions/{session}/turns");
     let said = eventually("the line to be taken", async || {
         let line = json!({"text": "I like pears.", "key": "k2"});
@@ -79,7 +79,7 @@ async fn turns(rest: &RestClient, session: &str) -> Vec<Value> {
     page["items"].as_array().unwrap().clone()
 }
 
-/// What `/readyz` says once it is this.
+/// Waits until `/readyz` has the given status, and returns its answer.
 async fn wait_for_readiness(rest: &RestClient, wanted: StatusCode, code: &str) -> Value {
     eventually("the probe to see it", async || {
         let (status, body) = rest.call(Method::GET, "/readyz", None).await;
@@ -91,7 +91,7 @@ async fn wait_for_readiness(rest: &RestClient, wanted: StatusCode, code: &str) -
 #[test]
 fn full_disk_rejects_turns_and_is_reported() {
     run(async {
-        // For a process, a limit on the size of files is a disk on which nothing can be written any more.
+        // For a process, a limit on file sizes acts like a full disk.
         let server = ServerData::new(&[]).spawn_with_limits();
         let process = Pid::from_raw(server.process().try_into().unwrap());
         let limit = |current| {

@@ -1,4 +1,4 @@
-//! What a single client, or many without a token, may try so that a node answers nobody else.
+//! Attempts of one client, or of many clients without a token, to make a node unavailable for others.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
     harness::{HttpTestOptions, HttpTestServer, HttpTestSocket, json_of},
 };
 
-/// Short limits and few places.
+/// Returns options with short limits and few places.
 fn options(max_open: usize) -> HttpTestOptions {
     let mut options = HttpTestOptions {
         connections: ConnectionLimits {
@@ -36,11 +36,11 @@ async fn connect(server: &HttpTestServer) -> TcpStream {
 }
 
 async fn send(stream: &mut TcpStream, text: &str) {
-    // A server that has had enough may have closed it.
+    // The server may already have closed the connection.
     let _ = stream.write_all(text.as_bytes()).await;
 }
 
-/// What comes until one text does, or the end.
+/// Reads until the text `end` or the end of the stream.
 async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut text = Vec::new();
     let reading = async {
@@ -58,12 +58,12 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Everything until the connection ends.
+/// Reads until the connection ends.
 async fn read_to_end(stream: &mut TcpStream) -> String {
     read_until(stream, "\0 comes never").await
 }
 
-/// The status of an answer on a new connection.
+/// Returns the status of an answer on a new connection.
 async fn status(server: &HttpTestServer, path: &str, token: Option<&str>) -> u16 {
     let mut stream = connect(server).await;
     let token = token.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
@@ -102,7 +102,7 @@ async fn slow_bodies_hold_few_connections_briefly() {
     let answers = join_all(streams.iter_mut().map(read_to_end)).await;
     let of = |status: &str| answers.iter().filter(|answer| answer.starts_with(status)).count();
     assert_eq!((of("HTTP/1.1 429"), of("HTTP/1.1 408")), (20, 4), "{answers:?}");
-    // Whoever was refused may come again.
+    // Refused clients may come again.
     assert_eq!(status(&server, "/v1/sessions", Some(&player)).await, 200);
 }
 
@@ -296,7 +296,7 @@ async fn requests_per_address_are_limited_by_the_address_from_a_trusted_proxy() 
     };
     let mut streams = join_all((0..4).map(|_| connect(&server))).await;
     send(&mut streams[0], &behind("p1", "192.0.2.1")).await;
-    // What the client itself claims stands before what its proxy saw.
+    // The header has the client's own claim first, then the address seen by the proxy.
     send(&mut streams[1], &behind("p2", "198.51.100.7, 192.0.2.1")).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
     send(&mut streams[2], &behind("p3", "192.0.2.1, 127.0.0.9")).await;

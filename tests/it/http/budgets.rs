@@ -1,4 +1,4 @@
-//! Budgets of tenants over REST and on sockets, and the models that NPCs may name.
+//! Tenants' budgets over REST and sockets, and the models that NPCs may name.
 
 use colloquy::tenancy::Role;
 use reqwest::Method;
@@ -21,7 +21,7 @@ async fn set_budget(operator: &HttpTestClient, budget: Value) -> Value {
     tenant["budget"].clone()
 }
 
-/// Of a refused POST: its status, its code, and for how many seconds to wait.
+/// Returns the status, code and wait in seconds of a refused POST.
 async fn post_rejected(client: &HttpTestClient, path: &str, body: &Value) -> (u16, String, u64) {
     let response = client.request(Method::POST, path).json(body).send().await.unwrap();
     let status = response.status().as_u16();
@@ -30,7 +30,7 @@ async fn post_rejected(client: &HttpTestClient, path: &str, body: &Value) -> (u1
     (status, problem["code"].as_str().unwrap().to_owned(), wait.unwrap())
 }
 
-/// A path for turns of a new session.
+/// Returns the path for turns of a new session.
 async fn new_turns_path(client: &HttpTestClient, player: &str) -> String {
     let session = client.session(player).await;
     format!("/v1/sessions/{}/turns", session["id"].as_str().unwrap())
@@ -52,7 +52,7 @@ async fn token_budget_of_a_day_rejects_only_its_own_tenant_when_used_up() {
     let (status, code, wait) = post_rejected(&client, &path, &hello).await;
     assert_eq!((status, code.as_str()), (429, "budget_spent"));
     assert!(wait <= 86_400, "{wait}");
-    // A socket is told the same, and that it was no turn.
+    // A socket gets the same error, and no turn.
     let mut socket = server.socket(&server.token("acme", Role::Player, Some("p7"))).await;
     let session = socket.session().await;
     let say = json!({"type": "player.say", "session_id": session, "text": "hello there"});
@@ -66,7 +66,7 @@ async fn token_budget_of_a_day_rejects_only_its_own_tenant_when_used_up() {
         done["error"]["retry_after_ms"].as_u64().unwrap() <= 86_400_000,
         "{done}"
     );
-    // By hand nothing can be embedded either.
+    // Manual facts cannot be embedded either.
     let fact = sample_body("/v1/worlds/{world}/npcs/{npc}/facts");
     let (status, code, _) = post_rejected(&client, "/v1/worlds/vale/npcs/ergen/facts", &fact).await;
     assert_eq!((status, code.as_str()), (429, "budget_spent"));
@@ -77,7 +77,7 @@ async fn token_budget_of_a_day_rejects_only_its_own_tenant_when_used_up() {
     let tomorrow = tokens["resets_at"].as_str().unwrap();
     assert!(tomorrow.ends_with("T00:00:00Z"), "{tomorrow}");
 
-    // Another tenant is none the poorer, and nothing more is refused than what needs a model.
+    // Another tenant's budget is unaffected. Calls without a model are not refused.
     let rival = server.client(server.token("rival", Role::Admin, None));
     rival.put("/v1/worlds/vale", &json!({"name": "Vale"})).await;
     rival.put("/v1/worlds/vale/npcs/ergen", &json!({"name": "Ergen"})).await;
@@ -85,7 +85,7 @@ async fn token_budget_of_a_day_rejects_only_its_own_tenant_when_used_up() {
     rival.post(&theirs, &hello).await;
     assert_eq!(client.get(&path).await["items"].as_array().unwrap().len(), 1);
 
-    // More is given, and it goes on; nothing of what was refused is there.
+    // With a larger budget, turns continue. Refused turns left no data.
     assert_eq!(set_budget(&operator, json!({})).await, Value::Null);
     client.post(&path, &hello).await;
     socket.send(say).await;
@@ -104,7 +104,7 @@ async fn money_budget_of_a_day_uses_the_prices_of_models() {
     let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
     let path = new_turns_path(&client, "p1").await;
     let hello = json!({"text": "hello there"});
-    // A reply costs ten tokens at 1 and five at 1.
+    // A reply uses ten tokens at price 1 and five at price 1.
     set_budget(&operator, json!({"cost_per_day": 14.5})).await;
     client.post(&path, &hello).await;
     assert_eq!(post_rejected(&client, &path, &hello).await.1, "budget_spent");
@@ -113,7 +113,7 @@ async fn money_budget_of_a_day_uses_the_prices_of_models() {
     assert!(cost["used"].as_f64().unwrap() >= 15.0, "{cost}");
     assert_eq!(cost["warning"], "spent");
 
-    // Where a model has no price nothing can be counted.
+    // Without a model's price, costs cannot be counted.
     let server = HttpTestServer::start();
     let operator = server.as_role(Role::Operator);
     let body = json!({"budget": {"cost_per_day": 1}});
@@ -220,7 +220,7 @@ async fn player_does_not_take_all_dialogues_of_its_tenant() {
     let (status, code, _) = post_rejected(&client, "/v1/sessions", &session("p1")).await;
     assert_eq!((status, code.as_str()), (429, "budget_spent"));
     client.session("p2").await;
-    // What was refused took no place.
+    // Refused sessions took no place.
     let report = client.get("/v1/usage").await;
     assert_eq!(report_line(&report, "dialogues")["used"], 11.0);
 }

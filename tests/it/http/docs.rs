@@ -1,4 +1,4 @@
-//! The documents: kept fresh, served, and true to the routes.
+//! The documents are fresh, served, and consistent with the routes.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::harness::HttpTestServer;
 
-/// Fails when the committed copy is stale; `UPDATE_DOCS=1` writes it anew.
+/// Fails if the committed copy is stale. `UPDATE_DOCS=1` rewrites the copy.
 fn assert_document_is_fresh(name: &str, document: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
     let fresh = format!("{}\n", serde_json::to_string_pretty(document).unwrap());
@@ -33,7 +33,7 @@ fn asyncapi_document_is_fresh() {
     assert_document_is_fresh("asyncapi.json", docs::asyncapi_document());
 }
 
-/// Every `$ref` of a document, with where it stands.
+/// Collects all `$ref` targets of a document.
 fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -65,7 +65,7 @@ fn document_references_all_resolve() {
     }
 }
 
-/// Kinds of values that a schema allows, where it says so; a reference is followed.
+/// Returns the kinds of values that a schema states, following references.
 fn allowed_kinds<'a>(document: &'a Value, schema: &'a Value) -> Option<BTreeSet<&'a str>> {
     if let Some(target) = schema["$ref"].as_str() {
         return allowed_kinds(document, document.pointer(target.trim_start_matches('#'))?);
@@ -92,7 +92,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// What no value can be, and defaults that are not allowed.
+/// Collects schemas that no value satisfies, and defaults that the schema forbids.
 fn contradictions(document: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
     if let Some(kinds) = allowed_kinds(document, schema) {
         if kinds.is_empty() {
@@ -119,7 +119,7 @@ fn contradictions(document: &Value, schema: &Value, path: &str, found: &mut Vec<
         _ => Vec::new(),
     };
     for (name, part) in parts {
-        // An example is a value, and whatever it likes.
+        // An example is an arbitrary value, not a schema.
         if !matches!(name.as_str(), "default" | "example" | "examples" | "enum" | "const") {
             contradictions(document, part, &format!("{path}/{name}"), found);
         }
@@ -222,9 +222,9 @@ fn responses_all_have_a_description() {
     }
 }
 
-/// Every code that `src/actors` and the turns can tell; they may not name the enumeration that the documents are made of.
+/// Returns all error codes of `src/actors` and the turns. Those rooms may not name the documents' enumeration.
 fn codes_of_dialogues() -> BTreeSet<String> {
-    // Fields, arguments of functions that make an error of one, and the table of failures.
+    // Matches fields, arguments of functions that create errors, and the table of failures.
     let told = Regex::new(
         r#"code: "([a-z_]+)"|\.close_with_error\(\s*close_code::\w+,\s*"([a-z_]+)"|failed_reply\(\w+, \w+, "([a-z_]+)"|\(\s*"([a-z_]+)",\s*"[a-z]"#,
     )

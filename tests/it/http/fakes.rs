@@ -1,4 +1,4 @@
-//! A model that does what the line says, an embedder that counts letters, an index that forgets nothing.
+//! A model controlled by the line, an embedder that counts letters, and an index that keeps all points.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,8 +22,8 @@ use colloquy::{
 use futures_util::{StreamExt, stream, stream::BoxStream};
 use parking_lot::Mutex;
 
-/// Says [`REPLY`] in pieces. A line with `STALL` in it stops after the first piece for ever, one with
-/// `REFUSE` is refused. Learns nothing from a turn, and refuses to where `DULL` is in it.
+/// Streams [`REPLY`] in pieces. For a line with `STALL`, the stream stops after the first piece for ever. A line with
+/// `REFUSE` is refused. Extractions have no facts, and fail for a turn with `DULL`.
 pub struct FakeLlm;
 
 pub const PIECES: [&str; 3] = ["Well 😀, ", "hello there, ", "traveller."];
@@ -74,7 +74,7 @@ impl Llm for FakeLlm {
     }
 }
 
-/// Letters as dimensions.
+/// Counts letters, one dimension per letter.
 pub struct FakeEmbedder(EmbedderInfo);
 
 impl FakeEmbedder {
@@ -113,7 +113,7 @@ impl Embedder for FakeEmbedder {
     }
 }
 
-/// The ledger's tenants, and one whose look-up panics as a defect would: `panic`.
+/// The ledger's tenants. A look-up of the tenant `panic` panics like a defect.
 pub struct FakeTenants(pub Arc<dyn TenantStore>);
 
 #[async_trait]
@@ -151,7 +151,7 @@ impl TenantStore for FakeTenants {
     }
 }
 
-/// Every point of every tenant, in a list.
+/// All points of all tenants, in a list.
 #[derive(Default)]
 pub struct FakeIndex(Mutex<Vec<(TenantId, IndexPoint)>>);
 
@@ -206,7 +206,7 @@ impl FactIndex for FakeIndex {
     }
 }
 
-/// How long a test waits for what should happen at once.
+/// The maximum wait for an event that should come at once.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn llm() -> Arc<dyn Llm> {

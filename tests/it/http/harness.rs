@@ -49,7 +49,7 @@ use tokio_tungstenite::{
 
 use super::fakes::{FakeEmbedder, FakeIndex, FakeTenants, PATIENCE, llm};
 
-/// What a test may want otherwise.
+/// The options that a test may change.
 #[derive(Clone)]
 pub struct HttpTestOptions {
     pub limits: LimitSettings,
@@ -129,7 +129,7 @@ fn dialogue_settings() -> DialogueSettings {
     .unwrap()
 }
 
-/// A running server. Stops with the value.
+/// A running server, which stops when dropped.
 pub struct HttpTestServer {
     pub address: SocketAddr,
     pub state: web::Data<AppState>,
@@ -209,7 +209,7 @@ impl HttpTestServer {
             token,
         }
     }
-    /// A backend's client, and the world `vale` with the NPC `ergen`.
+    /// Creates the world `vale` with the NPC `ergen`, and returns a backend's client.
     pub async fn start_demo_world(&self) -> HttpTestClient {
         let backend = self.as_role(Role::Backend);
         backend
@@ -222,7 +222,7 @@ impl HttpTestServer {
         backend.put("/v1/worlds/vale/npcs/ergen", &npc).await;
         backend
     }
-    /// A socket request with a bearer header, to be changed by a test.
+    /// Returns a socket request with a bearer header, which a test may change.
     pub fn upgrade_request(&self, query: &str) -> Request {
         format!("ws://{}/v1/ws{query}", self.address)
             .into_client_request()
@@ -365,12 +365,12 @@ impl HttpTestClient {
         assert!(status.is_success(), "PUT {path}: {status} {answer}");
         answer
     }
-    /// The status and code of a request that fails.
+    /// Returns the status and code of a failed request.
     pub async fn status_and_code(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, String) {
         let (status, answer) = self.call(method, path, body).await;
         (status.as_u16(), answer["code"].as_str().unwrap_or_default().to_owned())
     }
-    /// A session with `ergen`.
+    /// Creates a session with `ergen`.
     pub async fn session(&self, player: &str) -> Value {
         self.post(
             "/v1/sessions",
@@ -411,7 +411,7 @@ impl HttpTestSocket {
     pub async fn send_text(&mut self, text: &str) {
         self.stream.send(Message::text(text)).await.unwrap();
     }
-    /// The next event, or the code the socket was closed with.
+    /// Returns the next event, or the code of the closed socket.
     pub async fn next(&mut self) -> Result<Value, u16> {
         let receive = async {
             loop {
@@ -427,7 +427,7 @@ impl HttpTestSocket {
             .await
             .expect("the server said nothing")
     }
-    /// The next event of this type; those before it are passed over.
+    /// Returns the next event of this type, skipping other events.
     pub async fn until_event(&mut self, kind: &str) -> Value {
         loop {
             let event = self
@@ -440,7 +440,7 @@ impl HttpTestSocket {
             assert_ne!(event["type"], "error", "waiting for {kind}: {event}");
         }
     }
-    /// The code of the next error event; other events are passed over.
+    /// Returns the code of the next error event, skipping other events.
     pub async fn error_code(&mut self) -> String {
         loop {
             let event = self
@@ -452,7 +452,7 @@ impl HttpTestSocket {
             }
         }
     }
-    /// The code the socket is closed with; events before that are passed over.
+    /// Returns the code with which the socket closes, skipping earlier events.
     pub async fn close_code(&mut self) -> u16 {
         loop {
             if let Err(code) = self.next().await {

@@ -1,4 +1,4 @@
-//! Who may watch a conversation of NPCs may not therefore cut into it.
+//! Permission to watch an NPC conversation is not permission to interrupt.
 
 use colloquy::tenancy::Role;
 use reqwest::Method;
@@ -12,7 +12,7 @@ async fn watchers_may_interrupt_join_and_resume_only_as_interrupters_allow() {
     let backend = server.start_demo_world().await;
     backend.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
     let player = |name: &str| server.client(server.token("acme", Role::Player, Some(name)));
-    // Who is named, who may only watch, and who may not even do that.
+    // `named` is a listed watcher, and `other` is a player who may only watch, or not even watch.
     for (interrupters, open, named, other) in [
         (json!(null), true, 2, 403),
         (json!("watchers"), true, 2, 403),
@@ -67,7 +67,7 @@ async fn watchers_may_interrupt_join_and_resume_only_as_interrupters_allow() {
                 _ => assert_eq!(socket.error_code().await, "not_found"),
             }
         }
-        // Nobody who was refused took anything back.
+        // Refused players rewound nothing.
         let lines = backend.get(&format!("{path}/turns")).await;
         assert!(!lines["items"].as_array().unwrap().is_empty(), "{lines}");
     }

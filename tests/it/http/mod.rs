@@ -1,5 +1,5 @@
-//! The HTTP surface over real sockets: a real ledger, real actors, and a model, an embedder and an
-//! index that tests hold in their hands.
+//! The HTTP surface over real sockets: a real ledger and real actors, with a model, an embedder and an index controlled
+//! by tests.
 
 #![allow(clippy::unwrap_used)]
 

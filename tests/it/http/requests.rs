@@ -1,4 +1,4 @@
-//! What every request shares: ids, problems, limits, idempotency.
+//! Features common to all requests: ids, problems, limits and idempotency.
 
 use colloquy::tenancy::Role;
 use reqwest::{Method, StatusCode};
@@ -52,7 +52,7 @@ async fn unknown_routes_and_methods_are_problems_too() {
         .send()
         .await
         .unwrap();
-    // A GET on a verb reads like a GET on a session that cannot exist.
+    // A GET on an action reads like a GET on an impossible session.
     assert_eq!(response.status(), 404);
 }
 
@@ -126,7 +126,7 @@ async fn repeated_post_gets_the_first_answer() {
     assert_eq!(status, 201);
     let (status, mut again) = post("k1", body.clone()).await;
     assert_eq!(status, StatusCode::CREATED);
-    // The resume token is not kept, so a repeated request gets another, and the first is void.
+    // The resume token is not stored. A repeated request gets another token, and the first becomes void.
     let renewed = again["resume_token"].clone();
     assert_ne!(renewed, first["resume_token"]);
     again["resume_token"] = first["resume_token"].clone();
@@ -146,7 +146,7 @@ async fn repeated_post_gets_the_first_answer() {
     );
     let sessions = client.get("/v1/sessions?player_id=p1").await;
     assert_eq!(sessions["items"].as_array().unwrap().len(), 2);
-    // One that begins with a greeting is greeted once.
+    // A session with a greeting is greeted once.
     let greeted = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p3", "greeting": true});
     let (_, first) = post("k4", greeted.clone()).await;
     assert_eq!(first["greeting"]["turn"], 1, "{first}");
@@ -154,7 +154,7 @@ async fn repeated_post_gets_the_first_answer() {
     assert_eq!((&again["id"], &again["greeting"]), (&first["id"], &first["greeting"]));
     let turns = format!("/v1/sessions/{}/turns", first["id"].as_str().unwrap());
     assert_eq!(client.get(&turns).await["items"].as_array().unwrap().len(), 1);
-    // A request that failed leaves its key free.
+    // A failed request leaves its key free.
     let wrong = json!({"world_id": "vale", "npc_id": "nobody", "player_id": "p1"});
     assert_eq!(post("k3", wrong).await.0, 404);
     assert_eq!(post("k3", body).await.0, 201);
@@ -177,7 +177,7 @@ async fn tenant_over_its_limit_gets_a_retry_delay() {
     let refused = refused.expect("twenty requests went through a limit of two a second");
     assert_eq!(refused.headers()["retry-after"], "1");
     assert_eq!(json_of(refused).await.1["code"], "rate_limited");
-    // Another tenant does not notice.
+    // Another tenant is unaffected.
     let rival = server.client(server.token("rival", Role::Backend, None));
     assert_eq!(rival.call(Method::GET, "/v1/worlds", None).await.0, 200);
 }

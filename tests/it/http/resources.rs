@@ -1,4 +1,4 @@
-//! Worlds, NPCs, facts and what an operator reads.
+//! Worlds, NPCs, facts and the operator's endpoints.
 
 use colloquy::tenancy::Role;
 use reqwest::Method;

@@ -1,4 +1,4 @@
-//! Tenants that are disabled, tokens that are revoked, and what is open for them.
+//! Disabled tenants, revoked tokens, and the closing of their streams.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::harness::{HttpTestClient, HttpTestServer, HttpTestSocket, json_of};
 
-/// The id of a token.
+/// Returns the id of a token.
 async fn token_id(server: &HttpTestServer, token: &str) -> String {
     server.state.auth.verify_token(token).await.unwrap().issued.id.unwrap()
 }
 
-/// The error event, and the code that the socket closes with.
+/// Returns the error event's code, and the code with which the socket closes.
 async fn error_and_close(socket: &mut HttpTestSocket) -> (String, u16) {
     (socket.error_code().await, socket.close_code().await)
 }
@@ -37,7 +37,7 @@ async fn operator_creates_lists_and_edits_tenants() {
             .header("idempotency-key", "k1")
             .json(&studio)
     };
-    // Somebody comes too early, and the node remembers that there is no such tenant.
+    // A request comes before the tenant exists, and the node caches the tenant's absence.
     let early = server.client(server.token("studio-a", Role::Admin, None));
     assert_eq!(
         early.status_and_code(Method::GET, "/v1/worlds", None).await,
@@ -98,7 +98,7 @@ async fn operator_creates_lists_and_edits_tenants() {
     );
     let own = patch(&operator, "/v1/tenants/acme", &json!({"enabled": false})).await;
     assert_eq!((own.0.as_u16(), &own.1["param"]), (422, &json!("enabled")));
-    // Its administrators see what was done to it.
+    // The tenant's administrators see the operator's edits in the audit log.
     let log = early.get("/v1/audit").await;
     let actions: Vec<&str> = log["items"]
         .as_array()
@@ -206,7 +206,7 @@ async fn revoked_token_is_rejected_and_its_streams_close() {
         ("token_revoked".to_owned(), 4401)
     );
     assert!(!left_in(&other).await && left_in(&fresh).await);
-    // Of another tenant nobody is revoked.
+    // A revocation does not affect another tenant.
     let rival = server.client(server.token("rival", Role::Admin, None));
     rival
         .call(Method::POST, "/v1/tokens:revoke", Some(&json!({"player_id": "p7"})))
@@ -234,7 +234,7 @@ async fn revoked_token_is_rejected_and_its_streams_close() {
     assert_eq!(log["items"][0]["object"], "subject:player:p8");
 }
 
-/// What was written before a restart, or by another process, is read.
+/// Revocations from before a restart, or from another process, are read.
 #[actix_web::test]
 async fn revocations_in_the_ledger_are_applied() {
     let server = HttpTestServer::start();
@@ -293,7 +293,7 @@ async fn event_stream_ends_with_its_token() {
     );
 }
 
-/// A socket whose token was refreshed stays when the token that opened it is revoked, and goes with the newer one.
+/// A socket with a refreshed token stays open when its first token is revoked. It closes with the newer token.
 #[actix_web::test]
 async fn socket_closes_with_its_refreshed_token() {
     let server = HttpTestServer::start();

@@ -1,5 +1,5 @@
-//! Every operation of the document, with every role: those it does not state are refused, those it
-//! states are not.
+//! Every operation of the document, with every role. Roles outside the stated list are refused, and stated roles are
+//! not.
 
 use colloquy::{http::docs, tenancy::Role};
 use reqwest::Method;
@@ -15,7 +15,7 @@ const ROLES: [(Role, &str); 5] = [
     (Role::Player, "player"),
 ];
 
-/// A body that an operation takes, so that what is refused is refused for the role.
+/// Returns a valid body for an operation, so that a refusal is due to the role.
 pub(super) fn sample_body(path: &str) -> Value {
     match path {
         "/v1/tokens:revoke" => json!({"jti": "of-nobody"}),
@@ -72,13 +72,13 @@ async fn operations_admit_exactly_their_stated_roles() {
             continue;
         }
         for (method, operation) in item.as_object().unwrap() {
-            // Deleting would pull the ground from under the others; a missing id shows the role as well.
+            // A deletion would remove objects of the other calls. A missing id tests the role as well.
             let (world, session) = if method == "delete" {
                 ("gone", "ses_00000000000000000000000000")
             } else {
                 ("vale", session.as_str())
             };
-            // What has ended, or was joined, is not what the next call asks for.
+            // The next call needs a conversation that is neither closed nor joined.
             let conversation = if method == "delete" {
                 "con_00000000000000000000000000".to_owned()
             } else if path.contains("{conversation}") {
@@ -116,7 +116,7 @@ async fn operations_admit_exactly_their_stated_roles() {
                     .await;
                 let what = format!("{method} {concrete} as {name}: {status} {answer}");
                 if stated.contains(&name) {
-                    // Nothing was cut that could be taken up again; whoever may ask is told so.
+                    // No reply was cut, so permitted callers get `nothing_to_resume`.
                     let nothing = path.ends_with(":resume") && answer["code"] == "nothing_to_resume";
                     assert!(
                         nothing
@@ -128,7 +128,7 @@ async fn operations_admit_exactly_their_stated_roles() {
                     assert_eq!(status, 403, "{what}");
                     assert_eq!(answer["code"], "forbidden", "{what}");
                 }
-                // What an operation answers is what its document states.
+                // The document must state the answer's status.
                 let told = &operation["responses"][status.as_str()];
                 assert!(told.is_object(), "not in the document: {what}");
                 walked += 1;

@@ -1,4 +1,4 @@
-//! What NPCs remember of their own past, and how far players have come with them.
+//! NPCs' memories of their own past, and players' progress with NPCs.
 
 use colloquy::tenancy::Role;
 use reqwest::Method;
@@ -113,10 +113,10 @@ async fn invalid_fields_are_all_named() {
     assert_eq!(named("/v1/worlds/vale", world).await, fields);
     let many = json!({"name": "Vale", "settings": {"unlocks": vec![rule(json!({"met": "Bram"})); 51]}});
     assert_eq!(named("/v1/worlds/vale", many).await, ["settings.unlocks"]);
-    // As long as a name can be that a state block gives.
+    // The maximum length equals the maximum of names in a state block.
     let longest = json!({"name": "Vale", "settings": {"unlocks": [rule(json!({"item": "x".repeat(64)}))]}});
     client.put("/v1/worlds/vale", &longest).await;
-    // What raises progress is for the world to say.
+    // Only the world sets the rules of progress.
     let npc = "/v1/worlds/vale/npcs/ergen";
     for unlocks in [json!([rule(json!({"item": "key"}))]), json!([])] {
         let own = json!({"name": "Ergen", "settings": {"unlocks": unlocks}});
@@ -139,7 +139,7 @@ async fn progress_is_set_and_read() {
         assert_eq!((&set["progress"], &set["player_id"]), (&json!(to), &json!("p7")));
         assert_eq!(shown().await, (to, to));
     }
-    // One that changes nothing is written nowhere.
+    // A request without a change writes no audit row.
     let audit = server.as_role(Role::Admin).get("/v1/audit").await;
     let rows = audit["items"].as_array().unwrap().iter();
     assert_eq!(rows.filter(|row| row["action"] == "progress.put").count(), 2);

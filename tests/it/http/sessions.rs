@@ -35,7 +35,7 @@ async fn rewind_with_a_header_key_is_safe_to_repeat() {
             "{first}"
         );
         assert_eq!(said().await, stand);
-        // What is said meanwhile is not taken back by the request that comes once more.
+        // A repeated request does not rewind turns said meanwhile.
         client.post(&format!("{base}/turns"), &json!({"text": "and on"})).await;
         let (status, again) = json_of(asked().json(&body).send().await.unwrap()).await;
         assert_eq!(
@@ -80,7 +80,7 @@ async fn player_speaks_and_reads_its_transcript_only() {
     let page = player.get(&format!("{base}/turns?limit=1&after=1")).await;
     assert_eq!((&page["items"][0]["turn"], &page["next"]), (&json!(2), &Value::Null));
 
-    // Nothing a player reads tells what the NPC remembered or was prompted with.
+    // Players' answers contain neither memories nor prompts.
     let seen = format!("{}{turn}", player.get(&format!("{base}/turns")).await);
     for word in ["trace", "prompt_hash", "candidates", "facts", "sections"] {
         assert!(!seen.contains(word), "{word} is in {seen}");
@@ -147,7 +147,7 @@ async fn lines_that_cannot_be_spoken_are_rejected() {
     assert_eq!((status.as_u16(), &problem["param"]), (404, &json!("npc_id")));
 }
 
-/// Events of an SSE answer: name and data.
+/// Returns the events of an SSE answer: name and data.
 fn events(text: &str) -> Vec<(String, Value)> {
     text.split("\n\n")
         .filter(|frame| !frame.is_empty())
@@ -218,7 +218,7 @@ async fn running_reply_is_cut() {
     let base = format!("/v1/sessions/{}", session["id"].as_str().unwrap());
     let idle = client.post(&format!("{base}:interrupt"), &json!({})).await;
     assert_eq!(idle, json!({"interrupted": false, "turn": 0}));
-    // What a client sends that means none is not the whole session.
+    // An invalid turn number does not mean the whole session.
     let none = json!({"turn": 0});
     let (status, problem) = client
         .call(Method::POST, &format!("{base}:interrupt"), Some(&none))

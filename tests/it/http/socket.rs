@@ -50,7 +50,7 @@ async fn session_is_opened_spoken_in_and_closed() {
     let committed = socket.until_event("turn.committed").await;
     assert!(committed["seq"].as_u64() > done["seq"].as_u64());
 
-    // The same key is the same turn.
+    // A repeated key returns the same turn.
     socket.send(line).await;
     let again = socket.until_event("reply.done").await;
     assert_eq!(
@@ -63,7 +63,7 @@ async fn session_is_opened_spoken_in_and_closed() {
         .send(json!({"type": "reply.played", "session_id": session, "turn": 1}))
         .await;
     socket.send(json!({"type": "ping", "t": 123, "event_id": "c3"})).await;
-    // `pong` next: `reply.played` was taken without a word.
+    // `pong` comes next, because `reply.played` was accepted without an answer.
     let pong = socket.next().await.unwrap();
     assert_eq!(pong, json!({"type": "pong", "re": "c3", "t": 123}));
 
@@ -121,7 +121,7 @@ async fn reply_is_cut_where_it_was_heard_in_either_unit() {
     server.start_demo_world().await;
     let mut socket = player_socket(&server).await;
     let session = socket.session().await;
-    // "Well 😀" is six characters and seven UTF-16 units.
+    // "Well 😀" has six characters and seven UTF-16 units.
     for heard in [json!({"heard_chars": 6}), json!({"heard_utf16": 7})] {
         socket
             .send(json!({"type": "player.say", "session_id": session, "text": "STALL"}))
@@ -248,7 +248,7 @@ async fn player_cannot_take_more_than_its_share() {
         HttpTestSocket::open(again()).await.err().map(|status| status.as_u16()),
         Some(429)
     );
-    // Another player of the same tenant has its own.
+    // Another player of the same tenant has a separate limit.
     let mut other = server.socket(&server.token("acme", Role::Player, Some("p8"))).await;
     for _ in 0..8 {
         socket.send(json!({"type": "ping"})).await;
@@ -302,7 +302,7 @@ async fn socket_credentials_are_accepted_in_every_documented_form() {
         .unwrap()
         .session()
         .await;
-    // A browser cannot read a status: it is told on the socket.
+    // A browser cannot read the status, so the error comes on the socket.
     let mut used = HttpTestSocket::open(server.upgrade_request(&query)).await.unwrap();
     assert_eq!(used.error_code().await, "unauthenticated");
     assert_eq!(used.close_code().await, 4401);
@@ -341,7 +341,7 @@ async fn token_is_renewed_in_time_or_the_socket_closes() {
     renewed.until_event("auth.refreshed").await;
     assert_eq!(late.error_code().await, "token_expired");
     assert_eq!(late.close_code().await, 4401);
-    // The old token's time is over, and this socket still speaks.
+    // The old token has expired, and the socket still works.
     renewed.session().await;
 }
 
@@ -364,7 +364,7 @@ async fn failed_resume_leaves_the_session_open() {
         .await;
     assert_eq!(socket.until_event("turn.started").await["turn"], 1);
     socket.until_event("turn.committed").await;
-    // One that succeeds takes the old one's place: nothing comes twice.
+    // A successful resume replaces the old subscription, so no event comes twice.
     socket
         .send(json!({"type": "session.resume", "session_id": session, "resume_token": created["resume_token"]}))
         .await;
@@ -423,7 +423,7 @@ async fn newer_connection_takes_the_session_over() {
     let (three, _) = open(&mut both).await;
     let resume = |session: &Value, token: &Value| json!({"type": "session.resume", "session_id": session, "resume_token": token});
 
-    // Somebody who only watches replaces nobody, and is not replaced.
+    // A watcher replaces no connection, and is not replaced.
     let mut watcher = player_socket(&server).await;
     watcher.send(json!({"type": "session.resume", "session_id": one})).await;
     watcher.until_event("session.resumed").await;
@@ -453,7 +453,7 @@ async fn newer_connection_takes_the_session_over() {
     newer.send(say(&one)).await;
     newer.until_event("turn.committed").await;
     watcher.until_event("turn.committed").await;
-    // Taking it up again on the same socket is no replacement.
+    // A resume on the same socket is no replacement.
     newer.send(resume(&one, &one_token)).await;
     newer.until_event("session.resumed").await;
     newer.send(say(&one)).await;
@@ -511,7 +511,7 @@ async fn interrupt_is_answered_each_time() {
         while socket.until_event("turn.committed").await["turn"] != turn {}
     }
     let mut seqs = Vec::new();
-    // The second repeats the key, the third asks for what is so already.
+    // The second repeats the key, and the third requests the current state.
     for (re, key, turn) in [("c3", "back", 2), ("c4", "back", 2), ("c5", "late", 3)] {
         socket.send(interrupt(re, key, turn)).await;
         let told = loop {

@@ -1,4 +1,4 @@
-//! Tokens that are bound to a world, and tokens that only read.
+//! Tokens bound to a world, and read-only tokens.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
     roles::sample_body,
 };
 
-/// What there is in the world `vale`, by the parameters of paths.
+/// The objects of the world `vale`, by path parameter.
 struct WorldObjects(Vec<(&'static str, String)>);
 
 impl WorldObjects {
@@ -73,7 +73,7 @@ fn token(server: &HttpTestServer, role: Role, world: &str) -> String {
     server.token_for("acme", role, None, Some(world), Duration::from_mins(10))
 }
 
-/// Operations that name no world in their path and keep to that of the token.
+/// Operations without a world in the path, limited to the token's world.
 const KEEP_TO_WORLD: [(&str, &str); 7] = [
     ("post", "/v1/tickets"),
     ("post", "/v1/tokens"),
@@ -121,7 +121,7 @@ async fn world_token_is_rejected_outside_its_world() {
                 } else {
                     assert_eq!(status, 403, "{what}");
                 }
-                // Deleting would pull the ground from under the others.
+                // A deletion would remove objects of the other calls.
                 if method != "delete" {
                     let (status, answer) = inside.call(verb.clone(), &concrete, body.as_ref()).await;
                     let what = format!("{verb} {concrete} as a {name} of vale: {status} {answer}");
@@ -235,7 +235,7 @@ async fn viewer_watches_and_changes_nothing() {
         .post(&format!("/v1/sessions/{session}/turns"), &json!({"text": "hello"}))
         .await;
     assert_eq!(socket.until_event("turn.committed").await["turn"], 1);
-    // What is open to be said in is no more open to a viewer.
+    // A viewer may not speak in an open session either.
     let say = json!({"type": "player.say", "session_id": session, "text": "hello"});
     assert_eq!(rejected_message(&mut socket, say).await, "forbidden");
 }
@@ -245,7 +245,7 @@ async fn viewer_cannot_resume_a_conversation() {
     let server = HttpTestServer::start();
     let (_, backend) = WorldObjects::make(&server).await;
     let services = &server.state.services;
-    // As a restart leaves it: in the ledger alone.
+    // The state after a restart: the dialogue exists only in the ledger.
     let asleep = Dialogue {
         id: services.ids.next_dialogue_id(DialogueKind::NpcConversation),
         world: "vale".parse().unwrap(),
@@ -276,7 +276,7 @@ async fn viewer_cannot_resume_a_conversation() {
         viewer.send(watch.clone()).await;
         let created = viewer.until_event("npc_conversation.created").await;
         assert_eq!((&created["auto"], &created["head_turn"]), (&json!(true), &json!(0)));
-        // Long enough for a line to begin.
+        // Waits long enough for a line to begin.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     viewer.send(json!({"type": "ping", "t": 1})).await;

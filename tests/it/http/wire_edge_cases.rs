@@ -1,4 +1,4 @@
-//! The edges of the wire: conditions, text that is refused, keys, cursors, and what is closed or deleted.
+//! Edge cases of the wire: conditions, refused text, keys, cursors, and closed or deleted objects.
 
 use colloquy::tenancy::Role;
 use reqwest::Method;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::harness::{HttpTestClient, HttpTestServer, json_of};
 
-/// The status and body of a call with one more header.
+/// Returns the status and body of a call with one additional header.
 async fn with_header(
     client: &HttpTestClient,
     method: Method,
@@ -58,7 +58,7 @@ async fn deletions_are_conditional_and_existing_objects_are_not_created_again() 
         .header("if-none-match", "*")
         .header("if-match", "*");
     assert_eq!(both.json(&json!({"name": "Moor"})).send().await.unwrap().status(), 400);
-    // Version 0 was never given out.
+    // No object ever has version 0.
     let zero = with_header(
         &client,
         Method::PUT,
@@ -173,7 +173,7 @@ async fn text_is_validated_at_every_entry() {
         client.status_and_code(Method::POST, &turns, Some(&blank)).await,
         (422, "line_empty".to_owned())
     );
-    // Lines and tabs are how people write.
+    // Line breaks and tabs are ordinary text.
     let turn = client.post(&turns, &json!({"text": "one\r\n\ttwo 👩‍👧"})).await;
     assert_eq!(turn["player_text"], "one\r\n\ttwo 👩‍👧");
     let mut socket = server.socket(&client.token).await;
@@ -308,7 +308,7 @@ async fn line_addresses_a_participant_and_its_key_belongs_to_it() {
         other
     );
 
-    // And while it is being answered.
+    // The same holds while the line is being answered.
     let mut socket = server.socket(&client.token).await;
     socket
         .send(json!({"type": "session.resume", "session_id": session}))
@@ -478,7 +478,7 @@ async fn name_contains_no_invisible_characters() {
         assert_eq!((status.as_u16(), &told["param"]), (422, &json!(field)), "{answer}");
         assert_eq!(told["detail"], "has the character U+FE0F, which nobody sees");
     }
-    // An emoji has such a character and is seen.
+    // An emoji with U+FE0F is visible, so the character is allowed there.
     for (object, status) in [("a red \u{2764}\u{fe0f}", 201), (hidden, 422)] {
         let mut fact = sample_fact();
         fact["object"] = json!(object);

@@ -1,30 +1,29 @@
-//! Random histories of a world: what is said where, what people correct in between, and what is
-//! taken back.
+//! Random histories of a world: lines in several dialogues, manual corrections between them, and rewinds.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Dialogues that every history begins with: two of one player and one of another with the same NPC, one with
-/// two NPCs in earshot, one of these two with each other, and one whose player says what was played.
+/// The number of dialogues at the start. Two sessions of p1 and one of p2 are with the same NPC. One session has a
+/// second NPC in earshot. These NPCs have a conversation. One session acknowledges playback.
 pub const TALKS: u8 = 6;
-/// The dialogue in which no player speaks.
+/// The dialogue without a player.
 pub const AMONG_NPCS: u8 = 4;
-/// The dialogue that learns from a turn once it was played.
+/// The dialogue whose turns are learned after their playback.
 pub const BY_ACK: u8 = 5;
-/// The session in which a player joined the NPCs, the last one if there are several.
+/// The session in which a player joined the NPCs; the last one if several exist.
 pub const JOINED: u8 = TALKS;
 
 const FRUITS: [&str; 3] = ["grapes", "pears", "plums"];
 const ADJECTIVES: [&str; 6] = ["red", "green", "blue", "sour", "sweet", "dry"];
 const KINDS: [&str; 4] = ["preference", "event", "habit", "goal"];
-/// What somebody has a goal says.
+/// The kind of facts that are goals.
 pub const GOAL: &str = "goal";
 
-/// Names a fruit; every number does.
+/// Names a fruit. Every number is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fruit(pub u8);
 
-/// Names an adjective; every number does.
+/// Names an adjective. Every number is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjective(pub u8);
 
@@ -36,7 +35,7 @@ impl Fruit {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fruit| fruit.name() == name)
     }
-    /// The fruit that a text is about.
+    /// Returns the fruit in a text.
     pub fn find_in(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fruit| text.contains(fruit.name()))
     }
@@ -50,58 +49,58 @@ impl Adjective {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|adjective| adjective.name() == name)
     }
-    /// The adjective that a text has.
+    /// Returns the adjective in a text.
     pub fn find_in(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|adjective| text.contains(adjective.name()))
     }
 }
 
-/// One thing that happens.
+/// One operation of a history.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
     Say(SayOp),
-    /// A person changes a fact; `pick` chooses among those there are.
+    /// A person changes a fact. `pick` chooses the fact.
     Edit {
         pick: u16,
         how: ManualEdit,
     },
-    /// A person writes a fact, which may have been true for long.
+    /// A person writes a fact, which may have been valid for a long time.
     Write {
         fruit: Fruit,
         adjective: Adjective,
         long: bool,
     },
-    /// A dialogue is taken back to `to` of its turns, in 1/65536; of the last one's reply, so much is heard.
+    /// A dialogue is rewound to a turn. `to` is the share of turns in 1/65536, and `heard` the share of the last reply.
     Rewind {
         talk: u8,
         to: u16,
         heard: Option<u16>,
     },
-    /// A cut reply is taken up again.
+    /// A cut reply is resumed.
     Uncut {
         talk: u8,
     },
-    /// The last reply of a session is said anew, or is to be and the model fails.
+    /// The last reply of a session is regenerated, or the model fails.
     Anew {
         talk: u8,
         fails: bool,
     },
-    /// A player joins the NPCs where they are.
+    /// A player joins the NPCs at their last line.
     Join,
-    /// Somebody has heard the last reply of the session that says so to its end.
+    /// The last reply of the session [`BY_ACK`] was played to its end.
     Played,
-    /// The backend says how far the first player has come with Mira, or the second.
+    /// The backend sets the progress of the first or second player with Mira.
     Progress {
         second: bool,
         to: u8,
     },
     /// A save is taken.
     Save,
-    /// A save is loaded, if there is any; `pick` chooses.
+    /// A save is restored, if any exists. `pick` chooses the save.
     Restore {
         pick: u16,
     },
-    /// So many of the jobs that wait are done, those of one dialogue in their order.
+    /// `jobs` pending jobs run, in order within a dialogue.
     Work {
         jobs: u8,
         seed: u8,
@@ -114,40 +113,40 @@ pub enum ManualEdit {
     Restore,
     Pin(bool),
     Reword(Adjective),
-    /// The keywords that it shows, those of its duplicates among them, and one more unless it is there.
+    /// The visible keywords, including keywords of duplicates, and one additional keyword.
     Rekey(Fruit),
     /// A new importance.
     Weigh(u8),
 }
 
-/// A line and what comes of it.
+/// A line and its effects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SayOp {
     pub talk: u8,
     pub asks: Fruit,
     pub facts: Vec<TaughtFact>,
-    /// The reply repeats what stands in this place of what its prompt remembers, if so much does.
+    /// The reply repeats the prompt's memory at this position, if there are enough.
     pub echoes: Option<u8>,
     pub forget: Option<Fruit>,
-    /// The reply says that of the goals its prompt has, the one in this place is over.
+    /// The reply ends the prompt's goal at this position.
     pub ends: Option<u8>,
-    /// It says that Hanna is called Anna.
+    /// The reply says that Hanna is called Anna.
     pub names: bool,
     /// A change of hit points in the reply's state block.
     pub state: Option<i8>,
-    /// What else it does to the player.
+    /// A further change to the player.
     pub gives: Option<StateGift>,
-    /// Whether the line asks about the NPC's own past.
+    /// True if the line asks about the NPC's own past.
     pub past: bool,
-    /// How long the reply is.
+    /// The length of the reply, in filler words.
     pub words: u8,
-    /// Whether its jobs are left for later.
+    /// True if the jobs are left for later.
     pub later: bool,
-    /// The player cuts in after so much of the reply, in 1/65536.
+    /// The player interrupts after this share of the reply, in 1/65536.
     pub cut: Option<u16>,
 }
 
-/// What a reply's state block does to the player, each of which unlocks something.
+/// A change to the player in a reply's state block. Every change unlocks a scenario.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StateGift {
     Key,
@@ -175,7 +174,7 @@ impl StateGift {
             .find(|(_, known)| *known == name)
             .map(|(gift, _)| *gift)
     }
-    /// Adds it to a state block.
+    /// Adds the change to a state block.
     pub fn add_to_block(self, block: &mut Value) {
         let (key, value) = match self {
             Self::Key => ("items_gained", json!(["silver key"])),
@@ -190,26 +189,26 @@ impl StateGift {
     }
 }
 
-/// A fact that a line teaches.
+/// A fact taught by a line.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one more thing that a sentence may be"
 )]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TaughtFact {
-    /// Of somebody whom every NPC may speak of, not of the player.
+    /// The fact is about Hanna, whom all NPCs may mention, and not about the player.
     pub of_hanna: bool,
-    /// Who goes by another name.
+    /// The fact uses Hanna's other name.
     pub as_anna: bool,
-    /// Of the NPC, by itself.
+    /// The fact is the NPC's statement about itself.
     pub of_itself: bool,
     pub fruit: Fruit,
     pub adjective: Adjective,
     pub negative: bool,
     pub past: bool,
-    /// Nobody may forget it: it is pinned.
+    /// The fact is pinned, and must not be forgotten.
     pub vital: bool,
-    /// 1 to 10.
+    /// The importance, from 1 to 10.
     pub importance: u8,
     pub kind: u8,
 }
@@ -223,7 +222,7 @@ impl TaughtFact {
             .zip(KINDS)
             .find_map(|(kind, known)| (known == name).then_some(kind))
     }
-    /// As an extractor writes it. No two are in the same words.
+    /// Returns the fact as an extractor writes facts. The words of all facts differ.
     pub fn fact_statement(self, line: &str, nth: usize, among_npcs: bool) -> Value {
         let (fruit, adjective) = (self.fruit.name(), self.adjective.name());
         let verb = match (self.negative, self.kind() == GOAL) {
@@ -254,7 +253,7 @@ impl TaughtFact {
 }
 
 impl TaughtFact {
-    /// The same of what the NPC says of itself, which has no word in common with what players say but for what it is about.
+    /// Returns the fact as a self-fact of the NPC. Its words differ from players' words, except for the topic.
     fn self_statement(self, line: &str, verb: &str) -> Value {
         let (fruit, adjective) = (self.fruit.name(), self.adjective.name());
         json!({
@@ -269,7 +268,7 @@ impl TaughtFact {
     }
 }
 
-/// The name of line `number`: letters only, since numbers are compared between facts.
+/// Returns the name of line `number`, in letters only, because numbers in facts are compared.
 pub fn name_of(number: usize) -> String {
     let digit = |n: usize| char::from(b'a' + u8::try_from(n % 26).expect("below 26"));
     [digit(number / 676), digit(number / 26), digit(number)]
@@ -359,7 +358,7 @@ fn say() -> impl Strategy<Value = Op> {
         )
 }
 
-/// A dialogue in which a player speaks.
+/// Returns a dialogue with a player.
 fn with_a_player() -> impl Strategy<Value = u8> {
     (0..JOINED).prop_map(|talk| if talk < AMONG_NPCS { talk } else { talk + 1 })
 }
@@ -375,7 +374,7 @@ fn edit() -> impl Strategy<Value = ManualEdit> {
     ]
 }
 
-/// Histories of up to `longest` things.
+/// Returns histories of up to `longest` operations.
 pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         10 => say(),

@@ -1,7 +1,7 @@
-//! Histories as text that a person can read and write: one thing that happens on each line.
+//! Histories as readable and writable text, with one operation per line.
 //!
 //! ```text
-//! # What is behind a hash is for the reader.
+//! # Text after a hash is a remark for the reader.
 //! say 0 asks=pears learns=player:red-grapes:preference:5:hated learns=hanna:dry-plums:habit:3 hp=-4 words=2 later
 //! edit 3 reword=blue
 //! rewind 0 to=40000 heard=3000
@@ -94,7 +94,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// A history, behind remarks of whoever writes it down.
+/// Returns a history as text, after the writer's remarks.
 pub fn write_history(remarks: &str, history: &[Op]) -> String {
     let mut text = String::new();
     for remark in remarks.lines() {
@@ -106,10 +106,10 @@ pub fn write_history(remarks: &str, history: &[Op]) -> String {
     text
 }
 
-/// The history that a text says.
+/// Parses a history.
 ///
 /// # Errors
-/// Says which line is none, and why.
+/// Names the first invalid line, with the reason.
 pub fn read_history(text: &str) -> Result<Vec<Op>, String> {
     let lines = text.lines().map(str::trim).enumerate();
     lines

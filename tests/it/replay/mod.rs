@@ -1,13 +1,12 @@
-//! Replay equivalence (docs/design.md#replay-equivalence): whatever was said, corrected and taken back, a world is as if only
-//! what stands had ever been said.
+//! Replay equivalence (docs/design.md#replay-equivalence): after lines, corrections and rewinds, a world equals a world
+//! in which only the standing turns were said.
 //!
-//! A random history happens to one world, jobs late and out of order, interrupts in between. Then
-//! another, empty one is fed what still stands: the lines, the replies as far as they were heard, what was
-//! in their prompts, and the corrections of facts that still live, in order. Nothing that can be seen may
-//! differ. A history that fails is made as short as it can be and kept under `regressions/`, whose
-//! histories every run tries first.
+//! A random history runs in one world, with late and reordered jobs and with interrupts. Then a second, empty world
+//! replays the standing part in order. The replay has the lines, the heard parts of replies, the contents of their
+//! prompts, and the corrections of living facts. All observable state must be equal. A failing history is shrunk and
+//! saved under `regressions/`, whose histories run first every time.
 //!
-//! `COLLOQUY_REPLAYS` sets how many histories are tried; `COLLOQUY_REPLAY_SEED` where to begin.
+//! `COLLOQUY_REPLAYS` sets the number of histories, and `COLLOQUY_REPLAY_SEED` the first seed.
 
 mod history;
 mod history_text;
@@ -27,16 +26,16 @@ use self::{
     world::{Observation, ReplayWorld},
 };
 
-/// Histories tried by default, in all.
+/// The default number of histories in all.
 const HISTORIES: u32 = 2_000;
-/// Threads they are spread over; each has its own sequence of random numbers.
+/// The number of threads. Every thread has its own sequence of random numbers.
 const THREADS: u32 = 2;
-/// Things that happen in a history, at most.
+/// The maximum number of operations in a history.
 const LONGEST: usize = 24;
-/// How long a failing history is made shorter, in milliseconds.
+/// The time limit for shrinking a failing history, in milliseconds.
 const SHRINKING_MS: u32 = 300_000;
 
-/// What has to hold of every history.
+/// A property that must hold for all histories.
 type HistoryProperty = fn(&[Op]) -> Result<(), String>;
 
 fn env_number(name: &str) -> Option<u32> {
@@ -52,12 +51,12 @@ fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
         .block_on(work)
 }
 
-/// What a history leaves, compared with what replaying what stands of it does.
+/// Compares a history's final state with the replay of its standing part.
 fn check_replay(history: &[Op]) -> Result<(), String> {
     check_replay_in(true, history)
 }
 
-/// The same where what players say in private is told to nobody else, and what NPCs say of themselves is.
+/// The same in a world that keeps players' private facts private but shares NPCs' self-facts.
 fn check_private_replay(history: &[Op]) -> Result<(), String> {
     check_replay_in(false, history)
 }
@@ -79,8 +78,8 @@ fn check_replay_in(shares: bool, history: &[Op]) -> Result<(), String> {
     })
 }
 
-/// Two saves of a history, the older loaded first and then the newer: whether both come back whole. What
-/// people write is no part of a save, so nobody writes anything.
+/// Restores the older and then the newer of two saves, and checks that both are whole. Manual edits are not part of a
+/// save, so the history has none.
 fn check_saves(history: &[Op]) -> Result<(), String> {
     let said: Vec<&Op> = history
         .iter()
@@ -94,7 +93,7 @@ fn check_saves(history: &[Op]) -> Result<(), String> {
             for (number, op) in part.iter().enumerate() {
                 world.apply_op(from + number, op).await;
             }
-            // With what is still to be learned, which the save keeps as well as what was.
+            // The save also contains pending jobs.
             let save = world.save().await;
             world.reinstate_cut_turn().await;
             world.acknowledge_all().await;
@@ -116,7 +115,7 @@ fn check_saves(history: &[Op]) -> Result<(), String> {
     })
 }
 
-/// Compares part by part; says which lines differ in the first part that does.
+/// Compares part by part, and returns the differing lines of the first differing part.
 fn compare_observations(is: &Observation, ought: &Observation) -> Result<(), String> {
     for (what, of) in Observation::PARTS {
         let (is, ought) = (of(is), of(ought));
@@ -137,7 +136,7 @@ fn replay_without_rewound_turns_is_equal() {
     try_all("replayed", HISTORIES, check_replay);
 }
 
-/// Fewer, for each takes longer.
+/// Runs fewer histories, because each takes longer here.
 #[test]
 fn replay_without_rewound_turns_is_equal_on_postgres() {
     try_all("replayed", HISTORIES / 10, |history| {
@@ -157,7 +156,7 @@ fn replay_of_private_talk_without_rewound_turns_is_equal_on_postgres() {
     });
 }
 
-/// What is in the index has to be the same, too; all as in production.
+/// Compares the contents of the index, too, with all stores as in production.
 #[test]
 fn replay_without_rewound_turns_is_equal_on_postgres_and_qdrant() {
     try_all("replayed", HISTORIES / 100, |history| {
@@ -177,7 +176,7 @@ fn replay_of_two_saves_restores_both_whole() {
     try_all("saved", HISTORIES / 10, check_saves);
 }
 
-/// Tries the histories that are kept, then new ones.
+/// Runs the saved histories, then new histories.
 fn try_all(name: &'static str, by_default: u32, holds: HistoryProperty) {
     saved_failures::retry_saved(name, holds);
     let seed = env_number("COLLOQUY_REPLAY_SEED").unwrap_or(0);

@@ -1,5 +1,4 @@
-//! A model and an embedder whose answers depend on nothing but what they read, so that two runs that
-//! ask the same are told the same.
+//! A model and an embedder whose answers depend only on their input, so that equal requests get equal answers.
 
 use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
@@ -20,47 +19,47 @@ use serde_json::{Value, json};
 
 use super::history::{AMONG_NPCS, Adjective, Fruit, SayOp, name_of};
 
-/// What lines of a history, and replies to them, have before their name.
+/// The prefix of a line's name, in lines and replies.
 const MARK: &str = "line-";
-/// What a reply repeats stands between these.
+/// The marks around text that a reply repeats.
 const QUOTE: (char, char) = ('«', '»');
-/// What statements end with that somebody was taught.
+/// The suffix of taught statements.
 const TAUGHT: &str = "(fact ";
-/// And those that an NPC says of itself.
+/// The suffix of NPCs' statements about themselves.
 const OF_ITSELF: &str = "(told ";
-/// What a reply says is over stands between these.
+/// The mark around a goal that a reply ends.
 const ENDED_MARK: char = '†';
-/// How goals are told, and what a reply says that names somebody.
+/// The word of goals, and the word in a reply that names Hanna.
 const WANTS: &str = " wants ";
 const NAMED: &str = "named";
-/// The same of what an NPC tells of its own past.
+/// The marks and words of an NPC's own past.
 const PAST_MARKS: (char, char) = ('⟦', '⟧');
 const PAST: (&str, &str) = ("There were ", "(scenario ");
-/// A reply of so many words tells once more what was told of the past, whatever is asked.
+/// A reply of this many words repeats the told past, whatever the question.
 const TELLS_AGAIN: u8 = 5;
 
-/// Plays a history: a line is answered, and learned from, as the history says.
+/// Plays a history: replies and extractions follow the history's line.
 #[derive(Default)]
 pub struct ReplayModel {
     lines: Mutex<BTreeMap<String, SayOp>>,
     next: Mutex<Option<NextReply>>,
 }
 
-/// The reply that is to be given next.
+/// The next reply to give.
 #[derive(Debug, Clone)]
 pub struct NextReply {
-    /// Of the line that is answered; of one that is not known any more, nothing.
+    /// The name of the answered line; empty if the line is no longer known.
     pub name: String,
-    /// In these words, where it was given before.
+    /// The recorded text, if the reply was given before.
     pub recorded: Option<String>,
-    /// It stops after so many characters, and never ends.
+    /// The number of characters after which the reply stops and never ends.
     pub hold_after: Option<usize>,
-    /// The model has begun a state block where it stops.
+    /// True if the reply stops inside a state block.
     pub block: bool,
 }
 
 impl ReplayModel {
-    /// The text of line `number`, to be spoken.
+    /// Registers line `number`, and returns its text.
     pub fn learn(&self, number: usize, say: &SayOp) -> String {
         let name = name_of(number);
         self.lines.lock().insert(name.clone(), say.clone());
@@ -69,12 +68,12 @@ impl ReplayModel {
     pub fn replies(&self, next: NextReply) {
         *self.next.lock() = Some(next);
     }
-    /// The name in the last line or reply of `text`.
+    /// Returns the name in the last line or reply of `text`.
     pub fn name_in(text: &str) -> Option<String> {
         let (_, rest) = text.rsplit_once(MARK)?;
         Some(rest.chars().take_while(char::is_ascii_lowercase).collect())
     }
-    /// How many characters a reply has whose prompt remembers nothing.
+    /// Returns the length in characters of a reply without memories in its prompt.
     pub fn chars_of_reply(name: &str, say: &SayOp) -> usize {
         reply(name, say, "").chars().count()
     }
@@ -118,7 +117,7 @@ impl ReplayModel {
             }
             Task::Extraction if schema == Some("state") => {
                 let line = self.line(&text);
-                // What is left of a reply still gives, as long as the gift was heard.
+                // The rest of a cut reply still gives the gift, if the gift was heard.
                 let given = line.and_then(|(name, say)| {
                     let heard = heard_part(&text, &name)?.contains("gift");
                     state(&say, &name).filter(|_| heard)
@@ -132,7 +131,7 @@ impl ReplayModel {
         }
     }
 
-    /// What is said in the reply is learned only as far as the reply was heard.
+    /// Extracts only facts from the heard part of the reply.
     fn extraction(&self, text: &str) -> Value {
         let Some((name, say)) = self.line(text) else {
             return json!({ "facts": [], "forget": [] });
@@ -154,9 +153,9 @@ impl ReplayModel {
     }
 }
 
-/// What a reply changes in the world, if it changes anything.
+/// Returns the reply's state block; `None` without a change.
 fn state(say: &SayOp, name: &str) -> Option<Value> {
-    // Whatever else a model writes, a word of the world's list is kept; another changes nothing.
+    // Only words of the world's list are kept; other words change nothing.
     const MOODS: [&str; 4] = ["worried", "기쁨", "Calm", "secretly"];
     let mood = MOODS[name.bytes().map(usize::from).sum::<usize>() % MOODS.len()];
     let mut block = json!({ "mood": format!("{mood}: {name}") });
@@ -169,7 +168,7 @@ fn state(say: &SayOp, name: &str) -> Option<Value> {
     (say.state.is_some() || say.gives.is_some()).then_some(block)
 }
 
-/// The whole reply to a line, without its state block, by somebody who reads `prompt`.
+/// Returns the whole reply to a line and `prompt`, without its state block.
 fn reply(name: &str, say: &SayOp, prompt: &str) -> String {
     let mut words = vec![format!("Reply {MARK}{name}:")];
     words.extend((0..say.facts.len()).map(|nth| format!("fact{}", letter(nth))));
@@ -191,7 +190,7 @@ fn reply(name: &str, say: &SayOp, prompt: &str) -> String {
     words.join(" ")
 }
 
-/// The sentence of a line of a prompt that says what somebody was taught.
+/// Returns the taught statement in a line of a prompt.
 fn statement_in(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("- [")?;
     let from = ["The player ", "The character ", "Hanna ", "Anna "]
@@ -205,14 +204,14 @@ fn statement_in(line: &str) -> Option<&str> {
     Some(&rest[from..from + length])
 }
 
-/// What tells the statement of a line of a prompt from all others.
+/// Returns the unique mark of the statement in a line of a prompt.
 fn mark_in(line: &str) -> Option<&str> {
     let from = line.rfind(TAUGHT)?;
     let end = line[from..].find(')')?;
     Some(&line[from..=from + end])
 }
 
-/// The goal of which the reply says that it is over, by the number it has in the prompt of an extractor.
+/// Returns the goal that the reply ends, by its number in the extraction prompt.
 fn ended_promise(heard: &str, prompt: &str) -> Option<Value> {
     let (goal, _) = heard.split_once(ENDED_MARK)?.1.split_once(ENDED_MARK)?;
     let mut open = prompt.lines().filter_map(|line| line.strip_prefix("<open number=\""));
@@ -220,7 +219,7 @@ fn ended_promise(heard: &str, prompt: &str) -> Option<Value> {
     Some(json!({ "number": number.parse::<u32>().ok()?, "how": "fulfilled" }))
 }
 
-/// That Hanna has another name, as an extractor writes it.
+/// Returns Hanna's other name, as an extractor writes facts.
 fn naming_fact(line: &str) -> Value {
     json!({
         "subject": "Hanna", "speaker": "player", "predicate": "be named", "object": "Anna",
@@ -229,7 +228,7 @@ fn naming_fact(line: &str) -> Value {
     })
 }
 
-/// The sentence of a line of a prompt that tells of an NPC's past, be it in an earlier reply.
+/// Returns the statement about an NPC's past in a line of a prompt, even in an earlier reply.
 fn past_in(line: &str) -> Option<&str> {
     let from = line.rfind(PAST.0)?;
     let (before, behind) = line[from..].split_once(PAST.1)?;
@@ -237,7 +236,7 @@ fn past_in(line: &str) -> Option<&str> {
     Some(&line[from..from + length])
 }
 
-/// What the NPC tells of its own past, as an extractor writes it.
+/// Returns the NPC's statement about its past, as an extractor writes facts.
 fn past_statement(heard: &str) -> Option<Value> {
     let (content, _) = heard.split_once(PAST_MARKS.0)?.1.split_once(PAST_MARKS.1)?;
     let fruit = Fruit::find_in(content)?;
@@ -252,13 +251,13 @@ fn past_statement(heard: &str) -> Option<Value> {
     }))
 }
 
-/// As much of the reply to line `name` as `text` has.
+/// Returns the part of the reply to line `name` in `text`.
 fn heard_part<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let (_, heard) = text.rsplit_once(&format!("Reply {MARK}{name}:"))?;
     Some(heard)
 }
 
-/// What the NPC says again of what it was taught, as an extractor writes it.
+/// Returns the statement that the NPC repeats, as an extractor writes facts.
 fn repeated_statement(heard: &str) -> Option<Value> {
     let (content, _) = heard.split_once(QUOTE.0)?.1.split_once(QUOTE.1)?;
     let fruit = Fruit::find_in(content)?;
@@ -286,7 +285,7 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// A verdict for each pair, which depends on its two statements alone.
+/// Returns a verdict for every pair, depending only on its two statements.
 fn verdicts(text: &str) -> Value {
     let pairs = text
         .lines()
@@ -304,7 +303,7 @@ fn verdicts(text: &str) -> Value {
     json!({ "verdicts": verdicts })
 }
 
-/// Names what it covers and what it builds on.
+/// Returns a summary that names the covered turns and the summary before.
 fn summary(text: &str) -> Value {
     let of: Vec<&str> = text
         .split(MARK)
@@ -347,11 +346,11 @@ impl Llm for ReplayModel {
     }
 }
 
-/// Two dimensions for each fruit, and one for everything else.
+/// Two dimensions per fruit, and one for all other text.
 const DIMENSIONS: usize = 2 * Fruit::ALL.len() + 1;
 
-/// Fruits are at right angles; their adjectives are 12 degrees apart. So one adjective on is the same
-/// fact, two to four are near, and another fruit is far.
+/// Vectors of fruits are at right angles, and of adjectives 12 degrees apart. One adjective apart is the same fact, two
+/// to four are near, and another fruit is far.
 pub struct FruitEmbedder(EmbedderInfo);
 
 impl FruitEmbedder {

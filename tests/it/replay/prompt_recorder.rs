@@ -1,7 +1,7 @@
-//! What was in the prompt of a turn is part of what is recorded of it, as the reply is that was given to
-//! it: an NPC that only repeats what it was told says nothing new.
+//! A recorded turn includes the contents of its prompt, like the given reply. An NPC that only repeats its prompt says
+//! nothing new.
 //!
-//! A turn that is replayed is committed with the facts that the recorded prompt had, as far as they stand.
+//! A replayed turn is committed with the facts of the recorded prompt, as far as they stand.
 
 use std::sync::Arc;
 
@@ -27,19 +27,19 @@ use colloquy::{
 };
 use parking_lot::Mutex;
 
-/// What the prompt of the next turn had; `None`: it is as it was.
+/// The contents of the next turn's prompt; `None` leaves the prompt unchanged.
 pub type NextPrompt = Arc<Mutex<Option<PromptContents>>>;
 
-/// What a prompt had from memory.
+/// A prompt's contents from memory.
 pub struct PromptContents {
     pub facts: Vec<CandidateTrace>,
     pub scenarios: Vec<ScenarioTrace>,
-    /// What the dialogue had had by then that not every player may hear of.
+    /// The locks of the dialogue before the turn.
     pub locks: DisclosureLocks,
-    /// What of the prompt not every player may hear of, beside that.
+    /// The further locked words of the prompt.
     pub locked: Vec<LockedWords>,
     pub told_locks: Option<DisclosureLocks>,
-    /// And what of it was private to its player.
+    /// The terms of the prompt that were private to its player.
     pub confided: Option<PrivateTerms>,
 }
 
@@ -56,7 +56,7 @@ impl DialogueStore for PromptRecordingStore {
             Some(had) => {
                 let mut commit = commit.clone();
                 commit.trace.candidates = had.facts;
-                // What was told is told, whether what had unlocked it stands or not.
+                // A told scenario counts as told, even if its unlocking event no longer stands.
                 let (number, at) = (commit.turn.number, commit.turn.committed_at);
                 let before = self.inner.load_checkpoint(scope, commit.turn.dialogue).await?;
                 let mut before = before.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Histories that once failed, and are written down when they do, or that show what is rare among random ones: tried
-//! first by every run.
+//! Saved histories, which run first every time. They failed once, and are saved automatically, or show cases that are
+//! rare in random histories.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -14,13 +14,13 @@ use super::{
     history_text::{read_history, write_history},
 };
 
-/// Where the histories of one property are.
+/// Returns the folder with the histories of one property.
 fn failure_folder(property: &str) -> PathBuf {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/replay/regressions");
     PathBuf::from(root).join(property)
 }
 
-/// A history in which something panics fails, as one that differs does.
+/// Turns a panic during a history into a failure.
 pub fn catch_panic(holds: HistoryProperty, history: &[Op]) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| holds(history))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -29,10 +29,10 @@ pub fn catch_panic(holds: HistoryProperty, history: &[Op]) -> Result<(), String>
     })
 }
 
-/// Tries every history that is kept for a property.
+/// Runs all saved histories of a property.
 ///
 /// # Panics
-/// With what differs, and in which file; of every one that fails.
+/// With the differences and the file name, for all failing histories.
 pub fn retry_saved(property: &str, holds: HistoryProperty) {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(failure_folder(property))
         .unwrap_or_else(|why| panic!("{}: {why}", failure_folder(property).display()))
@@ -52,7 +52,7 @@ pub fn retry_saved(property: &str, holds: HistoryProperty) {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
-/// Writes down a history that failed; says what and where.
+/// Saves a failed history, and returns a message with reason and path.
 pub fn save_failure(property: &str, history: &[Op], why: &str) -> String {
     let remarks = format!("Failed, and is to be given a name that says what was wrong.\n{why}");
     let text = write_history(&remarks, history);

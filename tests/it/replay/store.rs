@@ -1,5 +1,4 @@
-//! The stores that histories happen to: SQLite with buffers and an index in this process, or Postgres with Redis, or
-//! Qdrant, where it is asked for.
+//! The stores for histories: SQLite with in-process buffers and index, or on request Postgres with Redis, or Qdrant.
 
 use std::{
     cell::{Cell, RefCell},
@@ -37,17 +36,17 @@ use crate::support::{PATIENCE, PostgresDatabase, QdrantDouble, RedisServer};
 thread_local! {
     static ON_POSTGRES: Cell<bool> = const { Cell::new(false) };
     static ON_QDRANT: Cell<bool> = const { Cell::new(false) };
-    /// That worlds of this thread are done with; the next one takes it over. Gone with the thread.
+    /// The database left by an earlier world of this thread. The next world reuses it. Dropped with the thread.
     static SPARE: RefCell<Option<Box<SharedDatabase>>> = const { RefCell::new(None) };
 }
 
-/// Numbers the worlds.
+/// The number of the next world.
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// One for all worlds; each has a collection of its own there.
+/// One server for all worlds. Every world has its own collection.
 static QDRANT: LazyLock<QdrantDouble> = LazyLock::new(QdrantDouble::start);
 
-/// Runs `work` with indexes in Qdrant. It must not leave this thread.
+/// Runs `work` with indexes in Qdrant. `work` must not leave this thread.
 pub fn on_qdrant<T>(work: impl FnOnce() -> T) -> T {
     ON_QDRANT.set(true);
     let result = work();
@@ -55,7 +54,7 @@ pub fn on_qdrant<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `work` with ledgers on Postgres and buffers in Redis. It must not leave this thread.
+/// Runs `work` with ledgers on Postgres and buffers in Redis. `work` must not leave this thread.
 pub fn on_postgres<T>(work: impl FnOnce() -> T) -> T {
     ON_POSTGRES.set(true);
     let result = work();
@@ -63,7 +62,7 @@ pub fn on_postgres<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// An empty SQLite ledger, made once and copied for every run.
+/// An empty SQLite ledger, created once and copied for every run.
 static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("empty.db");
@@ -74,16 +73,15 @@ static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     std::fs::read(path).unwrap()
 });
 
-/// A database on Postgres in which one world after the other is a tenant: a database of its own for each
-/// would take longer to make than what happens in it. What earlier worlds left there stays, and later ones
-/// must not see it.
+/// A Postgres database for successive worlds, each a tenant. Creating a database takes longer than a history. Data of
+/// earlier worlds stays, and later worlds must not see that data.
 pub struct SharedDatabase {
     postgres: PostgresLedger,
     ledger: Ledger,
     clock: Arc<ManualClock>,
     /// For the buffers of all its worlds.
     redis: RedisServer,
-    // Dropped last.
+    // Dropped last, because fields drop in order.
     _database: PostgresDatabase,
 }
 
@@ -107,22 +105,22 @@ impl SharedDatabase {
         }
     }
 
-    /// The one that the last world of this thread left, or else a new one.
+    /// Returns the database left by this thread's last world, or a new database.
     async fn spare_or_new(beginning: DateTime<Utc>) -> Box<Self> {
         let Some(shared) = SPARE.take() else {
             return Box::new(Self::new(beginning).await);
         };
         let passed = shared.clock.now() - beginning;
         shared.clock.set_back(passed.to_std().unwrap());
-        // As a server does, or its plans would be those for the few rows of the first world.
+        // Updates the statistics as a server does. Otherwise, plans would fit the few rows of the first world.
         shared.ledger.maintenance.count_grown_tables().await.unwrap();
         shared
     }
 }
 
-/// What keeps a ledger.
+/// The storage of a ledger.
 pub enum StorePlace {
-    /// A file, gone with the folder.
+    /// A file, deleted with the folder.
     Folder {
         _folder: tempfile::TempDir,
     },
@@ -130,13 +128,13 @@ pub enum StorePlace {
 }
 
 impl StorePlace {
-    /// No world is there any longer. One that panicked does not come here: what it left running goes with its
+    /// Frees the storage after a world's end. A world that panicked skips this call, and its leftovers go with its
     /// database.
     pub async fn reset_for_next_world(self, ledger: &Ledger) {
         match self {
             Self::Folder { .. } => ledger.maintenance.close_connections().await,
             Self::Shared(shared) => {
-                // The outbox is all tenants': the next world would find what this one left in it.
+                // All tenants share the outbox, so the next world would find leftover rows.
                 let left = ledger.facts.load_outbox(1).await.unwrap();
                 assert!(left.is_empty(), "the index was not told of everything");
                 SPARE.set(Some(shared));
@@ -145,14 +143,14 @@ impl StorePlace {
     }
 }
 
-/// An empty ledger: no other world has this tenant.
+/// An empty ledger with a tenant of its own.
 pub struct ReplayStore {
     pub ledger: Ledger,
     pub tenant: TenantId,
     pub clock: Arc<ManualClock>,
     pub index: Arc<dyn FactIndex>,
     pub buffers: Arc<dyn BufferStore>,
-    /// Where it is kept, until this is dropped.
+    /// The storage, until dropped.
     pub place: StorePlace,
 }
 
@@ -193,7 +191,7 @@ impl ReplayStore {
     }
 }
 
-/// A connection of the world's own: it belongs to the runtime that it is made on.
+/// Opens a new connection, because a connection belongs to its runtime.
 fn buffers_in(redis: &RedisServer) -> Arc<dyn BufferStore> {
     let options = RedisOptions {
         url: redis.url(),

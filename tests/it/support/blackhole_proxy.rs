@@ -1,5 +1,5 @@
-//! A proxy in front of a server that can vanish without a word: it keeps its connections and takes new ones, and
-//! nothing comes through any more, as when a host loses its power or a cable is cut.
+//! A proxy in front of a server that can vanish silently. It keeps connections and accepts new ones, but forwards
+//! nothing, as after a power loss or a cut cable.
 
 use std::{
     io::{self, Read, Write},
@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-/// Ends with the value.
+/// A running proxy, which stops when dropped.
 pub struct BlackholeProxy {
     address: SocketAddr,
     swallows: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ pub struct BlackholeProxy {
 }
 
 impl BlackholeProxy {
-    /// In front of the Postgres server that `url` names; with the URL to reach it by.
+    /// Starts a proxy before the Postgres server in `url`, and returns the proxy with its URL.
     pub fn on_postgres(url: &str) -> (Self, String) {
         let (place, database) = url.rsplit_once('/').expect("a URL with a database");
         let (before, server) = place.rsplit_once('@').expect("a URL with a role");
@@ -42,7 +42,7 @@ impl BlackholeProxy {
                     break;
                 }
                 let upstream = TcpStream::connect(&server).unwrap();
-                // What has missed a byte is of no use for good.
+                // A connection that lost a byte stays unusable.
                 let broken = Arc::new(AtomicBool::new(false));
                 for (from, to) in [(&client, &upstream), (&upstream, &client)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
@@ -57,7 +57,7 @@ impl BlackholeProxy {
         hole
     }
 
-    /// From now on nothing comes through, or all of it again: on connections that have lost nothing, and on new ones.
+    /// Swallows all traffic, or forwards again, on new connections and on connections without loss.
     pub fn set_swallowing(&self, swallows: bool) {
         self.swallows.store(swallows, Ordering::SeqCst);
     }
@@ -66,7 +66,7 @@ impl BlackholeProxy {
 impl Drop for BlackholeProxy {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        // So that the listener looks.
+        // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
 }

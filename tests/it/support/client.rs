@@ -32,7 +32,7 @@ impl TestSocket {
     pub async fn open(address: SocketAddr, token: &str) -> Self {
         Self::try_open(address, token).await.expect("the socket was refused")
     }
-    /// The status of the refusal, if it is refused.
+    /// Opens a socket, or returns the status of the refusal.
     pub async fn try_open(address: SocketAddr, token: &str) -> Result<Self, StatusCode> {
         let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
         let bearer = format!("Bearer {token}").parse().unwrap();
@@ -43,7 +43,7 @@ impl TestSocket {
             Err(error) => panic!("cannot connect: {error}"),
         }
     }
-    /// As a player's, of a server that may be gone, or stop.
+    /// Opens a player's socket at a server that may be gone or stopping.
     pub async fn open_if_reachable(address: SocketAddr, token: &str) -> Option<Self> {
         let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
         let bearer = format!("Bearer {token}").parse().unwrap();
@@ -51,12 +51,12 @@ impl TestSocket {
         let (stream, _) = tokio_tungstenite::connect_async(request).await.ok()?;
         Some(Self { stream })
     }
-    /// As [`Self::tell`], with the key as the event's id, over a socket that may be closed. `false`: it is.
+    /// Sends a line like [`Self::send_line`], with the key as event id. Returns `false` if the socket is closed.
     pub async fn try_send_line(&mut self, session: &str, key: &str, text: &str) -> bool {
         let say = json!({"type": "player.say", "event_id": key, "session_id": session, "key": key, "text": text});
         self.stream.send(Message::text(say.to_string())).await.is_ok()
     }
-    /// `false`: it is closed.
+    /// Sends a message. Returns `false` if the socket is closed.
     pub async fn try_send(&mut self, message: &Value) -> bool {
         self.stream.send(Message::text(message.to_string())).await.is_ok()
     }
@@ -66,7 +66,7 @@ impl TestSocket {
     pub async fn send_raw(&mut self, text: String) {
         self.stream.send(Message::text(text)).await.unwrap();
     }
-    /// The next event, or the code the socket was closed with.
+    /// Returns the next event, or the code of the closed socket.
     pub async fn next_or_close(&mut self) -> Result<Value, u16> {
         let receiving = async {
             loop {
@@ -86,7 +86,7 @@ impl TestSocket {
             Err(code) => panic!("the socket was closed with {code}"),
         }
     }
-    /// The next event of this type; those before it are passed over. An unexpected error event fails.
+    /// Returns the next event of this type, skipping other events. Panics on an unexpected error event.
     pub async fn until(&mut self, kind: &str) -> Value {
         loop {
             let event = self.next().await;
@@ -105,18 +105,18 @@ impl TestSocket {
             .unwrap()
             .to_owned()
     }
-    /// Sends a line without waiting for anything.
+    /// Sends a line without waiting.
     pub async fn send_line(&mut self, session: &str, key: &str, text: &str) {
         self.send(&json!({"type": "player.say", "session_id": session, "key": key, "text": text}))
             .await;
     }
-    /// Speaks a line and waits until its turn is committed (or has failed).
+    /// Says a line, and waits until its turn is committed or has failed.
     pub async fn say_line(&mut self, session: &str, text: &str) -> SocketReply {
         self.send_line(session, &format!("{:x}", rand::random::<u128>()), text)
             .await;
         self.reply().await
     }
-    /// The running turn to its end.
+    /// Waits for the end of the running turn.
     pub async fn reply(&mut self) -> SocketReply {
         let mut streamed = String::new();
         loop {
@@ -143,11 +143,11 @@ impl TestSocket {
     }
 }
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct RestAnswer {
     pub status: StatusCode,
-    /// Whole seconds to wait before it is tried again.
+    /// The whole seconds to wait before a retry.
     pub retry_after: Option<u64>,
     pub body: Value,
 }
@@ -172,7 +172,7 @@ impl RestClient {
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
         self.attempt(method, path, body).await.unwrap()
     }
-    /// Waits until every job is done.
+    /// Waits until all jobs are done.
     pub async fn idle(&self) {
         eventually_after_outage("every job to end", async || {
             let jobs = self.get("/v1/jobs?status=pending").await;
@@ -180,7 +180,7 @@ impl RestClient {
         })
         .await;
     }
-    /// The same of a server that may go away meanwhile.
+    /// Calls a server that may go away during the call.
     pub async fn attempt(
         &self,
         method: Method,
@@ -190,7 +190,7 @@ impl RestClient {
         let answer = self.answer(method, path, body, &[]).await?;
         Ok((answer.status, answer.body))
     }
-    /// The same with further headers, and with what the answer's say.
+    /// Calls with further headers, and returns the answer with its headers' values.
     pub async fn answer(
         &self,
         method: Method,
@@ -230,12 +230,12 @@ impl RestClient {
         assert!(status.is_success(), "POST {path}: {status} {answer}");
         answer
     }
-    /// The plain text of a path, such as `/metrics`.
+    /// Returns the plain text of a path, such as `/metrics`.
     pub async fn text(&self, path: &str) -> String {
         let url = format!("http://{}{path}", self.address);
         self.http.get(url).send().await.unwrap().text().await.unwrap()
     }
-    /// Facts of an NPC of the demo, valid and not, the newest first or last.
+    /// Returns the facts of an NPC of the demo, valid and invalid, in the order of the list.
     pub async fn facts(&self, npc: &str) -> Vec<Value> {
         let path = format!("/v1/worlds/vale/npcs/{npc}/facts?include_invalid=true&limit=200");
         self.get(&path).await["items"].as_array().unwrap().clone()

@@ -1,4 +1,4 @@
-//! Shared by the tests: servers, sockets, and waiting for a condition instead of for a time.
+//! Helpers of all tests: servers, sockets, and waits for conditions instead of times.
 
 mod blackhole_proxy;
 mod client;
@@ -25,18 +25,18 @@ pub use self::{
     wire_recorder::{RecordedRequest, WireRecorder, in_sequence},
 };
 
-/// How long anything may take that should happen soon. Long, because machines that run tests are busy.
+/// The time limit for quick events. The limit is long, because test machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks again and again until there is an answer.
+/// Polls `ask` until an answer comes.
 ///
 /// # Panics
-/// With `what` if there is none within [`PATIENCE`].
+/// With `what` if no answer comes within [`PATIENCE`].
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl FnMut() -> F) -> T {
     within(PATIENCE, what, ask).await
 }
 
-/// As [`eventually`], after an outage or a death: within two minutes.
+/// Polls like [`eventually`], after an outage or a death, for up to two minutes.
 pub async fn eventually_after_outage<T, F: Future<Output = Option<T>>>(what: &str, ask: impl FnMut() -> F) -> T {
     within(Duration::from_mins(2), what, ask).await
 }
@@ -55,7 +55,7 @@ async fn within<T, F: Future<Output = Option<T>>>(limit: Duration, what: &str, m
         .unwrap_or_else(|_| panic!("{what} did not happen"))
 }
 
-/// Runs a test's future on a runtime of its own.
+/// Runs a test's future on a new runtime.
 pub fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -1,4 +1,4 @@
-//! The mock model as a process of its own, to be killed.
+//! The mock model as a separate process that tests can kill.
 
 use std::{
     net::TcpListener,
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{RestClient, eventually};
 
-/// A running `colloquy mock-llm`. Ends with the value.
+/// A running `colloquy mock-llm`, which stops when dropped.
 pub struct ModelProcess {
     child: Child,
     port: u16,
@@ -19,7 +19,7 @@ pub struct ModelProcess {
 }
 
 impl ModelProcess {
-    /// Starts one with these options on the command line, which it has again when it is restarted.
+    /// Starts a model with these command-line options. A restarted model has the same options.
     pub async fn start(options: &[&str]) -> Self {
         let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = free.local_addr().unwrap().port();
@@ -59,29 +59,29 @@ impl ModelProcess {
         let _ = self.child.wait();
     }
 
-    /// Another one at the same address, which has counted nothing yet.
+    /// Starts another process at the same address, with its counts at zero.
     pub async fn restart(&mut self) {
         self.kill();
         *self = Self::start_at(self.port, std::mem::take(&mut self.options)).await;
     }
 
-    /// What a client takes as its base URL.
+    /// Returns the base URL for clients.
     pub fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    /// Changes its settings.
+    /// Changes the settings.
     pub async fn control(&self, patch: &Value) {
         self.rest.post("/control", patch).await;
     }
 
-    /// Calls of a task so far.
+    /// Returns the number of calls for a task so far.
     pub async fn calls(&self, task: &str) -> u64 {
         let stats = self.rest.get("/control/stats").await;
         stats["calls"][task].as_u64().unwrap_or_default()
     }
 
-    /// The last requests of a task, the newest last.
+    /// Returns the last requests for a task, newest last.
     pub async fn requests(&self, task: &str) -> Vec<Value> {
         let requests = self.rest.get(&format!("/control/requests/{task}")).await;
         requests.as_array().unwrap().clone()

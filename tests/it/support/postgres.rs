@@ -1,4 +1,4 @@
-//! A Postgres database of a test's own, copied from a migrated one and dropped afterwards.
+//! A Postgres database per test, copied from a migrated template and dropped afterwards.
 
 use std::{
     process,
@@ -10,12 +10,12 @@ use std::{
 use colloquy::adapters::postgres;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 
-/// Where the server is: the URL of a database that may be connected to, of a role that may create others.
+/// The variable with the URL of a database to connect to, for a role that may create databases.
 const SERVER: &str = "COLLOQUY_TEST_POSTGRES";
-/// Holds back others that would make the template. Any number.
+/// The advisory lock for creating the template; an arbitrary number.
 const MAKING: i64 = 0x636f_6c6c_6f71;
 
-/// A database, gone when this is dropped.
+/// A database, dropped with this value.
 pub struct PostgresDatabase {
     server: PgConnectOptions,
     name: String,
@@ -23,21 +23,21 @@ pub struct PostgresDatabase {
 }
 
 impl PostgresDatabase {
-    /// An empty ledger.
+    /// Creates an empty ledger.
     ///
     /// # Panics
-    /// If there is no server: `scripts/test.sh` and `scripts/with-postgres.sh` start one.
+    /// Without a server. `scripts/test.sh` and `scripts/with-postgres.sh` start a server.
     pub async fn migrated() -> Self {
         let template = template().await;
         Self::create(&format!("TEMPLATE {template}")).await
     }
 
-    /// A database without any table.
+    /// Creates a database without tables.
     pub async fn blank() -> Self {
         Self::create("").await
     }
 
-    /// Another one with the same rows. Nobody may be connected to this one.
+    /// Creates a copy with the same rows. The original must have no connections.
     #[cfg(feature = "failpoints")]
     pub async fn copy(&self) -> Self {
         Self::create(&format!("TEMPLATE {}", self.name)).await
@@ -48,7 +48,7 @@ impl PostgresDatabase {
         let name = format!("t{}_{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let (server, url) = server();
         let mut admin = server.connect().await.unwrap();
-        // Left by a process of the same number that was killed.
+        // A leftover of a killed process with the same number.
         execute(&mut admin, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
         execute(&mut admin, &format!("CREATE DATABASE {name} {how}")).await;
         admin.close().await.unwrap();
@@ -64,7 +64,7 @@ impl PostgresDatabase {
         &self.name
     }
 
-    /// As another role.
+    /// Returns the URL for another role.
     #[must_use]
     pub fn url_as(&self, role: &str, password: &str) -> String {
         let (scheme, rest) = self.url.split_once("://").expect("a URL");
@@ -72,14 +72,14 @@ impl PostgresDatabase {
         format!("{scheme}://{role}:{password}@{place}")
     }
 
-    /// A connection that sees every tenant's rows.
+    /// Opens a connection that sees the rows of all tenants.
     pub async fn connect_to_all(&self) -> PgConnection {
         let mut connection = self.connect().await;
         execute(&mut connection, "SELECT set_config('colloquy.tenant', '*', false)").await;
         connection
     }
 
-    /// A connection of the same role as the server's, to look behind its back.
+    /// Opens a connection with the server's role, to read its data directly.
     pub async fn connect(&self) -> PgConnection {
         PgConnectOptions::from_str(&self.url).unwrap().connect().await.unwrap()
     }
@@ -91,7 +91,7 @@ impl Drop for PostgresDatabase {
             self.server.clone(),
             format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name),
         );
-        // On a thread of its own: this one may be a runtime's.
+        // Uses a new thread, because the current thread may belong to a runtime.
         let dropped = std::thread::spawn(move || {
             super::run(async {
                 let mut admin = server.connect().await?;
@@ -119,7 +119,7 @@ fn with_database(url: &str, name: &str) -> String {
     format!("{server}/{name}")
 }
 
-/// The database that the others are copies of; whoever comes first makes it.
+/// Returns the template database. The first caller creates the template.
 async fn template() -> String {
     let (server, url) = server();
     let name = format!("ledger_{}", schema());
@@ -151,7 +151,7 @@ async fn template() -> String {
     name
 }
 
-/// Names the schema by the texts of its migrations, so that a server that is kept between runs has one for each.
+/// Returns a hash of the migrations' texts, so that a long-running server has one template per schema.
 fn schema() -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
@@ -167,7 +167,7 @@ fn schema() -> u64 {
     hasher.finish()
 }
 
-/// Runs a statement again while somebody is still on their way out of the database it is about.
+/// Runs a statement, and retries while other connections to its database are closing.
 async fn execute(admin: &mut PgConnection, statement: &str) {
     let mut left = 1_500;
     loop {

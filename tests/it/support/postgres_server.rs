@@ -1,4 +1,4 @@
-//! A Postgres server of a test's own, to be killed and started again with what it has on disk.
+//! A Postgres server per test, which tests can kill and start again with its data on disk.
 
 use std::{
     fs::{self, File},
@@ -17,18 +17,18 @@ use super::{
     process::{children_of, signal},
 };
 
-/// A running server with an empty database, whose owner is no superuser. Ends with the value.
+/// A running server with an empty database, whose owner is not a superuser. Stops when dropped.
 pub struct PostgresServer {
     child: Option<Child>,
     port: u16,
     folder: TempDir,
-    /// The server refuses to run as root; then as whom.
+    /// The user of the server if the test runs as root, because Postgres refuses to run as root.
     user: Option<(u32, u32)>,
 }
 
 impl PostgresServer {
     /// # Panics
-    /// If the server's programs are missing: `scripts/test.sh` installs them.
+    /// If the server's programs are missing. `scripts/test.sh` installs them.
     pub async fn start() -> Self {
         let free = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = free.local_addr().unwrap().port();
@@ -63,15 +63,15 @@ impl PostgresServer {
         server
     }
 
-    /// The database's URL.
+    /// Returns the database's URL.
     pub fn url(&self) -> String {
         format!("postgres://colloquy@127.0.0.1:{}/colloquy?sslmode=disable", self.port)
     }
 
-    /// kill -9 of all its processes at once: what they had not written is gone.
+    /// Kills all processes at once with -9. Unwritten data is lost.
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        // So that it starts no others meanwhile.
+        // Stops the main process, so that no new processes start meanwhile.
         signal("STOP", child.id());
         for process in children_of(child.id()) {
             signal("KILL", process);
@@ -80,14 +80,14 @@ impl PostgresServer {
         let _ = child.wait();
     }
 
-    /// Starts it where the last one was, and waits until it takes connections.
+    /// Starts the server again at the same address, and waits until connections succeed.
     pub async fn start_again(&mut self) {
         self.kill();
         let admin = self.admin();
         let starting = async {
             loop {
                 let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
-                // One ends at once while something is left of the last one.
+                // A new process stops at once while parts of the old server remain.
                 if !self.child.as_mut().is_some_and(runs) {
                     self.child = Some(self.serve());
                 }
@@ -109,8 +109,8 @@ impl PostgresServer {
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
             "max_connections=100",
-            // What a process had written is there when it was killed; power cuts are not what is tested. But
-            // nobody is told of a commit before it is written.
+            // Written data survives a kill, and power cuts are not tested. But a commit is acknowledged only after its
+            // write.
             "fsync=off",
             "full_page_writes=off",
             "synchronous_commit=on",
@@ -124,7 +124,7 @@ impl PostgresServer {
             .unwrap()
     }
 
-    /// One of the server's programs, as the user that may run it, in the folder.
+    /// Returns a server program, run as the permitted user in the folder.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(programs().join(name));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
@@ -149,7 +149,7 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Where Debian has the newest, or where `pg_config` says.
+/// Returns the folder of Debian's newest version, or the folder named by `pg_config`.
 fn programs() -> PathBuf {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let newest = debian

@@ -1,4 +1,4 @@
-//! What befalls a process from outside, by its id.
+//! Signals to a process, by its id.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use super::eventually;
 
-/// Sends a signal by its name, as `TERM`. `false`: there is no such process any more.
+/// Sends a signal by name, such as `TERM`. Returns `false` if the process is gone.
 pub fn signal(name: &str, process: u32) -> bool {
     let told = Command::new("kill")
         .args([&format!("-{name}"), &process.to_string()])
@@ -17,31 +17,31 @@ pub fn signal(name: &str, process: u32) -> bool {
     told.unwrap().success()
 }
 
-/// Has it stand still until [`thaw`]: the system accepts connections for it, and nothing is answered. Returns once all of
-/// it does: on a busy machine one thread may run on for a while before another has taken the signal.
+/// Freezes a process until [`thaw`]: the system accepts its connections, without answers. Returns once all threads are
+/// stopped; on a busy machine, some threads run on for a while.
 ///
 /// # Panics
-/// If it does not stop, or there is none.
+/// If the process does not stop or does not exist.
 pub async fn freeze(process: u32) {
     assert!(signal("STOP", process));
     eventually("a process to stop", || async { is_frozen(process).then_some(()) }).await;
 }
 
-/// Lets it go on where it was.
+/// Lets a frozen process continue.
 ///
 /// # Panics
-/// If there is none.
+/// If the process does not exist.
 pub fn thaw(process: u32) {
     assert!(signal("CONT", process));
 }
 
 fn is_frozen(process: u32) -> bool {
     let mut threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
-    // One that has ended meanwhile runs no more.
+    // A thread that ended meanwhile counts as frozen.
     threads.all(|thread| stat(&thread.path()).is_none_or(|stat| stat[0] == "T"))
 }
 
-/// Those that it started and that have not ended.
+/// Returns the running child processes of `parent`.
 pub fn children_of(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -53,7 +53,7 @@ pub fn children_of(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The words behind the name in a process' or thread's `stat`: first its state, second its parent.
+/// Returns the words after the name in the `stat` of a process or thread: state, parent, and so on.
 fn stat(of: &Path) -> Option<Vec<String>> {
     let stat = fs::read_to_string(of.join("stat")).ok()?;
     let (_, behind) = stat.rsplit_once(')')?;

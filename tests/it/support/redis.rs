@@ -1,6 +1,6 @@
-//! A Redis of a test's own, or a cluster of them: on free ports, gone when it is dropped. It keeps nothing, unless it is told to.
+//! A Redis server or cluster per test, on free ports, stopped when dropped. By default it stores nothing on disk.
 //!
-//! `COLLOQUY_TEST_REDIS_SERVER` names another program than `redis-server`: `valkey-server`, or the path of either.
+//! `COLLOQUY_TEST_REDIS_SERVER` names another program than `redis-server`: `valkey-server`, or a path.
 
 use std::{
     net::TcpListener,
@@ -12,15 +12,15 @@ use tempfile::TempDir;
 
 use super::{eventually, eventually_after_outage, process};
 
-/// The program's name, unless it is told.
+/// The default program.
 const SERVER: &str = "redis-server";
 
-/// What a server is part of.
+/// The role of a server in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RedisRole {
     Alone,
     Cluster,
-    /// Of a cluster whose replicas have what the others have.
+    /// In a cluster with replicas.
     Replicated,
 }
 
@@ -47,20 +47,20 @@ pub struct RedisServer {
     pub port: u16,
     part: RedisRole,
     folder: TempDir,
-    /// Whether it has what it had when [`Self::save`] was called, once it is restarted.
+    /// True if a restarted server has the data of the last [`Self::save`].
     keeps: bool,
 }
 
 impl RedisServer {
-    /// Starts one and waits until it answers.
+    /// Starts a server, and waits until it answers.
     ///
     /// # Panics
-    /// If the program is not on the path: `scripts/test.sh` installs `redis-server`.
+    /// If the program is not on the path. `scripts/test.sh` installs `redis-server`.
     pub async fn start() -> Self {
         Self::start_at(free_port(), RedisRole::Alone, None).await
     }
 
-    /// As [`Self::start`]; one that is restarted has what it had when it was last saved.
+    /// Starts a server like [`Self::start`]. A restarted server has the data of the last save.
     pub async fn start_persistent() -> Self {
         let mut server = Self::start().await;
         server.keeps = true;
@@ -102,7 +102,7 @@ impl RedisServer {
         server
     }
 
-    /// Ends it as a crash would and starts another one at the same port, which is empty but for what was saved.
+    /// Kills the server, and starts another at the same port with the saved data only.
     pub async fn restart(&mut self) {
         self.kill();
         let fresh = tempfile::tempdir().unwrap();
@@ -110,14 +110,14 @@ impl RedisServer {
         *self = Self::start_at(self.port, self.part, self.keeps.then_some(folder)).await;
     }
 
-    /// Writes down what it has, for [`Self::restart`].
+    /// Saves the data to disk for [`Self::restart`].
     pub async fn save(&self) {
         assert!(self.keeps, "it forgets it all the same");
         let mut connection = self.connection().await.unwrap();
         redis::cmd("SAVE").exec_async(&mut connection).await.unwrap();
     }
 
-    /// Has it accept connections and answer nothing until [`Self::thaw`].
+    /// Freezes the server until [`Self::thaw`]: connections are accepted, without answers.
     pub async fn freeze(&self) {
         process::freeze(self.child.id()).await;
     }
@@ -126,7 +126,7 @@ impl RedisServer {
         process::thaw(self.child.id());
     }
 
-    /// Ends it as a crash would.
+    /// Kills the server like a crash.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -137,7 +137,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Whether it is this very one that answers: its port was free a moment ago, and another may have been faster.
+    /// True if this very server answers. Another process may have taken the free port first.
     async fn is_answering(&self) -> bool {
         let Some(mut connection) = self.connection().await else {
             return false;
@@ -159,29 +159,29 @@ impl RedisServer {
     }
 }
 
-/// Servers that are one cluster: each of the first three has a third of the slots.
+/// A cluster of servers. Each of the first three has a third of the slots.
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
 }
 
 impl RedisCluster {
-    /// Slots of any cluster.
+    /// The number of slots of a cluster.
     const SLOTS: u16 = 16_384;
 
-    /// Starts one and waits until each of its nodes knows all of it.
+    /// Starts a cluster, and waits until every node knows all nodes.
     ///
     /// # Panics
-    /// As [`RedisServer::start`].
+    /// Like [`RedisServer::start`].
     pub async fn start() -> Self {
         Self::start_of(3, RedisRole::Cluster).await
     }
 
-    /// As [`Self::start`], and each of the three has a replica that has what it has, in the same order.
+    /// Starts a cluster like [`Self::start`], with three replicas in the order of the first three.
     pub async fn start_replicated() -> Self {
         let cluster = Self::start_of(6, RedisRole::Replicated).await;
         for at in 0..3 {
             let master: String = cluster.query_node(at, &["MYID"]).await;
-            // Which says so as long as it does not know that one.
+            // The command fails while the replica does not know its master.
             eventually("a replica follows", async || {
                 let command = ["REPLICATE", master.as_str()];
                 let told: Result<(), _> = cluster.try_query_node(at + 3, &command).await;
@@ -202,7 +202,7 @@ impl RedisCluster {
         }
         let cluster = Self { nodes };
         for at in 0..size {
-            // Whose word counts more. Else they agree on that later.
+            // The rank in conflicts. Otherwise the nodes agree on ranks only later.
             let epoch = (at + 1).to_string();
             cluster.send_command(at, &["SET-CONFIG-EPOCH", &epoch]).await;
         }
@@ -212,8 +212,8 @@ impl RedisCluster {
         }
         for at in 0..size {
             eventually_after_outage("the cluster is up", async || {
-                // Who is met once more counts twice until it has answered, so nobody is who is on their way already.
-                // A handshake that takes long is forgotten.
+                // A node met twice counts twice until its answer, so only missing nodes are met. Slow handshakes are
+                // forgotten.
                 if cluster.known_nodes(0).await < size {
                     for other in &cluster.nodes[1..] {
                         cluster
@@ -231,14 +231,14 @@ impl RedisCluster {
         cluster
     }
 
-    /// How many nodes one knows of, itself and those it is about to meet among them.
+    /// Returns the number of known nodes, including the node itself and pending meetings.
     async fn known_nodes(&self, at: u16) -> u16 {
         let info: String = self.query_node(at, &["INFO"]).await;
         let known = info.lines().find_map(|line| line.strip_prefix("cluster_known_nodes:"));
         known.unwrap().trim().parse().unwrap()
     }
 
-    /// Waits until a node says `what` of itself.
+    /// Waits until a node's own information contains `what`.
     async fn wait_for_info(&self, at: u16, section: &str, what: &str) {
         eventually_after_outage(what, async || {
             let mut connection = self.nodes[usize::from(at)].connection().await?;
@@ -252,10 +252,10 @@ impl RedisCluster {
         .await;
     }
 
-    /// Ends one of the first three as a crash would, once its replica has what it has. That takes its place within seconds.
+    /// Kills one of the first three nodes after its replica has all data. The replica takes over within seconds.
     pub async fn kill_master(&mut self, at: u16) {
         for node in &self.nodes {
-            // Not before: on a busy machine, others might seem to be dead.
+            // The timeout is short only now. Earlier, nodes on a busy machine might seem dead.
             let mut connection = node.connection().await.unwrap();
             let mut quick = redis::cmd("CONFIG");
             quick.arg(&["SET", "cluster-node-timeout", "2000"]);
@@ -270,7 +270,7 @@ impl RedisCluster {
         self.nodes[usize::from(at)].kill();
     }
 
-    /// Waits until the replica of one of the first three has taken its place.
+    /// Waits until the replica of one of the first three nodes has taken over.
     pub async fn wait_for_takeover(&self, at: u16) {
         self.wait_for_info(at + 3, "replication", "role:master").await;
     }
@@ -293,9 +293,9 @@ impl RedisCluster {
         redis::cmd("CLUSTER").arg(command).query_async(&mut connection).await
     }
 
-    /// Gives the slot of a key to the last of the first three, unless that has it already, or there is something in it,
-    /// which would be lost. Clients are not told. No other node's word counts more than the last one's, so nobody takes
-    /// it back who says what was true a moment ago.
+    /// Moves the slot of a key to the third node without notice to clients. Returns `false` if the node has the slot,
+    /// or the slot has keys, which would be lost. The third node ranks highest, so outdated claims of other nodes do
+    /// not undo the move.
     pub async fn move_slot_of(&self, key: &str) -> bool {
         let (giving, taking) = (self.owner_of(key).await, 2);
         let slot = self.query_node::<u16>(giving, &["KEYSLOT", key]).await.to_string();
@@ -309,19 +309,19 @@ impl RedisCluster {
             .await;
         self.send_command(giving, &["SETSLOT", &slot, "MIGRATING", &taker])
             .await;
-        // Whoever takes it is told first: it is never nobody's.
+        // The new owner is told first, so the slot always has an owner.
         for at in [taking, giving, 1 - giving] {
             self.send_command(at, &["SETSLOT", &slot, "NODE", &taker]).await;
         }
         true
     }
 
-    /// Of a third.
+    /// Returns the first slot of a third.
     fn first_slot(at: u16) -> u16 {
         u16::try_from(u32::from(Self::SLOTS) * u32::from(at) / 3).unwrap()
     }
 
-    /// How many keys each node has.
+    /// Returns the number of keys per node.
     pub async fn sizes(&self) -> Vec<u64> {
         let mut sizes = Vec::new();
         for node in &self.nodes {
@@ -331,7 +331,7 @@ impl RedisCluster {
         sizes
     }
 
-    /// How often clients were told that a key is another node's.
+    /// Returns the number of redirects to other nodes.
     pub async fn moved_redirects(&self) -> u64 {
         let mut moved = 0;
         for node in &self.nodes {
@@ -349,19 +349,19 @@ impl RedisCluster {
         moved
     }
 
-    /// Any of its nodes: a client finds the others.
+    /// Returns the URL of a node, from which clients find the others.
     #[must_use]
     pub fn url(&self) -> String {
         self.nodes[0].url()
     }
 
-    /// Which of the first three has the slot of a key.
+    /// Returns which of the first three nodes has the slot of a key.
     pub async fn owner_of(&self, key: &str) -> u16 {
         let slot: u16 = self.query_node(1, &["KEYSLOT", key]).await;
         (0..3).rev().find(|at| Self::first_slot(*at) <= slot).unwrap()
     }
 
-    /// Ends all of it as a crash would.
+    /// Kills all nodes like a crash.
     pub fn kill(&mut self) {
         self.nodes.iter_mut().for_each(RedisServer::kill);
     }

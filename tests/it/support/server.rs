@@ -1,5 +1,4 @@
-//! A server on a free port and a folder of its own: inside this process, or as a child process that
-//! can be killed.
+//! A server on a free port with its own folder: inside this process, or as a child process that tests can kill.
 
 use std::{
     io::{BufRead, BufReader},
@@ -28,21 +27,21 @@ use super::{PATIENCE, PostgresDatabase, QdrantIndex, RedisServer, RestClient, Te
 
 const SECRET: &str = "a secret that only the tests know, 32 bytes and more";
 
-/// A data folder and what its servers are configured with. Outlives the servers on it.
+/// A data folder with the configuration of its servers. The folder outlives the servers.
 #[derive(Clone)]
 pub struct ServerData {
     folder: Arc<TempDir>,
     env: Vec<(String, String)>,
-    /// Where the ledger is, if it is not in the folder.
+    /// The ledger's database, if the ledger is not in the folder.
     database: Option<Arc<PostgresDatabase>>,
-    /// Where the index is, if it is not in the servers.
+    /// The index, if the index is not in the servers.
     qdrant: Option<Arc<QdrantIndex>>,
-    /// Where the buffers are, if they are not in the servers.
+    /// The buffers, if the buffers are not in the servers.
     redis: Option<Arc<RedisServer>>,
 }
 
 impl ServerData {
-    /// A fresh folder; `env` over the tests' own settings.
+    /// Creates a new folder. `env` overrides the tests' default settings.
     pub fn new(env: &[(&str, &str)]) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let mut all = vec![
@@ -66,13 +65,13 @@ impl ServerData {
             redis: None,
         }
     }
-    /// As [`Self::new`], with the ledger in a Postgres database.
+    /// Creates a folder like [`Self::new`], with the ledger on Postgres.
     pub fn on_postgres(env: &[(&str, &str)]) -> Self {
         let database = run_on_own_thread(PostgresDatabase::migrated);
         let mut data = Self::new(&[
             ("COLLOQUY__LEDGER__URL", &database.url),
             ("COLLOQUY__LEDGER__CONNECTIONS", "8"),
-            // What a turn remembers is what is tested, not how soon a busy machine has it written.
+            // A long wait, because the tests check memories and not the speed of a busy machine.
             ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10000"),
         ]);
         data.env
@@ -80,7 +79,7 @@ impl ServerData {
         data.database = Some(Arc::new(database));
         data
     }
-    /// As [`Self::new`], with a ledger that holds what this SQL writes.
+    /// Creates a folder like [`Self::new`], with a ledger written by this SQL.
     pub fn with_sqlite_rows(sql: &str) -> Self {
         let data = Self::new(&[]);
         let file = data.folder.path().join("colloquy.db");
@@ -98,7 +97,7 @@ impl ServerData {
         });
         data
     }
-    /// The same on Postgres.
+    /// Creates the same on Postgres.
     pub fn with_postgres_rows(sql: &str) -> Self {
         let sql = sql.to_owned();
         let database = run_on_own_thread(async move || {
@@ -115,15 +114,15 @@ impl ServerData {
         data.database = Some(Arc::new(database));
         data
     }
-    /// As [`Self::on_postgres`], with the buffers in a Redis of their own.
+    /// Creates a folder like [`Self::on_postgres`], with the buffers in a new Redis.
     pub fn on_services(env: &[(&str, &str)]) -> Self {
         Self::on_postgres(env).with_redis()
     }
-    /// As [`Self::on_services`], with the index in Qdrant: nothing is in the server or its folder.
+    /// Creates a folder like [`Self::on_services`], with the index in Qdrant. The server and its folder hold no data.
     pub fn on_qdrant(env: &[(&str, &str)]) -> Self {
         Self::on_services(&[]).with_qdrant().with(env)
     }
-    /// The same, with the index in Qdrant.
+    /// Moves the index to Qdrant.
     pub fn with_qdrant(self) -> Self {
         let qdrant = run_on_own_thread(async || QdrantIndex::start().await);
         let mut data = self.with(&[
@@ -134,7 +133,7 @@ impl ServerData {
         data.qdrant = Some(Arc::new(qdrant));
         data
     }
-    /// The same, with the mock model that answers at this base URL.
+    /// Uses the mock model at this base URL.
     pub fn with_mock(&self, base_url: &str) -> Self {
         self.with(&[("COLLOQUY__LLM__BASE_URL", base_url), ("COLLOQUY__LLM__MODEL", "mock")])
     }
@@ -144,7 +143,7 @@ impl ServerData {
         self.redis = Some(Arc::new(redis));
         self
     }
-    /// Another folder, empty, with the same settings and the same database.
+    /// Returns the same settings and database with a new, empty folder.
     pub fn with_own_folder(&self) -> Self {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let mut env = self.env.clone();
@@ -158,23 +157,22 @@ impl ServerData {
             redis: self.redis.clone(),
         }
     }
-    /// Where what its servers keep is.
+    /// Returns the folder with the servers' data.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
-    /// The database of one that is on Postgres.
+    /// Returns the Postgres database.
     pub fn database(&self) -> &PostgresDatabase {
         self.database.as_ref().expect("its ledger is in its folder")
     }
-    /// The same folder; `env` over what it is configured with.
+    /// Returns the same folder with `env` over its settings.
     pub fn with(&self, env: &[(&str, &str)]) -> Self {
         let mut with = self.clone();
         with.env
             .extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         with
     }
-    /// Another folder with the same files, on another database with the same rows, if it is on one. No server
-    /// may be running on this one. Buffers are not copied.
+    /// Copies the files and the Postgres database, if used. No server may be running. Buffers are not copied.
     #[cfg(feature = "failpoints")]
     pub fn copy(&self) -> Self {
         let mut copy = self.with_own_folder();
@@ -191,7 +189,7 @@ impl ServerData {
         }
         if self.redis.is_some() { copy.with_redis() } else { copy }
     }
-    /// The number that a query of the ledger answers with, over every tenant's rows.
+    /// Returns the number from a query of the ledger, over the rows of all tenants.
     pub async fn count(&self, query: &'static str) -> i64 {
         if let Some(database) = &self.database {
             let mut ledger = database.connect_to_all().await;
@@ -208,7 +206,7 @@ impl ServerData {
         let mut ledger = options.connect().await.unwrap();
         sqlx::query_scalar(query).fetch_one(&mut ledger).await.unwrap()
     }
-    /// Whether its ledger is on Postgres.
+    /// True if the ledger is on Postgres.
     #[cfg(feature = "failpoints")]
     pub fn is_on_postgres(&self) -> bool {
         self.database.is_some()
@@ -221,10 +219,10 @@ impl ServerData {
         Config::load(&sources).unwrap()
     }
 
-    /// A server in this process.
+    /// Starts a server in this process.
     pub fn start(&self) -> TestServer {
         let config = self.config();
-        // `RUST_LOG=debug` shows what the servers of a test do.
+        // `RUST_LOG=debug` shows the logs of a test's servers.
         telemetry::start_logging(&config.telemetry.log, config.telemetry.format).unwrap();
         let (started, address) = mpsc::sync_channel(1);
         let (stop, stopped) = oneshot::channel::<()>();
@@ -246,7 +244,7 @@ impl ServerData {
         }
     }
 
-    /// The program, with these settings and nothing else in its environment.
+    /// Returns the program's command with only these settings as its environment.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_colloquy"));
         command
@@ -257,18 +255,18 @@ impl ServerData {
         command
     }
 
-    /// A server of its own process.
+    /// Starts a server in a child process.
     pub fn spawn(&self) -> TestServer {
         self.start_process(self.command().arg("serve"))
     }
 
-    /// As [`Self::spawn`], with its log in a file.
+    /// Starts a server like [`Self::spawn`], with its log in a file.
     pub fn spawn_logging(&self, log: &std::path::Path) -> TestServer {
         let log = std::fs::File::create(log).unwrap();
         self.start_process(self.command().arg("serve").stderr(log))
     }
 
-    /// As [`Self::spawn`], of a process that a limit on the size of files does not end.
+    /// Starts a server like [`Self::spawn`], which survives a limit on file sizes.
     pub fn spawn_with_limits(&self) -> TestServer {
         let bare = self.command();
         let mut command = Command::new("/usr/bin/env");
@@ -290,7 +288,7 @@ impl ServerData {
             .map_while(Result::ok)
             .find_map(|line| line.split_once("listens on http://")?.1.trim().parse().ok())
             .expect("the server did not say where it listens");
-        // Whatever else it prints must not block it.
+        // Reading the remaining output prevents the process from blocking.
         thread::spawn(move || lines.for_each(drop));
         TestServer {
             address,
@@ -300,7 +298,7 @@ impl ServerData {
     }
 }
 
-/// What `work` comes to on a thread and a runtime of its own: this one may be a runtime's.
+/// Runs `work` on a new thread and runtime, because the current thread may belong to a runtime.
 fn run_on_own_thread<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> T {
     thread::spawn(|| super::run(work()))
         .join()
@@ -315,7 +313,7 @@ enum ServerProcess {
     Child(Child),
 }
 
-/// A running server. Ends with the value.
+/// A running server, which stops when dropped.
 pub struct TestServer {
     pub address: SocketAddr,
     pub data: ServerData,
@@ -323,11 +321,11 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// A token that this server believes.
+    /// Returns a token that this server accepts.
     pub fn token(&self, tenant: &str, role: Role, player: Option<&str>) -> String {
         self.token_for(tenant, role, player, Duration::from_mins(10))
     }
-    /// A player's token that is bound to a world.
+    /// Returns a player's token bound to a world.
     pub fn token_in(&self, tenant: &str, player: &str, world: &str) -> String {
         let claims = TokenClaims {
             sub: "tests".into(),
@@ -352,38 +350,38 @@ impl TestServer {
         let settings = app::auth_settings(&self.data.config()).unwrap();
         mint_token(&settings, &claims, ttl, SystemClock.now()).unwrap().text
     }
-    /// The REST API as the demo's backend.
+    /// Returns a REST client as the demo's backend.
     pub fn backend(&self) -> RestClient {
         self.rest(Role::Backend)
     }
-    /// The REST API in a role; a player is `p1`.
+    /// Returns a REST client in a role. A player is `p1`.
     pub fn rest(&self, role: Role) -> RestClient {
         let player = (role == Role::Player).then_some("p1");
         RestClient::new(self.address, self.token("demo", role, player))
     }
-    /// A socket as a player of the demo.
+    /// Opens a socket as a player of the demo.
     pub async fn player(&self, player: &str) -> TestSocket {
         TestSocket::open(self.address, &self.token("demo", Role::Player, Some(player))).await
     }
-    /// SIGTERM, without waiting for what comes of it.
+    /// Sends SIGTERM without waiting.
     pub fn terminate(&self) {
         assert!(process::signal("TERM", self.process()));
     }
-    /// Has it stand still until [`Self::thaw`].
+    /// Freezes the server until [`Self::thaw`].
     pub async fn freeze(&self) {
         process::freeze(self.process()).await;
     }
     pub fn thaw(&self) {
         process::thaw(self.process());
     }
-    /// Its id.
+    /// Returns the process id.
     pub fn process(&self) -> u32 {
         let Some(ServerProcess::Child(child)) = &self.process else {
             panic!("only a child process can be sent a signal")
         };
         child.id()
     }
-    /// kill -9. What it did not have on disk is gone.
+    /// Kills the server with -9. Data not on disk is lost.
     pub fn kill(mut self) -> ServerData {
         match self.process.take() {
             Some(ServerProcess::Child(mut child)) => {
@@ -394,10 +392,10 @@ impl TestServer {
         }
         self.data.clone()
     }
-    /// Waits until it has died by itself.
+    /// Waits until the server has died by itself.
     ///
     /// # Panics
-    /// If it has not within [`PATIENCE`], or has ended in peace.
+    /// If the server lives longer than [`PATIENCE`], or has exited normally.
     #[cfg(feature = "failpoints")]
     pub async fn wait_for_death(mut self, why: &str) -> ServerData {
         let Some(ServerProcess::Child(mut child)) = self.process.take() else {
@@ -418,7 +416,7 @@ impl TestServer {
         assert_eq!(status.code(), None, "{why}: it was to be killed by a signal");
         self.data.clone()
     }
-    /// Tells it to stop, and waits until it has.
+    /// Stops the server, and waits for its end.
     pub fn stop(mut self) -> ServerData {
         self.shut_down();
         self.data.clone()
@@ -431,7 +429,7 @@ impl TestServer {
                 assert!(ended.is_ok() || thread::panicking(), "the server panicked");
             }
             Some(ServerProcess::Child(mut child)) => {
-                // One that a failed test left frozen would not hear the other.
+                // A server left frozen by a failed test would not receive the other signal.
                 let _ = Command::new("kill").args(["-CONT", &child.id().to_string()]).status();
                 let told = Command::new("kill").arg(child.id().to_string()).status();
                 assert!(told.is_ok() || thread::panicking());

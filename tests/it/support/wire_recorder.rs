@@ -1,4 +1,4 @@
-//! Listens in on what a server asks its stores: a proxy in between that writes down every request on its way.
+//! A proxy that records every request from a server to its stores.
 
 use std::{
     collections::HashMap,
@@ -14,24 +14,24 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// One request: a statement that was run, or a command.
+/// A recorded request: an executed statement, or a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedRequest {
-    /// Which connection it came over.
+    /// The number of its connection.
     pub connection: usize,
     pub text: String,
-    /// A statement's types of parameters, as Postgres numbers them.
+    /// The types of a statement's parameters, as Postgres numbers types.
     pub types: Vec<u32>,
     pub at: Instant,
-    /// When its answer was passed on, or the beginning of it.
+    /// The time when the answer, or its beginning, was forwarded.
     pub answered: Option<Instant>,
 }
 
-/// The longest row of requests of which each was made when the one before had been answered.
+/// Returns the longest sequence of requests in which each request follows the answer to the one before.
 pub fn in_sequence(requests: &[RecordedRequest]) -> Vec<&RecordedRequest> {
     let mut by_answer: Vec<&RecordedRequest> = requests.iter().filter(|request| request.answered.is_some()).collect();
     by_answer.sort_by_key(|request| request.answered);
-    // Whoever is answered first leaves most room for others.
+    // The earliest answer leaves most room for later requests.
     let mut row: Vec<&RecordedRequest> = Vec::new();
     for request in by_answer {
         if row.last().is_none_or(|last| last.answered.unwrap() <= request.at) {
@@ -41,31 +41,31 @@ pub fn in_sequence(requests: &[RecordedRequest]) -> Vec<&RecordedRequest> {
     row
 }
 
-/// What was asked, and the types of its parameters.
+/// A request's text, and the types of its parameters.
 type WireMessage = (String, Vec<u32>);
 
-/// Reads requests out of what a client sends.
+/// Parses requests from a client's bytes.
 trait WireProtocol: Send {
-    /// Takes whole requests from the front of `bytes`; leaves the beginning of one that is not all there.
+    /// Removes whole requests from the front of `bytes`, and leaves an incomplete request.
     fn read(&mut self, bytes: &mut Vec<u8>) -> Vec<WireMessage>;
 }
 
-/// What a connection to Postgres asks for when it begins.
+/// The prefix of the settings requested at a connection's start.
 const OPTIONS: &str = "options ";
 
-/// A proxy; ends with the value.
+/// A running proxy, which stops when dropped.
 pub struct WireRecorder {
     address: SocketAddr,
     options: Arc<Mutex<String>>,
     requests: Arc<Mutex<Vec<RecordedRequest>>>,
     ended: Arc<AtomicBool>,
-    /// How long answers are held back.
+    /// The delay of answers, in milliseconds.
     delay_ms: Arc<AtomicU64>,
 }
 
 impl WireRecorder {
-    /// In front of the Postgres server that `url` names: the statements that are run. Preparing one, and
-    /// setting a connection to a tenant, are not among them: each connection does these once.
+    /// Records the statements sent to the Postgres server in `url`. It skips preparations and the tenant's setting,
+    /// which every connection does once.
     pub fn on_postgres(url: &str) -> (Self, String) {
         let (place, database) = url.rsplit_once('/').expect("a URL with a database");
         let (before, address) = place.rsplit_once('@').expect("a URL with a role");
@@ -74,14 +74,14 @@ impl WireRecorder {
         (tap, tapped)
     }
 
-    /// In front of a Redis server: its commands.
+    /// Records the commands sent to a Redis server.
     pub fn on_redis(port: u16) -> (Self, String) {
         let tap = Self::start(&format!("127.0.0.1:{port}"), || Box::new(RedisWire));
         let tapped = format!("redis://{}", tap.address);
         (tap, tapped)
     }
 
-    /// In front of a Qdrant server: its calls, by nothing but that there was one.
+    /// Records the calls to a Qdrant server, without their contents.
     pub fn on_qdrant(url: &str) -> (Self, String) {
         let address = url.strip_prefix("http://").expect("a URL without TLS");
         let tap = Self::start(address, || Box::<GrpcWire>::default());
@@ -133,25 +133,25 @@ impl WireRecorder {
         tap
     }
 
-    /// The settings that the last connection to Postgres asked for: names and values.
+    /// Returns the settings requested by the last Postgres connection: names and values.
     pub fn options(&self) -> Vec<(String, String)> {
         let options = self.options.lock();
         let pairs = options.split("-c ").filter_map(|option| option.trim().split_once('='));
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// From now on each answer takes so long: what waits for another's answer can be told from what goes beside it.
+    /// Delays all answers, which separates dependent requests from concurrent requests.
     pub fn set_delay(&self, delay: Duration) {
         let delay = u64::try_from(delay.as_millis()).unwrap();
         self.delay_ms.store(delay, Ordering::Relaxed);
     }
 
-    /// How many there have been.
+    /// Returns the number of recorded requests.
     pub fn count(&self) -> usize {
         self.requests.lock().len()
     }
 
-    /// Those since there were `count`.
+    /// Returns the requests after the first `count`.
     pub fn requests_since(&self, count: usize) -> Vec<RecordedRequest> {
         self.requests.lock()[count..].to_vec()
     }
@@ -160,7 +160,7 @@ impl WireRecorder {
 impl Drop for WireRecorder {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        // So that the listener looks.
+        // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -170,7 +170,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Whatever a connection has asked for so far has its answer: it asks for one thing at a time.
+/// Marks all requests of a connection as answered, because a connection sends one request at a time.
 fn mark_answered(requests: &Mutex<Vec<RecordedRequest>>, connection: usize) {
     let (mut requests, now) = (requests.lock(), now());
     let of_it = requests
@@ -182,7 +182,7 @@ fn mark_answered(requests: &Mutex<Vec<RecordedRequest>>, connection: usize) {
     }
 }
 
-/// Passes answers on, each after a while.
+/// Forwards answers with a delay.
 fn answer(
     mut server: TcpStream,
     mut client: &TcpStream,
@@ -201,7 +201,7 @@ fn answer(
     }
 }
 
-/// Passes on what comes. A request is written down before the server can have seen it.
+/// Forwards bytes. A request is recorded before the server can receive it.
 fn record_stream(
     mut client: TcpStream,
     mut upstream: &TcpStream,
@@ -226,11 +226,11 @@ fn record_stream(
 #[derive(Default)]
 struct PostgresWire {
     started: bool,
-    /// Statements by the names they were prepared under.
+    /// Statements by prepared name.
     prepared: HashMap<Vec<u8>, WireMessage>,
 }
 
-/// The bytes up to a zero, and those behind it.
+/// Returns the bytes before a zero byte, and the rest.
 fn text(bytes: &[u8]) -> (&[u8], &[u8]) {
     let end = bytes
         .iter()
@@ -240,7 +240,7 @@ fn text(bytes: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl PostgresWire {
-    /// The statement that a message runs, if it runs one.
+    /// Returns the statement that a message executes; `None` for other messages.
     fn message(&mut self, kind: u8, body: &[u8]) -> Option<WireMessage> {
         let utf8 = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         match kind {
@@ -248,7 +248,7 @@ impl PostgresWire {
             b'P' => {
                 let (name, rest) = text(body);
                 let (statement, types) = text(rest);
-                // How many there are, and then each.
+                // The number of types, then the types.
                 let types = types[2..].chunks_exact(4);
                 let types = types.map(|oid| u32::from_be_bytes(oid.try_into().unwrap()));
                 self.prepared.insert(name.to_vec(), (utf8(statement), types.collect()));
@@ -283,7 +283,7 @@ impl WireProtocol for PostgresWire {
                 run.extend(statement.filter(|(text, _)| !text.starts_with("SELECT set_config(")));
             }
             if !self.started {
-                // Its length, the protocol's version, and then names and values.
+                // The length, the protocol version, then names and values.
                 let mut rest = &message[8..];
                 while rest.len() > 1 {
                     let (name, more) = text(rest);
@@ -303,7 +303,7 @@ impl WireProtocol for PostgresWire {
 struct RedisWire;
 
 impl RedisWire {
-    /// The words of the first command, and how long it is.
+    /// Returns the words and length of the first command.
     fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
         let mut at = 0;
         let number = |bytes: &[u8], at: &mut usize, kind: u8| -> Option<usize> {
@@ -330,7 +330,7 @@ impl WireProtocol for RedisWire {
         let mut run = Vec::new();
         while let Some((command, length)) = Self::command(bytes) {
             bytes.drain(..length);
-            // The name and the key, or the script's digest.
+            // The name, with the key or the script's digest.
             let text = command.into_iter().take(2).collect::<Vec<_>>().join(" ");
             run.push((text, Vec::new()));
         }
@@ -338,14 +338,14 @@ impl WireProtocol for RedisWire {
     }
 }
 
-/// Frames of HTTP/2: each call begins with its headers.
+/// Frames of HTTP/2. Every call begins with its headers.
 #[derive(Default)]
 struct GrpcWire {
     greeted: bool,
 }
 
 impl GrpcWire {
-    /// What a connection begins with.
+    /// The length of a connection's preface.
     const PREFACE: usize = 24;
     const FRAME: usize = 9;
     const HEADERS: u8 = 1;

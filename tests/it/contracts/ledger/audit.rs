@@ -8,7 +8,7 @@ pub async fn audit_edits_are_listed_newest_first_in_pages<S: LedgerSubject>(f: &
     for action in ["first", "second", "third"] {
         audit.append_audit_row(&f.scope, &f.audit_edit(action)).await.unwrap();
     }
-    // A change of another row leaves its own line in the same transaction.
+    // An edit of another row writes its own audit row in the same transaction.
     f.create_fact(f.sample_fact("the player likes grapes")).await;
     audit
         .append_audit_row(&f.other, &f.audit_edit("elsewhere"))

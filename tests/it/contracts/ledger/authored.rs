@@ -90,7 +90,7 @@ pub async fn npcs_require_their_world<S: LedgerSubject>(f: &Fixture<S>) {
             .unwrap(),
         PutOutcome::VersionMismatch { stored: 1 }
     );
-    // Version 0 is none at all.
+    // Version 0 means the row must not exist.
     let anew = authored
         .put_npc(&f.scope, &npc, Some(0), &f.audit_edit("npc.put"))
         .await;
@@ -176,7 +176,7 @@ pub async fn world_deletion_hides_it_and_ends_its_dialogues<S: LedgerSubject>(f:
         (DialogueStatus::Closed, edit.at)
     );
 
-    // It can be written anew; its NPCs stay hidden.
+    // The world can be created again. Its NPCs stay hidden.
     let put = authored
         .put_world(&f.scope, &world, None, &f.audit_edit("world.put"))
         .await;
@@ -198,7 +198,7 @@ pub async fn npc_deletion_ends_the_dialogues_it_speaks_in<S: LedgerSubject>(f: &
             .await
             .unwrap();
     }
-    // Mira speaks in it, Ergen overhears it.
+    // Mira speaks in the dialogue, and Ergen overhears.
     let id = f.open_dialogue().await.dialogue.id;
     let status = || async {
         f.ledger()
@@ -277,7 +277,7 @@ pub async fn authored_content_of_another_tenant_is_not_found<S: LedgerSubject>(f
     assert_eq!(gone.unwrap(), DeleteOutcome::NotFound);
     let gone = authored.delete_world(&f.other, &world.id, None, &edit()).await;
     assert_eq!(gone.unwrap(), DeleteOutcome::NotFound);
-    // The same id is free there, and changes nothing here.
+    // In the other tenant the same id is free. Using the id there changes nothing here.
     assert_eq!(
         authored
             .put_world(&f.other, &f.sample_world("vale"), None, &edit())

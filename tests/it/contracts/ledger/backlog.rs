@@ -67,7 +67,7 @@ pub async fn ledger_measures_its_waits_and_transactions<S: LedgerSubject>(f: &Fi
         meters.write_waits.get_sample_count(),
     );
     f.create_fact(f.sample_fact("one")).await;
-    // The writer counts a transaction after it has told whoever wrote.
+    // The writer counts a transaction after answering the caller.
     backlog(f).await;
     f.create_fact(f.sample_fact("two")).await;
     assert!(meters.transactions.get_sample_count() > before.0);

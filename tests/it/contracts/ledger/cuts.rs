@@ -1,4 +1,4 @@
-//! Turns of which less was heard than was said.
+//! Turns of which the player heard only a part.
 
 use chrono::Duration;
 use colloquy::{
@@ -43,9 +43,9 @@ pub async fn session_joined_at_a_line_survives_its_cut<S: LedgerSubject>(f: &mut
         ..told.rewind_request_to(f, Some(told.turn(1)))
     };
     assert!(told.rewind(f, &rewind).await.closed.is_empty());
-    // Nor does it when the line is whole again.
+    // Nor does restoring the whole line close the session.
     assert!(told.rewind_to(f, Some(whole.id)).await.closed.is_empty());
-    // However often it is cut, and back.
+    // Repeated cuts and restores make no difference.
     let mut of = whole.id;
     for _ in 0..3 {
         let mut again = told.rewind_request_to(f, Some(told.turn(1)));
@@ -64,7 +64,7 @@ pub async fn session_joined_at_a_line_survives_its_cut<S: LedgerSubject>(f: &mut
     }
     assert!(told.rewind_to(f, Some(whole.id)).await.closed.is_empty());
     assert!(told.rewind_to(f, Some(of)).await.closed.is_empty());
-    // Below it, it is closed, though it joined the line that was cut since.
+    // A rewind below the line closes the session, although the session joined the line cut since.
     assert_eq!(told.rewind_to(f, Some(told.turn(1))).await.closed, [joined.id]);
 }
 
@@ -98,7 +98,7 @@ pub async fn line_joined_by_a_player_cannot_be_resumed<S: LedgerSubject>(f: &mut
         .await
         .unwrap();
     assert_eq!(turn[0].id, cut, "nothing was moved");
-    // Who joined the line as it was cut, said something and went, has spoken since all the same; who said nothing has not.
+    // A player who joined the cut line and spoke counts as joined, even after leaving. A silent player does not.
     f.close_dialogue(joined.id, f.claim_dialogue(joined.id).await.epoch)
         .await;
     for says in [false, true] {
@@ -290,7 +290,7 @@ pub async fn live_cut_is_sealed_audited_and_continued<S: LedgerSubject>(f: &mut 
         None
     );
 
-    // Taken back to be gone on with; the turn that comes takes its key over.
+    // Rewound in order to continue: the next turn takes over the rewind's key.
     let taking_up = RewindCommit {
         replacing: Some(commit.turn.id),
         key: Some("up".to_owned()),
@@ -323,7 +323,7 @@ pub async fn live_cut_is_sealed_audited_and_continued<S: LedgerSubject>(f: &mut 
         None
     );
 
-    // What is sealed goes when its time is over, and not before, and nobody else's does.
+    // Seals are deleted at their expiry, not before, and only for the given tenant.
     let early = until - Duration::microseconds(1);
     assert_eq!(rewinds.delete_expired_seals(&f.scope, early).await.unwrap(), 0);
     assert_eq!(rewinds.delete_expired_seals(&f.other, until).await.unwrap(), 0);
@@ -478,7 +478,7 @@ pub async fn cut_turn_is_replaced<S: LedgerSubject>(f: &mut Fixture<S>) {
         "the seal has run out"
     );
 
-    // Taken up again, with the checkpoint it had.
+    // The whole turn stands again with its checkpoint.
     let rewound = told.rewind_to(f, Some(whole.id)).await;
     assert_eq!((&rewound.removed[..], &rewound.reinstated[..]), (&[2][..], &[2][..]));
     assert_eq!(
@@ -524,7 +524,7 @@ pub async fn reply_cut_twice_is_restored_whole<S: LedgerSubject>(f: &mut Fixture
     assert_eq!(sealed.whole, Some(whole.id), "and not the first cut");
     told.rewind_to(f, Some(whole.id)).await;
     assert_eq!(super::saves::checkpoint_turn(f, told.id()).await, Some(3));
-    // Below it nothing is kept to go on from, of none of the three.
+    // Below the turn, none of its three versions has a checkpoint left.
     told.rewind_to(f, Some(of.id)).await;
     told.rewind_to(f, Some(told.turn(1))).await;
     for turn in [whole.id, of.id] {

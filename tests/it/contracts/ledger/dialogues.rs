@@ -81,7 +81,7 @@ pub async fn conversation_can_be_paused_only_while_open<S: LedgerSubject>(f: &Fi
 pub async fn dialogue_is_paused_and_closed_only_by_its_owner<S: LedgerSubject>(f: &Fixture<S>) {
     let open = f.open_dialogue().await;
     let (id, dialogues) = (open.dialogue.id, &f.ledger().dialogues);
-    // Somebody else has taken it since.
+    // Another claim has taken the dialogue since.
     let epoch = f.claim_dialogue(id).await.epoch;
     let before = dialogues.load_dialogue(&f.scope, id).await.unwrap();
     for stale in [open.epoch, epoch + 1] {
@@ -111,7 +111,7 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f:
             dialogue.id = f.ids.next_dialogue_id(DialogueKind::NpcConversation);
             dialogue.player = None;
         }
-        // Two of them at the same moment: the order must still be total.
+        // Two dialogues are created at the same moment. The order must still be total.
         if number != 2 {
             f.advance_clock();
         }
@@ -170,7 +170,7 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f:
         matching(by_npc.clone()).await,
         wanted(&|dialogue| dialogue.npcs == ["ergen".parse().unwrap()])
     );
-    // But it hears what is said there.
+    // But a witness hears the dialogue.
     let heard_by = DialogueFilter {
         heard_by: Some("ergen".parse().unwrap()),
         ..none.clone()
@@ -233,7 +233,7 @@ pub async fn conversation_heard_last_is_found<S: LedgerSubject>(f: &Fixture<S>) 
     said(&first, 1, None).await;
     let session = f.open_dialogue().await;
     said(&session, 1, None).await;
-    // Nobody has spoken in these, however new they are.
+    // These dialogues are new, but have no turns.
     for _ in 0..5 {
         conversation(&[&mira, &ergen], &[]).await;
     }
@@ -251,7 +251,7 @@ pub async fn conversation_heard_last_is_found<S: LedgerSubject>(f: &Fixture<S>) 
     said(&others, 1, None).await;
     assert_eq!(latest(&ergen).await, Some((second.dialogue.id, 2)));
     assert_eq!(latest(&mira).await, Some((others.dialogue.id, 1)));
-    // That it ended is nothing that was said.
+    // Closing a dialogue does not count as speech.
     f.advance_clock();
     f.close_dialogue(first.dialogue.id, first.epoch).await;
     assert_eq!(latest(&ergen).await, Some((second.dialogue.id, 2)));
@@ -259,7 +259,7 @@ pub async fn conversation_heard_last_is_found<S: LedgerSubject>(f: &Fixture<S>) 
     assert_eq!(heard(&f.scope, &elsewhere, &mira, None).await, None);
     assert_eq!(heard(&f.other, &f.world, &mira, None).await, None);
 
-    // What was unsaid was not heard.
+    // Unsaid turns were not heard.
     for (open, to) in [(&second, Some(second_head)), (&others, None)] {
         let rewind = RewindCommit {
             id: f.id(),
@@ -327,7 +327,7 @@ pub async fn claim_holds_ownership_until_it_expires<S: LedgerSubject>(f: &Fixtur
             .unwrap()
     };
     assert_eq!(steal().await, OwnershipClaim::OwnedBy { node: f.node, until });
-    // The same node may, after a restart: with a new epoch.
+    // The same node may claim the dialogue again after a restart, with a new epoch.
     let again = f.claim_dialogue(id).await;
     assert_eq!((again.epoch, again.taken_from), (2, None));
     f.clock.advance(Duration::from_secs(29));
@@ -383,12 +383,12 @@ pub async fn released_dialogue_may_be_claimed_by_any_node<S: LedgerSubject>(f: &
         taken.next_seq, 7,
         "numbers of events that were told after the last commit do not come again"
     );
-    // Late, the former owner gives nothing up that is another's.
+    // A late release by the former owner does not release another node's dialogue.
     release(&f.scope, one.epoch, 11).await;
     dialogues.release_all_ownership(f.node).await.unwrap();
     assert!(matches!(claim(f.node, one.dialogue.id).await, OwnershipClaim::OwnedBy { node, .. } if node == rival));
     assert!(matches!(claim(rival, two.dialogue.id).await, OwnershipClaim::Owned(_)));
-    // Whoever does not know which numbers were given out takes none back.
+    // A release without the published event numbers does not lower the counter.
     release(&f.scope, taken.epoch, 0).await;
     let OwnershipClaim::Owned(again) = claim(rival, one.dialogue.id).await else {
         panic!("it was given up")
@@ -501,7 +501,7 @@ pub async fn stale_epoch_is_fenced<S: LedgerSubject>(f: &Fixture<S>) {
     );
     let unchanged = dialogues.load_dialogue(&f.scope, stale.dialogue.id).await.unwrap();
     assert_eq!(unchanged, Some(stale.dialogue));
-    // Also where whoever owns it now has answered the very line.
+    // The same holds if the current owner has answered the very same line.
     commit.key = Some("k".to_owned());
     let mut answered = f.sample_commit(&fresh, 1, None);
     answered.key.clone_from(&commit.key);

@@ -42,12 +42,12 @@ pub async fn acknowledged_writes_survive_reopening<S: LedgerSubject>(f: &mut Fix
     assert_eq!((f.fact(old.id).await, f.fact(new.id).await), (old, new));
     assert_eq!(f.memory_seq().await, seq);
     assert_eq!(f.ledger().facts.load_outbox(99).await.unwrap(), waiting);
-    // The same node goes on with a new epoch.
+    // The same node continues with a new epoch.
     assert_eq!(f.claim_dialogue(open.dialogue.id).await.epoch, open.epoch + 1);
 }
 
 pub async fn failed_write_does_not_fail_its_batch_neighbours<S: LedgerSubject>(f: &Fixture<S>) {
-    // Sent together, so that they may share a transaction; one in three repeats an id.
+    // The writes are sent together, so that they may share a transaction. Every third write repeats an id.
     let twice = f.sample_fact("written twice");
     f.create_fact(twice.clone()).await;
     let (facts, scope) = (&f.ledger().facts, &f.scope);
@@ -72,7 +72,7 @@ pub async fn failed_write_does_not_fail_its_batch_neighbours<S: LedgerSubject>(f
     for id in fresh {
         assert_eq!(f.fact(id).await.version, 1);
     }
-    // Nothing of a failed one stays: not its audit row, not its rise of memory.
+    // A failed write leaves no audit row and does not advance the memory version.
     let rows = f
         .ledger()
         .audit

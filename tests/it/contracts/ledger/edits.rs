@@ -48,7 +48,7 @@ pub async fn edit_changes_the_view_and_not_the_statement<S: LedgerSubject>(f: &F
     assert_eq!(f.fact(before.id).await, after);
     assert_eq!(standing_ids(f, &f.viewpoint(), 9).await, [before.id]);
 
-    // Unset fields stay.
+    // Fields missing in the patch stay.
     let patch = FactPatch {
         pinned: Some(false),
         ..FactPatch::default()
@@ -128,7 +128,7 @@ pub async fn removal_and_reinstatement_are_recorded_in_history<S: LedgerSubject>
         .remove_fact(&f.scope, id, Some(1), &f.audit_edit("fact.remove"))
         .await;
     assert_eq!(other.unwrap(), FactEditOutcome::VersionMismatch { stored: 2 });
-    // Invalid already: it stays as it is.
+    // The fact is already invalid and stays unchanged.
     f.advance_clock();
     let again = edited_fact(
         facts
@@ -166,7 +166,7 @@ pub async fn removal_and_reinstatement_are_recorded_in_history<S: LedgerSubject>
     let audit = &f.ledger().audit;
     let rows = audit.list_audit_rows(&f.scope, &page(9, None)).await.unwrap().items;
     assert_eq!(rows.iter().filter(|row| row.action == "fact.restore").count(), 1);
-    // What was said since may still come to end it, so whoever stands by it now says something new.
+    // Later speech may still end the fact. Confirming the fact again is therefore a new statement.
     f.advance_clock();
     f.sample_job_fence(JobKind::ExtractFacts).await;
     let unchanged = edited_fact(
@@ -177,7 +177,7 @@ pub async fn removal_and_reinstatement_are_recorded_in_history<S: LedgerSubject>
     );
     assert_eq!(unchanged.version, 3);
     assert_eq!(facts.load_history(&f.scope, id).await.unwrap().len(), 3);
-    // Each time anew.
+    // Removals are recorded every time.
     let removed = edited_fact(
         facts
             .remove_fact(&f.scope, id, None, &f.audit_edit("fact.remove"))

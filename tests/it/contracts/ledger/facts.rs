@@ -167,7 +167,7 @@ pub async fn fact_confirmation_uses_the_given_moment<S: LedgerSubject>(f: &Fixtu
     assert_eq!(at(10).await, [ConfirmedFact { fact: id, version: 2 }]);
     assert_eq!(at(19).await.len(), 1);
     assert!(at(20).await.is_empty());
-    // Put back, it ends where it expires.
+    // The restored fact ends at its expiry.
     f.ledger()
         .facts
         .restore_fact(&f.scope, id, None, &f.audit_edit("fact.restore"))
@@ -201,11 +201,11 @@ pub async fn replaced_fact_stays_replaced_when_its_replacement_is_repeated<S: Le
         );
         assert_eq!(confirmed_ids(f, &f.viewpoint(), &ids).await, ids[ids.len() - 1..]);
     }
-    // As it was before that.
+    // Before the last replacement, the third fact was valid.
     let (facts, then) = (&f.ledger().facts, f.now() - Duration::from_secs(1));
     let rows = facts.confirm_facts(&f.scope, &f.viewpoint(), &ids, then).await.unwrap();
     assert_eq!(rows.open.iter().map(|row| row.fact).collect::<Vec<_>>(), ids[2..3]);
-    // Nothing is left that says so.
+    // After its removal, no fact states the replacement.
     f.advance_clock();
     facts
         .remove_fact(&f.scope, ids[3], None, &f.audit_edit("fact.remove"))
@@ -257,7 +257,7 @@ pub async fn removed_fact_is_reported_to_viewpoints_that_could_know_it<S: Ledger
     f.advance_clock();
     let edit = f.audit_edit("fact.remove");
     facts.remove_fact(&f.scope, another, None, &edit).await.unwrap();
-    // The latest of each privacy.
+    // The query returns the latest removed fact of each privacy.
     assert_eq!(told(&f.viewpoint(), 1).await, ["another", "everybody's"]);
     facts
         .restore_fact(&f.scope, another, None, &f.audit_edit("fact.restore"))
@@ -378,12 +378,12 @@ pub async fn standing_facts_are_ranked_and_limited<S: LedgerSubject>(f: &Fixture
         .await
         .unwrap();
 
-    // Most important first, then newest, then by id.
+    // Order: most important first, then newest, then by id.
     assert_eq!(
         standing_ids(f, &f.viewpoint(), 9).await,
         [allergy, both, newer, goal, habit]
     );
-    // At most two pinned ones and two of mutable kinds.
+    // The limit allows two pinned facts and two facts of mutable kinds.
     assert_eq!(standing_ids(f, &f.viewpoint(), 2).await, [allergy, both, newer]);
     assert_eq!(standing_ids(f, &f.viewpoint(), 1).await, [allergy, both]);
     assert!(!standing_ids(f, &f.viewpoint(), 9).await.contains(&background));
@@ -450,7 +450,7 @@ pub async fn facts_are_listed_newest_first_in_pages<S: LedgerSubject>(f: &Fixtur
     let mut ids = Vec::new();
     for number in 0..7 {
         let mut fact = f.sample_fact("one of several");
-        // Known in several ways: still listed once.
+        // A fact known in several ways is listed once.
         match number % 3 {
             0 => drop(fact.audience.knowers.insert(Knower::World)),
             1 => fact.audience.knowers = BTreeSet::from([Knower::Faction("guild".parse().unwrap())]),

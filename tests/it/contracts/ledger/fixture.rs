@@ -1,4 +1,4 @@
-//! What the contract tests start from: an empty ledger, a clock, two tenants, and values to write.
+//! The starting point of the contract tests: an empty ledger, a clock, two tenants, and sample values.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ pub struct Fixture<S> {
     pub clock: Arc<ManualClock>,
     pub ids: IdSource,
     pub scope: TenantScope,
-    /// Another tenant, to whom nothing here exists.
+    /// A second tenant without any data.
     pub other: TenantScope,
     pub world: WorldId,
     pub npc: NpcId,
@@ -76,7 +76,7 @@ impl<S: LedgerSubject> Fixture<S> {
     pub fn now(&self) -> DateTime<Utc> {
         self.clock.now()
     }
-    /// Lets a second pass.
+    /// Advances the clock by one second.
     pub fn advance_clock(&self) {
         self.clock.advance(Duration::from_secs(1));
     }
@@ -113,7 +113,7 @@ impl<S: LedgerSubject> Fixture<S> {
         }
     }
 
-    /// [`Self::sample_world`], written.
+    /// Writes [`Self::sample_world`].
     pub async fn put_world(&self, id: &str) -> World {
         let (world, edit) = (self.sample_world(id), self.audit_edit("world.put"));
         let authored = &self.ledger().authored;
@@ -160,7 +160,7 @@ impl<S: LedgerSubject> Fixture<S> {
         }
     }
 
-    /// A dialogue that this node owns.
+    /// Creates a dialogue owned by this node.
     pub async fn open_dialogue(&self) -> OpenDialogue {
         let dialogue = self.sample_dialogue();
         self.ledger()
@@ -194,7 +194,7 @@ impl<S: LedgerSubject> Fixture<S> {
         assert_eq!(closed, OwnerWriteOutcome::Done);
     }
 
-    /// The commit of turn `number`, after `head`, with no state and no jobs.
+    /// Returns the commit of turn `number`, after `head`, with no state and no jobs.
     pub fn sample_commit(&self, open: &OpenDialogue, number: u32, head: Option<TurnId>) -> TurnCommit {
         let id = self.id();
         TurnCommit {
@@ -261,7 +261,7 @@ impl<S: LedgerSubject> Fixture<S> {
         assert_eq!(outcome, CommitOutcome::Committed);
     }
 
-    /// A turn of a dialogue of its own, with one job of `kind` that waits to be run.
+    /// Commits a turn in a new dialogue, with one pending job of `kind`.
     pub async fn sample_job_fence(&self, kind: JobKind) -> (DialogueId, JobFence) {
         let open = self.open_dialogue().await;
         let mut commit = self.sample_commit(&open, 1, None);
@@ -276,7 +276,7 @@ impl<S: LedgerSubject> Fixture<S> {
         (open.dialogue.id, fence)
     }
 
-    /// What this NPC knows and is private to nobody.
+    /// Returns an audience of this NPC, private to no player.
     pub fn audience(&self) -> Audience {
         Audience {
             knowers: BTreeSet::from([Knower::Npc(self.npc.clone())]),
@@ -325,7 +325,7 @@ impl<S: LedgerSubject> Fixture<S> {
         }
     }
 
-    /// Writes a fact by hand.
+    /// Writes a fact as a manual edit.
     pub async fn create_fact(&self, fact: NewFact) -> FactId {
         let edit = self.audit_edit("fact.create");
         self.ledger()
@@ -366,7 +366,7 @@ impl<S: LedgerSubject> Fixture<S> {
             .seq
     }
 
-    /// An empty reconciliation behind an open fence, from memory as it is now.
+    /// Returns an empty reconciliation with an open fence and the current memory version.
     pub async fn sample_plan(&self) -> Reconciliation {
         let (_, fence) = self.sample_job_fence(JobKind::ExtractFacts).await;
         Reconciliation {
@@ -398,7 +398,7 @@ impl<S: LedgerSubject> Fixture<S> {
         assert_eq!(outcome, ReconcileOutcome::Committed);
     }
 
-    /// Writes `fact`, and makes `older` invalid by it.
+    /// Writes `fact`, which makes `older` invalid.
     pub async fn learn_fact(&self, fact: NewFact, older: &[(FactId, InvalidReason)]) -> FactId {
         let mut plan = self.sample_plan().await;
         let id = fact.id;
@@ -411,7 +411,7 @@ impl<S: LedgerSubject> Fixture<S> {
         id
     }
 
-    /// Handles the outbox; returns the facts it named.
+    /// Handles the outbox, and returns the facts named there.
     pub async fn drain_outbox(&self) -> Vec<FactId> {
         let rows = self.ledger().facts.load_outbox(1_000).await.unwrap();
         let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();

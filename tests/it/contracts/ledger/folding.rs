@@ -35,7 +35,7 @@ pub async fn duplicate_is_folded_into_the_newer_fact<S: LedgerSubject>(f: &Fixtu
     );
     assert_eq!(old.version, 2);
     assert_eq!(old.view, sample_view("likes grapes", &["grape"], 9, true));
-    // The newest wording, the higher importance, all keywords, pinned if any was.
+    // The result has the newest wording, the higher importance and all keywords. It is pinned if either fact was.
     assert_eq!(new.view.content, "is fond of grapes");
     assert_eq!((new.view.importance, new.view.pinned), (importance(9), true));
     let mut keywords = new.view.keywords.clone();
@@ -106,7 +106,7 @@ pub async fn protected_fact_absorbs_the_newer_duplicate<S: LedgerSubject>(f: &Fi
     f.reconcile_plan(&plan).await;
     let (old, new) = (f.fact(old).await, f.fact(new.id).await);
     assert_eq!(old.invalid, None);
-    // Its words are a person's; what else the newer one says is taken over.
+    // A person wrote the words, so the words stay. Other fields come from the newer fact.
     assert_eq!(
         old.view,
         sample_view("is allergic to nuts", &["nut", "allergy"], 9, false)
@@ -126,7 +126,7 @@ pub async fn pinned_fact_keeps_its_words<S: LedgerSubject>(f: &Fixture<S>) {
     f.reconcile_plan(&plan).await;
     let expected = sample_view("promised to come back", &["promise", "return"], 6, true);
     assert_eq!(f.fact(old).await.view, expected);
-    // A person may still word it anew.
+    // A person may still reword the fact.
     let patch = FactPatch {
         content: Some("promised to return".to_owned()),
         ..FactPatch::default()
@@ -141,7 +141,7 @@ pub async fn pinned_fact_keeps_its_words<S: LedgerSubject>(f: &Fixture<S>) {
 }
 
 pub async fn late_duplicate_does_not_override_with_older_words<S: LedgerSubject>(f: &Fixture<S>) {
-    // What was said first is written last, since its extraction had to be tried again.
+    // The first statement is written last, because its extraction had to be retried.
     let said_first = f.now();
     f.advance_clock();
     let second = f
@@ -160,7 +160,7 @@ pub async fn late_duplicate_does_not_override_with_older_words<S: LedgerSubject>
     let first = f.learn_fact(first, &[(third, InvalidReason::Duplicate)]).await;
     assert_eq!(f.fact(first).await.view.content, "lives in Vale by the mill");
 
-    // And with several in one: the newest wording stays, whatever comes in after it.
+    // The same with several facts folded into one: the newest wording stays, whatever is folded in later.
     let mut base = fact_with_wording(f, "base", "a", 5);
     base.valid_at = said_first;
     let base = f.learn_fact(base, &[]).await;
@@ -214,7 +214,7 @@ pub async fn folds_reach_through_chains_of_duplicates<S: LedgerSubject>(f: &Fixt
     let view = f.fact(third).await.view;
     assert_eq!((view.content.as_str(), view.importance), ("three", importance(9)));
     assert_eq!(view.keywords.len(), 3);
-    // Taking the far end out of the chain changes the near end.
+    // Removing the far end of the chain changes the near end.
     f.ledger()
         .facts
         .restore_fact(&f.scope, first, None, &f.audit_edit("fact.restore"))
@@ -261,7 +261,7 @@ pub async fn edit_after_a_fold_has_the_last_word<S: LedgerSubject>(f: &Fixture<S
         .await
         .unwrap();
     assert_eq!(f.fact(new).await.view, sample_view("two", &["only"], 1, false));
-    // What is folded in afterwards counts again.
+    // A fact folded in after the edit counts again.
     f.advance_clock();
     let third = fact_with_wording(f, "three", "c", 5);
     let mut plan = f.sample_plan().await;
@@ -283,7 +283,7 @@ pub async fn earliest_standing_invalidation_counts<S: LedgerSubject>(f: &Fixture
     let invalid = f.fact(old).await.invalid.unwrap();
     assert_eq!((invalid.at, invalid.reason), (earlier.at, InvalidReason::Expired));
     assert_eq!(f.fact(old).await.version, 2);
-    // One more, later: nothing that shows has changed.
+    // A later invalidation changes no visible field.
     f.advance_clock();
     f.learn_fact(fact_with_wording(f, "two", "b", 5), &[(old, InvalidReason::Superseded)])
         .await;

@@ -23,7 +23,7 @@ pub async fn idempotency_key_is_reserved_answered_and_remembered<S: LedgerSubjec
     keys.record_answer(&f.scope, "k", 201, "{\"id\":1}").await.unwrap();
     assert_eq!(reserve(ONE).await, answered_state());
     assert_eq!(reserve(TWO).await, KeyState::Mismatch);
-    // The first answer stays, and an answered key is not released.
+    // The first answer stays. An answered key is not released.
     keys.record_answer(&f.scope, "k", 500, "late").await.unwrap();
     keys.release_key(&f.scope, "k").await.unwrap();
     assert_eq!(reserve(ONE).await, answered_state());
@@ -58,7 +58,7 @@ pub async fn reservation_without_an_answer_expires<S: LedgerSubject>(f: &Fixture
         keys.reserve_key(&f.scope, "k", &TWO, f.now()).await.unwrap(),
         KeyState::Reserved
     );
-    // The reservation is the new request's now, from now on.
+    // The reservation now belongs to the new request, and its time starts anew.
     f.clock.advance(Duration::from_secs(30));
     assert_eq!(
         keys.reserve_key(&f.scope, "k", &TWO, f.now()).await.unwrap(),
@@ -68,7 +68,7 @@ pub async fn reservation_without_an_answer_expires<S: LedgerSubject>(f: &Fixture
         keys.reserve_key(&f.scope, "k", &ONE, f.now()).await.unwrap(),
         KeyState::Mismatch
     );
-    // An answer never runs out by itself.
+    // A recorded answer does not expire.
     keys.record_answer(&f.scope, "k", 201, "{\"id\":1}").await.unwrap();
     f.clock.advance(Duration::from_hours(1));
     assert_eq!(

@@ -22,7 +22,7 @@ fn fact_ids(points: &[IndexPoint]) -> Vec<FactId> {
     points.iter().map(|point| point.fact).collect()
 }
 
-/// Without an index, the same may be used as with one, and nothing else.
+/// The keyword search permits exactly the facts that the index permits.
 pub async fn keyword_search_returns_only_permitted_facts<S: LedgerSubject>(f: &Fixture<S>) {
     let known_to = |content: &str, knowers: &[&str], private_to: Option<&str>| NewFact {
         audience: Audience {
@@ -97,7 +97,7 @@ pub async fn keyword_search_returns_only_permitted_facts<S: LedgerSubject>(f: &F
             .is_empty()
     );
 
-    // What people see of it, and not what was said; the newest of each.
+    // The search sees the edited view, not the original statement. It returns the newest facts.
     f.advance_clock();
     let newest = f.create_fact(known_to("newest", &[npc.as_str()], None)).await;
     let patch = FactPatch {
@@ -137,7 +137,7 @@ pub async fn outbox_names_every_changed_fact<S: LedgerSubject>(f: &Fixture<S>) {
     );
     assert_eq!(facts.load_outbox(1).await.unwrap(), rows[..1]);
 
-    // Handled out of order, and twice: the other row is still there.
+    // Rows are handled out of order and twice. The other row is still there.
     facts.mark_outbox_done(&[rows[1].seq]).await.unwrap();
     facts.mark_outbox_done(&[rows[1].seq]).await.unwrap();
     facts.mark_outbox_done(&[]).await.unwrap();
@@ -163,7 +163,7 @@ pub async fn outbox_names_every_changed_fact<S: LedgerSubject>(f: &Fixture<S>) {
         .await
         .unwrap();
     assert_eq!(f.drain_outbox().await, [two]);
-    // A new vector for the same words is a change of the point.
+    // A new vector for unchanged words also changes the point.
     let patch = FactPatch {
         embedding: Some(vec![0.0, 1.0, 0.0]),
         ..FactPatch::default()
@@ -173,7 +173,7 @@ pub async fn outbox_names_every_changed_fact<S: LedgerSubject>(f: &Fixture<S>) {
         .await
         .unwrap();
     assert_eq!(f.drain_outbox().await, [one]);
-    // A row that is handled says what the ledger says now, not what it said then.
+    // A handled row has the ledger's current state, not the state at the time of writing.
     facts
         .remove_fact(&f.scope, two, None, &f.audit_edit("fact.remove"))
         .await
@@ -205,7 +205,7 @@ pub async fn index_points_exist_only_for_valid_facts<S: LedgerSubject>(f: &Fixtu
     let ids = [id, gone, over, coming, f.id()];
     let points = facts.load_points(&f.scope, &ids).await.unwrap();
     let found: BTreeSet<FactId> = fact_ids(&points).into_iter().collect();
-    // One that is still to begin is in: nothing else would bring it in on the day.
+    // A fact that is not yet valid is included, because no later event would add the fact on that day.
     assert_eq!(found, BTreeSet::from([id, coming]));
     let point = points.iter().find(|point| point.fact == id).unwrap();
     let wanted = IndexPoint {
@@ -288,7 +288,7 @@ pub async fn vectors_of_another_embedder_are_not_read<S: LedgerSubject>(f: &mut 
     new.embedding = vec![0.0, 1.0];
     let new = f.create_fact(new).await;
 
-    // Both are points, the old one without a vector, whichever way they are read.
+    // Both facts are points on every read path. The old fact has no vector.
     let facts = &f.ledger().facts;
     let expected = vec![(old, Vec::new()), (new, vec![0.0, 1.0])];
     let vectors = |points: Vec<IndexPoint>| -> Vec<(FactId, Vec<f32>)> {
@@ -345,7 +345,7 @@ pub async fn facts_are_reembedded<S: LedgerSubject>(f: &mut Fixture<S>) {
     };
     f.drain_outbox().await;
 
-    // In pages; one that is taken out may come back.
+    // The list comes in pages. A removed fact stays listed, because the fact may be restored.
     let missing = facts.list_unembedded(&f.scope, None, 2).await.unwrap();
     assert_eq!(missing.len(), 2);
     assert_eq!(missing[0].0, ids[0]);
@@ -357,7 +357,7 @@ pub async fn facts_are_reembedded<S: LedgerSubject>(f: &mut Fixture<S>) {
     assert_eq!(counted.len(), 1);
     assert_eq!((counted[0].current, counted[0].facts), (false, 2));
 
-    // The first is corrected while the others are being embedded: its vector is of the newer text.
+    // The first fact is corrected during the embedding. Its vector belongs to the newer text.
     facts
         .edit_fact(&f.scope, ids[0], &patch, None, &f.audit_edit("fact.edit"))
         .await
@@ -384,7 +384,7 @@ pub async fn facts_are_reembedded<S: LedgerSubject>(f: &mut Fixture<S>) {
     );
 }
 
-/// What is folded into them may be unsaid.
+/// Facts are embedded without folded-in words, because the folded facts may become unsaid.
 pub async fn facts_are_reembedded_in_their_own_words<S: LedgerSubject>(f: &mut Fixture<S>) {
     let mut last = f.sample_fact("last");
     last.statement.keywords = vec!["wine".to_owned()];

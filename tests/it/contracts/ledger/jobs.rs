@@ -170,7 +170,7 @@ pub async fn job_reads_its_input<S: LedgerSubject>(f: &Fixture<S>) {
     let deleted = f.audit_edit("npc.delete");
     let outcome = authored.delete_npc(&f.scope, &f.world, &f.npc, None, &deleted).await;
     assert_eq!(outcome.unwrap(), DeleteOutcome::Deleted);
-    // What was said stands, and others heard it.
+    // The turn stands, and other NPCs heard the turn.
     let gone = said(&job).await.unwrap();
     assert_eq!((gone.npc.name, gone.turn), (npc.name, commit.turn));
     let deleted = f.audit_edit("world.delete");
@@ -187,7 +187,7 @@ pub async fn job_of_a_reinstated_turn_is_not_ended_as_unsaid<S: LedgerSubject>(f
         let rows = jobs.list_jobs(&f.scope, None, &page).await.unwrap().items;
         rows.iter().find(|row| row.id == fence.job).unwrap().status
     };
-    // Somebody found it unsaid, and it was said again before that was written down.
+    // A worker found the turn unsaid, but the turn stood again before the job was ended.
     jobs.finish_unsaid(&f.scope, fence.job).await.unwrap();
     assert_eq!(status().await, JobStatus::Pending);
     jobs.finish_unsaid(&f.other, fence.job).await.unwrap();
@@ -268,7 +268,7 @@ pub async fn failed_job_waits_and_finally_dies<S: LedgerSubject>(f: &Fixture<S>)
     assert_eq!(dead.len(), 1);
     assert_eq!((dead[0].id, dead[0].attempts), (fence.job, 2));
     assert_eq!(dead[0].last_error.as_deref(), Some("the model was wrong"));
-    // The dead do not come back.
+    // Dead jobs stay dead.
     jobs.fail_job(&f.scope, fence.job, f.node, "again", JobFailure::RetryAt(f.now()), &[])
         .await
         .unwrap();
@@ -386,7 +386,7 @@ pub async fn jobs_of_a_disabled_tenant_are_not_leased<S: LedgerSubject>(f: &Fixt
     enable(&f.other, false).await;
     enable(&f.scope, true).await;
     assert_eq!(again().await, LeaseRenewal::Renewed);
-    // Of that tenant and that node alone.
+    // Only the leases of the given tenant and node are released.
     jobs.release_tenant_leases(&f.other, f.node).await.unwrap();
     jobs.release_tenant_leases(&f.scope, f.id()).await.unwrap();
     assert!(lease_jobs(f, f.node, 9).await.is_empty());
@@ -487,7 +487,7 @@ pub async fn held_jobs_wait_until_made_due<S: LedgerSubject>(f: &Fixture<S>) {
         0
     );
 
-    // By itself, when its time has come.
+    // The job becomes due at its hold time without a call.
     let mut second = f.sample_commit(&open, 2, Some(commit.turn.id));
     let mut held = f.sample_job(&second, JobKind::ExtractFacts);
     held.held_until = Some(until);
@@ -515,7 +515,7 @@ pub async fn held_job_is_held_again_when_its_turn_is_reinstated<S: LedgerSubject
     };
     let (first, second) = (told.turn(1), told.turn(2));
     told.rewind_to(f, None).await;
-    // When it comes back, the time it was to be played in is over; and so once more.
+    // At the reinstatement the original hold time is over, both times.
     f.clock.advance(Duration::from_secs(90));
     told.rewind_to(f, Some(second)).await;
     f.clock.advance(Duration::from_secs(10));
@@ -528,7 +528,7 @@ pub async fn held_job_is_held_again_when_its_turn_is_reinstated<S: LedgerSubject
     assert_eq!(lease(until - chrono::Duration::microseconds(1)).await, []);
     assert_eq!(lease(until).await, [second]);
 
-    // What was made due is not held again.
+    // A job that was made due is not held again.
     let mut commit = told.turn_commit(f, 3);
     commit.jobs[0].held_until = Some(f.now() + hold);
     f.commit_turn(&commit).await;
@@ -570,7 +570,7 @@ pub async fn job_usage_is_summed_by_task<S: LedgerSubject>(f: &Fixture<S>) {
     jobs.fail_job(&f.scope, fence.job, f.node, "prose", again, &first)
         .await
         .unwrap();
-    // An attempt that asked nobody.
+    // This attempt made no model call.
     assert_eq!(lease_jobs(f, f.node, 9).await.len(), 1);
     jobs.fail_job(
         &f.scope,
@@ -591,7 +591,7 @@ pub async fn job_usage_is_summed_by_task<S: LedgerSubject>(f: &Fixture<S>) {
             .await
             .unwrap()
     );
-    // Nothing is added behind a closed fence.
+    // A closed fence admits no more writes.
     assert!(
         !f.ledger()
             .state

@@ -1,4 +1,4 @@
-//! What facts rest on that not every player may hear of.
+//! The disclosure locks of facts: what a fact rests on and not every player may hear.
 
 use colloquy::{
     ids::{FactId, NpcId, ScenarioId},
@@ -51,8 +51,8 @@ pub async fn locked_facts_are_confirmed_and_stand_separately<S: LedgerSubject>(f
     };
     let confirmed = facts.confirm_facts(&f.scope, &designer, &ids, f.now()).await.unwrap();
     assert_eq!((confirmed.open.len(), confirmed.locked.len()), (4, 0));
-    // What always stands says what it rests on. What is locked takes no room of what is not, nor what is for others of what the
-    // player might have listened to.
+    // Standing facts carry their locks. The limit counts unlocked and locked facts apart. Facts for other players take
+    // no room from facts that the player may have heard.
     let others = create_locked_fact(f, "hearers:p9", FactKind::Goal, false).await;
     let heard = create_locked_fact(f, "scenario:mira/well;hearers:p1+p7", FactKind::Goal, true).await;
     let mut ending = f.sample_fact("hearers:p7");
@@ -173,7 +173,7 @@ pub async fn scenario_requirements_are_read_only_of_existing_scenarios<S: Ledger
             .unwrap()
             .is_empty()
     );
-    // With its NPC.
+    // Deleting the NPC removes the scenario, too.
     let edit = f.audit_edit("npc.delete");
     authored
         .delete_npc(&f.scope, &f.world, &mira, None, &edit)

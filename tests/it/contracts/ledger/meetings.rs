@@ -1,4 +1,4 @@
-//! When an NPC and a player talked with each other.
+//! The last meeting of an NPC and a player.
 
 use colloquy::{
     memory::{
@@ -27,7 +27,7 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
             .unwrap()
             .map(|meeting| (meeting.at, meeting.summary.map(|recap| recap.text)))
     };
-    // Of this session nothing counts, nor of one in which nothing was said.
+    // The current session does not count, nor does a session without turns.
     f.commit_turn(&f.sample_commit(&now, 1, None)).await;
     f.open_dialogue().await;
     assert_eq!(met().await, None);
@@ -38,7 +38,7 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
     f.commit_turn(&said).await;
     let first = Some((said.turn.committed_at, None));
     assert_eq!(met().await, first);
-    // Another session, of which there is a summary.
+    // Another session, with a summary.
     f.advance_clock();
     let (later, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let summary = landing_summary(f, fence, later, (1, 1));
@@ -46,7 +46,7 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
     let (at, text) = met().await.unwrap();
     assert!(at > said.turn.committed_at, "the newest session");
     assert_eq!(text, Some(summary.summary.text));
-    // Not of others, nor elsewhere.
+    // Other players, NPCs and worlds have no meeting.
     let (stranger, other_npc, elsewhere) = (
         "nobody".parse().unwrap(),
         "nobody".parse().unwrap(),
@@ -63,7 +63,7 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
             .await;
         assert_eq!(found.unwrap(), None);
     }
-    // What is taken back never was.
+    // Unsaid turns do not count.
     let rewind = RewindCommit {
         id: f.id(),
         dialogue: later,
@@ -84,7 +84,7 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
     f.ledger().rewinds.commit_rewind(&f.scope, &rewind).await.unwrap();
     assert_eq!(met().await, first);
 
-    // A later session without a summary hides none, and what there is has its own age.
+    // A later session without a summary hides no earlier summary. The summary keeps its own age.
     f.advance_clock();
     let (dialogue, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let mut open = landing_summary(f, fence, dialogue, (1, 1));
@@ -147,7 +147,7 @@ pub async fn earlier_session_summary_replaces_a_locked_one<S: LedgerSubject>(f: 
     }
 }
 
-/// A session with a summary of these words; whether it is known that it rests on nothing that is locked.
+/// Creates a session with a summary of `text`. `is_known` means the locks are known to be empty.
 async fn create_session_with_summary<S: LedgerSubject>(f: &Fixture<S>, text: &str, is_known: bool) {
     f.advance_clock();
     let open = f.open_dialogue().await;
@@ -205,7 +205,7 @@ pub async fn meeting_summary_that_rests_on_a_lock_is_hidden<S: LedgerSubject>(f:
             .unwrap();
         met().await
     };
-    // That matters once the NPC has something to keep back.
+    // Unknown locks matter only if the NPC has scenarios to keep back.
     assert_eq!(put(0).await.as_deref(), Some("They spoke of salt."));
     assert_eq!(put(2).await, None);
     create_session_with_summary(f, "They spoke of rain.", true).await;

@@ -1,5 +1,5 @@
-//! The contract of the ledger port. Every adapter passes all of it; one joins with one line in
-//! `ledger_contract!` and an implementation of [`Subject`].
+//! The contract of the ledger port. Every adapter passes the whole suite. To add an adapter, implement
+//! [`LedgerSubject`] and add a line to `ledger_contract!`.
 
 mod audit;
 mod authored;
@@ -40,22 +40,22 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use colloquy::ports::{clock::ManualClock, ledger::Ledger, vectors::PointSource};
 
-/// The checksum of migration 11 in the words of one build. Those are the same on both engines.
+/// The checksum of migration 11 in another build's wording, equal on both engines.
 const OTHER_BUILD_CHECKSUM: &str =
     "aef5fd952adfb927dc5d5a87e6fd95ab4dc1d81bbe0897400b4b8893698849061b53ea0c0fe9a47aa2b5d44a9ffaeca0";
 
-/// One adapter, as the suite sees it.
+/// One adapter, as the suite sees the adapter.
 #[async_trait]
 pub trait LedgerSubject: Send + Sync + Sized {
-    /// An empty ledger that tells the time by `clock`.
+    /// Opens an empty ledger that takes the time from `clock`.
     async fn open_empty(clock: Arc<ManualClock>) -> Self;
     fn ledger(&self) -> &Ledger;
     fn points(&self) -> Arc<dyn PointSource>;
-    /// Ends this process's use of the ledger and opens the same data again.
+    /// Closes the ledger in this process and opens the same data again.
     async fn reopen(&mut self, clock: Arc<ManualClock>);
-    /// The same, with vectors made by `model` from now on.
+    /// Reopens the ledger with `model` as the embedder of new vectors.
     async fn change_embedder(&mut self, clock: Arc<ManualClock>, model: &str);
-    /// Tries to change and to delete every audit row behind the port's back; `true` if both were refused.
+    /// Tries to change and delete all audit rows without the port. `true` if both attempts were refused.
     async fn is_audit_immutable(&self) -> bool;
 }
 

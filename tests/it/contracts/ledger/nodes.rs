@@ -16,7 +16,7 @@ use super::{LedgerSubject, fixture::Fixture};
 
 const LEASE: chrono::Duration = chrono::Duration::seconds(6);
 
-/// A node as it is now, for the length of its lease.
+/// Returns the node's current registration, valid for the length of its lease.
 fn live_node<S: LedgerSubject>(f: &Fixture<S>, id: NodeId, url: &str) -> LiveNode {
     LiveNode {
         id,
@@ -63,7 +63,7 @@ pub async fn node_lives_as_long_as_its_heartbeat_says<S: LedgerSubject>(f: &Fixt
 
     nodes.deregister_node(two.id, f.now()).await.unwrap();
     assert_eq!(nodes.list_live_nodes(f.now()).await.unwrap(), [one]);
-    // Another process at the same place: the one before cannot be there.
+    // Another process registers at the same address, so the previous process cannot be there.
     let next = live_node(f, f.id(), "http://one");
     nodes.register_node(&next, f.now()).await.unwrap();
     assert_eq!(nodes.list_live_nodes(f.now()).await.unwrap(), [next]);
@@ -75,7 +75,7 @@ pub async fn dialogues_of_a_dead_node_may_be_claimed_by_any_node<S: LedgerSubjec
         .register_node(&live_node(f, f.node, "http://one"), f.now())
         .await
         .unwrap();
-    // For half a minute, if the node lives.
+    // The ownership lasts 30 seconds, if the node lives.
     let open = f.open_dialogue().await;
     let id = open.dialogue.id;
     assert_eq!(
@@ -97,7 +97,7 @@ pub async fn dialogues_of_a_dead_node_may_be_claimed_by_any_node<S: LedgerSubjec
         panic!("its owner is dead")
     };
     assert_eq!((taken.epoch, taken.taken_from), (open.epoch + 1, Some(f.node)));
-    // The dead one wakes, and may write nothing.
+    // The dead node wakes and may write nothing.
     let commit = f.sample_commit(&open, 1, None);
     assert_eq!(
         dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
@@ -119,7 +119,7 @@ pub async fn dialogues_of_a_dead_node_may_be_claimed_by_any_node<S: LedgerSubjec
     assert!(matches!(back, OwnershipClaim::OwnedBy { node, .. } if node == rival));
 }
 
-/// As after an outage, in which nobody could renew anything.
+/// The situation after an outage, when no node could renew its leases.
 pub async fn dialogues_of_a_living_node_stay_its_own<S: LedgerSubject>(f: &Fixture<S>) {
     let (nodes, dialogues) = (&f.ledger().nodes, &f.ledger().dialogues);
     nodes
@@ -144,7 +144,7 @@ pub async fn dialogues_of_a_living_node_stay_its_own<S: LedgerSubject>(f: &Fixtu
     assert!(matches!(steal().await, OwnershipClaim::Owned(_)));
 }
 
-/// After an outage a node asks who was dead before it, of what others did since.
+/// After an outage, nodes must see who was dead before the outage, from the changes of other nodes.
 pub async fn dialogues_of_a_departed_node_may_be_claimed_at_once<S: LedgerSubject>(f: &Fixture<S>) {
     let (nodes, dialogues) = (&f.ledger().nodes, &f.ledger().dialogues);
     for lives_for in [1, 9] {
@@ -154,7 +154,7 @@ pub async fn dialogues_of_a_departed_node_may_be_claimed_at_once<S: LedgerSubjec
             .await
             .unwrap();
         let open = f.open_dialogue().await;
-        // The second time its lease has run out by then.
+        // In the second run, the node's lease has expired by then.
         f.clock.advance(Duration::from_secs(lives_for));
         nodes.deregister_node(f.node, f.now()).await.unwrap();
         assert!(nodes.list_live_nodes(f.now()).await.unwrap().is_empty());
@@ -212,7 +212,7 @@ pub async fn dead_node_is_removed_once<S: LedgerSubject>(f: &Fixture<S>) {
     );
     assert!(nodes.list_dead_nodes(f.now()).await.unwrap().is_empty());
     assert_eq!(lease().await[0].id, fence.job);
-    // One that comes back can die again.
+    // A node that returns can die again.
     nodes
         .record_heartbeat(&live_node(f, f.node, "http://one"), f.now())
         .await

@@ -1,4 +1,4 @@
-//! Postgres as a subject of the suite, and what only a server with many writers can get wrong.
+//! Postgres as a subject of the suite, and faults possible only on a server with many writers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ const FIRST_MODEL: &str = "first";
 pub struct PostgresSubject {
     postgres: PostgresLedger,
     ledger: Ledger,
-    // Dropped last.
+    // Dropped last, because fields drop in order.
     pub(super) database: PostgresDatabase,
 }
 
@@ -98,7 +98,7 @@ async fn count(connection: &mut PgConnection, table: &str) -> i64 {
         .unwrap()
 }
 
-/// Every column of the schema: table and name, and whether it must be set and its type.
+/// Returns the schema's columns: table and name, with nullability and type.
 async fn columns(connection: &mut PgConnection) -> BTreeMap<(String, String), (bool, String)> {
     sqlx::query(
         "SELECT table_name::text, column_name::text, is_nullable = 'NO', data_type::text
@@ -127,7 +127,7 @@ async fn postgres_connection_sees_only_rows_of_its_tenant() {
     for ((table, column), (_, kind)) in columns(&mut connection).await {
         tables.entry(table).or_default().push((column, kind));
     }
-    // Where the server's processes are: no tenant's, and whoever claims a dialogue reads it.
+    // `nodes` has the addresses of the servers. The table belongs to no tenant, and every claim of a dialogue reads it.
     assert!(tables.remove("nodes").is_some());
     assert!(tables.remove("write_probe").is_some());
     assert!(tables.len() > 30, "{tables:?}");
@@ -175,7 +175,7 @@ async fn postgres_connection_sees_only_rows_of_its_tenant() {
             assert_eq!(deleted.rows_affected(), 0, "{table}");
         }
     }
-    // Nobody who has not said who they are sees anything.
+    // A connection without a tenant sees no rows.
     assert_eq!(count(&mut database.connect().await, "facts").await, 0);
 }
 
@@ -307,7 +307,7 @@ async fn unreachable_database_is_unavailable_and_hides_its_password() {
     }
 }
 
-/// Ends every connection that the ledger has.
+/// Ends every connection of the ledger.
 async fn cut_connections(f: &Fixture<PostgresSubject>) {
     let mut connection = f.subject.database.connect().await;
     sqlx::query(
@@ -327,10 +327,10 @@ async fn turn_is_committed_although_its_connection_was_cut() {
     commit.state.clear();
     let dialogues = &f.ledger().dialogues;
     for _ in 0..2 {
-        // One that is set to the tenant, and trusted.
+        // The read leaves a trusted connection, set to the tenant.
         dialogues.load_turns(&f.scope, told.id(), 1, 1).await.unwrap();
         cut_connections(&f).await;
-        // Also where it is committed already, and the answer was lost.
+        // The second run commits a turn already committed, as after a lost answer.
         f.commit_turn(&commit).await;
     }
     assert_eq!(dialogues.load_turns(&f.scope, told.id(), 1, 9).await.unwrap().len(), 2);
@@ -345,7 +345,7 @@ async fn connections_that_were_cut_are_replaced() {
         .put_world(&f.scope, &world, None, &f.audit_edit("world.put"))
         .await
         .unwrap();
-    // As many as there can be, so that each of them is cut.
+    // Opens the maximum number of connections, so that all of them are cut.
     let reads = (0..16).map(|_| authored.load_world(&f.scope, &world.id));
     join_all(reads)
         .await
@@ -353,13 +353,13 @@ async fn connections_that_were_cut_are_replaced() {
         .for_each(|read| assert!(read.unwrap().is_some()));
 
     cut_connections(&f).await;
-    // A write notices before it has done anything, and takes another one.
+    // A write notices the cut before changing anything, and takes another connection.
     authored
         .put_world(&f.scope, &world, None, &f.audit_edit("world.put"))
         .await
         .unwrap();
     cut_connections(&f).await;
-    // A read that fails tells all the others.
+    // A failed read puts all other connections in doubt.
     let _ = authored.load_world(&f.scope, &world.id).await;
     for _ in 0..16 {
         assert!(authored.load_world(&f.scope, &world.id).await.unwrap().is_some());
@@ -407,12 +407,12 @@ async fn vanished_database_is_unavailable_and_recovers() {
     let read = async || ledger.authored.load_world(&f.scope, &world.id).await.map(drop);
     let write = async |edit: &Edit| ledger.authored.put_world(&f.scope, &world, None, edit).await.map(drop);
     write(&edits[0]).await.unwrap();
-    // Every connection is open, and was used a moment ago.
+    // All connections are open and were used a moment ago.
     for result in join_all((0..CALLERS).map(|_| read())).await {
         result.unwrap();
     }
     hole.set_swallowing(true);
-    // Those that trust a connection, those that wait for one, and those that come when all are doubted.
+    // Some calls trust a connection, some wait. The second round comes when all connections are in doubt.
     for _ in 0..2 {
         let reads = join_all((0..CALLERS).map(|_| read()));
         let writes = join_all(edits[1..].iter().map(&write));
@@ -430,7 +430,7 @@ async fn vanished_database_is_unavailable_and_recovers() {
     ledger.maintenance.close_connections().await;
 }
 
-/// Holds what is remembered in a world, as another node does that writes to it: until its transaction ends.
+/// Locks the memory of a world until the transaction of `held` ends, as a write by another node does.
 pub(super) async fn lock_world_memory(f: &Fixture<PostgresSubject>, held: &mut PgConnection, world: &WorldId) {
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
         .bind(format!("colloquy memory {} {world}", f.scope.tenant()))
@@ -448,7 +448,7 @@ async fn writers_to_one_world_leave_connections_to_others() {
     let mut other = f.subject.database.connect().await;
     let mut held = other.begin().await.unwrap();
     lock_world_memory(&f, &mut held, &f.world).await;
-    // Three times as many as there are connections.
+    // Three times as many writes as connections.
     let facts: Vec<(NewFact, Edit)> = (0..12)
         .map(|n| (f.sample_fact(&format!("Fact {n}.")), f.audit_edit("fact.create")))
         .collect();
@@ -479,7 +479,7 @@ async fn writers_to_one_world_leave_connections_to_others() {
 async fn session_ended_by_the_database_is_not_a_rejection() {
     let f = Fixture::<PostgresSubject>::new().await;
     let mut connection = f.subject.database.connect().await;
-    // What it says of a transaction that idled for too long (and its session with it), as anybody may raise it.
+    // The errors for a transaction or session ended by the idle timeout. A trigger raises them here.
     for code in ["25P03", "25P04"] {
         let raised = sqlx::query(sqlx::AssertSqlSafe(format!(
             "CREATE OR REPLACE FUNCTION ended() RETURNS trigger LANGUAGE plpgsql AS
@@ -497,7 +497,7 @@ async fn session_ended_by_the_database_is_not_a_rejection() {
     }
 }
 
-/// Sends writes at once from two nodes, so that they meet.
+/// Opens two nodes, for simultaneous writes that conflict.
 pub(super) async fn open_two_nodes(f: &Fixture<PostgresSubject>) -> [Ledger; 2] {
     let other = open_database(&f.subject.database, f.clock.clone(), FIRST_MODEL).await;
     [f.ledger().clone(), other.ledger()]
@@ -542,7 +542,7 @@ async fn job_is_never_leased_twice() {
         let mut commit = f.sample_commit(&open, number, head);
         head = Some(commit.turn.id);
         let mut job = f.sample_job(&commit, colloquy::ports::ledger::jobs::JobKind::ExtractFacts);
-        // Nobody's yet.
+        // The job has no leaseholder yet.
         job.held_until = Some(f.now());
         commit.jobs = vec![job];
         f.commit_turn(&commit).await;
@@ -559,7 +559,7 @@ async fn job_is_never_leased_twice() {
     leased.sort();
     leased.dedup();
     assert_eq!(all, leased.len());
-    // Whoever asks afterwards gets what they left.
+    // A later caller gets the remaining jobs.
     let rest = nodes[0]
         .jobs
         .lease_due_jobs(&f.scope, f.node, now, until, 99)

@@ -62,7 +62,8 @@ pub async fn expired_rows_alone_are_pruned<S: LedgerSubject>(f: &Fixture<S>) {
     };
     assert_eq!(prune(&f.scope, &PruneBefore::default(), 9).await, 0);
     assert_eq!(prune(&f.other, &all, 9).await, 0);
-    // Two done jobs, a verdict, and three traces, as one is of a turn with a job to be done: one of each at a time.
+    // Two done jobs, a verdict and three traces, as one trace's turn has a pending job. A call prunes at most one of
+    // each.
     assert_eq!(prune(&f.scope, &all, 1).await, 3);
     assert_eq!(prune(&f.scope, &all, 9).await, 1 + 2);
     assert_eq!(prune(&f.scope, &all, 9).await, 0);
@@ -99,7 +100,7 @@ pub async fn unsaid_rows_are_pruned_unless_they_can_stand_again<S: LedgerSubject
     let mut back = talk.rewind_request_to(f, Some(first));
     back.key = Some("back".to_owned());
     talk.rewind(f, &back).await;
-    // This one goes only to be said anew, and nothing took its place yet.
+    // This turn is being regenerated, and has no replacement yet.
     let mut anew = dialogue_with_turns(f, 2).await;
     let (to, last) = (anew.turn(1), anew.turn(2));
     let mut going = anew.rewind_request_to(f, Some(to));
@@ -121,7 +122,7 @@ pub async fn unsaid_rows_are_pruned_unless_they_can_stand_again<S: LedgerSubject
     };
     assert_eq!(prune(&f.scope, 72, 9).await, 0);
     assert_eq!(prune(&f.other, 24, 9).await, 0);
-    // Two turns and two moves, one of each at a time.
+    // Two turns and two rewinds. A call prunes at most one of each.
     assert_eq!(prune(&f.scope, 24, 1).await, 2);
     assert_eq!(prune(&f.scope, 24, 9).await, 2);
     assert_eq!(prune(&f.scope, 24, 9).await, 0);
@@ -262,7 +263,7 @@ pub async fn verdicts_are_not_pruned_while_a_save_exists<S: LedgerSubject>(f: &F
         ..PruneBefore::default()
     };
     for (nth, id) in saved.into_iter().enumerate() {
-        // What a save pins may have been judged before it, and before any other.
+        // A verdict on a pinned fact may be older than the save, and older than all saves.
         let pruned = f
             .ledger()
             .maintenance
@@ -293,7 +294,7 @@ pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S
         ledger.dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap();
         dialogue.id
     };
-    // One that a save has, one that nobody ever opened, one that was opened, closed and left, and one that is in memory.
+    // A saved session, a never-opened session, an opened and released session, and a session in memory.
     let saved = created().await;
     take_save(f, "early").await;
     let unopened = created().await;
@@ -311,7 +312,7 @@ pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S
     let in_memory = f.open_dialogue().await;
     // Its node was killed.
     let left_behind = f.open_dialogue().await.dialogue.id;
-    // Something was said in these: in the last it was all taken back.
+    // These dialogues have turns. In the last dialogue all turns are unsaid.
     let mut talk = dialogue_with_turns(f, 2).await;
     let mut back = talk.rewind_request_to(f, None);
     back.key = Some("back".to_owned());
@@ -320,7 +321,7 @@ pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S
     for id in [all_back, other] {
         release(&f.claim_dialogue(id).await).await;
     }
-    // Whoever asked for the same as another, and whoever found nothing to take back.
+    // A caller of the same rewind as another caller, and a caller with nothing to rewind.
     let note = async |key: &str, outcome: &RewindRecord| {
         let asked = RewindAcks {
             keys: vec![(f.id(), key.to_owned())],
@@ -359,7 +360,7 @@ pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S
     };
     assert_eq!(prune(&f.scope, 48, 9).await, 0);
     assert_eq!(prune(&f.other, 24, 9).await, 0);
-    // Three sessions and two answers, one of each at a time.
+    // Three sessions and two answers. A call prunes at most one of each.
     assert_eq!(prune(&f.scope, 24, 1).await, 2);
     assert_eq!(prune(&f.scope, 24, 9).await, 3);
     assert_eq!(prune(&f.scope, 24, 9).await, 0);

@@ -50,7 +50,7 @@ pub async fn reconciliation_writes_everything_at_once<S: LedgerSubject>(f: &Fixt
     assert_eq!(touched, [old, one.id, two.id]);
     let invalid = f.fact(old).await.invalid.unwrap();
     assert_eq!((invalid.reason, invalid.by), (InvalidReason::Superseded, Some(one.id)));
-    // What replaces is not folded with what it replaces.
+    // A fact is not folded with the facts it replaces.
     assert_eq!((f.fact(one.id).await.version, f.fact(two.id).await.version), (1, 1));
     let ids = [old, one.id, two.id];
     let valid = f
@@ -77,7 +77,7 @@ pub async fn closed_fence_rejects_all_writes<S: LedgerSubject>(f: &Fixture<S>) {
     assert!(f.drain_outbox().await.is_empty());
 
     f.reconcile_plan(&plan).await;
-    // The same job once more, whatever memory has become.
+    // The same job runs again, whatever the memory version.
     assert_eq!(reconcile_outcome(f, &plan).await, ReconcileOutcome::Fenced);
     assert_eq!(f.drain_outbox().await.len(), 1);
 }
@@ -93,7 +93,7 @@ pub async fn memory_changed_since_the_plan_is_reported_and_left_unwritten<S: Led
         None
     );
     assert!(f.drain_outbox().await.is_empty());
-    // Planned again, the same job may still write.
+    // After a new plan, the same job may still write.
     plan.expected_memory_seq = f.memory_seq().await;
     f.reconcile_plan(&plan).await;
 }
@@ -172,7 +172,7 @@ pub async fn verdicts_are_stored_by_pair<S: LedgerSubject>(f: &Fixture<S>) {
     for judged in [pair(1, JudgeVerdict::Same), pair(2, JudgeVerdict::Contradicts)] {
         facts.store_verdicts(&f.scope, &[judged]).await.unwrap();
     }
-    // A verdict changes no memory.
+    // A verdict does not change the memory version.
     assert_eq!(f.memory_seq().await, seq);
     assert_eq!(
         facts
@@ -251,8 +251,8 @@ pub async fn flags_are_recorded_in_history<S: LedgerSubject>(f: &Fixture<S>) {
         .collect();
     assert_eq!(found, [(kept, by, f.fact(by).await.view.content.as_str(), f.now())]);
     assert_eq!(facts.list_contradictions(&f.other, &[kept], f.now()).await.unwrap(), []);
-    // The turn is gone through again: what nobody judged then goes on, and so does what it taught another memory; no other
-    // flag does.
+    // The turn is reconciled again. Flags without a new judgement stay, and so do flags by other memories. All other
+    // flags go.
     let turn = fence_of(&mut plan).turn;
     for (of, flags_kept, left) in [
         (by, vec![(kept, by)], 1),

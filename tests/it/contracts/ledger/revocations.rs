@@ -29,7 +29,7 @@ async fn add_revocation<S: LedgerSubject>(f: &Fixture<S>, scope: &TenantScope, r
 }
 
 pub async fn latest_revocation_moment_counts<S: LedgerSubject>(f: &Fixture<S>) {
-    // Without when they were written.
+    // Returns revocations without their time of writing.
     let since = async |at| {
         let found = f.ledger().revocations.list_revocations_since(at).await.unwrap();
         let mut found: Vec<_> = found
@@ -46,7 +46,7 @@ pub async fn latest_revocation_moment_counts<S: LedgerSubject>(f: &Fixture<S>) {
     let token = revocation(f, &f.scope, Revoked::Token("t1".to_owned()), 1);
     let subject = revocation(f, &f.scope, Revoked::Subject("studio".to_owned(), began), 9);
     let player = revocation(f, &f.scope, Revoked::Player(f.player.clone(), began), 9);
-    // The same names, of another tenant.
+    // The same names in another tenant.
     let foreign = revocation(f, &f.other, Revoked::Token("t1".to_owned()), 2);
     for one in [&token, &subject, &player] {
         add_revocation(f, &f.scope, one).await;
@@ -58,7 +58,7 @@ pub async fn latest_revocation_moment_counts<S: LedgerSubject>(f: &Fixture<S>) {
 
     let later = ledger_time_after(f, f.ledger().nodes.ledger_time().await.unwrap()).await;
     assert!(since(later).await.is_empty());
-    // Earlier moments take nothing back.
+    // An earlier moment does not weaken a revocation.
     let earlier = Revoked::Player(f.player.clone(), began - Duration::from_hours(1));
     add_revocation(f, &f.scope, &revocation(f, &f.scope, earlier, 1)).await;
     add_revocation(
@@ -83,7 +83,7 @@ pub async fn latest_revocation_moment_counts<S: LedgerSubject>(f: &Fixture<S>) {
     );
 }
 
-/// What time it is by the ledger's clock, once that is after `moment`.
+/// Waits until the ledger's clock is past `moment`, and returns its time.
 async fn ledger_time_after<S: LedgerSubject>(f: &Fixture<S>, moment: DateTime<Utc>) -> DateTime<Utc> {
     loop {
         let now = f.ledger().nodes.ledger_time().await.unwrap();
@@ -93,7 +93,7 @@ async fn ledger_time_after<S: LedgerSubject>(f: &Fixture<S>, moment: DateTime<Ut
     }
 }
 
-/// Nodes' clocks differ: by one that is ahead what others write would look old.
+/// Clocks of nodes differ. By a fast node's clock, revocations written by other nodes would look old.
 pub async fn revocations_are_dated_by_the_ledger_clock<S: LedgerSubject>(f: &Fixture<S>) {
     let before = f.ledger().nodes.ledger_time().await.unwrap();
     for at in [f.now() + Duration::from_hours(9_000), DateTime::UNIX_EPOCH] {

@@ -1,4 +1,4 @@
-//! What a rewind on Postgres waits for: there is more than one writer there.
+//! The locks a rewind waits for on Postgres, where many writers work at once.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::support::eventually;
 
-/// Until so many wait for each other in the database.
+/// Waits until `many` queries are blocked by other queries in the database.
 async fn wait_for_blocked_queries(f: &Fixture<PostgresSubject>, many: i64) {
     let waits = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -34,7 +34,7 @@ async fn wait_for_blocked_queries(f: &Fixture<PostgresSubject>, many: i64) {
     .await;
 }
 
-/// One job learns for the NPC that hears the dialogue, one for another; a person writes a fact.
+/// One job learns for the NPC that hears the dialogue, and one for another NPC. A person writes a fact.
 #[tokio::test]
 async fn rewind_locks_only_the_memories_of_listeners() {
     let f = Fixture::<PostgresSubject>::new().await;
@@ -68,7 +68,7 @@ async fn rewind_locks_only_the_memories_of_listeners() {
         let (fact, edit) = (f.sample_fact("A person's."), f.audit_edit("fact.create"));
         let learning = facts.commit_reconciliation(&f.scope, &shared);
         let creating = async {
-            // The job is before it.
+            // The job queues before the edit.
             wait_for_blocked_queries(&f, 2).await;
             facts.create_fact(&f.scope, &fact, false, &edit).await
         };
@@ -90,7 +90,7 @@ async fn rewind_locks_only_the_memories_of_listeners() {
     assert!(matches!(outcome.unwrap(), RewindOutcome::Done(rewound) if rewound.rolled_back.facts == 1));
 }
 
-/// Another node holds the memories of two worlds, and jobs of both wait for it.
+/// Another node holds the memories of two worlds. Jobs of both worlds wait for the locks.
 #[tokio::test]
 async fn background_work_leaves_connections_to_interactive_work() {
     let f = Fixture::<PostgresSubject>::new().await;
@@ -114,7 +114,7 @@ async fn background_work_leaves_connections_to_interactive_work() {
         facts.create_fact(&f.scope, &fact, false, &edit).await.map(drop)
     };
     let jobs = in_background(async {
-        // More of one world than there are connections for them: those take no room from the others.
+        // One world has more writes than connections. The writes take no room from other worlds.
         let (one, another) = (&worlds[0], &worlds[1]);
         tokio::join!(learn(one), learn(one), learn(one), learn(another))
     });
@@ -126,7 +126,7 @@ async fn background_work_leaves_connections_to_interactive_work() {
             soon.is_err(),
             "there are two connections for those that nobody waits for"
         );
-        // Whoever is waited for has the rest.
+        // Interactive calls have the remaining connections.
         learn(&worlds[2]).await.unwrap();
         in_background(with_interactive_priority(learn(&worlds[2])))
             .await
@@ -140,7 +140,7 @@ async fn background_work_leaves_connections_to_interactive_work() {
     }
 }
 
-/// Its plans are those of what it did.
+/// A connection has prepared plans for its previous kind of work.
 #[tokio::test]
 async fn connection_is_given_to_the_same_kind_of_work() {
     let f = Fixture::<PostgresSubject>::new().await;
@@ -167,14 +167,14 @@ async fn connection_is_given_to_the_same_kind_of_work() {
     let [usual, background, first] = each(&f.scope).await;
     assert!(usual != background && usual != first && background != first);
     assert_eq!(each(&f.scope).await, [usual, background, first]);
-    // Of four connections, those who move a head keep theirs as long as there is another, and whose ever they are.
+    // Rewinds keep their connection out of four while another connection is free, for every tenant.
     join_all((0..3).map(|_| read(&f.scope))).await;
     assert_eq!(each(&f.scope).await[2], first);
     let other = TenantScope::new("other".parse().unwrap());
     assert_eq!(each(&other).await[2], first);
 }
 
-/// A summary of the turns up to one that is taken back is just being written, and pushes an older one out.
+/// A job is writing a summary of turns up to an unsaid turn. The summary evicts an older summary.
 #[tokio::test]
 async fn rows_written_by_a_job_during_a_rewind_are_lifted_with_its_turn() {
     let f = Fixture::<PostgresSubject>::new().await;

@@ -1,4 +1,4 @@
-//! Dialogues of which something was told, for the tests of what takes turns back.
+//! Dialogues with turns, for the tests of rewinds.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use colloquy::{
 
 use super::{LedgerSubject, fixture::Fixture};
 
-/// A dialogue in which every turn moved the player, with the extraction of each still pending.
+/// A dialogue in which every turn moved the player. The extraction of every turn is still pending.
 pub(super) struct RewindFixture {
     pub open: OpenDialogue,
     pub turns: Vec<Turn>,
@@ -76,7 +76,7 @@ impl RewindFixture {
         self.turns[number - 1].id
     }
 
-    /// What turn `number` taught, and what that ended.
+    /// Writes the fact that turn `number` taught, and ends the older facts.
     pub(super) async fn learn_fact<S: LedgerSubject>(
         &self,
         f: &Fixture<S>,
@@ -135,7 +135,7 @@ impl RewindFixture {
         }
     }
 
-    /// Cuts the last turn to `heard`; the turn that stands in its place.
+    /// Cuts the last turn to `heard`, and returns the turn in its place.
     pub(super) async fn cut_turn<S: LedgerSubject>(&mut self, f: &Fixture<S>, whole: &Turn, heard: &str) -> TurnId {
         let turn = Turn {
             id: f.id(),
@@ -175,7 +175,7 @@ impl RewindFixture {
         self.rewind(f, &rewind).await
     }
 
-    /// Everything that can be seen of it, ids included.
+    /// Returns the whole visible state of the dialogue, including ids.
     pub(super) async fn visible_state<S: LedgerSubject>(
         &self,
         f: &Fixture<S>,

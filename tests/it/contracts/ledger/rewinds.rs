@@ -1,4 +1,4 @@
-//! Moves of a dialogue's head.
+//! Rewinds of a dialogue's head.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub async fn rewind_lifts_rows_caused_by_later_turns<S: LedgerSubject>(f: &mut F
     assert_eq!((&rewound.removed[..], &rewound.reinstated[..]), (&[3, 4][..], &[][..]));
     let back = rewound.rolled_back;
     assert_eq!((back.facts, back.restored, back.summaries, back.state), (1, 0, 0, 2));
-    // Nobody brings back by hand what was never said, nor corrects it.
+    // A manual edit can neither restore nor correct an unsaid fact.
     let facts = &f.ledger().facts;
     let before = f.fact(gone).await;
     let refused = facts
@@ -78,7 +78,7 @@ pub async fn rewind_lifts_rows_caused_by_later_turns<S: LedgerSubject>(f: &mut F
         Some(fact.valid_at),
         "it was never valid"
     );
-    // Turn 1's is done, turn 2's pends, and those of turns 3 and 4 went.
+    // Turn 1's job is done, turn 2's job is pending, and the jobs of turns 3 and 4 are gone.
     assert_eq!(
         f.ledger().jobs.count_pending_jobs(&f.scope, told.id()).await.unwrap(),
         1
@@ -91,7 +91,7 @@ pub async fn rewind_lifts_rows_caused_by_later_turns<S: LedgerSubject>(f: &mut F
         .unwrap();
     assert_eq!(audit.items[0].action, "session.rewind");
 
-    // It goes on from there, with numbers of events that were not given out.
+    // The dialogue continues from there, with unused event numbers.
     let open = f.claim_dialogue(told.id()).await;
     assert_eq!((open.head, open.next_seq), (Some(to), 101));
     told.open = open;
@@ -135,7 +135,7 @@ pub async fn state_fold_restarts_after_a_rewind<S: LedgerSubject>(f: &mut Fixtur
     let again = state(f).await;
     assert!(again.generation > less.generation);
     assert_eq!(again.changes, whole.changes);
-    // Nothing of what was read before is wrong.
+    // All earlier reads are still valid.
     told.rewind_to(f, Some(last)).await;
     assert_eq!(state(f).await.generation, again.generation);
 }
@@ -196,7 +196,7 @@ pub async fn fact_ended_by_an_unsaid_turn_is_valid_unless_ended_twice<S: LedgerS
     let old = told.learn_fact(f, 1, "The player likes grapes.", &[]).await;
     let other = told.learn_fact(f, 2, "The player likes pears.", &[]).await;
     let newest = told.learn_fact(f, 3, "The player likes figs now.", &[old, other]).await;
-    // Elsewhere, in a dialogue that stands.
+    // A fact of another dialogue, which stands.
     let elsewhere = f.sample_fact("The player likes plums now.");
     f.learn_fact(elsewhere, &[(other, InvalidReason::Superseded)]).await;
     f.drain_outbox().await;
@@ -224,7 +224,7 @@ pub async fn fact_ended_by_an_unsaid_turn_is_valid_unless_ended_twice<S: LedgerS
     assert_eq!(unsettled[0].since, told.turns[2].committed_at);
 }
 
-/// What it may end is not there yet.
+/// The fact to forget does not exist yet.
 pub async fn turn_with_a_forget_request_marks_memory_dirty_on_rewind_and_reinstatement<S: LedgerSubject>(
     f: &mut Fixture<S>,
 ) {
@@ -294,7 +294,7 @@ async fn assert_marks_memory_dirty_both_ways<S: LedgerSubject>(
     }
 }
 
-/// What a faction knows may be in anybody's prompt: a plan that takes it for known, or for new, is made anew.
+/// Facts of a faction may be in anyone's prompt. A plan that treats the fact as known, or as new, is made again.
 pub async fn rewind_of_widely_known_facts_advances_the_shared_memory_version<S: LedgerSubject>(f: &mut Fixture<S>) {
     let mut told = dialogue_with_turns(f, 2).await;
     let mut plan = told.fact_plan(f, 2, "The player likes figs.", &[]).await;
@@ -308,7 +308,7 @@ pub async fn rewind_of_widely_known_facts_advances_the_shared_memory_version<S: 
         let before = std::mem::replace(&mut seq, f.memory_seq().await);
         assert!(seq > before);
     }
-    // What depends on no memory does not wait for it.
+    // A plan that depends on no memory does not wait for the version.
     let mut nothing = f.sample_plan().await;
     (nothing.npcs, nothing.expected_memory_seq) = (Vec::new(), 0);
     f.reconcile_plan(&nothing).await;
@@ -425,7 +425,7 @@ pub async fn rewind_pauses_a_conversation_and_resume_continues_it<S: LedgerSubje
             (expected, u32::try_from(to).unwrap())
         );
     }
-    // One that is not made pauses nothing.
+    // A failed rewind pauses nothing.
     let stale = RewindCommit {
         epoch: told.open.epoch - 1,
         paused: Some(true),
@@ -462,7 +462,7 @@ pub async fn turn_pending_regeneration_can_stand_again_until_replaced<S: LedgerS
     );
     told.open = f.claim_dialogue(told.id()).await;
     assert_eq!(told.open.replacing, Some(second));
-    // It stands again with its checkpoint.
+    // The turn stands again with its checkpoint.
     let again = told.rewind_request_to(f, Some(second));
     told.rewind(f, &again).await;
     let back = f.claim_dialogue(told.id()).await;
@@ -472,7 +472,7 @@ pub async fn turn_pending_regeneration_can_stand_again_until_replaced<S: LedgerS
     );
     assert!(owed(f).await.is_empty());
     told.open = back;
-    // Another one in its place ends that, too.
+    // A replacement turn also ends the regeneration.
     let rewind = replacing(told.rewind_request_to(f, Some(first)));
     told.rewind(f, &rewind).await;
     let mut commit = told.turn_commit(f, 2);
@@ -507,7 +507,7 @@ pub async fn keys_of_coalesced_callers_find_the_rewind_that_served_them<S: Ledge
         std::slice::from_ref(&done),
         "one event"
     );
-    // A key that is known stays what it was.
+    // A stored key keeps its rewind.
     let nothing = RewindRecord::for_no_change(f.id(), f.world.clone(), done.epoch, (done.head, 2), f.now());
     rewinds
         .record_outcome(scope, id, &noted(&["b", "idle"]), &nothing, OnKeyConflict::Keep)
@@ -521,7 +521,7 @@ pub async fn keys_of_coalesced_callers_find_the_rewind_that_served_them<S: Ledge
     assert!(idle.as_ref().is_some_and(RewindRecord::is_no_change));
     assert_eq!(idle, Some(nothing));
     assert_eq!(rewinds.load_rewind_by_key(&f.other, id, "late").await.unwrap(), None);
-    // Unless its caller was told of what came next: then it is that, and the move is still told.
+    // The key moves to the next rewind if the caller got that answer. The first rewind is still published.
     let mut lower = told.rewind_request_to(f, Some(told.turn(1)));
     lower.seq = done.seq + 1;
     lower.other_keys = vec![(f.id(), "own".to_owned())];
@@ -554,7 +554,7 @@ pub async fn rewind_key_finds_its_rewind_and_rewinds_are_read_in_order<S: Ledger
     let rewind = keyed(told.rewind_request_to(f, Some(third)), 50);
     let first = told.rewind(f, &rewind).await;
     let rewinds = &f.ledger().rewinds;
-    // Whatever the epoch is by now.
+    // The key finds its rewind in any epoch.
     let again = keyed(told.rewind_request_to(f, None), 60);
     assert_eq!(
         rewinds.commit_rewind(&f.scope, &again).await.unwrap(),
@@ -641,12 +641,12 @@ pub async fn session_joined_from_an_unsaid_turn_is_closed<S: LedgerSubject>(f: &
 
 pub async fn remote_turns_that_quoted_unsaid_text_are_named<S: LedgerSubject>(f: &mut Fixture<S>) {
     let other: NpcId = "ergen".parse().unwrap();
-    // Who else had it in the prompt, of those who know it.
+    // Other holders of the quoted fact, with the NPC that had the fact in its prompt.
     for (knowers, by) in [
         (f.audience().knowers, f.npc.clone()),
         ([Knower::Faction("guild".parse().unwrap())].into(), other.clone()),
         ([Knower::World].into(), other.clone()),
-        // Both of whom may have had it in a prompt.
+        // Both knowers may have had the fact in a prompt.
         (&f.audience().knowers | &BTreeSet::from([Knower::World]), other),
         (&f.audience().knowers | &BTreeSet::from([Knower::World]), f.npc.clone()),
     ] {

@@ -76,7 +76,7 @@ pub(super) async fn restore_save<S: LedgerSubject>(
     }
 }
 
-/// How a restore moved a dialogue.
+/// Returns the rewind of a dialogue by a restore.
 fn rewind_of(moved: &[RestoredDialogue], id: DialogueId, open: bool) -> &RewindRecord {
     let moved = moved.iter().find(|moved| moved.id == id).unwrap();
     assert_eq!(moved.open, open);
@@ -225,7 +225,7 @@ pub async fn saves_of_a_world_are_limited<S: LedgerSubject>(f: &mut Fixture<S>) 
     );
 }
 
-/// Goes back to the first turn and says three others.
+/// Rewinds to the first turn and adds three other turns.
 async fn take_another_branch<S: LedgerSubject>(f: &Fixture<S>, branches: &mut RewindFixture) {
     let to = branches.turn(1);
     branches.rewind_to(f, Some(to)).await;
@@ -243,7 +243,7 @@ async fn take_another_branch<S: LedgerSubject>(f: &Fixture<S>, branches: &mut Re
 }
 
 async fn assert_turns_can_be_continued<S: LedgerSubject>(f: &Fixture<S>, on: RewindFixture, newer: &Save) {
-    // Not only the last one of a pinned branch.
+    // Continuing works from every turn of a pinned branch, not only the last.
     let mut again = RewindFixture {
         open: f.claim_dialogue(on.id()).await,
         ..on
@@ -251,7 +251,7 @@ async fn assert_turns_can_be_continued<S: LedgerSubject>(f: &Fixture<S>, on: Rew
     let to = again.turn(4);
     again.rewind_to(f, Some(to)).await;
     assert_eq!(checkpoint_turn(f, again.id()).await, Some(4));
-    // It is all the same to a save that everything is as it has it.
+    // Restoring a save that matches the current state changes nothing.
     restore_save(f, newer.id).await;
     let (restored, moved) = restore_save(f, newer.id).await;
     assert_eq!((restored.changed, moved.len()), (0, 0));
@@ -260,7 +260,7 @@ async fn assert_turns_can_be_continued<S: LedgerSubject>(f: &Fixture<S>, on: Rew
 #[expect(clippy::too_many_lines, reason = "one story, in its order")]
 pub async fn saves_older_then_newer_are_restored_whole<S: LedgerSubject>(f: &mut Fixture<S>) {
     put_default_world(f).await;
-    // One that goes on, one that is closed, one that takes another branch, and one that stays as it is.
+    // One dialogue continues, one is closed, one takes another branch, and one stays unchanged.
     let (mut on, closed, mut branches, still) = (
         dialogue_with_turns(f, 3).await,
         dialogue_with_turns(f, 2).await,
@@ -289,7 +289,7 @@ pub async fn saves_older_then_newer_are_restored_whole<S: LedgerSubject>(f: &mut
     let begun = dialogue_with_turns(f, 2).await;
     facts.push(begun.learn_fact(f, 2, "The player likes limes.", &[facts[3]]).await);
     let newer = take_save(f, "newer").await;
-    // Whatever was learned has a dialogue of its own beside it: three each.
+    // Every learned fact has a dialogue of its own: three per save.
     assert_eq!((older.dialogues, newer.dialogues), (4 + 3, 5 + 6));
     let mut second = Vec::new();
     for talk in [&on, &closed, &branches, &still, &begun] {
@@ -339,7 +339,7 @@ pub async fn saves_older_then_newer_are_restored_whole<S: LedgerSubject>(f: &mut
                 .is_empty()
         );
 
-        // Whatever is said there is not in the other save.
+        // A new turn there is not in the other save.
         let open = f.claim_dialogue(on.id()).await;
         let mut commit = f.sample_commit(&open, 4, open.head);
         commit.next_seq = open.next_seq + 3;
@@ -375,7 +375,7 @@ pub async fn saves_older_then_newer_are_restored_whole<S: LedgerSubject>(f: &mut
         let rows = rows.iter().filter(move |row| row.object == id);
         rows.map(|row| row.action.clone()).collect::<Vec<_>>()
     };
-    // What was moved each time, and what stood already.
+    // Audit rows exist for the moved dialogues only.
     assert_eq!(of(on.id()), ["session.restore"; 4]);
     assert_eq!(of(still.id()), [""; 0]);
     assert_turns_can_be_continued(f, on, &newer).await;
@@ -412,7 +412,7 @@ pub async fn work_running_during_a_restore_cannot_write<S: LedgerSubject>(f: &mu
         (turn_numbers(f, moved.id()).await, turn_numbers(f, still.id()).await),
         (vec![1], vec![1, 2])
     );
-    // Numbers that its owner may have given out do not come again.
+    // Event numbers that the owner may have published are not used again.
     let open = f.claim_dialogue(moved.id()).await;
     assert_eq!(open.next_seq, told.rewound.as_ref().unwrap().seq + 1);
     assert!(open.next_seq > moved.open.next_seq + 10);
@@ -431,7 +431,7 @@ pub async fn deleted_save_retains_nothing<S: LedgerSubject>(f: &mut Fixture<S>) 
     let to = talk.turn(1);
     talk.rewind_to(f, Some(to)).await;
     let saves = &f.ledger().saves;
-    // What is left of turn `number`: to move there shows whether it can be gone on from.
+    // Rewinds to turn `number`, and returns whether a checkpoint is left there.
     let mut kept = async |number: u32| {
         let there = talk.turn(number as usize);
         talk.rewind_to(f, Some(there)).await;
@@ -493,7 +493,7 @@ pub async fn save_includes_a_turn_being_regenerated<S: LedgerSubject>(f: &mut Fi
     assert_eq!(turn_numbers(f, talk.id()).await, [1, 2]);
     assert_eq!(checkpoint_turn(f, talk.id()).await, Some(2));
 
-    // Without any save it can still stand again.
+    // Without any save, the turn can still stand again.
     talk.open = f.claim_dialogue(talk.id()).await;
     let mut away = talk.rewind_request_to(f, Some(first));
     away.replacing = Some(second);

@@ -162,7 +162,7 @@ pub async fn scenarios_are_created_read_listed_and_versioned<S: LedgerSubject>(f
     assert_eq!(delete(None).await, DeleteOutcome::NotFound);
     assert_eq!(get("well").await, None);
     assert_eq!(scenarios_within(f, 9).await, ["tower"]);
-    // One that was deleted is made anew.
+    // A deleted scenario can be created again.
     assert_eq!(put_scenario(f, &well, Some(0)).await, PutOutcome::Created);
     let audit = f
         .ledger()
@@ -275,7 +275,7 @@ pub async fn scenarios_are_reembedded<S: LedgerSubject>(f: &Fixture<S>) {
         model: "newer".to_owned(),
         vector: vec![1.0],
     };
-    // What was changed since it was read keeps the vector of its new words.
+    // A scenario changed after the read keeps the vector of its new text.
     put_scenario(f, &sample_scenario(f, "b", 0), None).await;
     for scenario in &missing {
         scenarios.store_embedding(&f.scope, scenario, &newer).await.unwrap();

@@ -1,4 +1,4 @@
-//! SQLite as a subject of the suite, and what only a file can get wrong.
+//! SQLite as a subject of the suite, and faults possible only with a file.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ pub(super) fn location_change<S: LedgerSubject>(f: &Fixture<S>, to: &str) -> New
 pub async fn standing_changes_are_in_order<S: LedgerSubject>(f: &Fixture<S>) {
     let open = f.open_dialogue().await;
     let mut commit = f.sample_commit(&open, 1, None);
-    // Ids that do not rise: the order is that of writing.
+    // The ids do not rise. The order is the order of writing.
     let (mut first, mut second) = (
         location_change(f, "the \"dark\" forest"),
         location_change(f, "어두운 숲"),
@@ -121,7 +121,7 @@ pub async fn state_is_read_on_from_the_last_position<S: LedgerSubject>(f: &Fixtu
             .changes
             .is_empty()
     );
-    // It happened before the others, though it was written after them.
+    // This change happened before the others but was written after them.
     let standing = state.load_changes_since(&f.scope, &f.world, 0).await.unwrap().changes;
     assert_eq!(
         standing.iter().map(|row| row.id).collect::<Vec<_>>(),
@@ -146,7 +146,7 @@ pub async fn fenced_state_change_writes_nothing<S: LedgerSubject>(f: &Fixture<S>
             .await
             .unwrap()
     );
-    // The job is done: the same job once more writes nothing.
+    // The job is done. Running the same job again writes nothing.
     assert!(
         !state
             .commit_changes(&f.scope, &fence, &[location_change(f, "c")], &[])

@@ -1,4 +1,4 @@
-//! How Postgres comes to know how large tables are, long before it would look by itself.
+//! How Postgres learns the size of grown tables, long before autovacuum would.
 
 use std::{ops::Range, sync::Arc};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::support::PostgresDatabase;
 
-/// A connection to a database in which nobody else counts the rows of verdicts and memories.
+/// Connects to a database without autovacuum on the tables of verdicts and memories.
 async fn without_autovacuum(database: &PostgresDatabase) -> PgConnection {
     let mut connection = database.connect().await;
     set_tenant(&mut connection, "studio").await;
@@ -39,7 +39,7 @@ async fn fill_rows(connection: &mut PgConnection, rows: Range<i32>) {
     fill_with(connection, VERDICT_ROW, rows).await;
 }
 
-/// Adds rows, and has the other connections know how many at once instead of within seconds.
+/// Adds rows, and flushes the statistics at once, so that other connections need not wait seconds.
 async fn fill_with(connection: &mut PgConnection, row: &str, rows: Range<i32>) {
     let statement = format!("{row} FROM generate_series({}, {}) n", rows.start, rows.end - 1);
     for statement in [&statement, "SELECT pg_stat_force_next_flush()"] {
@@ -50,7 +50,7 @@ async fn fill_with(connection: &mut PgConnection, row: &str, rows: Range<i32>) {
     }
 }
 
-/// How many rows of verdicts plans are made for.
+/// Returns the number of verdict rows that the planner assumes.
 async fn known_row_count(connection: &mut PgConnection) -> f32 {
     known_row_count_of(connection, "verdicts").await
 }
@@ -63,7 +63,7 @@ async fn known_row_count_of(connection: &mut PgConnection, table: &str) -> f32 {
         .unwrap()
 }
 
-/// The plan that is kept of a question about verdicts, with how many rows it is made for.
+/// Returns the cached plan of a query on verdicts, with the assumed number of rows.
 async fn query_plan(connection: &mut PgConnection) -> String {
     let rows: Vec<String> = sqlx::query_scalar("EXPLAIN EXECUTE old('studio', 5)")
         .persistent(false)
@@ -80,7 +80,7 @@ async fn grown_table_is_analysed() {
     let mut connection = without_autovacuum(&f.subject.database).await;
     let count = async || maintenance.count_grown_tables().await.unwrap();
 
-    // As a connection of a server that was started on an empty database: its plans are kept.
+    // Imitates a connection of a server started on an empty database: its cached plans stay.
     for statement in [
         "SET plan_cache_mode = force_generic_plan",
         "PREPARE old(text, bigint) AS SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2",
@@ -179,7 +179,7 @@ async fn tables_of_another_role_are_left_alone() {
     fill_rows(&mut connection, 0..5_000).await;
     let counted = ledger.maintenance.count_grown_tables().await;
     let after = known_row_count(&mut connection).await;
-    // Nothing else is the worse for it.
+    // All other operations still work.
     let ping = ledger.maintenance.ping().await;
     ledger.maintenance.close_connections().await;
     execute(

@@ -45,7 +45,7 @@ pub async fn summaries_are_stored_faded_and_evicted<S: LedgerSubject>(f: &Fixtur
         std::slice::from_ref(&later.summary)
     );
 
-    // In time order, whatever the order they landed in.
+    // Summaries come in time order, whatever the order of writing.
     let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let earlier = landing_summary(f, fence, dialogue, (1, 10));
     assert!(summaries.commit_summary(&f.scope, &earlier).await.unwrap());
@@ -91,7 +91,7 @@ pub async fn turn_is_summarised_once<S: LedgerSubject>(f: &Fixture<S>) {
     let first = landing_summary(f, fence, dialogue, (1, 10));
     assert!(summaries.commit_summary(&f.scope, &first).await.unwrap());
 
-    // A second job that had read the dialogue before the first one landed.
+    // A second job read the dialogue before the first summary was written.
     let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let overlapping = SummaryCommit {
         evict: Some(first.summary.id),
@@ -102,11 +102,11 @@ pub async fn turn_is_summarised_once<S: LedgerSubject>(f: &Fixture<S>) {
         summaries.load_summaries(&f.scope, dialogue).await.unwrap(),
         std::slice::from_ref(&first.summary)
     );
-    // Its job has ended with that.
+    // The second job is ended by the refusal.
     let retried = landing_summary(f, fence, dialogue, (11, 12));
     assert!(!summaries.commit_summary(&f.scope, &retried).await.unwrap());
 
-    // An evicted summary covers its turns as well.
+    // An evicted summary still covers its turns.
     let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let next = SummaryCommit {
         evict: Some(first.summary.id),

@@ -102,7 +102,7 @@ pub async fn tenant_is_created_changed_and_listed<S: LedgerSubject>(f: &Fixture<
         .await;
     assert_eq!(missing.unwrap(), TenantEditOutcome::NotFound);
 
-    // What was refused left nothing in the log.
+    // Refused edits left no audit rows.
     let page = |limit, after| PageRequest { limit, after };
     let log = f
         .ledger()

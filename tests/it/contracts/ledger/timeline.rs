@@ -23,7 +23,7 @@ pub async fn timeline_has_statements_made_or_ended_since_its_start<S: LedgerSubj
     let mut other = f.sample_fact("four");
     other.audience.private_to = Some(f.player.clone());
     let elsewhere = f.learn_fact(other, &[]).await;
-    // As an extraction is kept: under the turn that it is of.
+    // An extraction is stored under its turn.
     let mut plan = f.sample_plan().await;
     let ReconcileTrigger::Job(fence) = plan.trigger.clone() else {
         unreachable!()
@@ -57,7 +57,7 @@ pub async fn timeline_has_statements_made_or_ended_since_its_start<S: LedgerSubj
         quoted: vec![before],
         room: JudgeBudgetShare::GREATER,
     };
-    // What it taught another memory beside.
+    // The extraction for another memory of the same turn.
     let mut beside = Extraction {
         forget: Vec::new(),
         room: JudgeBudgetShare::LESSER,
@@ -148,7 +148,7 @@ pub async fn timeline_includes_manual_changes<S: LedgerSubject>(f: &mut Fixture<
     assert_eq!(known.vector, [0.0, 1.0, 0.0]);
     assert_eq!(known.written_at, known.fact.valid_at);
 
-    // What is written by hand may have been true before. Vectors of another embedder cannot be compared.
+    // A manual fact may be valid from an earlier time. Vectors of another embedder cannot be compared.
     f.advance_clock();
     let mut long = f.sample_fact("two");
     long.valid_at = f.now() - chrono::Duration::days(365);
@@ -179,11 +179,11 @@ pub async fn timeline_includes_pins_and_fold_targets<S: LedgerSubject>(f: &Fixtu
     let into = f
         .learn_fact(f.sample_fact("five"), &[(by_hand, InvalidReason::Duplicate)])
         .await;
-    // Nobody pinned this one, and that one was not folded into anything.
+    // The first fact was not pinned by a person, and the second was not folded.
     let plain = f.learn_fact(f.sample_fact("six"), &[]).await;
     f.learn_fact(f.sample_fact("seven"), &[(plain, InvalidReason::Duplicate)])
         .await;
-    // Whatever it is about: one subject has several spellings.
+    // Pins count for every subject, because a subject has several spellings.
     let mut other = f.sample_fact("nine");
     (other.statement.subject, other.statement.pinned) = ("Hanna".to_owned(), true);
     let other = f.learn_fact(other, &[]).await;

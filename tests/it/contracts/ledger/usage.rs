@@ -25,7 +25,7 @@ pub async fn usage_is_summed_by_day_task_and_model<S: LedgerSubject>(f: &Fixture
     };
     let usage = &f.ledger().usage;
     usage.add_usage(&f.scope, &[]).await.unwrap();
-    // The same row twice in one call, and again in another.
+    // The same row occurs twice in one call, and again in another call.
     let deltas = [
         delta(4, "reply", 1, 10),
         delta(4, "reply", 1, 20),

@@ -1,5 +1,4 @@
-//! Deaths in a conversation of NPCs: in a line of theirs, and while somebody cuts in, has them go on, or joins
-//! them.
+//! Deaths in an NPC conversation: during a line, an interrupt, a resume, or a join.
 
 use serde_json::{Value, json};
 
@@ -11,7 +10,7 @@ use crate::support::{TestServer, run};
 
 pub(super) const DEEDS: &[&CrashAction] = &[&LINE, &CUT, &PAUSE, &RESUME, &INTERRUPTING_LINE];
 
-/// The next line: one that others learn from, and that makes a summary due.
+/// The next line. Other NPCs learn from the line, and a summary becomes due.
 const LINE: CrashAction = CrashAction {
     path: "/v1/npc-conversations/$d:step",
     body: || json!({}),
@@ -30,8 +29,8 @@ const LINE: CrashAction = CrashAction {
     inside: false,
 };
 
-/// A line cut where it was heard, lines after it taken back with the session that was joined there, and all of
-/// it paused.
+/// Cuts a line where the player stopped listening. Later lines, with the session joined there, are unsaid, and the
+/// conversation pauses.
 const CUT: CrashAction = CrashAction {
     path: "/v1/npc-conversations/$d:interrupt",
     body: || json!({"turn": 2, "heard_chars": 12, "key": "deed"}),
@@ -49,7 +48,7 @@ const CUT: CrashAction = CrashAction {
     inside: true,
 };
 
-/// A pause where they are. The key is kept once it is paused.
+/// Pauses the conversation at its last line. The key is stored after the pause.
 const PAUSE: CrashAction = CrashAction {
     path: "/v1/npc-conversations/$d:interrupt",
     body: || json!({"turn": 5, "key": "deed"}),
@@ -57,7 +56,7 @@ const PAUSE: CrashAction = CrashAction {
     inside: false,
 };
 
-/// What was cut taken up again, and gone on with.
+/// Resumes the cut line and continues.
 const RESUME: CrashAction = CrashAction {
     path: "/v1/npc-conversations/$d:resume",
     body: || json!({}),
@@ -71,7 +70,7 @@ const RESUME: CrashAction = CrashAction {
     inside: false,
 };
 
-/// A player cuts in with a line: three things that are done one after the other, and never again.
+/// A player interrupts with a line. The three steps run in order, and never twice.
 const INTERRUPTING_LINE: CrashAction = CrashAction {
     path: "ws:npc_conversation.interrupt",
     body: || json!({"turn": 1, "key": "deed", "text": "Wait, what were you two just talking about?"}),
@@ -89,14 +88,14 @@ const INTERRUPTING_LINE: CrashAction = CrashAction {
     inside: false,
 };
 
-/// Cuts in over a socket; see [`act_over_socket`].
+/// Interrupts over a socket; see [`act_over_socket`].
 pub(super) async fn interrupt_with_line(server: &TestServer, dialogue: &str, mut message: Value) -> Option<u16> {
     message["type"] = "npc_conversation.interrupt".into();
     message["conversation_id"] = dialogue.into();
     act_over_socket(server, &message, |_| None).await
 }
 
-/// Five lines about somebody of whom one of the two knows much, after the third of which a player joined them.
+/// Prepares five lines about a person whom one of two NPCs knows well. A player joins after the third line.
 async fn prepare_conversation() -> PreparedDialogue {
     let data = data();
     let server = data.spawn();

@@ -1,9 +1,9 @@
-//! The process dies at every named point of what changes a dialogue, and of what follows it
-//! (`src/failpoint.rs`). After a restart on the same stores, everything that can be observed is as it was
-//! before or as it is after: compared with a run that nothing happened to.
+//! The process dies at every named point of an action on a dialogue, and of the work afterwards (`src/failpoint.rs`).
+//! After a restart on the same stores, the observable state equals the state before or after the action. The reference
+//! is a run without a death.
 //!
-//! On Postgres and Redis the server is one node of several: what the dead one owned is its own until its
-//! lease has run out, and its buffers are still there, as far as it had written them.
+//! On Postgres and Redis the server is one node of several. Until its lease ends, a dead node still owns its dialogues.
+//! Its buffers are still there, as far as the node had written them.
 
 mod conversations;
 mod saves;
@@ -22,14 +22,14 @@ use serde_json::{Value, json};
 use super::fresh;
 use crate::support::{RestClient, ServerData, TestServer, TestSocket, eventually, run};
 
-/// Points that are died at side by side.
+/// The number of deaths that run in parallel.
 const CONCURRENT_DEATHS: usize = 3;
 
-/// Set to `all`: on Postgres, too, every deed dies at all of its points. For every night (`scripts/replays.sh`).
+/// Set to `all` for the nightly run (`scripts/replays.sh`): on Postgres, too, every action dies at all of its points.
 const DEATHS: &str = "COLLOQUY_DEATHS";
 
-/// Steps of one transaction that are not its last. They are the same code on both columns, and Postgres shows at the
-/// last ones that it takes all of them back; so there, only some deeds die at them in every run.
+/// Steps inside a transaction, other than the last. The code is the same for both databases, and the last steps show
+/// that Postgres rolls all steps back. In ordinary runs on Postgres only some actions die here.
 const POINTS_INSIDE_TRANSACTION: [&str; 17] = [
     "turn.head",
     "facts.passed",
@@ -50,7 +50,7 @@ const POINTS_INSIDE_TRANSACTION: [&str; 17] = [
     "restore.all_moved",
 ];
 
-/// Those of them that no deed dies at on Postgres, but at night.
+/// The points inside a transaction where actions on Postgres die only at night.
 const NIGHTLY_POINTS: [&str; 7] = [
     "turn.head",
     "facts.lifted",
@@ -61,28 +61,28 @@ const NIGHTLY_POINTS: [&str; 7] = [
     "restore.all_moved",
 ];
 
-/// What a death at a point leaves: the state before, or the state after.
+/// The state after a death at a point: the state before or after the action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StateAfterDeath {
     Before,
-    /// The state before, put back by the next process: what the facts' histories tell of.
+    /// The state before, restored by the next process. The histories of facts show the restoration.
     PutBack,
-    /// Of several things that are asked in one message the first alone: all dialogues but those that the others
-    /// are about are as they are after it; what is kept of it in the log comes with its end.
+    /// After the first of several actions in one message. Other dialogues equal the state after the message. Dialogues
+    /// of the later actions are not compared, nor the audit log, which comes at the end.
     Begun,
     After,
 }
 use StateAfterDeath::{After, Before, Begun, PutBack};
 
-/// Something that is done to prepared dialogues.
+/// An action on prepared dialogues.
 struct CrashAction {
-    /// `$d` is the dialogue it is done to.
+    /// `$d` is the dialogue's id.
     path: &'static str,
-    /// With a key, unless to ask twice is to have it done twice.
+    /// Has a key, unless repeating the request should repeat the action.
     body: fn() -> Value,
-    /// Points that it passes, in the order in which it does.
+    /// The points that the action passes, in order.
     points: &'static [(&'static str, StateAfterDeath)],
-    /// It dies at those [`POINTS_INSIDE_TRANSACTION`] a transaction on Postgres, too.
+    /// True if the action also dies at [`POINTS_INSIDE_TRANSACTION`] on Postgres in every run.
     inside: bool,
 }
 
@@ -91,7 +91,7 @@ impl CrashAction {
         !(self.body)()["key"].is_null()
     }
 
-    /// The points that it dies at on a column.
+    /// Returns the points where the action dies, for one database.
     fn points_on(
         &self,
         postgres: bool,
@@ -112,11 +112,11 @@ impl CrashAction {
     }
 }
 
-/// Prepared dialogues, and which of them something is done to.
+/// Prepared dialogues, and the dialogue of the action.
 struct PreparedDialogue {
     data: ServerData,
     dialogue: String,
-    /// Lines that go on afterwards: each a path and a body.
+    /// The later lines, as path and body.
     goes_on: Vec<(String, Value)>,
 }
 
@@ -127,7 +127,7 @@ fn data() -> ServerData {
         ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "2"),
         ("COLLOQUY__SUMMARIES__THEN_EVERY_TURNS", "2"),
         ("COLLOQUY__SUMMARIES__BUFFER_MIN_TURNS", "2"),
-        // A cut reply can still be taken up again after some restarts.
+        // A cut reply can still be resumed after some restarts.
         ("COLLOQUY__TURN__SEAL_S", "3600"),
     ]);
     if !data.is_on_postgres() {
@@ -136,13 +136,13 @@ fn data() -> ServerData {
     data.with(&[
         ("COLLOQUY__NODE__URL", "http://127.0.0.1:0"),
         ("COLLOQUY__NODE__SECRET", "what only the nodes of these tests know"),
-        // The next one waits for as long.
+        // The next node waits for the same time.
         ("COLLOQUY__NODE__HEARTBEAT_MS", "250"),
         ("COLLOQUY__NODE__LEASE_MS", "1000"),
     ])
 }
 
-/// Waits until nothing is left to be done, as the ledger tells it.
+/// Waits until the ledger has no pending work.
 async fn wait_until_idle(data: &ServerData) {
     eventually("the end of all jobs", || async {
         let left = data.count(
@@ -154,7 +154,7 @@ async fn wait_until_idle(data: &ServerData) {
     .await;
 }
 
-/// Everything that can be observed, without ids and clock times. The state of the world is in the context.
+/// Returns the whole observable state, without ids and clock times. The context has the world's state.
 async fn observe_state(server: &TestServer) -> Value {
     let rest = server.rest(Role::Admin);
     let mut facts = Vec::new();
@@ -197,7 +197,7 @@ async fn observe_state(server: &TestServer) -> Value {
     seen
 }
 
-/// How it is now, however it came to be so.
+/// Returns the current state without its history.
 fn current_state(observed: &Value) -> Value {
     let facts = observed["facts"].as_array().unwrap().iter();
     let mut facts: Vec<Value> = facts
@@ -212,7 +212,7 @@ fn current_state(observed: &Value) -> Value {
 }
 
 impl StateAfterDeath {
-    /// What of a state is compared.
+    /// Returns the compared part of a state.
     fn of(self, observed: &Value) -> Value {
         match self {
             Before | After => observed.clone(),
@@ -227,14 +227,14 @@ impl StateAfterDeath {
     }
 }
 
-/// Without what differs from run to run.
+/// Removes fields that differ between runs.
 fn without_volatile_fields(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
             .iter()
             .filter(|(name, _)| {
                 let name = name.as_str();
-                // A reply said anew may be asked for before the index has followed the rewind: `usage`.
+                // `usage`: a regenerated reply may be requested before the index has followed the rewind.
                 let clock = [
                     "at",
                     "id",
@@ -256,7 +256,7 @@ fn without_volatile_fields(value: &Value) -> Value {
     }
 }
 
-/// Asks as a client does who is told to come again: what a dead node owned is its own for a moment.
+/// Retries like a client, because a dead node owns its dialogues for a moment longer.
 async fn request_until_answered(rest: &RestClient, path: &str, body: &Value) -> reqwest::Result<(StatusCode, Value)> {
     let asking = async {
         loop {
@@ -272,8 +272,8 @@ async fn request_until_answered(rest: &RestClient, path: &str, body: &Value) -> 
         .unwrap_or_else(|_| panic!("{path} was never answered"))
 }
 
-/// Sends a message as the player `p1`, and what `replies` to an event, until a turn is committed; `None`: the server
-/// has gone away. Comes again as a client does that was refused, or lost its connection.
+/// Sends a message as player `p1`, and the `replies` to events, until a turn is committed. `None` if the server is
+/// gone. After a refusal or a lost connection, the function tries again.
 async fn act_over_socket(server: &TestServer, first: &Value, replies: impl Fn(&Value) -> Option<Value>) -> Option<u16> {
     let token = server.token("demo", Role::Player, Some("p1"));
     let asking = async {
@@ -308,7 +308,7 @@ async fn act_over_socket(server: &TestServer, first: &Value, replies: impl Fn(&V
         .expect("it was never done")
 }
 
-/// The status it was answered with; `None`: the server has gone away.
+/// Returns the status of the answer. `None` if the server is gone.
 async fn perform_action(server: &TestServer, dialogue: &str, deed: &CrashAction) -> Option<u16> {
     let path = deed.path.replace("$d", dialogue);
     let body = (deed.body)();
@@ -325,7 +325,7 @@ async fn perform_action(server: &TestServer, dialogue: &str, deed: &CrashAction)
     Some(status.as_u16())
 }
 
-/// The dialogues go on: further turns, what they teach, and what is known then.
+/// Continues the dialogues with further turns, and returns the later state.
 async fn continue_dialogues(server: &TestServer, lines: &[(String, Value)]) -> Value {
     for (path, body) in lines {
         let (status, answer) = request_until_answered(&server.backend(), path, body).await.unwrap();
@@ -347,8 +347,8 @@ fn assert_same(left: &Value, right: &Value, what: &str) {
     }
 }
 
-/// Dies at `point`, comes back, is asked again and goes on; compared with the unharmed run's states
-/// before the deed, after it and later.
+/// Dies at `point`, restarts, repeats the request and continues. Compares with the states of the unharmed run: before
+/// the action, after it, and later.
 async fn assert_death_at(
     point: &str,
     leaves: StateAfterDeath,
@@ -369,7 +369,7 @@ async fn assert_death_at(
         !acknowledged || leaves == After,
         "{point}: what was acknowledged is lost"
     );
-    // Whoever got no answer asks again.
+    // A client without an answer repeats the request.
     if leaves != After || deed.is_keyed() {
         perform_action(&server, &prepared.dialogue, deed).await.unwrap();
         wait_until_idle(&data).await;
@@ -392,8 +392,7 @@ async fn assert_death_at(
     }
 }
 
-/// Does `deed` to what is `prepared` once without harm, then with a death at each of its points. The states
-/// before and after.
+/// Performs `deed` once without a death, then with a death at each point. Returns the states before and after.
 async fn assert_deaths_at_all_points(prepared: &PreparedDialogue, deed: &CrashAction) -> [Value; 2] {
     let control = prepared.data.copy();
     let server = control.spawn();
@@ -409,7 +408,7 @@ async fn assert_deaths_at_all_points(prepared: &PreparedDialogue, deed: &CrashAc
     let at_night = std::env::var(DEATHS).is_ok_and(|which| which == "all");
     let points = Mutex::new(deed.points_on(control.is_on_postgres(), at_night));
     let next = || points.lock().next();
-    // Most of the time is spent waiting for servers to start.
+    // Most of the time is spent on starting servers.
     std::thread::scope(|scope| {
         for _ in 0..CONCURRENT_DEATHS {
             scope.spawn(|| {
@@ -428,7 +427,7 @@ async fn assert_deaths_at_all_points(prepared: &PreparedDialogue, deed: &CrashAc
     [before, after]
 }
 
-/// On this column, as it is run here and as it is at night.
+/// Checks ordinary and nightly runs for this database.
 #[test]
 fn failpoints_are_all_covered_by_a_death() {
     let postgres = data().is_on_postgres();

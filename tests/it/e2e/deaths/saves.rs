@@ -1,4 +1,4 @@
-//! Deaths while a save is loaded.
+//! Deaths during a restore.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::run;
 
 pub(super) const DEEDS: &[&CrashAction] = &[&RESTORE];
 
-/// A session and a conversation go back, another session ends.
+/// The restore rewinds a session and a conversation, and closes another session.
 const RESTORE: CrashAction = CrashAction {
     path: "/v1/worlds/vale/saves/$d:restore",
     body: || json!({"key": "deed"}),
@@ -27,7 +27,7 @@ const RESTORE: CrashAction = CrashAction {
     inside: false,
 };
 
-/// A world that was saved, and went on.
+/// Prepares a world with a save and later turns.
 async fn prepare_save() -> PreparedDialogue {
     let data = data();
     let server = data.spawn();

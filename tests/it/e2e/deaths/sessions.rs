@@ -11,7 +11,7 @@ use crate::support::{ServerData, TestServer, run};
 
 pub(super) const DEEDS: &[&CrashAction] = &[&TURN, &TWO_MEMORIES, &CUT, &BARGE_IN, &RESUME, &REGENERATE];
 
-/// A further turn: one that ends a fact, changes state, and makes a summary due.
+/// Adds a turn that ends a fact, changes state, and makes a summary due.
 const TURN: CrashAction = CrashAction {
     path: "/v1/sessions/$d/turns",
     body: || json!({"text": "I don't like plums anymore. Let's go to the lake.", "key": "deed"}),
@@ -37,14 +37,14 @@ const TURN: CrashAction = CrashAction {
     inside: false,
 };
 
-/// A turn that teaches what is private to the player, and what the NPC tells everybody of itself.
+/// Adds a turn with a private fact of the player and a self-fact of the NPC for everyone.
 const TWO_MEMORIES: CrashAction = CrashAction {
     path: "/v1/sessions/$d/turns",
     body: || json!({"text": "I hate plums.", "key": "deed"}),
     points: &[
         ("facts.extracted", After),
         ("facts.passed", After),
-        // The facts of the one are written, and those of the other are not.
+        // At these points only one of the two memories is written.
         ("facts.inserted", After),
         ("facts.ended", After),
         ("facts.folded", After),
@@ -53,7 +53,7 @@ const TWO_MEMORIES: CrashAction = CrashAction {
     inside: true,
 };
 
-/// A reply cut where it was heard, and turns after it taken back.
+/// Cuts a reply where the player stopped listening, and unsays later turns.
 const CUT: CrashAction = CrashAction {
     path: "/v1/sessions/$d:interrupt",
     body: || json!({"turn": 3, "heard_chars": 9, "key": "deed"}),
@@ -83,7 +83,7 @@ const CUT: CrashAction = CrashAction {
     inside: true,
 };
 
-/// A reply cut while it is being said: its turn is committed as far as it was heard.
+/// Cuts a streaming reply. The turn is committed with the heard part.
 const BARGE_IN: CrashAction = CrashAction {
     path: "ws:player.interrupt",
     body: || json!({"text": "I hate plums.", "key": "deed", "heard_chars": 3}),
@@ -100,7 +100,7 @@ const BARGE_IN: CrashAction = CrashAction {
     inside: false,
 };
 
-/// What was cut, taken up again.
+/// Resumes the cut reply.
 const RESUME: CrashAction = CrashAction {
     path: "/v1/sessions/$d:resume",
     body: || json!({"key": "up"}),
@@ -119,7 +119,7 @@ const RESUME: CrashAction = CrashAction {
     inside: false,
 };
 
-/// The last reply said anew.
+/// Regenerates the last reply.
 const REGENERATE: CrashAction = CrashAction {
     path: "/v1/sessions/$d:regenerate",
     body: || json!({"key": "deed"}),
@@ -139,7 +139,7 @@ const REGENERATE: CrashAction = CrashAction {
     inside: false,
 };
 
-/// Says a line over a socket, and cuts the reply as soon as some of it has come.
+/// Says a line over a socket, and cuts the reply after the first delta.
 pub(super) async fn interrupt_running_reply(server: &TestServer, session: &str, body: Value) -> Option<u16> {
     let resume = json!({"type": "session.resume", "session_id": session});
     let say = json!({"type": "player.say", "session_id": session, "text": body["text"], "key": body["key"]});
@@ -161,12 +161,12 @@ const LINES: [&str; 5] = [
     "I like plums now. Let's go to the market.",
 ];
 
-/// Lines that end what earlier ones taught, with a summary and changes of state.
+/// Prepares lines that end earlier facts, with a summary and changes of state.
 async fn prepare_session() -> PreparedDialogue {
     prepare_spoken_session(data(), &LINES, &["I like pears.", "What fruit do I like?"]).await
 }
 
-/// A session in which these lines were said, and those that go on afterwards.
+/// Prepares a session with `lines`, and with `goes_on` as its later lines.
 async fn prepare_spoken_session(data: ServerData, lines: &[&str], goes_on: &[&str]) -> PreparedDialogue {
     let server = data.spawn();
     let rest = server.backend();
@@ -236,7 +236,7 @@ fn death_during_a_rewind_leaves_the_state_before_or_after_it() {
 #[test]
 fn death_during_a_cut_leaves_the_state_before_or_after_it() {
     run(async {
-        // Some three seconds for a reply.
+        // A reply takes about three seconds.
         let slowly = MockOptions {
             tokens_per_s: 3,
             ..MockOptions::default()
@@ -247,7 +247,7 @@ fn death_during_a_cut_leaves_the_state_before_or_after_it() {
         let [_, after] = assert_deaths_at_all_points(&prepared, &BARGE_IN).await;
         let cut = &after["sessions"][0]["turns"]["items"][1];
         assert_eq!(cut["status"], "interrupted", "{after}");
-        // The first word, whatever else had been said by then.
+        // The heard part is the first word, whatever was streamed by then.
         assert_eq!(cut["reply_text"], "The", "{cut}");
         assert!(after["facts"].to_string().contains("plums"), "{after}");
     });

@@ -1,5 +1,5 @@
-//! The same tests on the other column: the ledger on Postgres, the buffers in Redis. What has its own
-//! column, or is about none (`terminal`, `store_round_trips`, `plans`, `on_qdrant`), is not here.
+//! The end-to-end tests with the ledger on Postgres and buffers in Redis. Tests with their own stores, or without any,
+//! are left out (`cli_commands`, `store_round_trips`, `query_plans`, `on_qdrant`).
 #![allow(clippy::duplicate_mod, reason = "the same tests, from another beginning")]
 
 #[path = "../access.rs"]
@@ -56,12 +56,12 @@ mod unwritable_store;
 
 use crate::support::ServerData;
 
-/// What the tests of both columns start from.
+/// Creates the starting point of the tests for these stores.
 fn fresh(env: &[(&str, &str)]) -> ServerData {
     ServerData::on_services(env)
 }
 
-/// What several nodes have in common: each of them has an index of its own.
+/// Returns the stores shared by all nodes. Every node has its own index.
 fn in_common(data: ServerData) -> ServerData {
     data
 }

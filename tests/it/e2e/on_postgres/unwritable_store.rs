@@ -1,4 +1,4 @@
-//! A database that is made read-only while the server runs, as one that is demoted to a standby.
+//! A database made read-only while the server runs, like a primary demoted to a standby.
 
 use sqlx::{AssertSqlSafe, Connection as _};
 

@@ -1,5 +1,5 @@
-//! The core once more on all services, as in production: Postgres, Redis, and Qdrant for the index; several nodes on
-//! them; what an outage of Qdrant does, and how an index that differs is put right. On the tests' own double of it, or on the server that `QDRANT_URL` names.
+//! The core tests on Postgres, Redis and Qdrant, as in production, including several nodes, an outage of Qdrant, and
+//! index repair. Qdrant is the tests' double, or the server in `QDRANT_URL`.
 #![allow(clippy::duplicate_mod, reason = "the same tests, from another beginning")]
 
 #[path = "../conversation.rs"]
@@ -31,12 +31,12 @@ mod three_facts;
 
 use crate::support::ServerData;
 
-/// What the core's tests start from.
+/// Creates the starting point of the core tests.
 fn fresh(env: &[(&str, &str)]) -> ServerData {
     ServerData::on_qdrant(env)
 }
 
-/// What several nodes have in common: the index, too.
+/// Returns the stores shared by all nodes, including the index.
 fn in_common(data: ServerData) -> ServerData {
     data.with_qdrant()
 }

@@ -1,5 +1,5 @@
-//! Qdrant is killed in mid-load, and started again at the same address. Turns go on without it, and recall looks for
-//! words; in the end each fact that is valid is a point, and nothing is back that was taken back meanwhile.
+//! Qdrant is killed under load, and started again at the same address. Turns continue, and recall searches by words. At
+//! the end every valid fact is a point, and facts unsaid meanwhile stay away.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ use crate::{
     support::{QdrantDouble, QdrantProcess, RestClient, ServerData, TestServer, run},
 };
 
-/// One that can be taken away.
+/// A Qdrant that a test can stop.
 trait StoppableQdrant {
     fn url(&self) -> String;
     fn kill(&mut self);
-    /// At the same address.
+    /// Starts Qdrant again at the same address.
     fn start_again(&mut self);
 }
 
-/// Its disk is lost with it.
+/// Loses its disk at a kill.
 impl StoppableQdrant for QdrantProcess {
     fn url(&self) -> String {
         Self::url(self)
@@ -36,7 +36,7 @@ impl StoppableQdrant for QdrantProcess {
     }
 }
 
-/// It has what it had.
+/// Keeps its points.
 impl StoppableQdrant for QdrantDouble {
     fn url(&self) -> String {
         Self::url(self)
@@ -56,7 +56,7 @@ async fn wait_for_index_status(rest: &RestClient, wanted: &str) {
     .await;
 }
 
-/// Waits until everything that was said is learned, and the index has it.
+/// Waits until all lines are learned and indexed.
 async fn wait_until_indexed(rest: &RestClient, data: &ServerData) {
     rest.idle().await;
     eventually_after_outage("the outbox to be empty", async || {
@@ -72,7 +72,7 @@ async fn teach_likes(rest: &RestClient, session: &str, fruits: &[&str]) {
     }
 }
 
-/// Asks. Whether it was looked for in the ledger, by words, and which facts were considered.
+/// Asks a question. Returns whether the ledger was searched by words, and the candidate facts.
 async fn ask_for_fruit(rest: &RestClient, session: &str, key: &str) -> (bool, Vec<Value>) {
     let line = json!({"text": "What fruit do I like?", "key": key});
     let answer = post(rest, &turns_of(session), &line).await;
@@ -82,7 +82,7 @@ async fn ask_for_fruit(rest: &RestClient, session: &str, key: &str) -> (bool, Ve
     (by_words, trace["candidates"].as_array().unwrap().clone())
 }
 
-/// Ids of what a player likes, of all that was ever learned or of what is valid; and the words of it.
+/// Returns the ids of a player's likes, of all or only the valid facts, and their words.
 async fn facts_of(rest: &RestClient, player: &str, valid: bool) -> (BTreeSet<String>, Vec<String>) {
     let facts = rest.facts("mira").await;
     let own = facts.iter().filter(|fact| {
@@ -98,12 +98,12 @@ fn mentions(candidates: &[Value], word: &str) -> bool {
         .any(|fact| fact["content"].as_str().unwrap().contains(word))
 }
 
-/// Whether the index is there shows in the metrics.
+/// True if the metrics show a ready index.
 async fn is_index_ready(server: &TestServer) -> bool {
     counter_value(server, "colloquy_index_ready").await > 0.5
 }
 
-/// That the index is away does.
+/// Asserts that the outage is visible in the metrics.
 async fn assert_outage_is_visible(server: &TestServer) {
     assert!(!is_index_ready(server).await);
     let failed = r#"colloquy_index_calls_total{call="propose",outcome="failed"}"#;
@@ -113,7 +113,7 @@ async fn assert_outage_is_visible(server: &TestServer) {
 async fn assert_outage_loses_nothing(data: fn(&[(&str, &str)]) -> ServerData, mut qdrant: impl StoppableQdrant) {
     let mock = mock_llm::start_on_thread(MockOptions {
         latency_ms: 40,
-        // So that every line asks the index.
+        // Every line searches the index.
         intent: "memory".into(),
         ..MockOptions::default()
     })
@@ -131,7 +131,7 @@ async fn assert_outage_loses_nothing(data: fn(&[(&str, &str)]) -> ServerData, mu
     let server = data.spawn();
     let rest = server.backend();
     wait_for_index_status(&rest, "ready").await;
-    // Of one is taken back what the index had, of the other what was being learned when it went away.
+    // One session unsays indexed facts. The other unsays facts being learned at the start of the outage.
     let [had, learning] = [session(&rest, "p5").await, session(&rest, "p6").await];
     teach_likes(&rest, &had, &["grapes", "peaches", "apples"]).await;
     teach_likes(&rest, &learning, &["grapes"]).await;
@@ -139,7 +139,7 @@ async fn assert_outage_loses_nothing(data: fn(&[(&str, &str)]) -> ServerData, mu
     let (by_words, candidates) = ask_for_fruit(&rest, &had, "before").await;
     assert!(!by_words && mentions(&candidates, "peaches"), "{candidates:?}");
 
-    // Nobody is refused anything.
+    // No request may be refused.
     let load = Load::start(&server, &[]).await;
     load.wait_for_lines(1).await;
     let calls = mock.calls_of("extraction");
@@ -212,7 +212,7 @@ async fn assert_outage_loses_nothing(data: fn(&[(&str, &str)]) -> ServerData, mu
     wait_until_indexed(&rest, &data).await;
     server.stop();
 
-    // Each fact is a point, and each point a fact.
+    // Points and valid facts match exactly.
     let checked = data.command().args(["reindex", "--check"]).output().unwrap();
     let told = String::from_utf8_lossy(&checked.stdout);
     assert!(checked.status.success(), "{checked:?}");

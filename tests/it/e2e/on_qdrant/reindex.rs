@@ -1,4 +1,4 @@
-//! `colloquy reindex`, as an operator runs it.
+//! `colloquy reindex`, run as by an operator.
 
 use std::process::Output;
 

@@ -1,4 +1,4 @@
-//! What people change about facts over REST.
+//! Manual changes of facts, as over REST.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::{RecordedCorrection, ReplayWorld};
 use crate::replay::history::{Adjective, Fruit, ManualEdit, name_of};
 
 impl ReplayWorld {
-    /// A person changes one of the facts there are.
+    /// A person changes one of the existing facts.
     pub(super) async fn correct_any(&mut self, pick: u16, how: ManualEdit) {
         let facts = self.facts().await;
         let Some(nth) = usize::from(pick).checked_rem(facts.len()) else {
@@ -73,7 +73,7 @@ impl ReplayWorld {
             .unwrap();
     }
 
-    /// A person writes into what Mira knows, and it may have been true for longer than anybody has talked.
+    /// A person writes a fact into Mira's memory. The fact may be valid from before the first line.
     pub(super) async fn write(&self, fruit: Fruit, adjective: Adjective, long: bool) {
         let (fruit, adjective, now) = (fruit.name(), adjective.name(), self.clock.now());
         let name = name_of(usize::try_from(now.timestamp()).expect("after 1970"));

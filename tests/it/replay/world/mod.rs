@@ -1,5 +1,5 @@
-//! A world without actors: its stores and who is in it. What a history does to it is in `living`, what
-//! people change in `manual_corrections`, how it is said again in `replayer`, what can be seen of it in `seen`.
+//! A world without actors: its stores and characters. `operations` applies a history, `manual_corrections` changes
+//! facts, `replayer` replays a world, and `observation` reads the state.
 
 mod manual_corrections;
 mod observation;
@@ -55,18 +55,18 @@ use super::{
     store::{ReplayStore, StorePlace},
 };
 
-/// To whom Ergen belongs.
+/// Ergen's faction.
 const GUILD: &str = "guild";
-/// When every history begins.
+/// The start time of all histories.
 const BEGINNING: &str = "2026-03-01T09:00:00Z";
-/// How much time passes with everything that happens.
+/// The time that passes with every operation.
 const STEP: Duration = Duration::from_secs(1);
 
-// What is the same in every world is made once: there are thousands of them.
+// Constants of all worlds are created once, because tests create thousands of worlds.
 static TEMPLATES: LazyLock<Arc<Templates>> = LazyLock::new(|| Arc::new(Templates::load(None).unwrap()));
 static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
     let mut settings = Config::embedded_defaults().dialogue_settings();
-    // Few enough that some histories have one fade, or go.
+    // Low enough that in some histories a summary fades or is evicted.
     settings.summaries.first_after_turns = 2;
     settings.summaries.then_every_turns = 1;
     settings.summaries.keep = 2;
@@ -74,8 +74,7 @@ static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
     Arc::new(settings)
 });
 
-/// A fact by what is the same of it in every world in which it was learned: its words, when they were
-/// said, and who heard them.
+/// Identifies a fact across worlds: its words, its time, and its audience.
 type FactName = (String, DateTime<Utc>, String);
 
 fn name_of(fact: &Fact) -> FactName {
@@ -83,14 +82,14 @@ fn name_of(fact: &Fact) -> FactName {
     (fact.statement.content.clone(), fact.valid_at, knowers)
 }
 
-/// A correction as it was made, to be made again.
+/// A recorded correction, for the replay.
 #[derive(Debug, Clone)]
 enum RecordedCorrection {
     Fact {
         fact: FactId,
         name: FactName,
         how: ManualEdit,
-        /// What new keywords came to: they depend on those that it showed.
+        /// The resulting keywords, which depend on the visible keywords at the time.
         keywords: Option<Vec<String>>,
     },
     Written {
@@ -98,7 +97,7 @@ enum RecordedCorrection {
         adjective: Adjective,
         long: bool,
     },
-    /// How far a player has come with Mira.
+    /// A player's progress with Mira.
     Progress { second: bool, to: u8 },
 }
 
@@ -106,9 +105,9 @@ enum RecordedCorrection {
 #[derive(Debug, Clone, Copy)]
 struct JoinedSession {
     at: DateTime<Utc>,
-    /// Number of the NPCs' line that it goes on from.
+    /// The number of the NPC line where the session starts.
     line: u32,
-    /// That line has stood ever since.
+    /// True if the line has stood ever since.
     open: bool,
 }
 
@@ -116,26 +115,26 @@ pub struct ReplayWorld {
     services: Services,
     player: Arc<ReplayModel>,
     clock: Arc<ManualClock>,
-    /// What the prompt of the next turn had, when it was said before.
+    /// The recorded contents of the next turn's prompt, in a replay.
     recorded: NextPrompt,
     scope: TenantScope,
     authored: AuthoredWorld,
     npcs: BTreeMap<NpcId, Npc>,
     node: NodeId,
-    /// Those that every history begins with, and behind them those that `joined` tells of.
+    /// The initial dialogues, then the sessions in `joined`.
     talks: Vec<DialogueId>,
     joined: Vec<JoinedSession>,
-    /// With which of the joined sessions there were, and were open.
+    /// Saves, with the open state of the joined sessions at the time.
     saves: Vec<(SaveId, Vec<bool>)>,
     corrections: Vec<(DateTime<Utc>, RecordedCorrection)>,
     lines: Vec<(usize, SayOp)>,
-    /// Facts that were looked for by name.
+    /// Facts that were looked up by name.
     learned: Mutex<BTreeMap<FactName, FactId>>,
     place: StorePlace,
 }
 
 impl ReplayWorld {
-    /// A world in which nothing has happened. `shares`: what players tell its NPCs in private is told to others.
+    /// Creates a world without turns. `shares`: NPCs share what players tell in private.
     pub async fn new(shares: bool) -> Self {
         let embedder = Arc::new(FruitEmbedder::new());
         let store = ReplayStore::open_empty(BEGINNING.parse().unwrap(), embedder.info()).await;
@@ -230,7 +229,7 @@ impl ReplayWorld {
         };
         let named = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
         let player = if talk == 2 { "p2" } else { "p1" };
-        // Ergen hears of it through the guild.
+        // Ergen hears the dialogue through the guild.
         let factions = if talk == 2 {
             vec![GUILD.parse().unwrap()]
         } else {
@@ -261,7 +260,7 @@ impl ReplayWorld {
         }
     }
 
-    /// Who talks in a dialogue of NPCs.
+    /// Returns the speakers of an NPC conversation.
     fn cast(&self, dialogue: &Dialogue) -> Vec<SceneMember> {
         let member = |npc: &NpcId| SceneMember {
             id: npc.clone(),
@@ -287,7 +286,7 @@ impl ReplayWorld {
         self.clock.advance((at - self.clock.now()).to_std().unwrap());
     }
 
-    /// Everything that an NPC knows.
+    /// Returns the viewpoint of an NPC with all its knowledge.
     fn viewpoint(&self, npc: &NpcId) -> Viewpoint {
         Viewpoint {
             world: self.authored.id.clone(),
@@ -299,7 +298,7 @@ impl ReplayWorld {
         }
     }
 
-    /// Where a dialogue of a history is; `None`: nobody has joined, or what was joined there is closed.
+    /// Returns the position of a dialogue; `None` if no player has joined, or the joined session is closed.
     fn place_of(&self, talk: u8) -> Option<usize> {
         if talk < JOINED {
             return Some(talk.into());
@@ -308,7 +307,7 @@ impl ReplayWorld {
         last.open.then(|| self.talks.len() - 1)
     }
 
-    /// Opens the session of a player who joins the NPCs at this line of theirs.
+    /// Opens the session of a player who joins the NPCs at a line.
     async fn open_joined(&mut self, joined: JoinedSession, cause: Option<TurnId>) {
         let dialogue = Dialogue {
             cause: cause.map(Cause::Turn),
@@ -320,14 +319,14 @@ impl ReplayWorld {
         self.joined.push(joined);
     }
 
-    /// The turns of a dialogue that stand.
+    /// Returns the standing turns of a dialogue.
     async fn turns(&self, talk: usize) -> Vec<Turn> {
         let dialogues = &self.services.ledger.dialogues;
         let turns = dialogues.load_turns(&self.scope, self.talks[talk], 1, u32::MAX >> 1);
         turns.await.unwrap()
     }
 
-    /// Every fact that somebody wrote or said in words that stand, valid or not.
+    /// Returns the facts that were written manually or in standing turns, valid or not.
     async fn facts(&self) -> BTreeMap<FactName, Fact> {
         let all = self.stored_facts().await.into_iter();
         all.filter(|(stands, _)| *stands)
@@ -335,7 +334,7 @@ impl ReplayWorld {
             .collect()
     }
 
-    /// Every fact that there is, and whether the words that said it stand, or somebody wrote it.
+    /// Returns all facts, each with whether its turn stands or a person wrote the fact.
     async fn stored_facts(&self) -> Vec<(bool, Fact)> {
         let mut standing: BTreeSet<TurnId> = BTreeSet::new();
         for talk in 0..self.talks.len() {

@@ -1,4 +1,4 @@
-//! Everything that can be seen of a world.
+//! The observable state of a world.
 
 use std::collections::HashMap;
 
@@ -15,39 +15,39 @@ use colloquy::{
 use super::ReplayWorld;
 use crate::replay::history::Fruit;
 
-/// Everything that can be seen of a world once nothing is under way, in lines.
+/// The observable state of a world without pending work, as lines.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {
     transcripts: Vec<String>,
     facts: Vec<String>,
-    /// Facts that hold though the words that said them do not stand.
+    /// Valid facts whose turns do not stand.
     strays: Vec<String>,
-    /// Facts that do not hold, and why.
+    /// Invalid facts, with the reasons.
     ended: Vec<String>,
-    /// Protected facts that others contradict.
+    /// Protected facts that other facts contradict.
     flags: Vec<String>,
-    /// Facts that newer ones replace for whoever may know both.
+    /// Facts replaced by newer facts, for viewers who may know both.
     replaced: Vec<String>,
     summaries: Vec<String>,
     state: Vec<String>,
-    /// What the next prompts have, recalled facts in their order among it.
+    /// The contents of the next prompts, with recalled facts in order.
     prompts: Vec<String>,
-    /// How far players have come, what is unlocked, and what of it a prompt would have, and why.
+    /// Players' progress, unlocked scenarios, and the scenarios in a prompt with their reasons.
     pub(super) past: Vec<String>,
-    /// What a search finds, with its score in its parts.
+    /// The results of searches, with the parts of their scores.
     recall: Vec<String>,
-    /// Facts that the index lacks, or has too many of.
+    /// Facts missing or superfluous in the index.
     index: Vec<String>,
 }
 
-/// Facts that a search for a probe finds at most: more than there are.
+/// The maximum number of results of a probe's search, more than the number of facts.
 const FOUND: usize = 100;
 
-/// The lines of one part.
+/// Returns the lines of one part.
 type ObservationPart = fn(&Observation) -> &[String];
 
 impl Observation {
-    /// What is compared, the most telling first.
+    /// The compared parts, the most telling first.
     pub const PARTS: [(&'static str, ObservationPart); 12] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
@@ -63,7 +63,7 @@ impl Observation {
         ("indexes", |seen| &seen.index),
     ];
 
-    /// Without what depends on when it is looked at: how recent a fact is.
+    /// Returns the state without parts that depend on the time of observation: the recency of facts.
     pub fn without_time_dependent_parts(&self) -> Self {
         Self {
             recall: Vec::new(),
@@ -72,7 +72,7 @@ impl Observation {
     }
 }
 
-/// Whether a person gave a fact other words.
+/// True if a person reworded the fact.
 fn is_rewording(entry: &FactHistoryEntry) -> bool {
     let FactHistoryEntry::Edited { patch, .. } = entry else {
         return false;
@@ -130,8 +130,8 @@ impl ReplayWorld {
                 .unwrap();
             histories.insert(fact.id, history);
         }
-        // Facts of two memories are a pair only while both are valid; and what was near before a person gave one of them
-        // other words depends on when a job ran.
+        // Facts of two memories form a pair only while both are valid. After a manual rewording, the pairs depend on
+        // the time of jobs.
         let counts = |fact: &Fact, by: &FactId| {
             let other = facts.values().find(|other| other.id == *by);
             let is_reworded = |id: &FactId| histories[id].iter().any(is_rewording);
@@ -148,7 +148,7 @@ impl ReplayWorld {
             let flagged = flagged.filter(|by| counts(fact, by));
             seen.flags
                 .extend(flagged.map(|by| format!("{name:?} by {:?}", named(*by))));
-            // In which order they were learned is chance.
+            // The order of learning is random.
             let is_valid = |id: &FactId| facts.values().any(|fact| fact.id == *id && fact.invalid.is_none());
             let replacing = fact
                 .replaced_by
@@ -180,7 +180,7 @@ impl ReplayWorld {
                 )),
             }
         }
-        // Two of one fact are listed as they came to be known.
+        // Entries of one fact are listed in order of learning.
         seen.flags.sort();
         seen.replaced.sort();
     }
@@ -202,7 +202,7 @@ impl ReplayWorld {
                 let mut lines: Vec<String> = (found.await.unwrap().0.iter())
                     .map(|hit| format!("{npc} {fruit}: {} {:?}", hit.fact.view.content, hit.score))
                     .collect();
-                // Equal ones come in any order.
+                // Equal scores come in any order.
                 lines.sort();
                 seen.recall.extend(lines);
             }
@@ -218,7 +218,7 @@ impl ReplayWorld {
             .unwrap()
             .unwrap();
         let is_open = dialogue.status == DialogueStatus::Open;
-        // One that was ended before anything was said in it is not there.
+        // A dialogue closed before its first turn does not appear.
         if is_open || !turns.is_empty() {
             seen.transcripts.push(format!("{talk}: {:?}", dialogue.status));
         }
@@ -240,13 +240,13 @@ impl ReplayWorld {
         if !is_open {
             return;
         }
-        // Between them, the dialogues ask about every fruit.
+        // Together, the dialogues ask about every fruit.
         let fruit = Fruit::ALL[talk % Fruit::ALL.len()].name();
         let input = self.input(talk, &format!("What do you know of {fruit}?")).await;
         let preview = prompt::preview_prompt(&self.services, &input).await.unwrap();
         let texts = preview.messages.iter().flat_map(|message| message.content.lines());
         seen.prompts.extend(texts.map(|line| format!("{talk}: {line}")));
-        // What was unlocked or told lately comes first where a line points at it.
+        // Recently unlocked or told scenarios come first if a line points to them.
         for line in [format!("Tell me of {fruit}."), "What was that?".to_owned()] {
             let input = self.input(talk, &line).await;
             let preview = prompt::preview_prompt(&self.services, &input).await.unwrap();

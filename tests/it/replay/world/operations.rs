@@ -1,4 +1,4 @@
-//! What a history does to a world.
+//! The operations of a history on a world.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -50,7 +50,7 @@ impl TurnFeed for DiscardingFeed {
     }
 }
 
-/// Cuts as soon as anything was said.
+/// Cuts the reply after its first text.
 struct InterruptingFeed {
     hand: watch::Sender<Option<Cut>>,
 }
@@ -137,7 +137,7 @@ impl ReplayWorld {
         }
     }
 
-    /// The dialogue as an actor would take it up.
+    /// Opens the dialogue as an actor does.
     pub(super) async fn open(&self, talk: usize) -> OpenDialogue {
         let now = self.clock.now();
         let until = now + Duration::from_mins(1);
@@ -153,7 +153,7 @@ impl ReplayWorld {
         *open
     }
 
-    /// Takes the buffer over from the owner before, as a session does; it has to be what the ledger says.
+    /// Takes over the buffer of the previous owner, as a session does. The buffer must match the ledger.
     async fn take_over(&self, open: &OpenDialogue) {
         let (buffers, id) = (&self.services.buffers, open.dialogue.id);
         let Some(kept) = buffers.load_buffer(&self.scope, id).await.unwrap() else {
@@ -166,7 +166,7 @@ impl ReplayWorld {
         if kept.head.turn != head.turn || kept.head.epoch + 1 != head.epoch {
             return;
         }
-        // Where all that was left of it went into a summary that is gone, there is nothing to take over.
+        // If all its turns went into a lost summary, the buffer has no turns.
         let Some(from) = kept.turns.first().map(|turn| turn.number) else {
             return;
         };
@@ -182,7 +182,7 @@ impl ReplayWorld {
         );
     }
 
-    /// The next turn of a dialogue; NPCs among themselves have `line` for a topic.
+    /// Returns the next turn of a dialogue. For NPCs among themselves, `line` is the topic.
     pub(super) async fn input(&self, talk: usize, line: &str) -> TurnInput {
         let open = self.open(talk).await;
         let ledger = &self.services.ledger;
@@ -241,7 +241,7 @@ impl ReplayWorld {
         }
     }
 
-    /// Has a line said, and answered as the model was told; or cut, if the model stops in the middle.
+    /// Says a line, and gets the prepared reply. If the reply stops in the middle, the turn is cut.
     pub(super) async fn say(&self, talk: usize, line: &str, cut: bool) {
         let input = self.input(talk, line).await;
         self.run_turn(input, cut).await;
@@ -293,7 +293,7 @@ impl ReplayWorld {
         }
     }
 
-    /// Takes a save of where everything stands.
+    /// Takes a save of the current state.
     pub async fn save(&mut self) -> SaveId {
         let taken = saves::take_save(
             &self.services,
@@ -311,7 +311,7 @@ impl ReplayWorld {
         save.id
     }
 
-    /// Loads a save.
+    /// Restores a save.
     pub async fn restore(&mut self, save: SaveId) {
         self.clock.advance(STEP);
         let request = RestoreRequest {
@@ -327,7 +327,7 @@ impl ReplayWorld {
         let saved = self.saves.iter().find(|(id, _)| *id == save);
         let mut open = saved.into_iter().flat_map(|(_, open)| open);
         for joined in &mut self.joined {
-            // What was begun since is ended.
+            // Sessions opened after the save are closed.
             joined.open = open.next().copied().unwrap_or(false);
         }
         for talk in 0..self.talks.len() {
@@ -365,7 +365,7 @@ impl ReplayWorld {
             Ok(_) | Err(RewindError::NothingToResume) => None,
             Err(error) => panic!("{error}"),
         };
-        // One that was cut while it was said is gone on with, if enough of it was heard to know what it answers.
+        // A reply cut mid-stream is continued, if the heard part identifies its line.
         if let Some(unfinished) = unfinished {
             let line = unfinished.of.player_text.clone();
             let name = ReplayModel::name_in(&format!("{line} {}", unfinished.of.reply_text));
@@ -379,7 +379,7 @@ impl ReplayWorld {
                 hold_after: None,
                 block: false,
             });
-            // What is said now was not said when the head was moved.
+            // The new text is later than the rewind.
             self.clock.advance(STEP);
             let mut input = self.input(talk, &line).await;
             input.continuation = Some(Arc::new(unfinished));
@@ -387,8 +387,7 @@ impl ReplayWorld {
         }
     }
 
-    /// Takes the last reply of a session back and has its line answered once more. If the model fails, it
-    /// stands again.
+    /// Regenerates the last reply of a session. If the model fails, the old reply stands again.
     async fn regenerate_reply(&mut self, talk: usize, fails: bool) {
         let open = self.open(talk).await;
         let Some(head) = open.head else { return };
@@ -416,7 +415,7 @@ impl ReplayWorld {
         self.say(talk, &line, false).await;
     }
 
-    /// What was to be taken up again and was not stands as it was, as the server has it.
+    /// Reinstates turns that were to be resumed and were not, as the server does.
     pub async fn reinstate_cut_turn(&mut self) {
         for talk in 0..self.talks.len() {
             self.assert_stands_again(talk).await;
@@ -431,7 +430,7 @@ impl ReplayWorld {
         }
     }
 
-    /// A buffer that claims to be the ledger's is.
+    /// Asserts that a buffer with the ledger's head matches the ledger.
     async fn assert_buffer_matches(&self, talk: usize, head_turn: u32) {
         let kept = self
             .services
@@ -453,7 +452,7 @@ impl ReplayWorld {
         }
     }
 
-    /// A player joins the NPCs at the last thing they said.
+    /// A player joins the NPCs at their last line.
     async fn join(&mut self) {
         let lines = self.turns(AMONG_NPCS.into()).await;
         let Some(last) = lines.last() else { return };
@@ -465,7 +464,7 @@ impl ReplayWorld {
         self.open_joined(joined, Some(last.id)).await;
     }
 
-    /// Sessions that go on from a line which was taken back are over.
+    /// Closes the sessions that start from unsaid lines.
     async fn close_unsaid_joins(&mut self) {
         let stand = self.turns(AMONG_NPCS.into()).await.len();
         for joined in &mut self.joined {
@@ -473,13 +472,13 @@ impl ReplayWorld {
         }
     }
 
-    /// The last reply of the session in which that counts was played, or another line is said.
+    /// Acknowledges the last reply of [`BY_ACK`], as playback or another line does.
     async fn acknowledge_last(&self) {
         let last = self.turns(BY_ACK.into()).await.pop();
         self.acknowledge_turns(last).await;
     }
 
-    /// Everything was played.
+    /// Acknowledges all replies.
     pub async fn acknowledge_all(&self) {
         let turns = self.turns(BY_ACK.into()).await;
         self.acknowledge_turns(turns).await;
@@ -492,13 +491,13 @@ impl ReplayWorld {
         }
     }
 
-    /// Does everything that waits.
+    /// Runs all pending jobs.
     pub async fn run_all_jobs(&self) {
         self.run_some_jobs(usize::MAX, 0).await;
     }
 
-    /// Does at most `most` jobs; `seed` mixes the dialogues, whose own jobs keep their order. Then
-    /// memories are settled and the index follows.
+    /// Runs at most `most` jobs. `seed` mixes the dialogues, but the jobs of one dialogue keep their order. Then
+    /// memories are reconciled and the index is updated.
     async fn run_some_jobs(&self, most: usize, seed: u8) {
         let ledger = &self.services.ledger;
         ledger.jobs.release_all_leases(self.node).await.unwrap();
@@ -513,7 +512,7 @@ impl ReplayWorld {
             lanes.entry(job.dialogue).or_default().push_back(job);
         }
         let (mut left, mut turn) = (most, usize::from(seed));
-        // No job leaves another behind.
+        // Jobs create no further jobs.
         while !lanes.is_empty() && left > 0 {
             let lane = *lanes.keys().nth(turn % lanes.len()).unwrap();
             let jobs = lanes.get_mut(&lane).unwrap();
@@ -537,7 +536,7 @@ impl ReplayWorld {
     }
 }
 
-/// The part of `of` that `share`/65536 is; all of it for the largest.
+/// Returns the share `share`/65536 of `of`; the largest share gives all of `of`.
 fn index_by_share(share: u16, of: usize) -> usize {
     (usize::from(share) * (of + 1)) >> 16
 }

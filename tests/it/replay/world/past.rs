@@ -1,4 +1,4 @@
-//! What NPCs remember of their own past, and how far players have come with them.
+//! NPCs' memories of their own past, and players' progress.
 
 use colloquy::{
     dialogue::scenarios,
@@ -13,10 +13,10 @@ use colloquy::{
 use super::{Observation, ReplayWorld};
 use crate::replay::history::Fruit;
 
-/// How far a player can come by what happens.
+/// The maximum progress by events.
 const FARTHEST: u32 = 3;
 
-/// What raises progress: everything that a reply may do to a player.
+/// Returns the rules of progress, which cover all changes by a reply.
 pub(super) fn rules() -> Vec<UnlockRule> {
     let item = UnlockWhen::Item {
         item: "Silver Key".to_owned(),
@@ -47,7 +47,7 @@ pub(super) fn rules() -> Vec<UnlockRule> {
 }
 
 impl ReplayWorld {
-    /// Writes for each NPC one memory of each fruit, and one more, each needing more than the one before.
+    /// Writes a memory of each fruit for every NPC, and one more. Each requires more progress than the last.
     pub(super) async fn author_past(&self) {
         for npc in self.npcs.keys() {
             for required in 0..=FARTHEST {
@@ -55,7 +55,7 @@ impl ReplayWorld {
                 let scenario = Scenario {
                     world: self.authored.id.clone(),
                     npc: npc.clone(),
-                    // Each NPC has its own under the same id.
+                    // NPCs use the same ids for separate scenarios.
                     id: format!("past-{required}").parse().unwrap(),
                     title: format!("Year {required}"),
                     content: format!("There were {fruit} then (scenario {npc} {required})."),
@@ -72,7 +72,7 @@ impl ReplayWorld {
         }
     }
 
-    /// The backend says how far a player has come with Mira.
+    /// Sets a player's progress with Mira, as the backend.
     pub(super) async fn set_progress(&self, second: bool, to: u8) {
         let player: PlayerId = if second { "p2" } else { "p1" }.parse().unwrap();
         let of = (&self.authored, &self.npcs[&"mira".parse().unwrap()]);

@@ -1,4 +1,4 @@
-//! Saying again, in an empty world, what stands of another.
+//! Replays the standing part of a world in an empty world.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::replay::{
     prompt_recorder::PromptContents,
 };
 
-/// What has to be fed to an empty world so that it becomes the same.
+/// The input for an empty world to reach the same state.
 pub(in crate::replay) struct ReplayRecord {
     turns: Vec<RecordedTurn>,
     corrections: Vec<(DateTime<Utc>, RecordedCorrection)>,
@@ -30,21 +30,21 @@ pub(in crate::replay) struct ReplayRecord {
     end: DateTime<Utc>,
 }
 
-/// A turn that stands.
+/// A standing turn.
 struct RecordedTurn {
     talk: usize,
     turn: Turn,
-    /// Its reply had begun a state block.
+    /// True if the reply had begun a state block.
     block: bool,
-    /// What its prompt had, of what stands.
+    /// The standing facts in its prompt.
     prompted: Vec<(FactName, CandidateTrace)>,
-    /// And what it had of the NPC's past.
+    /// The scenarios in its prompt.
     past: Vec<ScenarioTrace>,
-    /// What its dialogue had had by then that not every player may hear of.
+    /// The locks of its dialogue before the turn.
     locks: DisclosureLocks,
     locked: Vec<LockedWords>,
     told_locks: Option<DisclosureLocks>,
-    /// And what of it was private to its player.
+    /// The terms of the prompt that were private to its player.
     confided: Option<PrivateTerms>,
 }
 
@@ -54,13 +54,12 @@ fn was_in_prompt(candidate: &CandidateTrace) -> bool {
 }
 
 impl ReplayWorld {
-    /// Ends what is under way, and says what an empty world is to be fed.
+    /// Finishes pending work, and returns the record of the standing part.
     pub async fn record(&mut self) -> ReplayRecord {
         self.clock.advance(STEP);
         self.acknowledge_all().await;
         self.run_all_jobs().await;
-        // A correction lives while its fact lives. What is learned from a turn of which less was heard is
-        // learned anew.
+        // A correction is kept while its fact lives. Facts of a shortened turn are learned anew.
         let living: BTreeMap<FactId, FactName> = self
             .facts()
             .await
@@ -115,7 +114,7 @@ impl ReplayWorld {
         }
     }
 
-    /// Feeds what stands, in order, each with its consequences before the next.
+    /// Replays the record in order, and finishes every turn's jobs before the next turn.
     pub async fn replay(&mut self, record: &ReplayRecord) {
         let lines: BTreeSet<String> = record
             .lines
@@ -135,7 +134,7 @@ impl ReplayWorld {
         self.end_joined().await;
     }
 
-    /// Does what happened before `end` beside turns, each thing when it happened.
+    /// Applies corrections and joins before `end`, each at its time.
     async fn advance_until(
         &mut self,
         end: DateTime<Utc>,
@@ -158,7 +157,7 @@ impl ReplayWorld {
         }
     }
 
-    /// A session that goes on from a line which stands goes on from the same one here.
+    /// Joins the same line again, if the line stands.
     async fn join_again(&mut self, joined: JoinedSession) {
         let lines = self.turns(AMONG_NPCS.into()).await;
         let line = lines.iter().find(|line| joined.open && line.number == joined.line);
@@ -166,7 +165,7 @@ impl ReplayWorld {
         self.open_joined(joined, line.map(|line| line.id)).await;
     }
 
-    /// Closes the sessions that went on from what does not stand.
+    /// Closes the sessions that started from unsaid lines.
     async fn end_joined(&self) {
         let places = usize::from(JOINED)..;
         for (place, joined) in places.zip(&self.joined) {
@@ -209,7 +208,7 @@ impl ReplayWorld {
         self.say(said.talk, &turn.player_text, cut).await;
     }
 
-    /// The same facts in this world.
+    /// Returns the same facts in this world.
     async fn facts_named(&self, prompted: &[(FactName, CandidateTrace)]) -> Vec<CandidateTrace> {
         let mut here = Vec::with_capacity(prompted.len());
         for (name, candidate) in prompted {
@@ -222,7 +221,7 @@ impl ReplayWorld {
     }
 
     async fn fact_named(&self, name: &FactName) -> FactId {
-        // Nothing is unsaid while it is said again, so what was learned once is there.
+        // Replays have no rewinds, so learned facts stay.
         if !self.learned.lock().contains_key(name) {
             let facts = self.facts().await;
             *self.learned.lock() = facts.into_iter().map(|(name, fact)| (name, fact.id)).collect();

@@ -1,4 +1,4 @@
-//! One collection: its layout, its points, and which of them a filter lets through.
+//! A collection: its layout, its points, and its filters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,12 +11,12 @@ use qdrant_client::qdrant::{
 };
 use tonic::Status;
 
-/// What a double does not do.
+/// Refuses a request that the double does not support.
 pub fn reject_unsupported<T>(what: impl std::fmt::Debug) -> Result<T, Status> {
     Err(Status::invalid_argument(format!("the double does not model {what:?}")))
 }
 
-/// Refuses what has more in it than `modelled`.
+/// Refuses a request with more fields than `modelled`.
 pub fn reject_unless_modelled<T: PartialEq + std::fmt::Debug>(given: &T, modelled: &T) -> Result<(), Status> {
     if given == modelled {
         Ok(())
@@ -30,7 +30,7 @@ pub enum FieldIndex {
     Keyword {
         is_tenant: bool,
     },
-    /// With a range, so that it can be ordered by.
+    /// Has a range index, so that results can be ordered by the field.
     Integer,
     Bool,
 }
@@ -50,9 +50,9 @@ pub struct CollectionPoint {
 
 #[derive(Default)]
 pub struct Collection {
-    /// Length of the vectors, by name; compared by their dot product.
+    /// The lengths of the vectors by name. Vectors are compared by their dot product.
     pub dense: BTreeMap<String, usize>,
-    /// Weighed by inverse document frequency.
+    /// The sparse vectors, weighted by inverse document frequency.
     pub sparse: BTreeSet<String>,
     pub indexes: BTreeMap<String, FieldIndex>,
     pub points: BTreeMap<String, CollectionPoint>,
@@ -186,7 +186,7 @@ impl Collection {
         }
     }
 
-    /// Ids of the points that a filter lets through.
+    /// Returns the ids of the points that match a filter.
     pub fn filter_points(&self, filter: Option<&Filter>) -> Result<Vec<&String>, Status> {
         let Some(filter) = filter else {
             return reject_unsupported("a search over everything");
@@ -212,7 +212,7 @@ impl Collection {
                 through.push(id);
             }
         }
-        // The conditions are checked, too, where there is nothing.
+        // Checks the conditions even for an empty collection.
         let nobody = CollectionPoint::default();
         for condition in filter.must.iter().chain(&filter.must_not) {
             self.matches_condition(condition, &nobody)?;
@@ -287,7 +287,7 @@ impl Collection {
     }
 }
 
-/// A value, or those of a list.
+/// Returns a value, or the values of a list.
 fn kinds(value: &Value) -> Vec<Kind> {
     match value.kind.clone() {
         Some(Kind::ListValue(ListValue { values })) => values.iter().flat_map(kinds).collect(),

@@ -1,4 +1,4 @@
-//! A place for a test's index: in a double of its own, or in the Qdrant that `QDRANT_URL` names (its gRPC address).
+//! A place for a test's index: a new double, or the Qdrant at the gRPC address in `QDRANT_URL`.
 
 use std::{
     env, process,
@@ -10,11 +10,11 @@ use qdrant_client::{Qdrant, QdrantError};
 use super::QdrantProcess;
 use crate::support::run;
 
-/// A collection that nobody else has. Gone with the value.
+/// A collection of one test, deleted when dropped.
 pub struct QdrantIndex {
     pub url: String,
     pub collection: String,
-    /// Where the server is not one that somebody else runs.
+    /// The double, unless `QDRANT_URL` names a server.
     double: Option<QdrantProcess>,
 }
 
@@ -34,7 +34,7 @@ impl QdrantIndex {
                 double: Some(double),
             };
         };
-        // Left by a process of the same number that was killed.
+        // A leftover of a killed process with the same number.
         drop_all(&url, &collection).await.unwrap();
         Self {
             url,
@@ -44,7 +44,7 @@ impl QdrantIndex {
     }
 }
 
-/// Drops what servers made for an index of this name: each of its collections has a number behind it.
+/// Drops the collections that servers created for an index. Their names end in a number.
 async fn drop_all(url: &str, name: &str) -> Result<(), QdrantError> {
     let client = Qdrant::from_url(url).skip_compatibility_check().build()?;
     for collection in client.list_collections().await?.collections {
@@ -61,7 +61,7 @@ impl Drop for QdrantIndex {
             return;
         }
         let (url, name) = (self.url.clone(), self.collection.clone());
-        // On a thread of its own: this one may be a runtime's.
+        // Uses a new thread, because the current thread may belong to a runtime.
         let dropped = std::thread::spawn(move || run(drop_all(&url, &name)).is_ok());
         if !dropped.join().unwrap_or_default() {
             eprintln!("collections of {} are left over", self.collection);

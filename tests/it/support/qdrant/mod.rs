@@ -1,8 +1,8 @@
-//! A Qdrant of a test's own: what the server needs of it, over its real wire protocol.
+//! A Qdrant double per test, with the requests that the server uses, over the real wire protocol.
 //!
-//! It does what Qdrant does for the requests it models and refuses every other, to the last field, so that
-//! nothing can come to rely on what is only true here: a filter needs an index of its field, an order needs
-//! one of numbers, a vector needs the collection's length. Searches are exact.
+//! The double acts like Qdrant for supported requests, and refuses all other requests down to single fields. The server
+//! therefore cannot rely on behaviour of the double alone. A filter needs an index on its field, an order needs a
+//! numeric index, and a vector needs the collection's length. Searches are exact.
 
 mod collection;
 mod index;
@@ -23,23 +23,23 @@ use self::collection::Collection;
 pub use self::{index::QdrantIndex, process::QdrantProcess};
 use super::PATIENCE;
 
-/// The key that a double asks for if it is started with one.
+/// The header of the key, required if the double is started with a key.
 const KEY_HEADER: &str = "api-key";
 
-/// What is kept.
+/// The stored data.
 #[derive(Default)]
 struct QdrantStore {
     collections: BTreeMap<String, Collection>,
-    /// By alias.
+    /// Collection names by alias.
     aliases: BTreeMap<String, String>,
     /// Requests by method, in order.
     requests: Vec<&'static str>,
-    /// The next searches fail as if the server were out of order.
+    /// True if searches fail like on a faulty server.
     broken: bool,
 }
 
 impl QdrantStore {
-    /// By its name or an alias.
+    /// Returns a collection by its name or alias.
     fn collection(&mut self, name: &str) -> Result<&mut Collection, tonic::Status> {
         let name = self.aliases.get(name).map_or(name, String::as_str);
         self.collections
@@ -48,7 +48,7 @@ impl QdrantStore {
     }
 }
 
-/// A running double. Ends with the value.
+/// A running double, which stops when dropped.
 pub struct QdrantDouble {
     store: Arc<Mutex<QdrantStore>>,
     address: SocketAddr,
@@ -61,7 +61,7 @@ impl QdrantDouble {
         Self::start_at(0, None)
     }
 
-    /// One that wants this key with every request.
+    /// Starts a double that requires this key.
     pub fn start_with_key(key: &str) -> Self {
         Self::start_at(0, Some(key.to_owned()))
     }
@@ -77,7 +77,7 @@ impl QdrantDouble {
         double
     }
 
-    /// Goes away as a crash would: connections are cut. What it kept stays.
+    /// Cuts all connections like a crash. The data stays.
     pub fn stop_serving(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -91,7 +91,7 @@ impl QdrantDouble {
             .enable_all()
             .build()
             .unwrap();
-        // Whoever had it before may still be on their way out.
+        // The previous listener may not have closed yet.
         let pause = std::time::Duration::from_millis(10);
         let listener = (0..PATIENCE.as_millis() / pause.as_millis())
             .find_map(|_| {
@@ -109,7 +109,7 @@ impl QdrantDouble {
         self.runtime = Some(runtime);
     }
 
-    /// Forgets everything, as if its disk had been lost.
+    /// Deletes all data, like the loss of the disk.
     pub fn lose_all_data(&self) {
         *self.store.lock() = QdrantStore::default();
     }
@@ -118,17 +118,17 @@ impl QdrantDouble {
         format!("http://{}", self.address)
     }
 
-    /// Names of collections, in order.
+    /// Returns the names of the collections, in order.
     pub fn collections(&self) -> Vec<String> {
         self.store.lock().collections.keys().cloned().collect()
     }
 
-    /// Where an alias points.
+    /// Returns the collection of an alias.
     pub fn alias(&self, alias: &str) -> Option<String> {
         self.store.lock().aliases.get(alias).cloned()
     }
 
-    /// Points in a collection, by its name or an alias.
+    /// Returns the number of points in a collection, by its name or alias.
     pub fn points(&self, collection: &str) -> usize {
         self.store
             .lock()
@@ -136,13 +136,13 @@ impl QdrantDouble {
             .map_or(0, |found| found.points.len())
     }
 
-    /// Every text in any payload.
+    /// Returns all texts in all payloads.
     pub fn texts(&self) -> Vec<String> {
         let store = self.store.lock();
         store.collections.values().flat_map(Collection::texts).collect()
     }
 
-    /// Fields with an index, and those among them that tell tenants apart.
+    /// Returns the indexed fields, and the tenant fields among them.
     pub fn indexes(&self, collection: &str) -> (Vec<String>, Vec<String>) {
         let mut store = self.store.lock();
         let indexes = &store.collection(collection).unwrap().indexes;
@@ -153,24 +153,24 @@ impl QdrantDouble {
         )
     }
 
-    /// Methods called since the last time this was asked.
+    /// Returns and clears the methods called since the last call.
     pub fn take_requests(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.store.lock().requests)
     }
 
-    /// Searches fail from now on, or no longer.
+    /// Makes searches fail, or work again.
     pub fn break_searches(&self, broken: bool) {
         self.store.lock().broken = broken;
     }
 
-    /// Takes a point out behind everybody's back.
+    /// Deletes a point without notice.
     pub fn lose_a_point(&self, collection: &str) {
         let mut store = self.store.lock();
         let points = &mut store.collection(collection).unwrap().points;
         points.pop_first().expect("there is a point");
     }
 
-    /// Makes every point something else than what was written.
+    /// Changes every point without notice.
     pub fn corrupt_points(&self, collection: &str) {
         let mut store = self.store.lock();
         for point in store.collection(collection).unwrap().points.values_mut() {

@@ -1,4 +1,4 @@
-//! The double as a process of its own, to be killed. It is this very program, running one test.
+//! The double as a separate process that tests can kill. The process is this test binary, running one test.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -8,12 +8,12 @@ use std::{
 
 use super::QdrantDouble;
 
-/// Tells the process where to listen.
+/// The variable with the process's port.
 const PORT: &str = "COLLOQUY_TEST_QDRANT_PORT";
-/// What it says once it does.
+/// The output once the process listens.
 const LISTENS: &str = "the double listens";
 
-/// A double in a process of its own, without a disk.
+/// A double in a separate process, without a disk.
 pub struct QdrantProcess {
     child: Child,
     port: u16,
@@ -44,7 +44,7 @@ impl QdrantProcess {
             .lines()
             .map_while(Result::ok);
         assert!(lines.any(|line| line.contains(LISTENS)), "the double did not start");
-        // Whatever else it prints must not block it.
+        // Reading the remaining output prevents the process from blocking.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, port }
     }
@@ -55,7 +55,7 @@ impl QdrantProcess {
         let _ = self.child.wait();
     }
 
-    /// Another one at the same address, which knows nothing.
+    /// Starts another, empty process at the same address.
     pub fn restart(&mut self) {
         self.kill();
         *self = Self::start_at(self.port);

@@ -1,4 +1,4 @@
-//! Queries: nearest, ordered, fused, and scored anew over what others found.
+//! Queries: nearest, ordered, fused, and rescored results of other queries.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::collection::{Collection, FieldIndex, reject_unless_modelled, reject_u
 
 /// Ids with their scores, best first.
 type ScoredIds = Vec<(String, f32)>;
-/// Of reciprocal rank fusion.
+/// The constant of reciprocal rank fusion.
 const K: f32 = 2.0;
 
 impl Collection {
@@ -117,7 +117,7 @@ impl Collection {
         }
     }
 
-    /// What has no such vector is left out.
+    /// Omits points without the vector.
     fn nearest(&self, using: &str, query: &[f32], among: &[&String]) -> Result<ScoredIds, Status> {
         self.check_length(using, query.len())?;
         Ok(best_first(among.iter().filter_map(|id| {
@@ -126,7 +126,7 @@ impl Collection {
         })))
     }
 
-    /// Those that share a dimension.
+    /// Omits points without a common dimension.
     fn score_by_shared_terms(
         &self,
         using: &str,
@@ -148,7 +148,7 @@ impl Collection {
         })))
     }
 
-    /// What lacks the field is left out.
+    /// Omits points without the field.
     fn ordered(&self, order: &OrderBy, among: Vec<&String>) -> Result<ScoredIds, Status> {
         reject_unless_modelled(
             order,
@@ -193,7 +193,7 @@ fn fuse_rankings(parts: &[ScoredIds]) -> ScoredIds {
     best_first(scores.into_iter().map(|(id, score)| (id.clone(), score)))
 }
 
-/// Only what was asked for; by default, nothing.
+/// Returns the requested payload fields; none by default.
 pub fn selected(
     payload: &HashMap<String, Value>,
     selector: Option<&WithPayloadSelector>,

@@ -1,4 +1,4 @@
-//! The double's services: what is modelled goes to the collections, everything else is refused.
+//! The double's services. Supported requests go to the collections; all others are refused.
 
 use std::{net::TcpListener, pin::Pin, sync::Arc};
 
@@ -72,7 +72,7 @@ impl QdrantService {
     }
 }
 
-/// Methods that are not modelled, in the form in which the protocol's traits want them.
+/// Unsupported methods, in the form that the protocol's traits require.
 macro_rules! refused {
     ($($method:ident($request:ident) -> $answer:ident;)*) => {
         $(fn $method<'life0, 'async_trait>(
@@ -368,7 +368,7 @@ impl Collections for QdrantService {
                 "Not found: Collection `{name}` doesn't exist!"
             )));
         }
-        // It has no links to make.
+        // The double creates no links.
         let info = CollectionInfo {
             status: CollectionStatus::Green.into(),
             ..CollectionInfo::default()

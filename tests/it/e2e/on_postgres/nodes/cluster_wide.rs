@@ -1,4 +1,4 @@
-//! What is done to a whole world whose dialogues live on several nodes, and what is left when Redis is gone.
+//! Operations on a world with dialogues on several nodes, and takeovers without Redis.
 
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn save_is_taken_and_restored_across_nodes() {
         for (at, ear) in ears.iter_mut().enumerate() {
             ear.say_line(&sessions[at], "This never happened.").await;
         }
-        // One more is under way.
+        // One more turn is running.
         nodes.mock.apply_settings(&json!({"faults": ["reply=hold"]})).unwrap();
         let calls = nodes.mock.calls_of("reply");
         ears[1].send_line(&sessions[1], "held", "Nor did this.").await;
@@ -40,7 +40,7 @@ fn save_is_taken_and_restored_across_nodes() {
         assert_eq!(restored["removed_turns"], 2, "{restored}");
         nodes.mock.apply_settings(&json!({"faults": []})).unwrap();
         for ear in &mut ears {
-            // A reply that ends unsaid is told as an error of its turn.
+            // A reply that ends unsaid is published as an error of its turn.
             let rewound = loop {
                 let event = ear.next().await;
                 if event["type"] == "dialogue.rewound" {
@@ -89,7 +89,7 @@ fn new_owner_after_a_takeover_is_found_without_redis() {
             (nodes.mock.calls_of("reply") > calls).then_some(())
         })
         .await;
-        // The third node is the one that takes it over; the second, which waits for the first, is not told.
+        // The third node takes over. The second node, which waits for the first, gets no notice.
         let mut ledger = nodes.data.database().connect_to_all().await;
         let moved = sqlx::query("UPDATE dialogues SET owner_node = $1 WHERE id = $2")
             .bind(&ids[2])

@@ -1,4 +1,4 @@
-//! A node that is killed, and one that is frozen until others have taken over.
+//! A killed node, and a node frozen until other nodes have taken over.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::support::{RestClient, TestServer, TestSocket, run};
 
-/// The nodes that the ledger knows, in the order of their ids.
+/// Returns the registered nodes, in the order of their ids.
 pub(super) async fn node_ids(nodes: &NodeCluster) -> Vec<String> {
     let mut ledger = nodes.data.database().connect().await;
     let rows = sqlx::query("SELECT id FROM nodes ORDER BY id")
@@ -34,7 +34,7 @@ pub(super) async fn line_numbers(rest: &RestClient, conversation: &str) -> Vec<u
     turns.iter().map(|turn| turn["turn"].as_u64().unwrap()).collect()
 }
 
-/// Waits until a conversation has gone on by a few lines.
+/// Waits until a conversation has a few more lines.
 async fn wait_for_more_lines(rest: &RestClient, conversation: &str) {
     let before = line_numbers(rest, conversation).await.len();
     eventually_after_outage("the conversation to go on", || async {
@@ -43,10 +43,10 @@ async fn wait_for_more_lines(rest: &RestClient, conversation: &str) {
     .await;
 }
 
-/// From the kill to the first turn that is committed elsewhere, with the settings as they are shipped.
+/// The maximum time from the kill to the first commit on another node, with default settings.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where a player's sockets are opened, and what the player is let in with.
+/// The address for a player's sockets, and the player's token.
 #[derive(Clone)]
 struct NodeEntry {
     address: SocketAddr,
@@ -64,7 +64,7 @@ impl NodeEntry {
     }
 }
 
-/// Speaks at one door after the other until there was enough.
+/// Speaks at one entry after another until `enough` is true.
 async fn speak_at_entries(
     doors: &[NodeEntry],
     client: &mut ResilientClient,
@@ -100,7 +100,7 @@ fn killed_node_is_taken_over_without_loss_of_acknowledged_turns() {
         let (killed, is_killed) = tokio::sync::watch::channel(None::<Instant>);
         let mut clients = Vec::new();
         for (at, session) in sessions.iter().cloned().enumerate() {
-            // Each begins with another node; all of them come by the dead one.
+            // Every client starts with another node, and all clients reach the dead node.
             let rests: Vec<RestClient> = (0..3).map(|i| all[(at + i) % 3].clone()).collect();
             let is_killed = is_killed.clone();
             clients.push(tokio::spawn(async move {
@@ -120,7 +120,7 @@ fn killed_node_is_taken_over_without_loss_of_acknowledged_turns() {
                 (acknowledged, taken_over)
             }));
         }
-        // One more speaks over a socket, to the node that dies.
+        // One more player speaks over a socket to the dying node.
         let (session, token) = nodes.session(0).await;
         let mut aloud = ResilientClient::new(&session, &token).allowing_lost_turns();
         let doors: Vec<NodeEntry> = nodes.servers.iter().map(NodeEntry::of).collect();
@@ -134,7 +134,7 @@ fn killed_node_is_taken_over_without_loss_of_acknowledged_turns() {
             .await;
             aloud
         });
-        // In the middle of it.
+        // The kill comes in the middle of the lines.
         eventually_after_outage("some lines", || async {
             for speaker in [&sessions[SESSIONS - 1], &session] {
                 if standing_lines(&all[1], speaker).await.len() <= 3 {
@@ -152,7 +152,7 @@ fn killed_node_is_taken_over_without_loss_of_acknowledged_turns() {
         for (client, session) in clients.into_iter().zip(&sessions) {
             let (acknowledged, taken_over) = client.await.unwrap();
             longest = longest.max(taken_over);
-            // Each line once, in the order in which they were acknowledged, and nothing else.
+            // Every acknowledged line is there once and in order, and no other line.
             assert_eq!(standing_lines(&all[2], session).await, acknowledged, "{session}");
         }
         let aloud = loud.await.unwrap();
@@ -170,7 +170,7 @@ fn events_missed_at_a_killed_node_are_replayed_by_another() {
         let (session, token) = nodes.session(0).await;
         let doors: Vec<NodeEntry> = nodes.servers.iter().map(NodeEntry::of).collect();
         let mut aloud = ResilientClient::new(&session, &token).allowing_lost_turns();
-        // Its socket is gone when this returns.
+        // The socket is closed when this call returns.
         speak_at_entries(&doors[..1], &mut aloud, |aloud| aloud.acknowledged.len() == 1).await;
         say(&doors[1].rest, &session, "unheard", "Nobody hears this one.").await;
         nodes.servers.remove(0).kill();
@@ -250,7 +250,7 @@ fn step_of_a_dead_node_is_not_repeated() {
         let calls = nodes.mock.calls_of("reply");
         let asking = tokio::spawn({
             let (other, step) = (other.clone(), step.clone());
-            // A key that the route knows nothing of promises nothing.
+            // This route does not support the key, so the key gives no guarantee.
             async move {
                 other
                     .answer(Method::POST, &step, None, &[("Idempotency-Key", "once")])
@@ -300,7 +300,7 @@ fn writes_of_a_frozen_node_after_its_lease_are_rejected() {
             .await;
         ear.until("session.resumed").await;
 
-        // A reply is on its way when it freezes, and comes to its end meanwhile.
+        // A reply is streaming at the freeze, and the model finishes the reply meanwhile.
         nodes.mock.apply_settings(&json!({"faults": ["reply=hold"]})).unwrap();
         socket.send_line(&session, "late", "I come too late.").await;
         eventually_after_outage("the reply to be asked for", || async {
@@ -317,7 +317,7 @@ fn writes_of_a_frozen_node_after_its_lease_are_rejected() {
         let (turn, _) = say_at_any_node(&others, &session, "meanwhile", "Is anybody there?").await;
         assert_eq!(turn["turn"], 2, "{turn}");
         wait_for_more_lines(&second, &talk).await;
-        // Asked of the frozen one, which believes that the last turn is 1.
+        // The request goes to the frozen node, which believes that the last turn is 1.
         let back = rewind_at_frozen_node(&frozen, &session);
         nodes.servers[0].thaw();
 
@@ -340,12 +340,12 @@ fn writes_of_a_frozen_node_after_its_lease_are_rejected() {
         let numbers = line_numbers(&third, &talk).await;
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
 
-        // What was not acknowledged is said again, once, at the node that was frozen, too.
+        // An unacknowledged line is said again, once, also at the node that was frozen.
         let (turn, _) = say_at_any_node(std::slice::from_ref(&frozen), &session, "late", "I come too late.").await;
         assert_eq!(turn["turn"], 3, "{turn}");
         let again: Value = say(&third, &session, "late", "I come too late.").await;
         assert_eq!(again["id"], turn["id"]);
-        // What nobody asked for meanwhile has gone nowhere, and neither have those who listen.
+        // A dialogue without requests meanwhile stays with its node, and so do its listeners.
         eventually_after_outage("the frozen node to say that it lives", || async {
             let mut ledger = nodes.data.database().connect().await;
             let live = "SELECT count(*) FROM nodes WHERE until > 1000000 * extract(epoch FROM now())";
@@ -359,7 +359,7 @@ fn writes_of_a_frozen_node_after_its_lease_are_rejected() {
                 break;
             }
         }
-        // And it owns what it begins from now on.
+        // The node also owns its new dialogues.
         let (fresh, _) = nodes.session(0).await;
         assert_eq!(say(&second, &fresh, "k", "Good morning.").await["turn"], 2);
         assert!(frozen.status(&turns_of(&fresh)).await.is_success());

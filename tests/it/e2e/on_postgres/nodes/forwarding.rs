@@ -1,4 +1,4 @@
-//! REST at the wrong node.
+//! REST requests at a node other than the owner.
 
 use colloquy::{
     ports::clock::{Clock as _, SystemClock},
@@ -21,7 +21,7 @@ fn request_at_the_wrong_node_is_answered_by_the_owner() {
 
         let turn = say(&second, &session, "k2", "And you?").await;
         assert_eq!(turn["turn"], 2, "{turn}");
-        // The same key is the same turn, whoever is asked.
+        // The same key is the same turn at every node.
         for rest in [&owner, &second, &third] {
             assert_eq!(say(rest, &session, "k2", "And you?").await["id"], turn["id"]);
         }
@@ -32,7 +32,7 @@ fn request_at_the_wrong_node_is_answered_by_the_owner() {
             assert!((live - actors).abs() < 0.1, "node {at} has {live} sessions");
         }
 
-        // What the owner refuses comes through as it is.
+        // The owner's refusals are forwarded unchanged.
         let path = format!("/v1/sessions/{session}:rewind");
         let stale = json!({"turn": 1, "if_head": 7});
         let (status, problem) = third.call(Method::POST, &path, Some(&stale)).await;
@@ -40,7 +40,7 @@ fn request_at_the_wrong_node_is_answered_by_the_owner() {
         assert!(problem["request_id"].is_string(), "{problem}");
         let rewound = third.post(&path, &json!({"turn": 1, "key": "back"})).await;
         assert_eq!(rewound["rewound"]["removed_turns"], json!([2]), "{rewound}");
-        // A key that was unsaid with its turn is refused everywhere.
+        // The key of an unsaid turn is refused at every node.
         let again = json!({"text": "And you?", "key": "k2"});
         let (status, problem) = second.call(Method::POST, &turns_of(&session), Some(&again)).await;
         assert_eq!(
@@ -124,7 +124,7 @@ fn foreign_tenant_is_not_forwarded() {
     });
 }
 
-/// A hop as somebody would write it who has read the source.
+/// Returns a token as an attacker who knows the source would write it.
 fn forward_token(node: &str, secret: &str, request: &str) -> String {
     signed_forward_token(node, secret, request, b"", 10)
 }
@@ -135,7 +135,7 @@ fn signed_forward_token(node: &str, secret: &str, request: &str, body: &[u8], li
     forward_token_for(&who, &other_node_id(node), node, secret, request, body, lives_s)
 }
 
-/// The id of a node that there is not.
+/// Returns the id of a nonexistent node.
 pub(super) fn other_node_id(node: &str) -> String {
     node.replace(&node[node.len() - 4..], "0000")
 }
@@ -175,7 +175,7 @@ fn forward_token_not_signed_by_a_node_is_rejected() {
             let request = reqwest::Client::new().get(format!("http://{}{path}", server.address));
             request.header("x-colloquy-hop", hop).send().await.unwrap()
         };
-        // So that what is refused below is refused for the one thing that is wrong with it.
+        // A valid token works. The requests below are therefore refused for their single fault.
         let once = forward_token(&node, known, "GET /v1/worlds");
         assert_eq!(get("/v1/worlds", once.clone()).await.status(), StatusCode::OK);
         for (what, path, hop) in [
@@ -220,12 +220,12 @@ fn forward_token_not_signed_by_a_node_is_rejected() {
             let answer = request.body(session.to_string()).send().await.unwrap();
             assert_eq!(answer.status(), status, "signed for {signed}");
         }
-        // What nodes tell each other is nobody else's business, whatever their token.
+        // Notices between nodes are closed to everyone else, whatever the token.
         let admin = server.rest(Role::Admin);
         let notice = json!({"what": "authored", "tenant": "demo", "world": "vale"});
         let told = admin.call(Method::POST, "/internal/v1/notices", Some(&notice)).await;
         assert_eq!(told.0, StatusCode::NOT_FOUND);
-        // A server that is alone believes no hop at all.
+        // A single server accepts no forward token.
         let alone = crate::support::ServerData::new(&[]).start();
         let request = reqwest::Client::new().get(format!("http://{}/v1/worlds", alone.address));
         let request = request

@@ -1,4 +1,4 @@
-//! A node that is frozen until others have taken over, and writes before it has noticed: it is the ledger that refuses.
+//! A frozen node writes after a takeover, before noticing the takeover. The ledger refuses the write.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::support::run;
 
-/// Whether a node was found dead, and until when it is thought alive.
+/// Returns whether a node was found dead, and the end of its lease.
 async fn node_entry(ledger: &mut PgConnection, node: &str) -> (bool, i64) {
     let row = sqlx::query("SELECT buried, until FROM nodes WHERE id = $1")
         .bind(node)
@@ -25,7 +25,7 @@ async fn node_entry(ledger: &mut PgConnection, node: &str) -> (bool, i64) {
     (row.get("buried"), row.get("until"))
 }
 
-/// Waits until a node's entry is as it is to be.
+/// Waits until a node's entry satisfies `is_so`.
 async fn wait_for_node_entry(ledger: &mut PgConnection, node: &str, what: &str, is_so: impl Fn((bool, i64)) -> bool) {
     let looking = async { while !is_so(node_entry(ledger, node).await) {} };
     tokio::time::timeout(Duration::from_mins(2), looking)
@@ -33,7 +33,7 @@ async fn wait_for_node_entry(ledger: &mut PgConnection, node: &str, what: &str, 
         .unwrap_or_else(|_| panic!("{what} did not happen"));
 }
 
-/// How many writes of a node the ledger has refused.
+/// Returns the number of a node's writes that the ledger has refused.
 async fn fenced_writes(nodes: &NodeCluster, at: usize, write: &str) -> f64 {
     let metric = format!("colloquy_fenced_writes_total{{write=\"{write}\"}}");
     counter_value(&nodes.servers[at], &metric).await
@@ -43,7 +43,7 @@ async fn fenced_writes(nodes: &NodeCluster, at: usize, write: &str) -> f64 {
 fn frozen_node_is_fenced_by_the_ledger_before_it_notices() {
     const WRITES: [&str; 3] = ["turn", "line", "move"];
     run(async {
-        // Nobody prolongs anything meanwhile.
+        // No ownership is renewed meanwhile.
         let nodes = NodeCluster::start(3, &[("COLLOQUY__ACTORS__OWNERSHIP_S", "3600")]).await;
         let [frozen, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
         let node = node_ids(&nodes).await.remove(0);
@@ -56,7 +56,7 @@ fn frozen_node_is_fenced_by_the_ledger_before_it_notices() {
         let mut socket = nodes.servers[0].player("p1").await;
         resume_session(&mut socket, &spoken, &token, 1).await;
 
-        // A reply and a line between NPCs are on their way when it freezes, and come to their ends meanwhile.
+        // A reply and an NPC line are streaming at the freeze, and the model finishes both meanwhile.
         nodes.mock.apply_settings(&json!({"faults": ["reply=hold"]})).unwrap();
         let calls = nodes.mock.calls_of("reply");
         socket.send_line(&spoken, "late", "I come too late.").await;
@@ -70,7 +70,7 @@ fn frozen_node_is_fenced_by_the_ledger_before_it_notices() {
         .await;
         let mut ledger = nodes.data.database().connect().await;
         let (_, until) = node_entry(&mut ledger, &node).await;
-        // Not in the middle of a heartbeat.
+        // The freeze must not come in the middle of a heartbeat.
         wait_for_node_entry(&mut ledger, &node, "a heartbeat", |(_, now)| now > until).await;
         nodes.servers[0].freeze().await;
         nodes.mock.apply_settings(&json!({"faults": []})).unwrap();
@@ -91,7 +91,7 @@ fn frozen_node_is_fenced_by_the_ledger_before_it_notices() {
         assert!((taken_over - 3.0).abs() < 0.1, "{taken_over} dialogues were taken over");
         wait_for_node_entry(&mut ledger, &node, "its burial", |(buried, _)| buried).await;
 
-        // Its heartbeat waits here for its row. Nothing else tells it that it was dead.
+        // The node's heartbeat waits here for its locked row. No other message tells the node of its death.
         let mut holding = ledger.begin().await.unwrap();
         sqlx::query("SELECT 1 FROM nodes WHERE id = $1 FOR UPDATE")
             .bind(&node)
@@ -99,7 +99,7 @@ fn frozen_node_is_fenced_by_the_ledger_before_it_notices() {
             .await
             .unwrap();
         let before = node_entry(&mut holding, &node).await;
-        // It believes that the last turn is 1.
+        // The node believes that the last turn is 1.
         let back = rewind_at_frozen_node(&frozen, &taken_back);
         nodes.servers[0].thaw();
         for write in WRITES {
@@ -124,7 +124,7 @@ fn frozen_node_is_fenced_by_the_ledger_before_it_notices() {
         };
         assert_eq!((code, committed), (4503, false));
         back.await.unwrap();
-        // It may have been sent on, and is another line then.
+        // The step may have been forwarded, and may have become another line.
         let _ = stepping.await.unwrap();
         for session in [&spoken, &taken_back] {
             assert_eq!(standing_lines(&third, session).await, ["Hello.", "Is anybody there?"]);
@@ -136,7 +136,7 @@ fn frozen_node_is_fenced_by_the_ledger_before_it_notices() {
             let ought = if at == 0 { 1.0 } else { 0.0 };
             assert!((refused - ought).abs() < 0.1, "{refused} turns of {}", server.address);
         }
-        // What was not acknowledged is said again, once.
+        // An unacknowledged line is said again, once.
         let (turn, _) = say_at_any_node(std::slice::from_ref(&frozen), &spoken, "late", "I come too late.").await;
         assert_eq!(turn["turn"], 3, "{turn}");
         let again = say(&third, &spoken, "late", "I come too late.").await;

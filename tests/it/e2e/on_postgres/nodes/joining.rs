@@ -1,4 +1,4 @@
-//! A node that is not reached at its own `node.url` does not become one of the others.
+//! A node that is unreachable at its own `node.url` does not join the cluster.
 
 use std::{net::SocketAddr, process::Stdio};
 
@@ -9,7 +9,7 @@ use crate::support::{ServerData, run};
 
 const URL: &str = "COLLOQUY__NODE__URL";
 
-/// What a server says that ends by itself.
+/// Returns the error of a server that stops by itself.
 async fn startup_error(data: &ServerData) -> String {
     let mut command = data.command();
     command.arg("serve").stdout(Stdio::null()).stderr(Stdio::piped());
@@ -20,7 +20,7 @@ async fn startup_error(data: &ServerData) -> String {
     said
 }
 
-/// Sends one connection after the other to each of these in turn.
+/// Forwards connections to the nodes in turn.
 async fn start_balancer(nodes: [SocketAddr; 2]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -64,7 +64,7 @@ fn node_unreachable_at_its_own_url_does_not_join() {
             assert!(said.contains(&named) && said.contains(why), "{said}");
         }
         assert_eq!(nodes.data.count("SELECT count(*) FROM nodes").await, 1);
-        // The one that was there is not thought dead.
+        // The existing node does not count as dead.
         say(&there.backend(), &session, "k2", "Still there?").await;
         let url = format!("http://{own}");
         let right = nodes

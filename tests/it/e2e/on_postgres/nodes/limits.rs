@@ -1,4 +1,4 @@
-//! A player's limits at the node that owns its dialogue, whichever nodes it comes through.
+//! A player's limits at the owner of the dialogue, whichever nodes forward the requests.
 
 use colloquy::tenancy::Role;
 use futures_util::future::join_all;
@@ -24,7 +24,7 @@ fn player_line_limit_holds_across_nodes() {
         let nodes = NodeCluster::start(3, &[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "4")]).await;
         let (session, _) = nodes.session(0).await;
         let [owner, second, third] = [0, 1, 2].map(|at| nodes.servers[at].backend());
-        // Each is counted once at the node that owns the session, whichever it comes to.
+        // The owner counts every line once, whichever node receives the line.
         for (rest, turn) in [(&second, 2), (&owner, 3), (&third, 4)] {
             let said = say(rest, &session, &format!("k{turn}"), "Hello there.").await;
             assert_eq!(said["turn"], turn, "{said}");
@@ -72,7 +72,7 @@ fn player_request_limit_holds_across_nodes() {
             .unwrap();
         let path = format!("/v1/sessions/{session}:interrupt");
         nodes.servers[0].backend().post(&path, &json!({})).await;
-        // It was cut, or came to nothing.
+        // The turn was cut or dropped.
         first.await.unwrap();
         say(&third, &session, "k3", "And now?").await;
     });
@@ -99,7 +99,7 @@ fn node_that_forwards_too_much_for_a_player_is_rejected() {
             .iter()
             .filter(|status| **status == StatusCode::TOO_MANY_REQUESTS);
         assert!(refused.count() >= 30, "{statuses:?}");
-        // It cannot say either that this node has counted them.
+        // Nor can a sender avoid the count by naming the receiving node as its origin.
         assert_eq!(get(&node).await, StatusCode::UNAUTHORIZED);
     });
 }
@@ -120,7 +120,7 @@ fn player_message_limit_holds_across_sockets_of_all_nodes() {
             resume_session(&mut socket, &session, &token, 1).await;
             sockets.push((socket, session));
         }
-        // It has no more sockets at the owner.
+        // The player has no sockets left at the owner.
         let (session, token) = nodes.session(0).await;
         let mut third = nodes.servers[1].player("p1").await;
         third
@@ -130,7 +130,7 @@ fn player_message_limit_holds_across_sockets_of_all_nodes() {
         assert_eq!(error["code"], "rate_limited", "{error}");
         assert_eq!(error["message"], "a player may have 2 sockets open at once");
 
-        // Nor more messages: each node lets ten of them through, and what comes back in the meantime.
+        // The player has no messages left either. Each node allows ten, and refills the allowance over time.
         for (socket, session) in &mut sockets {
             for _ in 0..30 {
                 let cut = json!({"type": "player.interrupt", "event_id": "i", "session_id": session});

@@ -1,5 +1,5 @@
-//! Several server processes on one Postgres and one Redis, with an index each or one in Qdrant: requests that come to the wrong one, a node
-//! that is killed, one that is frozen, and all of them restarted one after the other.
+//! Several servers on one Postgres and one Redis, with an index each or a shared index in Qdrant. The tests cover
+//! requests at the wrong node, killed nodes, frozen nodes and rolling restarts.
 
 mod cluster_wide;
 mod dying;
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{PostgresServer, RedisServer, RestClient, ServerData, TestServer, eventually_after_outage};
 
-/// Servers that are one, with the mock model behind them.
+/// A cluster of servers with the mock model.
 struct NodeCluster {
     mock: MockHandle,
     servers: Vec<TestServer>,
@@ -36,7 +36,7 @@ impl NodeCluster {
         Self::start_with(count, env, ServerData::on_postgres).await
     }
 
-    /// On a Postgres of their own.
+    /// Starts the cluster on a separate Postgres.
     async fn start_on(postgres: &PostgresServer, count: usize, env: &[(&str, &str)]) -> Self {
         let url = postgres.url();
         let with = [&[("COLLOQUY__LEDGER__URL", url.as_str())], env].concat();
@@ -54,10 +54,10 @@ impl NodeCluster {
             ("COLLOQUY__NODE__URL", "http://127.0.0.1:0"),
             ("COLLOQUY__NODE__SECRET", "what only the nodes of these tests know"),
             ("COLLOQUY__CONVERSATION__PAUSE_MS", "20"),
-            // As long as by default: what a dead node was learning comes when its jobs are taken up.
+            // The default value. Facts from a dead node's turns come when its jobs are taken over.
             ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "300"),
             ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
-            // Where nobody balances, nobody has to be told of an end.
+            // Without a balancer, no notice before the drain is needed.
             ("COLLOQUY__SERVER__DRAIN_NOTICE_MS", "0"),
         ];
         all.extend_from_slice(env);
@@ -71,12 +71,12 @@ impl NodeCluster {
         }
     }
 
-    /// One more.
+    /// Starts another node.
     fn start_another(&self) -> TestServer {
         self.data.with_own_folder().spawn()
     }
 
-    /// A session of the demo's player `p1` with `mira`, in which the node `owner` said a turn. Its token.
+    /// Opens a session of the demo's player `p1` with `mira` and one turn at the node `owner`. Returns id and token.
     async fn session(&self, owner: usize) -> (String, String) {
         let rest = self.servers[owner].backend();
         let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
@@ -88,7 +88,7 @@ impl NodeCluster {
     }
 }
 
-/// Says a line and returns the finished turn.
+/// Says a line, and returns the finished turn.
 async fn say(rest: &RestClient, session: &str, key: &str, text: &str) -> Value {
     rest.post(&turns_of(session), &json!({"text": text, "key": key})).await
 }
@@ -97,8 +97,8 @@ fn turns_of(session: &str) -> String {
     format!("/v1/sessions/{session}/turns")
 }
 
-/// Says a line at one of the nodes after the other, as a client behind a balancer does that tries again
-/// when it is told to, or is not answered. How often it had to.
+/// Says a line at one node after another, like a client behind a balancer that retries on request or without an answer.
+/// Returns the turn and the number of retries.
 async fn say_at_any_node(rests: &[RestClient], session: &str, key: &str, text: &str) -> (Value, usize) {
     let body = json!({"text": text, "key": key});
     let trying = async {
@@ -110,7 +110,7 @@ async fn say_at_any_node(rests: &[RestClient], session: &str, key: &str, text: &
                 Ok((status, problem)) => {
                     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
                 }
-                // It is being restarted, or was killed while it answered.
+                // The node is restarting, or was killed during the answer.
                 Err(_) => {}
             }
             tries += 1;
@@ -122,8 +122,8 @@ async fn say_at_any_node(rests: &[RestClient], session: &str, key: &str, text: &
         .unwrap_or_else(|_| panic!("{key} was never answered"))
 }
 
-/// Takes a session of one turn back at a node that is frozen and no longer owns it: it refuses once it is back, or nobody
-/// is told what came of it.
+/// Rewinds a session of one turn at a frozen node that lost ownership. After the thaw, the node refuses the request or
+/// does not answer.
 fn rewind_at_frozen_node(frozen: &RestClient, session: &str) -> JoinHandle<()> {
     let (rest, path) = (frozen.clone(), format!("/v1/sessions/{session}:rewind"));
     let body = json!({"turn": 0, "if_head": 1});
@@ -132,7 +132,7 @@ fn rewind_at_frozen_node(frozen: &RestClient, session: &str) -> JoinHandle<()> {
             let Ok((status, problem)) = rest.attempt(Method::POST, &path, Some(&body)).await else {
                 return Some(());
             };
-            // It may think, by a clock that stood still with it, that the request was too long on its way.
+            // By its frozen clock, the node may consider the request too old.
             if status == StatusCode::REQUEST_TIMEOUT {
                 return None;
             }
@@ -144,7 +144,7 @@ fn rewind_at_frozen_node(frozen: &RestClient, session: &str) -> JoinHandle<()> {
     })
 }
 
-/// The lines of a session that stand, as the ledger has them.
+/// Returns the standing lines of a session from the ledger.
 pub(super) async fn standing_lines(rest: &RestClient, session: &str) -> Vec<String> {
     let page = rest.get(&format!("{}?limit=200", turns_of(session))).await;
     let turns = page["items"].as_array().unwrap();
@@ -154,13 +154,13 @@ pub(super) async fn standing_lines(rest: &RestClient, session: &str) -> Vec<Stri
         .collect()
 }
 
-/// A counter of a node's own.
+/// Returns a counter of one node.
 pub(super) async fn counter_value(server: &TestServer, metric: &str) -> f64 {
     let [count] = counter_values(server, [metric]).await;
     count
 }
 
-/// As [`counted`], all at the same moment.
+/// Returns several counters of one node, read at the same moment.
 pub(super) async fn counter_values<const N: usize>(server: &TestServer, metrics: [&str; N]) -> [f64; N] {
     let text = server.backend().text("/metrics").await;
     metrics.map(|metric| {
@@ -169,7 +169,7 @@ pub(super) async fn counter_values<const N: usize>(server: &TestServer, metrics:
     })
 }
 
-/// How many requests and sockets a node has sent on to an owner that answered.
+/// Returns the number of requests or sockets that a node forwarded to an answering owner.
 async fn forwarded_count(server: &TestServer, kind: &str) -> f64 {
     counter_value(
         server,

@@ -1,4 +1,4 @@
-//! Postgres goes away from under all of them for longer than a node is thought alive, and comes back.
+//! Postgres is unreachable for all nodes, longer than a node's lease, and then returns.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn nodes_without_heartbeat_during_an_outage_are_not_taken_over() {
         postgres.kill();
         tokio::time::sleep(Duration::from_secs(5)).await;
         postgres.start_again().await;
-        // Each at a node that does not own it, at once: whoever speaks first after the outage knows of nobody else.
+        // The lines come at once to nodes other than the owner. The first to speak after the outage sees no live node.
         let rests: Vec<_> = nodes.servers.iter().map(TestServer::backend).collect();
         for line in 0..6 {
             let key = format!("line {line}");

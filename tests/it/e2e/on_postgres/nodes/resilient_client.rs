@@ -1,31 +1,31 @@
-//! A player who speaks over a socket that is cut now and then, and comes back as docs/protocol.md#resume says: with the number
-//! of the last event that was heard.
+//! A player speaks over a socket that is sometimes cut. The client resumes as in docs/protocol.md#resume, with the
+//! number of the last received event.
 
 use serde_json::{Value, json};
 
 use super::standing_lines;
 use crate::support::{RestClient, TestSocket};
 
-/// Why a client has to come back: its node stops, or the dialogue is another's by now.
+/// The codes for a reconnect: the node stops, or another node owns the dialogue.
 pub(super) const RETRY_CODES: [&str; 2] = ["draining", "wrong_node"];
 
 pub(super) struct ResilientClient {
     pub session: String,
     token: String,
-    /// The number of the last event that was heard. The first is that of `session.created`.
+    /// The number of the last received event. The first is the number of `session.created`.
     pub seen: u64,
-    /// Lines whose turns were committed, in order.
+    /// The lines with committed turns, in order.
     pub acknowledged: Vec<String>,
-    /// What came before `session.resumed`, the last time.
+    /// The events before `session.resumed` in the last resume.
     pub missed: Vec<Value>,
-    /// How often the session was taken up, and how often what was missed was no longer kept.
+    /// The number of resumes, and the number of resumes with missed events no longer stored.
     pub resumed: usize,
     pub expired: usize,
-    /// What no client should have heard.
+    /// Events that no client should receive.
     pub wrong: Vec<String>,
-    /// The last events that were heard, the newest first.
+    /// The last received events, newest first.
     last: Vec<String>,
-    /// A node may die in the middle of a turn, which then fails.
+    /// True if a node may die in the middle of a turn, which then fails.
     nodes_die: bool,
 }
 
@@ -45,7 +45,7 @@ impl ResilientClient {
         }
     }
 
-    /// The same where nodes die.
+    /// Allows failed turns of dying nodes.
     pub fn allowing_lost_turns(self) -> Self {
         Self {
             nodes_die: true,
@@ -79,8 +79,8 @@ impl ResilientClient {
         message
     }
 
-    /// Takes the session up over a socket that was just opened; `rest` has the transcript, should that be needed.
-    /// `false`: not here and now.
+    /// Resumes the session over a new socket. `rest` reads the transcript if needed. Returns `false` if the resume
+    /// failed for now.
     pub async fn resume(&mut self, socket: &mut TestSocket, rest: &RestClient) -> bool {
         self.missed.clear();
         if !socket.try_send(&self.resume_message(Some(self.seen))).await {
@@ -101,7 +101,7 @@ impl ResilientClient {
                 return true;
             }
             if event["error"]["code"] == "resume_expired" {
-                // What was missed is in the transcript. From now on.
+                // The transcript has the missed events, so the client resumes from now on.
                 self.expired += 1;
                 let stands = standing_lines(rest, &self.session).await;
                 let after = stands.iter().skip(1).zip(&self.acknowledged);
@@ -128,10 +128,10 @@ impl ResilientClient {
         }
     }
 
-    /// Says lines until there were enough. `false`: the socket is of no use any more.
+    /// Says lines until `enough` is true. Returns `false` if the socket is unusable.
     pub async fn speak(&mut self, socket: &mut TestSocket, mut enough: impl FnMut(&Self) -> bool) -> bool {
         while !enough(self) {
-            // Said before, if it is not known what became of it: with its key it is said once.
+            // A line of unknown outcome is said again. With its key, the line is committed once.
             let text = format!("Aloud {}.", self.acknowledged.len());
             if !socket.try_send_line(&self.session, &text, &text).await {
                 return false;
@@ -155,8 +155,8 @@ impl ResilientClient {
         true
     }
 
-    /// Everything that stands: what opened the session, and then what was acknowledged, each once. The last line may
-    /// have been committed when nobody was listening any more, if `cut_off`.
+    /// Asserts that exactly the opening line and the acknowledged lines stand, once each. With `cut_off`, the last line
+    /// may be committed but unacknowledged.
     pub async fn assert_acknowledged_lines_stand(&self, rest: &RestClient, cut_off: bool) {
         assert!(self.wrong.is_empty(), "{:#?}", self.wrong);
         let mut stands = standing_lines(rest, &self.session).await;

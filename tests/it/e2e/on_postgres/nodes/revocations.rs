@@ -1,4 +1,4 @@
-//! Tokens that are revoked, and tenants that are disabled, at another node.
+//! Tokens revoked, and tenants disabled, at another node.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     support::{RestClient, TestServer, TestSocket, run},
 };
 
-/// What a node has to have done by itself.
+/// The time limit for a node to apply a revocation.
 const SOON: Duration = Duration::from_secs(2);
 
 async fn close_code(socket: &mut TestSocket) -> u16 {
@@ -39,7 +39,7 @@ fn revoked_token_closes_its_sockets_at_every_node() {
     run(async {
         let nodes = NodeCluster::start(2, &[("COLLOQUY__TENANTS", "studio")]).await;
         let (session, token) = nodes.session(0).await;
-        // At the other node, with a tunnel to the owner; and one at the owner.
+        // One socket at the other node, with a tunnel to the owner, and one at the owner.
         let mut through = nodes.servers[1].player("p1").await;
         resume_session(&mut through, &session, &token, 1).await;
         let mut bystander = nodes.servers[1].player("p2").await;
@@ -61,7 +61,7 @@ fn revoked_token_closes_its_sockets_at_every_node() {
         let (status, answer) = refused.unwrap();
         assert_eq!((status.as_u16(), &answer["code"]), (401, &json!("token_revoked")));
 
-        // The operator of another tenant disables this one, at a node that has none of its sockets.
+        // The operator of another tenant disables this tenant at a node without its sockets.
         let operator = rest_client(&nodes.servers[0], "studio", Role::Operator);
         let body = json!({"enabled": false});
         let (status, answer) = operator
@@ -83,7 +83,7 @@ fn tenant_disabled_at_one_node_is_silenced_at_every_node() {
     });
 }
 
-/// The id of a token.
+/// Returns the id of a token.
 fn token_id(token: &str) -> String {
     let claims = token.split('.').nth(1).unwrap();
     let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(claims).unwrap();
@@ -110,7 +110,7 @@ fn remote_socket_closes_with_its_refreshed_token() {
             assert_eq!(answer.0, 204, "{}", answer.1);
         };
         revoke(&opened).await;
-        // The owner goes by the new one as well.
+        // The owner uses the refreshed token, too.
         assert_eq!(socket.say_line(&session, "Still there?").await.turn, 3);
         revoke(&fresh).await;
         assert_eq!(close_code(&mut socket).await, 4401);

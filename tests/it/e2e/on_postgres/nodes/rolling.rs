@@ -1,4 +1,4 @@
-//! Every node restarted, one after the other, while players speak.
+//! All nodes are restarted in turn while players speak.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -15,23 +15,23 @@ use super::{
 };
 use crate::support::{RestClient, TestServer, TestSocket, run};
 
-/// Longer than the balancer takes to notice, however busy the machine is.
+/// Longer than the balancer needs to notice, even on a busy machine.
 const NOTICE: (&str, &str) = ("COLLOQUY__SERVER__DRAIN_NOTICE_MS", "4000");
 
-/// A node as a balancer knows it.
+/// A node as seen by a balancer.
 struct BalancedNode {
     address: SocketAddr,
     rest: RestClient,
     player: String,
-    /// Checks that failed in a row; a new one has to pass first.
+    /// The number of failed checks in a row. A new node must pass one check first.
     failed: u32,
 }
 
-/// Where a balancer sends clients: it asks every node whether it is ready, and knows nothing else of them.
+/// A balancer that asks every node for its readiness, and knows nothing more about the nodes.
 #[derive(Clone, Default)]
 struct TestBalancer {
     backends: Arc<Mutex<Vec<BalancedNode>>>,
-    /// What a player got to see that is no answer.
+    /// The answers to players that were failures.
     failures: Arc<Mutex<Vec<String>>>,
 }
 
@@ -47,7 +47,7 @@ impl TestBalancer {
         });
     }
 
-    /// As `docker/haproxy/haproxy.cfg` does, somewhat faster.
+    /// Checks like `docker/haproxy/haproxy.cfg`, but faster.
     fn run_health_checks(&self, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
         let balancer = self.clone();
         let client = reqwest::Client::new();
@@ -68,7 +68,7 @@ impl TestBalancer {
         })
     }
 
-    /// One of those that are up.
+    /// Returns one of the ready nodes.
     fn pick_node(&self, at: usize) -> Option<(SocketAddr, RestClient, String)> {
         let backends = self.backends.lock();
         let up: Vec<_> = backends.iter().filter(|backend| backend.failed < Self::FALL).collect();
@@ -85,7 +85,7 @@ impl TestBalancer {
     }
 }
 
-/// Says lines over REST until told to stop; what was acknowledged, with the status of each turn.
+/// Says lines over REST until stopped. Returns the acknowledged lines with the statuses of their turns.
 async fn speak_by_rest(balancer: TestBalancer, session: String, stop: watch::Receiver<bool>) -> Vec<(String, String)> {
     let (mut acknowledged, mut at) = (Vec::new(), 0);
     while !*stop.borrow() {
@@ -111,7 +111,7 @@ async fn speak_by_rest(balancer: TestBalancer, session: String, stop: watch::Rec
     acknowledged
 }
 
-/// The same over a socket that is opened again whenever it is closed.
+/// Says lines over a socket, and reopens a closed socket.
 async fn speak_by_socket(
     balancer: TestBalancer,
     mut client: ResilientClient,
@@ -133,7 +133,7 @@ async fn speak_by_socket(
     client
 }
 
-/// Listens to a conversation until told to stop, or until it has ended. How many lines were heard to their end.
+/// Listens to a conversation until stopped or until its end. Returns the number of completely received lines.
 async fn listen_by_socket(balancer: TestBalancer, talk: String, mut stop: watch::Receiver<bool>) -> usize {
     let (mut at, mut seen, mut heard) = (1, Some(1), 0);
     'connections: while !*stop.borrow() {
@@ -187,7 +187,7 @@ fn rolling_restart_fails_no_turn() {
         let balancer = TestBalancer::default();
         nodes.servers.iter().for_each(|server| balancer.add(server));
         let checking = balancer.run_health_checks(stopped.clone());
-        // Replies take a while, so that every restart meets some.
+        // Replies take long enough for every restart to meet some.
         nodes
             .mock
             .apply_settings(&json!({"tokens_per_s": 100, "deltas": 20}))
@@ -225,7 +225,7 @@ fn rolling_restart_fails_no_turn() {
             .await;
             let leaving = nodes.servers.remove(0);
             let joining = nodes.start_another();
-            // Nobody tells the balancer.
+            // The balancer gets no notice.
             balancer.add(&joining);
             tokio::task::spawn_blocking(move || leaving.stop()).await.unwrap();
             nodes.servers.push(joining);

@@ -1,4 +1,4 @@
-//! Sockets at a node that does not own their dialogues.
+//! Sockets at nodes that do not own the dialogues.
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ fn session_is_resumed_and_spoken_in_at_another_node() {
         assert_eq!((reply.turn, reply.status.as_str()), (2, "completed"));
         assert_eq!(reply.streamed, reply.text);
         assert!(forwarded_count(&nodes.servers[1], "socket").await >= 1.0);
-        // Errors of the owner come back with the message they are about.
+        // The owner's errors refer to the client's messages.
         socket
             .send(&json!({"type": "player.interrupt", "event_id": "i", "session_id": session, "turn": 9}))
             .await;
@@ -69,7 +69,7 @@ fn session_is_resumed_and_spoken_in_at_another_node() {
         );
         assert_eq!(standing_lines(&nodes.servers[0].backend(), &session).await.len(), 2);
 
-        // A newer connection, at the owner, takes the session over: the older one has nothing left.
+        // A newer connection at the owner takes over the session, and the older socket closes.
         let mut newer = nodes.servers[0].player("p1").await;
         resume_session(&mut newer, &session, &token, 1).await;
         assert_eq!(close_code(&mut socket).await, 4409);
@@ -116,7 +116,7 @@ fn conversation_is_watched_and_interrupted_across_nodes() {
             watch_conversation(&mut socket, &id).await;
             ears.push(socket);
         }
-        // Whoever steps it, wherever.
+        // The conversation may be stepped at any node.
         nodes.servers[1]
             .backend()
             .post(&format!("{path}:step"), &json!({}))
@@ -124,7 +124,7 @@ fn conversation_is_watched_and_interrupted_across_nodes() {
         for ear in &mut ears {
             wait_for_event(ear, "npc_turn.committed", 2).await;
         }
-        // Cutting in with a line opens a session at the owner; it is spoken in from here.
+        // An interrupt with a line opens a session at the owner. The player speaks in the session from here.
         let socket = &mut ears[2];
         socket
             .send(
@@ -156,7 +156,7 @@ fn remote_session_is_notified_when_its_source_line_is_unsaid() {
         for _ in 0..2 {
             rest.post(&format!("{path}:step"), &json!({})).await;
         }
-        // Joined over there, and spoken in there.
+        // The session is joined and used at the other node.
         let other = nodes.servers[1].backend();
         let joined = other.post(&format!("{path}:join"), &json!({"player_id": "p1"})).await;
         let session = joined["id"].as_str().unwrap().to_owned();
@@ -205,7 +205,7 @@ fn fact_learned_at_one_node_is_remembered_at_another() {
             made["id"].as_str().unwrap().to_owned()
         };
         let (here, there) = (open(&first).await, open(&second).await);
-        // Both have mira's memory loaded before anything is learned.
+        // Both nodes load mira's memory before any learning.
         super::say(&first, &here, "a", "Hello.").await;
         super::say(&second, &there, "b", "Hello.").await;
         first.idle().await;
@@ -217,7 +217,7 @@ fn fact_learned_at_one_node_is_remembered_at_another() {
             preview["messages"].to_string().contains("grapes").then_some(())
         })
         .await;
-        // So does what people write.
+        // Manual edits reach the other node as well.
         let path = "/v1/worlds/vale/npcs/mira";
         let mut mira = second.get(path).await;
         mira["persona"]["description"] = json!("She keeps seventeen geese.");

@@ -1,11 +1,11 @@
-//! What a world has come to is folded at every node: what one takes back is taken back at all of them.
+//! Every node folds the world's state. A rewind at one node takes effect at all nodes.
 
 use serde_json::json;
 
 use super::{say, turns_of};
 use crate::support::{RedisServer, RestClient, ServerData, run};
 
-/// All that the next reply to a line would be made of.
+/// Returns the whole prompt of the next reply.
 async fn prompt(rest: &RestClient, session: &str) -> String {
     let probe = json!({"text": "Where are we?"});
     rest.post(&format!("/v1/sessions/{session}/context"), &probe)
@@ -18,7 +18,7 @@ fn world_state_is_rewound_at_every_node() {
     run(async {
         let redis = RedisServer::start().await;
         let buffers = redis.url();
-        // The scripted model says what a line changes.
+        // The scripted model reports the changes of a line.
         let data = ServerData::on_postgres(&[
             ("COLLOQUY__BUFFER__URL", buffers.as_str()),
             ("COLLOQUY__NODE__URL", "http://127.0.0.1:0"),

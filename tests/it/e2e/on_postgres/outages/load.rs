@@ -1,4 +1,4 @@
-//! Players who all speak at once, each one line after the other, each line until it is acknowledged.
+//! Concurrent players. Each says one line after another, and repeats a line until acknowledged.
 
 use std::{
     sync::{
@@ -13,18 +13,18 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{LineRejection, eventually_after_outage, say, say_over_socket, session, standing_lines};
 use crate::support::{RestClient, TestServer, TestSocket};
 
-/// Every other one speaks over a socket, the rest over REST.
+/// Every second player speaks over a socket, and the others over REST.
 pub const PLAYERS: [&str; 4] = ["p1", "p2", "p3", "p4"];
-/// What they like, one a line; after that they talk of nothing that could be learned.
+/// The fruits that players like, one per line. Later lines teach no facts.
 const FRUITS: [&str; 12] = [
     "grapes", "peaches", "apples", "cherries", "plums", "figs", "melons", "lemons", "mangoes", "papayas", "quinces",
     "olives",
 ];
-/// Lines that each says when everything is there again.
+/// The number of lines per player after the recovery.
 pub const LINES: usize = 3;
 
 pub struct Load {
-    /// Everything is there again, and whoever has said a few lines more is done.
+    /// True after the recovery. The players then say a few more lines and stop.
     over: watch::Sender<bool>,
     talks: Vec<RunningTalk>,
 }
@@ -33,7 +33,7 @@ struct RunningTalk {
     player: &'static str,
     session: String,
     counts: Arc<LineCounts>,
-    /// What was acknowledged.
+    /// The acknowledged lines.
     lines: JoinHandle<Vec<String>>,
 }
 
@@ -43,18 +43,18 @@ struct LineCounts {
     refused: AtomicUsize,
 }
 
-/// What came of it for one of them.
+/// The result of one player.
 pub struct FinishedTalk {
     pub player: &'static str,
     pub session: String,
-    /// In that order.
+    /// The acknowledged lines, in order.
     pub acknowledged: Vec<String>,
-    /// How often a line had to be said again.
+    /// The number of refused attempts.
     pub refused: usize,
 }
 
 impl Load {
-    /// `codes`: what a line may be refused with.
+    /// Starts the load. `codes` are the allowed errors of a line.
     pub async fn start(server: &TestServer, codes: &'static [&'static str]) -> Self {
         let (over, is_over) = watch::channel(false);
         let mut talks = Vec::new();
@@ -85,12 +85,12 @@ impl Load {
         Self { over, talks }
     }
 
-    /// Waits until each has had so many lines more acknowledged.
+    /// Waits until every player has `lines` more acknowledged lines.
     pub async fn wait_for_lines(&self, lines: usize) {
         self.wait_for_each(lines, |counts| &counts.acknowledged).await;
     }
 
-    /// Waits until each has been refused so many times more.
+    /// Waits until every player has `times` more refusals.
     pub async fn wait_for_rejections(&self, times: usize) {
         self.wait_for_each(times, |counts| &counts.refused).await;
     }
@@ -101,14 +101,14 @@ impl Load {
         eventually_after_outage("the load to go on", async || {
             let reached = self.talks.iter().zip(&before);
             let reached = reached.into_iter().all(|(talk, before)| count(talk) >= before + more);
-            // Whoever has ended has failed, and says why in the end.
+            // A player who has stopped has failed. The error appears at the end.
             let failed = self.talks.iter().any(|talk| talk.lines.is_finished());
             (reached || failed).then_some(())
         })
         .await;
     }
 
-    /// Has each say a few lines more.
+    /// Lets every player say a few more lines, and returns the results.
     pub async fn end(self) -> Vec<FinishedTalk> {
         self.over.send_replace(true);
         let mut all = Vec::new();
@@ -125,7 +125,7 @@ impl Load {
 }
 
 impl FinishedTalk {
-    /// Each line that was acknowledged is there once, in order, and nothing else.
+    /// Asserts that exactly the acknowledged lines stand, once and in order.
     pub async fn assert_lines_stand(&self, rest: &RestClient) {
         assert_eq!(
             standing_lines(rest, &self.session).await,
@@ -135,7 +135,7 @@ impl FinishedTalk {
         );
     }
 
-    /// What can be learned from it.
+    /// Returns the fruits that can be learned from the lines.
     pub fn fruits(&self) -> &'static [&'static str] {
         &FRUITS[..self.acknowledged.len().min(FRUITS.len())]
     }
@@ -172,17 +172,17 @@ impl LoadSpeaker {
         acknowledged
     }
 
-    /// As a client does that was told to try again: the same line with the same key.
+    /// Repeats the same line with the same key while refused, like a client.
     async fn say_until_accepted(&mut self, key: &str, line: &str) {
         let trying = async {
             while let Err(LineRejection { code, retry_after }) = self.say(key, line).await {
                 assert!(self.codes.contains(&code.as_str()), "{key} was refused with {code}");
                 let longest = Duration::from_secs(10);
                 let told = retry_after.is_some_and(|wait| !wait.is_zero() && wait <= longest);
-                // What broke off may well work at once.
+                // A retry of a broken reply may succeed at once.
                 assert!(told || code == "model_failed", "{code}: {retry_after:?}");
                 self.counts.refused.fetch_add(1, Relaxed);
-                // Sooner than was asked for, so that there is always somebody at the door.
+                // Waits less than requested, so that requests never cease.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };

@@ -1,5 +1,5 @@
-//! A store or the model goes away in mid-load and comes back: one file for each (Qdrant's is `on_qdrant/outage.rs`).
-//! What was acknowledged is there once, in order, and what was taken back stays so.
+//! A store or the model fails under load and recovers; one file each (Qdrant's is `on_qdrant/outage.rs`). Acknowledged
+//! lines stand once and in order. Unsaid turns stay unsaid.
 
 mod load;
 mod model;
@@ -18,14 +18,14 @@ pub(in crate::e2e) use {
     crate::support::eventually_after_outage,
 };
 
-/// Why something was not done.
+/// The reason for a refusal.
 #[derive(Debug)]
 pub(in crate::e2e) struct LineRejection {
     pub code: String,
     pub retry_after: Option<Duration>,
 }
 
-/// What a request was refused with, in a way that tells a client to try again.
+/// Returns the error of a refused request, and asserts that the error allows a retry.
 pub(in crate::e2e) fn rejection_of(answer: &RestAnswer) -> LineRejection {
     let statuses = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_GATEWAY];
     assert!(statuses.contains(&answer.status), "{answer:?}");
@@ -84,7 +84,7 @@ async fn say_over_socket(socket: &mut TestSocket, session: &str, key: &str, line
     }
 }
 
-/// The lines of a session that stand, as the ledger has them; their numbers have no gap.
+/// Returns the standing lines of a session from the ledger. Their numbers must have no gap.
 pub(in crate::e2e) async fn standing_lines(rest: &RestClient, session: &str) -> Vec<String> {
     let (mut lines, mut after) = (Vec::new(), String::new());
     loop {
@@ -101,19 +101,18 @@ pub(in crate::e2e) async fn standing_lines(rest: &RestClient, session: &str) -> 
     }
 }
 
-/// What `/readyz` says of something; `null`: the server is not ready.
+/// Returns the status of a component in `/readyz`; `null` if the server is not ready.
 pub(in crate::e2e) async fn readiness(rest: &RestClient, of: &str) -> Value {
     let (_, body) = rest.call(Method::GET, "/readyz", None).await;
     body[of].clone()
 }
 
-/// Waits until nothing is left to be learned. Then each fruit that was spoken of is known, as one fact of whoever
-/// spoke of it, and no job was given up.
+/// Waits for all jobs. Then every mentioned fruit is known as one fact of its speaker, and no job is dead.
 pub(in crate::e2e) async fn assert_learned_once(rest: &RestClient, talks: &[FinishedTalk]) {
     rest.idle().await;
     let dead = rest.get("/v1/jobs?status=dead").await;
     assert_eq!(dead["items"], json!([]));
-    // Those that are not valid, too.
+    // The list includes invalid facts.
     let facts = rest.facts("mira").await;
     for talked in talks {
         let of_player = format!("player:{}", talked.player);

@@ -1,4 +1,4 @@
-//! The model is killed in mid-load and started again.
+//! The model is killed under load and started again.
 
 use serde_json::json;
 
@@ -8,14 +8,14 @@ use super::{
 };
 use crate::support::{ModelProcess, ServerData, run};
 
-/// What is said while there is no model: it broke off, or cannot be reached.
+/// The errors without a model: the reply broke off, or the model is unreachable.
 const CODES: &[&str] = &["model_failed", "model_unavailable"];
 const RESTING: &str = r#"colloquy_model_breaker_open{model="mock",task="reply"}"#;
 
 #[test]
 fn killed_model_leaves_no_partial_reply_and_pending_work_resumes_after_it() {
     run(async {
-        // Replies take their time, so that some are always being said.
+        // Replies are slow, so that some are always streaming.
         let mut model = ModelProcess::start(&["--tokens-per-s", "20"]).await;
         let data = ServerData::on_postgres(&[
             ("COLLOQUY__LLM__BASE_URL", &model.base_url()),
@@ -36,8 +36,8 @@ fn killed_model_leaves_no_partial_reply_and_pending_work_resumes_after_it() {
 
         let load = Load::start(&server, CODES).await;
         load.wait_for_lines(1).await;
-        // When it happens, lines that were acknowledged are being learned from, and a reply is being said.
-        // Counted before: one that is held keeps those back that come after it.
+        // At the kill, jobs of acknowledged lines are running and a reply is streaming. The count comes first, because
+        // a held job delays the later jobs.
         let calls = model.calls("extraction").await;
         model.control(&json!({"faults": ["extraction=hold"]})).await;
         load.wait_for_lines(1).await;

@@ -1,4 +1,4 @@
-//! Postgres is killed in mid-load and started again with what it has on disk. The server stays.
+//! Postgres is killed under load and started again with the data on disk. The server keeps running.
 
 use colloquy::mock_llm::{self, MockOptions};
 use reqwest::{Method, StatusCode};
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::support::{PostgresServer, ServerData, run};
 
-/// What is said while there is no ledger.
+/// The error without a ledger.
 const UNAVAILABLE: &str = "store_unavailable";
 
 #[test]
@@ -30,7 +30,7 @@ fn postgres_outage_loses_nothing_acknowledged_and_the_server_recovers() {
             ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "10"),
             ("COLLOQUY__JOBS__POLL_S", "1"),
             ("COLLOQUY__JOBS__RETRY_BASE_S", "1"),
-            // What the outage interrupts is not only found again because its lease has run out.
+            // Interrupted jobs must return before their lease expires.
             ("COLLOQUY__JOBS__LEASE_S", "3600"),
         ]);
         let server = data.spawn();
@@ -42,7 +42,7 @@ fn postgres_outage_loses_nothing_acknowledged_and_the_server_recovers() {
 
         let load = Load::start(&server, &[UNAVAILABLE]).await;
         load.wait_for_lines(1).await;
-        // When it happens, lines that were acknowledged are being learned from.
+        // At the kill, jobs of acknowledged lines are running.
         mock.apply_settings(&json!({"faults": ["extraction=hold"]})).unwrap();
         let calls = mock.calls_of("extraction");
         load.wait_for_lines(LINES).await;
@@ -79,7 +79,7 @@ fn postgres_outage_loses_nothing_acknowledged_and_the_server_recovers() {
             talked.assert_lines_stand(&rest).await;
         }
         assert_learned_once(&rest, &talks).await;
-        // It had not happened; now it does, once.
+        // The rewind had failed. Now the rewind succeeds, once.
         assert_eq!(standing_lines(&rest, &quiet).await, ["One.", "Two.", "Three."]);
         let back = json!({"turn": 1, "key": "once"});
         for _ in 0..2 {

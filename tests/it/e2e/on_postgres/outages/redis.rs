@@ -1,5 +1,5 @@
-//! Redis is killed in mid-load and comes back with what it had long before; and it is frozen, so that it accepts
-//! connections and answers nothing. Turns go on from the ledger, as if nothing were.
+//! Redis is killed under load, and restarts with old data. In another test Redis freezes: it accepts connections and
+//! answers nothing. Turns continue from the ledger.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,14 @@ use crate::support::{RedisServer, RestClient, ServerData, TestServer, run};
 const APPENDED: &str = r#"colloquy_buffer_calls_total{call="append",outcome="done"}"#;
 const APPENDS: &str = r#"colloquy_buffer_seconds_count{call="append"}"#;
 const QUICK_APPENDS: &str = r#"colloquy_buffer_seconds_bucket{call="append",le="1"}"#;
-/// How long a call may take where Redis is frozen: longer than any that does not wait for it.
+/// The timeout of a call to a frozen Redis, longer than all calls that do not wait for Redis.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it is left alone then.
+/// The time without calls after a timeout.
 const REST: Duration = Duration::from_secs(1);
 
-/// Said before the outage and taken back in it.
+/// Said before the outage and unsaid during the outage.
 const UNSAID: &str = "I buried it under the old mill.";
-/// Said in it instead.
+/// Said in its place.
 const ANEW: &str = "It is a secret.";
 
 struct RedisStack {
@@ -33,7 +33,7 @@ struct RedisStack {
 }
 
 impl RedisStack {
-    /// With how long Redis may take.
+    /// Starts the stack with a timeout for Redis.
     async fn start(timeout: Duration) -> Self {
         let redis = RedisServer::start_persistent().await;
         let mock = mock_llm::start_on_thread(MockOptions {
@@ -58,14 +58,14 @@ impl RedisStack {
         }
     }
 
-    /// With another server in place of this one, which is killed.
+    /// Kills the server, and starts another in its place.
     fn restarted(self) -> Self {
         let server = self.server.kill().spawn();
         let rest = server.backend();
         Self { server, rest, ..self }
     }
 
-    /// Waits until `/readyz` says this of the buffers.
+    /// Waits until `/readyz` shows this status of the buffers.
     async fn wait_for_buffer_status(&self, wanted: &str) {
         eventually_after_outage("the buffers to change", async || {
             (readiness(&self.rest, "buffers").await == wanted).then_some(())
@@ -73,7 +73,7 @@ impl RedisStack {
         .await;
     }
 
-    /// Waits until buffers are added to that are in Redis.
+    /// Waits until turns are appended to buffers in Redis.
     async fn assert_buffers_are_used(&self) {
         let before = counter_value(&self.server, APPENDED).await;
         eventually_after_outage("buffers to be used", async || {
@@ -91,7 +91,7 @@ impl RedisStack {
         self.rest.post(&format!("/v1/sessions/{session}:{verb}"), &body).await;
     }
 
-    /// The prompt that a line would have, and the one that the model then gets.
+    /// Returns the preview of a line's prompt, and the prompt sent to the model.
     async fn prompts(&self, session: &str, line: &str) -> [String; 2] {
         let preview = format!("/v1/sessions/{session}/context");
         let preview = self.rest.post(&preview, &json!({ "text": line })).await;
@@ -137,7 +137,7 @@ fn redis_outage_does_not_stop_turns_and_its_stale_data_is_ignored() {
             assert_eq!(talked.refused, 0);
             talked.assert_lines_stand(&stack.rest).await;
         }
-        // Redis still has the turn of the same number that was taken back.
+        // Redis still has the unsaid turn of the same number.
         stack.rewind_to(&rewound, "rewind", 3).await;
         let mut expected = [vec!["One.", "Two.", ANEW], vec!["One.", "Two."]];
         for line in ["What did I tell you?", "And what else?"] {
@@ -152,7 +152,7 @@ fn redis_outage_does_not_stop_turns_and_its_stale_data_is_ignored() {
                 expected.push(line);
                 assert_eq!(&standing_lines(&stack.rest, quiet).await, expected);
             }
-            // The next one has only the stores to go by.
+            // The next server knows only the stores.
             stack = stack.restarted();
         }
         for talked in &talks {
@@ -182,7 +182,7 @@ fn frozen_redis_delays_one_turn_at_a_time() {
         stack.wait_for_buffer_status("away").await;
         let (waits, took) = (waited().await - before, frozen.elapsed());
         stack.redis.thaw();
-        // Each when it begins, and then two in a while, one after the other, to see whether it is back.
+        // Every call at the start may wait, and later two calls per interval, in sequence, to check for recovery.
         let players = f64::from(u32::try_from(PLAYERS.len()).unwrap());
         let most = players + 1.0 + 2.0 * took.as_secs_f64() / (2 * TIMEOUT + REST).as_secs_f64();
         assert!(waits >= 1.0 && waits <= most, "{waits} turns waited in {took:?}");

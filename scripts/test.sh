@@ -60,8 +60,9 @@ say "formatting"
 cargo fmt --check
 
 say "lints"
-# Checks the release features, then the test features.
+# Checks the release features, the embedded stores alone, then the test features.
 cargo clippy --locked --lib --bins -- -D warnings
+cargo clippy --locked --lib --bins --no-default-features -- -D warnings
 cargo clippy --locked --all-targets --features failpoints,otel -- -D warnings
 
 say "licences"

@@ -11,6 +11,10 @@ mod ledger;
 mod metrics;
 mod metrics_address;
 mod models;
+#[cfg(feature = "qdrant")]
+mod qdrant;
+#[cfg(feature = "redis")]
+mod redis;
 mod stores;
 
 use std::{

@@ -15,6 +15,7 @@ macro_rules! histories {
     ($($file:literal)*) => {
         pub(super) static SQLITE: LazyLock<Migrator> =
             LazyLock::new(|| build_migrator(&[$(($file, include_str!(concat!("../../migrations/sqlite/", $file, ".sql")))),*]));
+        #[cfg(feature = "postgres")]
         pub(super) static POSTGRES: LazyLock<Migrator> =
             LazyLock::new(|| build_migrator(&[$(($file, include_str!(concat!("../../migrations/postgres/", $file, ".sql")))),*]));
     };

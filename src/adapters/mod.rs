@@ -1,13 +1,17 @@
 //! The implementations of the ports. Only `app` and the tests name the adapters.
 
+#[cfg(any(feature = "redis", feature = "qdrant"))]
 mod breaker;
 pub mod in_process;
 mod migrations;
 pub mod offline_embedder;
 pub mod openai;
 pub mod owner_only_files;
+#[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "qdrant")]
 pub mod qdrant;
+#[cfg(feature = "redis")]
 pub mod redis;
 pub mod scripted;
 pub mod sqlite;

@@ -4,24 +4,17 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use actix_web::{App, HttpServer, web};
 use anyhow::Context as _;
-use secrecy::ExposeSecret as _;
 
 use super::stores::FactIndexes;
 use crate::{
     actors::membership::{Membership, Neighbours},
-    adapters::{
-        in_process::shared_index::{LocalFactIndex, SharedFactIndex},
-        redis::{RedisOptions, owners::RedisOwners},
-    },
-    config::Config,
+    adapters::in_process::shared_index::{LocalFactIndex, SharedFactIndex},
+    config::{BufferSection, Config},
     dialogue::Services,
     http::nodes::{NodeClient, configure_own_url},
     ids::NodeId,
     ports::{ledger::nodes::LiveNode, owners::OwnerCache, peers::LocalIndex},
 };
-
-/// How long an owner is remembered. A stale entry costs one forwarded request and is then forgotten.
-const OWNER_CACHE_TTL: Duration = Duration::from_mins(1);
 
 /// The services that the actors and routes of a cluster node need.
 pub(super) struct ClusterNode {
@@ -56,7 +49,7 @@ pub(super) async fn join_cluster(
         services.ledger.nodes.clone(),
         services.clock.clone(),
     ));
-    let owners = open_owner_cache(config)?;
+    let owners = open_owner_cache(&config.buffer)?;
     let held = indexes.held.clone();
     let own_index = Arc::new(LocalFactIndex::new(held.clone(), services.ledger.facts.clone()));
     let nodes = NodeClient::new(
@@ -117,17 +110,19 @@ async fn check_own_url(nodes: &NodeClient, listener: &TcpListener, url: &str) ->
     })
 }
 
-fn open_owner_cache(config: &Config) -> anyhow::Result<Option<Arc<dyn OwnerCache>>> {
-    let buffer = &config.buffer;
-    let url = buffer.url.expose_secret();
-    if url == "memory:" {
-        return Ok(None);
+/// The owners of dialogues, cached in the Redis of `buffer.url`. `None`: there is no Redis, and the ledger is asked.
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(
+        unused_variables,
+        clippy::unnecessary_wraps,
+        reason = "without Redis there is no cache"
+    )
+)]
+fn open_owner_cache(section: &BufferSection) -> anyhow::Result<Option<Arc<dyn OwnerCache>>> {
+    #[cfg(feature = "redis")]
+    if !section.is_in_process() {
+        return super::redis::open_owner_cache(section).map(Some);
     }
-    let options = RedisOptions {
-        url: url.to_owned(),
-        cluster: buffer.cluster,
-        timeout: Duration::from_millis(buffer.timeout_ms),
-    };
-    let owners = RedisOwners::new(&options, OWNER_CACHE_TTL).context("cannot use buffer.url")?;
-    Ok(Some(Arc::new(owners)))
+    Ok(None)
 }

@@ -5,11 +5,10 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use secrecy::ExposeSecret as _;
 
+#[cfg(feature = "postgres")]
+use crate::adapters::postgres::{self, PostgresOptions};
 use crate::{
-    adapters::{
-        postgres::{self, PostgresOptions},
-        sqlite::{self, SqliteOptions},
-    },
+    adapters::sqlite::{self, SqliteOptions},
     config::{Config, Synchronous},
     ids::TenantId,
     ports::{StoreResult, clock::Clock, ledger::Ledger, vectors::PointSource},
@@ -23,7 +22,9 @@ pub(super) async fn open_ledger(
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<(Ledger, Arc<dyn PointSource>)> {
     let url = config.ledger_url();
-    let opened = if is_postgres(config) {
+    let cannot_open = || format!("cannot open the ledger {}", config.ledger_name());
+    #[cfg(feature = "postgres")]
+    if is_postgres(config) {
         let options = PostgresOptions {
             connections: config.ledger.connections,
             background_connections: config.ledger.background_connections,
@@ -32,52 +33,52 @@ pub(super) async fn open_ledger(
             write_queue: config.ledger.write_queue,
             embedding_model,
         };
-        postgres::open_ledger(url.expose_secret(), options, clock)
+        let ledger = postgres::open_ledger(url.expose_secret(), options, clock)
             .await
-            .map(|ledger| (ledger.ledger(), ledger.point_source()))
-    } else {
-        let options = SqliteOptions {
-            synchronous_full: config.ledger.synchronous == Synchronous::Full,
-            readers: config.ledger.readers,
-            busy_timeout: Duration::from_millis(config.ledger.busy_timeout_ms),
-            write_queue: config.ledger.write_queue,
-            embedding_model,
-        };
-        sqlite::open_ledger(url.expose_secret(), options, clock)
-            .await
-            .map(|ledger| (ledger.ledger(), ledger.point_source()))
+            .with_context(cannot_open)?;
+        return Ok((ledger.ledger(), ledger.point_source()));
+    }
+    let options = SqliteOptions {
+        synchronous_full: config.ledger.synchronous == Synchronous::Full,
+        readers: config.ledger.readers,
+        busy_timeout: Duration::from_millis(config.ledger.busy_timeout_ms),
+        write_queue: config.ledger.write_queue,
+        embedding_model,
     };
-    opened.with_context(|| format!("cannot open the ledger {}", config.ledger_name()))
+    let ledger = sqlite::open_ledger(url.expose_secret(), options, clock)
+        .await
+        .with_context(cannot_open)?;
+    Ok((ledger.ledger(), ledger.point_source()))
 }
 
 /// Checks the ledger's URL without connecting.
 pub(super) fn check_url(config: &Config) -> StoreResult<()> {
     let url = config.ledger_url();
+    #[cfg(feature = "postgres")]
     if is_postgres(config) {
-        postgres::check_url(url.expose_secret())
-    } else {
-        sqlite::check_path(url.expose_secret())
+        return postgres::check_url(url.expose_secret());
     }
+    sqlite::check_path(url.expose_secret())
 }
 
 /// Migrates the schema and does no other work. Returns the schema's version.
 pub(super) async fn migrate_schema(config: &Config) -> StoreResult<i64> {
     let url = config.ledger_url();
+    #[cfg(feature = "postgres")]
     if is_postgres(config) {
-        postgres::migrate_schema(url.expose_secret()).await
-    } else {
-        sqlite::migrate_schema(url.expose_secret()).await
+        return postgres::migrate_schema(url.expose_secret()).await;
     }
+    sqlite::migrate_schema(url.expose_secret()).await
 }
 
 /// True if the tenant exists. Changes no data.
 pub(super) async fn has_tenant(config: &Config, tenant: &TenantId) -> StoreResult<bool> {
     let url = config.ledger_url();
+    #[cfg(feature = "postgres")]
     if is_postgres(config) {
-        postgres::has_tenant(url.expose_secret(), tenant).await
-    } else {
-        sqlite::has_tenant(url.expose_secret(), tenant).await
+        return postgres::has_tenant(url.expose_secret(), tenant).await;
     }
+    sqlite::has_tenant(url.expose_secret(), tenant).await
 }
 
 pub(super) fn is_postgres(config: &Config) -> bool {

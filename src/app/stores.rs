@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::Context;
-use secrecy::ExposeSecret as _;
-
+#[cfg(feature = "qdrant")]
+use super::qdrant;
+#[cfg(feature = "redis")]
+use super::redis;
 use super::{ledger, models};
 use crate::{
     adapters::{
@@ -14,13 +15,10 @@ use crate::{
             fact_index::{FactIndexOptions, InProcessFactIndex},
         },
         openai::HttpClient,
-        qdrant::{QdrantFactIndex, QdrantOptions},
-        redis::{RedisOptions, buffers::RedisBuffers},
     },
     config::{BufferSection, Config},
     dialogue::{Services, prompt::Templates, recall::MemoryCache},
     ports::{
-        StoreError,
         buffer::BufferStore,
         clock::{Clock, IdSource},
         disabled_tenants::DisabledTenants,
@@ -111,6 +109,10 @@ pub(super) async fn open_stores(
 }
 
 /// The server starts even if Qdrant is unreachable. The index is filled from the ledger later.
+#[cfg_attr(
+    not(feature = "qdrant"),
+    expect(unused_variables, reason = "only Qdrant keeps vectors of several models apart")
+)]
 fn open_indexes(
     config: &Config,
     points: Arc<dyn PointSource>,
@@ -121,48 +123,29 @@ fn open_indexes(
     let memory = FactIndexOptions {
         memory_bytes: section.memory_mib * MIB,
     };
-    if section.is_embedded() {
+    #[cfg(feature = "qdrant")]
+    if !section.is_embedded() {
+        let index = qdrant::open_index(section, embedding_model, dimensions)?;
         return Ok(FactIndexes {
-            held: Arc::new(InProcessFactIndex::new(points, memory)),
-            elsewhere: None,
+            held: Arc::new(InProcessFactIndex::new_term_counter(points, memory)),
+            elsewhere: Some(Arc::new(index)),
         });
     }
-    let options = QdrantOptions {
-        url: section.url.clone(),
-        api_key: section.api_key.clone(),
-        collection: section.collection.clone(),
-        timeout: Duration::from_millis(section.timeout_ms),
-        write_timeout: Duration::from_millis(section.write_timeout_ms),
-        hnsw_ef: section.hnsw_ef,
-        embedding_model,
-        dimensions,
-    };
-    let index = QdrantFactIndex::new(options).context("cannot use vectors.url")?;
     Ok(FactIndexes {
-        held: Arc::new(InProcessFactIndex::new_term_counter(points, memory)),
-        elsewhere: Some(Arc::new(index)),
+        held: Arc::new(InProcessFactIndex::new(points, memory)),
+        elsewhere: None,
     })
 }
 
 /// The server starts even if Redis is unreachable. The ledger has the same data.
 async fn open_buffers(section: &BufferSection) -> anyhow::Result<Arc<dyn BufferStore>> {
-    let (url, ttl) = (section.url.expose_secret(), Duration::from_secs(section.ttl_s));
-    if url == "memory:" {
-        return Ok(Arc::new(InProcessBuffers::new(BufferLimits {
-            max_bytes: section.memory_mib * MIB,
-            ttl,
-        })));
+    let ttl = Duration::from_secs(section.ttl_s);
+    #[cfg(feature = "redis")]
+    if !section.is_in_process() {
+        return redis::open_buffers(section, ttl).await;
     }
-    let options = RedisOptions {
-        url: url.to_owned(),
-        cluster: section.cluster,
-        timeout: Duration::from_millis(section.timeout_ms),
-    };
-    let buffers = RedisBuffers::new(&options, ttl).context("cannot use buffer.url")?;
-    match buffers.ping().await {
-        Ok(()) => {}
-        Err(error @ StoreError::Unavailable(_)) => tracing::warn!(%error, "buffers are read from the ledger for now"),
-        Err(error) => return Err(error).context("cannot use buffer.url"),
-    }
-    Ok(Arc::new(buffers))
+    Ok(Arc::new(InProcessBuffers::new(BufferLimits {
+        max_bytes: section.memory_mib * MIB,
+        ttl,
+    })))
 }

@@ -110,6 +110,7 @@ pub(super) fn check_consistency(config: &Config, faults: &mut Vec<ConfigFault>) 
         });
     };
     check_stores(config, &mut fault);
+    check_built(config, StoresBuilt::IN_THIS_BUILD, &mut fault);
     check_node(config, &mut fault);
     auth::check_auth(config, &mut fault);
     check_models(config, &mut fault);
@@ -154,8 +155,8 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
             fault("ledger.url", what.into());
         }
     }
-    let url = config.buffer.url.expose_secret();
-    if url != "memory:" {
+    if !config.buffer.is_in_process() {
+        let url = config.buffer.url.expose_secret();
         if !url.starts_with("redis://") && !url.starts_with("rediss://") {
             fault(
                 "buffer.url",
@@ -182,6 +183,61 @@ fn check_stores(config: &Config, fault: &mut impl FnMut(&str, String)) {
             "vectors.collection",
             "must have 1 to 64 letters, digits, _ and -".into(),
         );
+    }
+}
+
+/// The stores that a build has besides the embedded ones (features of the same names).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoresBuilt {
+    pub postgres: bool,
+    pub redis: bool,
+    pub qdrant: bool,
+}
+
+impl StoresBuilt {
+    const IN_THIS_BUILD: Self = Self {
+        postgres: cfg!(feature = "postgres"),
+        redis: cfg!(feature = "redis"),
+        qdrant: cfg!(feature = "qdrant"),
+    };
+}
+
+#[cfg(test)]
+impl StoresBuilt {
+    pub(super) const fn with_all(built: bool) -> Self {
+        Self {
+            postgres: built,
+            redis: built,
+            qdrant: built,
+        }
+    }
+}
+
+/// Refuses the URL of a store that this build does not have.
+pub(super) fn check_built(config: &Config, built: StoresBuilt, fault: &mut impl FnMut(&str, String)) {
+    let sqlite = config.ledger_url().expose_secret().starts_with("sqlite:");
+    let stores = [
+        ("ledger.url", "Postgres", "postgres", built.postgres || sqlite),
+        (
+            "buffer.url",
+            "Redis",
+            "redis",
+            built.redis || config.buffer.is_in_process(),
+        ),
+        (
+            "vectors.url",
+            "Qdrant",
+            "qdrant",
+            built.qdrant || config.vectors.is_embedded(),
+        ),
+    ];
+    for (key, store, feature, fits) in stores {
+        if !fits {
+            fault(
+                key,
+                format!("this build has no {store}: build it with `--features {feature}`, or leave the setting out"),
+            );
+        }
     }
 }
 

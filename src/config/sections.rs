@@ -216,6 +216,14 @@ pub struct VectorsSection {
     pub hnsw_ef: u64,
 }
 
+impl BufferSection {
+    /// Whether buffers are in this process.
+    #[must_use]
+    pub fn is_in_process(&self) -> bool {
+        self.url.expose_secret() == "memory:"
+    }
+}
+
 impl VectorsSection {
     /// True if the index is in this process.
     #[must_use]

@@ -4,6 +4,7 @@ use secrecy::ExposeSecret;
 
 use super::{
     layers::{self, SettingKind},
+    rules::{StoresBuilt, check_built},
     *,
 };
 
@@ -221,6 +222,33 @@ fn unreadable_urls_are_shown_without_their_passwords() {
         assert!(keys(&found).contains(&key), "{key} is missing in {found:?}");
     }
     assert!(!format!("{found:?}").contains("hidden"), "{found:?}");
+}
+
+#[test]
+fn config_names_the_feature_of_a_missing_store() {
+    let mut config = Config::embedded_defaults();
+    let missing = |config: &Config, built: StoresBuilt| {
+        let mut found = Vec::new();
+        check_built(config, built, &mut |key, what| found.push((key.to_owned(), what)));
+        found
+    };
+    let (none, all) = (StoresBuilt::with_all(false), StoresBuilt::with_all(true));
+    assert_eq!(missing(&config, none), [], "the embedded stores are always there");
+    config.ledger.url = Some("postgres://db/colloquy".into());
+    config.buffer.url = "redis://cache".into();
+    config.vectors.url = "http://qdrant:6334".into();
+    assert_eq!(missing(&config, all), []);
+    let named = |store: &str, feature: &str| {
+        format!("this build has no {store}: build it with `--features {feature}`, or leave the setting out")
+    };
+    assert_eq!(
+        missing(&config, none),
+        [
+            ("ledger.url".to_owned(), named("Postgres", "postgres")),
+            ("buffer.url".to_owned(), named("Redis", "redis")),
+            ("vectors.url".to_owned(), named("Qdrant", "qdrant")),
+        ]
+    );
 }
 
 #[test]

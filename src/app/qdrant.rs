@@ -1,0 +1,30 @@
+//! The fact index in Qdrant, as configured.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::{
+    adapters::qdrant::{QdrantFactIndex, QdrantOptions},
+    config::VectorsSection,
+};
+
+/// Connects to the Qdrant at `vectors.url` on first use. The index holds vectors of `embedding_model` with
+/// `dimensions` numbers each.
+pub(super) fn open_index(
+    section: &VectorsSection,
+    embedding_model: String,
+    dimensions: usize,
+) -> anyhow::Result<QdrantFactIndex> {
+    let options = QdrantOptions {
+        url: section.url.clone(),
+        api_key: section.api_key.clone(),
+        collection: section.collection.clone(),
+        timeout: Duration::from_millis(section.timeout_ms),
+        write_timeout: Duration::from_millis(section.write_timeout_ms),
+        hnsw_ef: section.hnsw_ef,
+        embedding_model,
+        dimensions,
+    };
+    QdrantFactIndex::new(options).context("cannot use vectors.url")
+}

@@ -7,11 +7,7 @@ use chrono::TimeDelta;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    curator::{self, TakeJobs},
-    mailbox::send_message,
-    registry::Node,
-};
+use super::{curator, mailbox::send_message, messages::TakeJobs, registry::Node};
 use crate::{
     ids::DialogueKind,
     ports::{

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use attempts::{Attempt, attempt_job, record_failure};
 use futures_util::{
     FutureExt,
@@ -21,7 +21,12 @@ use futures_util::{
 };
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{mailbox::send_message, metrics::GaugeShare, registry::Node, session::JobEnded};
+use super::{
+    mailbox::{ActorKind, mailbox, send_message},
+    messages::{DrainCurator, JobEnded, JobsDue, StopCurator, TakeJobs, TurnsUnsaid},
+    metrics::GaugeShare,
+    registry::Node,
+};
 use crate::{
     dialogue::models::with_usage_tally,
     ids::{DialogueId, JobId},
@@ -37,36 +42,6 @@ const LEASE_AHEAD_FACTOR: usize = 4;
 const SHORTEST_POLL_PAUSE: Duration = Duration::from_millis(50);
 /// Jobs of a tenant in memory at once.
 const MAX_HELD_JOBS: usize = 10_000;
-
-/// Hands over jobs of the tenant that are leased to the node.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct TakeJobs {
-    pub jobs: Vec<Job>,
-}
-
-/// Reports dialogues with turns that were unsaid or stand again. Jobs of unsaid turns are aborted, so that later jobs
-/// need not wait for a timeout. New jobs may be due, and affected memories are reconciled again.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct TurnsUnsaid(pub Vec<DialogueId>);
-
-/// Reports that waiting jobs may be due.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct JobsDue;
-
-/// Asks for no new jobs. The answer comes when no job runs, with the number of jobs left.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct DrainCurator {
-    pub reply: oneshot::Sender<usize>,
-}
-
-/// Stops at once. Running jobs are dropped and stay leased.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct StopCurator;
 
 pub(super) struct Curator {
     node: Arc<Node>,
@@ -443,3 +418,9 @@ impl Handler<StopCurator> for Curator {
         ctx.stop();
     }
 }
+
+mailbox!(
+    Curator,
+    ActorKind::Curator,
+    [TakeJobs, TurnsUnsaid, JobsDue, DrainCurator, StopCurator]
+);

@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{chores, curator, mailbox::send_message, npc_conversation::ContinueTalking, registry::Node};
+use super::{chores, mailbox::send_message, messages::StopCurator, npc_conversation::ContinueTalking, registry::Node};
 use crate::{ids::TenantId, ports::StoreResult, tenancy::TenantScope};
 
 /// Follows changes of the set of disabled tenants until `stop`.
@@ -42,7 +42,7 @@ async fn stop_tenant_jobs(node: &Arc<Node>, tenant: &TenantId) {
     });
     for curator in curators {
         // A curator that is gone has already stopped.
-        let _ = send_message(node, &curator, curator::StopCurator).await;
+        let _ = send_message(node, &curator, StopCurator).await;
     }
 }
 

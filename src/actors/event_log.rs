@@ -10,7 +10,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
 
 use parking_lot::Mutex;
 
-use super::{ActorSettings, HeardLength, Listener, PublishedEvent, messages::CREATED_SEQ, registry::LastSeq};
+use super::{ActorSettings, HeardLength, Listener, PublishedEvent, messages::CREATED_SEQ, messages::LastSeq};
 use crate::{
     dialogue::{
         events::{DialogueEvent, EventBody, EventError, ReplyDone},

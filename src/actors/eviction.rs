@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use actix::{Handler, Message};
+use actix::Handler;
 use tokio::{
     sync::oneshot,
     time::{sleep, timeout},
@@ -14,9 +14,9 @@ use tokio::{
 use super::{
     DialogueError,
     mailbox::{Mailbox, QueuedMessage, send_message},
-    registry::{DialogueEntry, DialogueKey, Directory, Node, ResidencyPermit},
+    messages::{DialogueKey, LeaveIfIdle, ResidencyPermit},
+    registry::{DialogueEntry, Directory, Node},
 };
-
 use crate::{
     ids::{DialogueKind, TenantId},
     shares::NoCapacity,
@@ -28,13 +28,6 @@ const ROOM_WAIT_LIMIT: Duration = Duration::from_millis(250);
 const ROOM_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// How long a tenant without idle dialogues is skipped: a search may cover many dialogues.
 pub(super) const NONE_IDLE_TTL: Duration = Duration::from_millis(50);
-
-/// Asks an actor to leave memory and hand over its place. An actor with work or listeners stays and drops the message.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct LeaveIfIdle {
-    pub reply: oneshot::Sender<ResidencyPermit>,
-}
 
 impl Node {
     /// Spawns a dialogue. If no place is free, waits up to [`ROOM_WAIT_LIMIT`] for the place of an idle dialogue.

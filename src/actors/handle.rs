@@ -21,10 +21,10 @@ use super::{
     PlayerLine, ResumeCommand, chores, disabled_tenants,
     mailbox::{ActorKind, Mailbox, QueuedMessage, send_message},
     membership::{self, Membership},
-    messages::ReplyHandle,
+    messages::{LastSeq, ReplyHandle},
     metrics::ActorMetrics,
     npc_conversation::handle::NpcConversations,
-    registry::{LastSeq, Node},
+    registry::Node,
     restore_notices, resume_token,
     rewinding::{self, REWIND_RETRY_AFTER},
     session::SessionRequest,
@@ -507,7 +507,7 @@ impl Sessions {
     }
 
     #[cfg(test)]
-    pub(super) fn session_for_test(&self, key: &super::registry::DialogueKey) -> Addr<super::session::Session> {
+    pub(super) fn session_for_test(&self, key: &super::messages::DialogueKey) -> Addr<super::session::Session> {
         self.node.sessions.find_live(key).expect("the test made it")
     }
 

@@ -2,14 +2,7 @@
 
 use actix::{Actor, Addr, Context, Handler, Message, prelude::SendError};
 
-use super::{
-    curator::{self, Curator},
-    eviction::LeaveIfIdle,
-    npc::{self, NpcActor},
-    npc_conversation::{self, NpcConversation},
-    registry::Node,
-    session::{self, Session},
-};
+use super::registry::Node;
 use crate::ports::ledger::metrics::GaugeGuard;
 
 /// The kinds of actors, as the metrics name them.
@@ -47,53 +40,36 @@ pub(super) struct QueuedMessage<M> {
     waits: GaugeGuard,
 }
 
-macro_rules! mailboxes {
-    ($($actor:ty, $kind:expr => [$($message:ty,)+];)+) => {$(
-        impl Mailbox for $actor {
-            const KIND: ActorKind = $kind;
+/// Makes an actor take messages through its measured mailbox: `mailbox!(Actor, kind, [Message, …])`. Lists all messages
+/// that other actors and callers send. Beside each actor, because an implementation for all actors at once is not
+/// possible: `Handler` belongs to another crate.
+macro_rules! mailbox {
+    ($actor:ty, $kind:expr, [$($message:ty),+ $(,)?]) => {
+        impl $crate::actors::mailbox::Mailbox for $actor {
+            const KIND: $crate::actors::mailbox::ActorKind = $kind;
         }
 
-        $(impl Handler<QueuedMessage<$message>> for $actor {
+        $(impl ::actix::Handler<$crate::actors::mailbox::QueuedMessage<$message>> for $actor {
             type Result = ();
 
-            fn handle(&mut self, QueuedMessage { message, waits }: QueuedMessage<$message>, ctx: &mut Self::Context) {
-                drop(waits);
-                self.handle(message, ctx);
+            fn handle(
+                &mut self,
+                queued: $crate::actors::mailbox::QueuedMessage<$message>,
+                ctx: &mut <Self as ::actix::Actor>::Context,
+            ) {
+                ::actix::Handler::<$message>::handle(self, queued.into_message(), ctx);
             }
         })+
-    )+};
+    };
 }
+pub(super) use mailbox;
 
-// All messages that other actors and callers send.
-mailboxes! {
-    Session, ActorKind::Session => [
-        session::SessionRequest,
-        session::JobEnded,
-        session::DrainDialogue,
-        session::StopDialogue,
-        LeaveIfIdle,
-        session::ClosedInLedger,
-        session::OwnershipLost,
-        session::WorldRestored,
-    ];
-    NpcConversation, ActorKind::NpcConversation => [
-        npc_conversation::ConversationRequest,
-        npc_conversation::ContinueTalking,
-        session::JobEnded,
-        session::DrainDialogue,
-        session::StopDialogue,
-        LeaveIfIdle,
-        session::OwnershipLost,
-        session::WorldRestored,
-    ];
-    NpcActor, ActorKind::Npc => [npc::FetchAuthored,];
-    Curator, ActorKind::Curator => [
-        curator::TakeJobs,
-        curator::TurnsUnsaid,
-        curator::JobsDue,
-        curator::DrainCurator,
-        curator::StopCurator,
-    ];
+impl<M> QueuedMessage<M> {
+    /// Returns the message, which waits no longer.
+    pub fn into_message(self) -> M {
+        drop(self.waits);
+        self.message
+    }
 }
 
 /// Delivers a message; waits while the mailbox is full. An error: the actor is gone and the message is lost.

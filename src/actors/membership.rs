@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     chores,
     mailbox::send_message,
-    registry::{DialogueKey, Node},
-    session::OwnershipLost,
+    messages::{DialogueKey, OwnershipLost},
+    registry::Node,
 };
 use crate::{
     ids::NodeId,

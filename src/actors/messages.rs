@@ -2,15 +2,25 @@
 
 use std::sync::Arc;
 
+use actix::Message;
 use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
 use super::DialogueError;
 use crate::{
-    ids::TenantId,
+    dialogue::jobs::JobReport,
+    ids::{DialogueId, TenantId, TurnId},
     memory::{summary::Summary, turn::Checkpoint},
-    ports::{buffer::BufferedTurn, ledger::dialogues::Dialogue},
-    shares::ShareGuard,
+    ports::{
+        buffer::BufferedTurn,
+        ledger::{
+            dialogues::Dialogue,
+            jobs::{Job, JobKind},
+            saves::RestoredDialogue,
+        },
+    },
+    shares::{Resident, ShareGuard},
+    tenancy::TenantScope,
 };
 
 /// A session that was just created.
@@ -67,3 +77,101 @@ impl<T> ReplyHandle<T> {
         let _ = self.reply.send(answer);
     }
 }
+
+pub(super) type DialogueKey = (TenantScope, DialogueId);
+
+/// The last sequence number of a dialogue's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LastSeq {
+    pub seq: u64,
+    /// The owner's epoch when the number was assigned.
+    pub epoch: u64,
+}
+
+/// Counts an actor for as long as the actor is in memory.
+pub(super) type ResidencyPermit = Resident<TenantId, DialogueKey>;
+
+/// Reports a finished job of the dialogue, or the scenarios that a turn unlocked, which is no job. A missing report
+/// means a failed attempt.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct JobEnded {
+    pub turn_id: TurnId,
+    pub kind: Option<JobKind>,
+    pub report: Option<JobReport>,
+}
+
+/// Refuses new lines and cancels queued lines. The answer comes once no turn runs: true if a turn was running.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct DrainDialogue {
+    pub reply: oneshot::Sender<bool>,
+}
+
+/// Cuts the running turn.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct CutRunningTurn;
+
+/// Reports that another part of the system closed the dialogue in the ledger.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct ClosedInLedger(pub &'static str);
+
+/// Reports that the node no longer owns the dialogue.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct OwnershipLost;
+
+/// Reports a restored save of the world, with the new state of the dialogue.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct WorldRestored(pub Arc<RestoredDialogue>);
+
+/// Stops the actor at once.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct StopDialogue;
+
+/// Makes the actor panic, to test the recovery.
+#[cfg(test)]
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct PanicForTest;
+
+/// Asks an actor to leave memory and hand over its place. An actor with work or listeners stays and drops the message.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct LeaveIfIdle {
+    pub reply: oneshot::Sender<ResidencyPermit>,
+}
+
+/// Hands over jobs of the tenant that are leased to the node.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct TakeJobs {
+    pub jobs: Vec<Job>,
+}
+
+/// Reports dialogues with turns that were unsaid or stand again. Jobs of unsaid turns are aborted, so that later jobs
+/// need not wait for a timeout. New jobs may be due, and affected memories are reconciled again.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct TurnsUnsaid(pub Vec<DialogueId>);
+
+/// Reports that waiting jobs may be due.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct JobsDue;
+
+/// Asks for no new jobs. The answer comes when no job runs, with the number of jobs left.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct DrainCurator {
+    pub reply: oneshot::Sender<usize>,
+}
+
+/// Stops at once. Running jobs are dropped and stay leased.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct StopCurator;

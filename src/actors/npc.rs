@@ -6,7 +6,11 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::{DialogueError, registry::Node};
+use super::{
+    DialogueError,
+    mailbox::{ActorKind, mailbox},
+    registry::Node,
+};
 use crate::{
     ids::{NpcId, WorldId},
     memory::authored,
@@ -168,3 +172,5 @@ impl Handler<FetchAuthored> for NpcActor {
         }
     }
 }
+
+mailbox!(NpcActor, ActorKind::Npc, [FetchAuthored]);

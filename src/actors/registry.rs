@@ -22,19 +22,21 @@ use tokio::sync::oneshot;
 use super::{
     ActorSettings, DialogueError,
     curator::Curator,
+    dialogue::load::LoadedDialogue,
     event_log::{EventLog, LedgerPosition},
     eviction::NONE_IDLE_TTL,
     mailbox::send_message,
     membership::Membership,
+    messages::{DialogueKey, LastSeq, ResidencyPermit},
     metrics::ActorMetrics,
     npc::{AuthoredNpc, FetchAuthored, NpcActor, NpcCell, NpcKey},
     npc_conversation::NpcConversation,
-    session::{Session, load::LoadedDialogue},
+    session::Session,
     use_cases::{Ports, UseCases},
 };
 use crate::{
-    ids::{DialogueId, DialogueKind, NodeId, NpcId, TenantId, WorldId},
-    shares::{NoCapacity, Resident, Residents, Shares},
+    ids::{DialogueKind, NodeId, NpcId, TenantId, WorldId},
+    shares::{NoCapacity, Residents, Shares},
     tenancy::TenantScope,
 };
 
@@ -46,16 +48,6 @@ const FIRST_RESPAWN_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_RESPAWN_PAUSE: Duration = Duration::from_secs(10);
 /// Evicted sessions whose sequence numbers are remembered.
 const MAX_REMEMBERED_SEQS: u64 = 200_000;
-
-pub(super) type DialogueKey = (TenantScope, DialogueId);
-
-/// The last sequence number of a dialogue's events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LastSeq {
-    pub seq: u64,
-    /// The owner's epoch when the number was assigned.
-    pub epoch: u64,
-}
 
 /// The state that all actors of the local node share.
 pub(super) struct Node {
@@ -89,9 +81,6 @@ struct ActorThreads {
     owned: Mutex<Vec<Arbiter>>,
     placement: RandomState,
 }
-
-/// Counts an actor for as long as the actor is in memory.
-pub(super) type ResidencyPermit = Resident<TenantId, DialogueKey>;
 
 /// An actor that is, or was, alive.
 pub(super) struct ActorEntry<A: Actor> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{mailbox::send_message, registry::Node, rewinding, session};
+use super::{mailbox::send_message, messages::WorldRestored, registry::Node, rewinding};
 use crate::{
     ids::{DialogueId, DialogueKind},
     ports::{ledger::saves::RestoredDialogue, peers::Notice},
@@ -28,7 +28,7 @@ pub(super) async fn notify_actors(node: &Arc<Node>, scope: &TenantScope, dialogu
     let ids: Vec<DialogueId> = dialogues.iter().map(|dialogue| dialogue.id).collect();
     for dialogue in dialogues {
         let key = (scope.clone(), dialogue.id);
-        let told = session::WorldRestored(Arc::new(dialogue));
+        let told = WorldRestored(Arc::new(dialogue));
         // A stopped actor has no cached state.
         match key.1.kind() {
             DialogueKind::Session => {

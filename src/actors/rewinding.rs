@@ -12,13 +12,12 @@ use futures_util::FutureExt;
 
 use super::{
     DialogueError, InterruptCommand, InterruptOutcome,
-    curator::TurnsUnsaid,
+    dialogue::load::LoadedDialogue,
     mailbox::send_message,
-    messages::ReplyHandle,
+    messages::{ClosedInLedger, DialogueKey, ReplyHandle, TurnsUnsaid},
     metrics::FencedWrite,
-    registry::{DialogueKey, Node},
+    registry::Node,
     running_turn::RunningTurn,
-    session::{ClosedInLedger, load::LoadedDialogue},
 };
 use crate::{
     dialogue::{

@@ -4,7 +4,10 @@
 
 use super::*;
 use crate::{
-    actors::tests::world::{RecordingListener, test_actor_settings},
+    actors::{
+        messages::LastSeq,
+        tests::world::{RecordingListener, test_actor_settings},
+    },
     dialogue::turn::{TurnError, event_error},
     ids::{DialogueKind, GeneratedId},
     ports::clock::SystemClock,

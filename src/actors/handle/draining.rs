@@ -12,10 +12,9 @@ use tokio::sync::oneshot;
 use super::Sessions;
 use crate::{
     actors::{
-        curator,
         mailbox::{Mailbox, QueuedMessage, send_message},
+        messages::{CutRunningTurn, DrainCurator, DrainDialogue, StopCurator, StopDialogue},
         registry::Node,
-        session,
     },
     ports::StoreError,
 };
@@ -68,10 +67,10 @@ impl Sessions {
         if !waiting.is_empty() {
             // Best effort: a dialogue with a full mailbox is still handling messages.
             for addr in self.node.sessions.live_addrs() {
-                let _ = addr.try_send(session::CutRunningTurn);
+                let _ = addr.try_send(CutRunningTurn);
             }
             for addr in self.node.conversations.live_addrs() {
-                let _ = addr.try_send(session::CutRunningTurn);
+                let _ = addr.try_send(CutRunningTurn);
             }
             while let Ok(Some(had_turn)) = timeout_at(end, waiting.next()).await {
                 drained.cut += usize::from(had_turn);
@@ -87,10 +86,10 @@ impl Sessions {
             let _ = timeout_at(last, task).await;
         }
         for addr in self.node.sessions.live_addrs() {
-            let _ = addr.try_send(session::StopDialogue);
+            let _ = addr.try_send(StopDialogue);
         }
         for addr in self.node.conversations.live_addrs() {
-            let _ = addr.try_send(session::StopDialogue);
+            let _ = addr.try_send(StopDialogue);
         }
         let last = self.node.ports.clock.monotonic_now().max(end) + Duration::from_secs(1);
         if !matches!(timeout_at(last, self.release_all_dialogues()).await, Ok(Ok(()))) {
@@ -116,17 +115,14 @@ impl Sessions {
         let mut left = 0;
         for addr in curators {
             let (reply, answer) = oneshot::channel();
-            if send_message(&self.node, &addr, curator::DrainCurator { reply })
-                .await
-                .is_err()
-            {
+            if send_message(&self.node, &addr, DrainCurator { reply }).await.is_err() {
                 continue;
             }
             left += match timeout_at(end, answer).await {
                 Ok(answer) => answer.unwrap_or(0),
                 Err(_elapsed) => 1,
             };
-            let _ = addr.try_send(curator::StopCurator);
+            let _ = addr.try_send(StopCurator);
         }
         left
     }
@@ -136,16 +132,13 @@ impl Sessions {
 /// the dialogue is then given up.
 async fn drain_dialogue<A>(node: Arc<Node>, addr: Addr<A>, leaves: bool) -> bool
 where
-    A: Mailbox + Handler<QueuedMessage<session::DrainDialogue>> + Handler<QueuedMessage<session::StopDialogue>>,
+    A: Mailbox + Handler<QueuedMessage<DrainDialogue>> + Handler<QueuedMessage<StopDialogue>>,
 {
     let (reply, answer) = oneshot::channel();
     // A stopped actor has no turn.
-    let had_turn = send_message(&node, &addr, session::DrainDialogue { reply })
-        .await
-        .is_ok()
-        && answer.await.unwrap_or(false);
+    let had_turn = send_message(&node, &addr, DrainDialogue { reply }).await.is_ok() && answer.await.unwrap_or(false);
     if leaves {
-        let _ = send_message(&node, &addr, session::StopDialogue).await;
+        let _ = send_message(&node, &addr, StopDialogue).await;
     }
     had_turn
 }

@@ -10,8 +10,8 @@ use crate::{
     actors::{
         DialogueError, InterruptCommand, InterruptOutcome, Listener, NewConversation, NewSession,
         handle::{Sessions, ask_actor},
+        messages::LastSeq,
         messages::{AttachedListener, CREATED_SEQ, CreatedSession, ReplyHandle},
-        registry::LastSeq,
         rewinding::REWIND_RETRY_AFTER,
         running_turn::TurnOutcome,
     },

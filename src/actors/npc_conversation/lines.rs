@@ -5,19 +5,18 @@ use std::{sync::Arc, time::Duration};
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use tokio::sync::oneshot;
 
-use super::{ConversationPhase, NpcConversation, load, speaker_choice::SpeakerChoice};
+use super::{ConversationPhase, NpcConversation, speaker_choice::SpeakerChoice};
 use crate::{
     actors::{
         DialogueError,
-        curator::TakeJobs,
+        dialogue::{load, turn_input::next_turn_input},
         event_log::TurnEvents,
         mailbox::send_message,
         memory_wait::MemoryWait,
-        messages::ReplyHandle,
+        messages::{JobEnded, ReplyHandle, TakeJobs},
         metrics::FencedWrite,
         participants::{ParticipantRecords, Participants},
         running_turn::{RunningTurn, TurnOutcome},
-        session::{JobEnded, next_turn_input},
     },
     dialogue::{
         events::EventBody,

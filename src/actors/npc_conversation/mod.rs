@@ -36,17 +36,17 @@ use self::{
 };
 use super::{
     DialogueError, InterruptCommand, InterruptOutcome, Listener,
+    dialogue::load::{self, LoadedDialogue},
     event_log::EventLog,
-    eviction::LeaveIfIdle,
+    mailbox::{ActorKind, mailbox},
     memory_wait::MemoryWait,
-    messages::{AttachedListener, ReplyHandle},
-    registry::{DialogueKey, Node, ResidencyPermit},
-    running_turn::{RunningTurn, TurnOutcome},
-    session::{
-        CutRunningTurn, DrainDialogue, JobEnded, StopDialogue,
-        load::{self, LoadedDialogue},
-        lost_turn_error,
+    messages::{
+        AttachedListener, CutRunningTurn, DialogueKey, DrainDialogue, JobEnded, LeaveIfIdle, OwnershipLost,
+        ReplyHandle, ResidencyPermit, StopDialogue, WorldRestored,
     },
+    registry::Node,
+    running_turn::{RunningTurn, TurnOutcome},
+    session::lost_turn_error,
 };
 use crate::{
     dialogue::{
@@ -579,10 +579,25 @@ impl Handler<StopDialogue> for NpcConversation {
 }
 
 #[cfg(test)]
-impl Handler<super::session::PanicForTest> for NpcConversation {
+impl Handler<super::messages::PanicForTest> for NpcConversation {
     type Result = ();
 
-    fn handle(&mut self, _: super::session::PanicForTest, _: &mut Self::Context) {
+    fn handle(&mut self, _: super::messages::PanicForTest, _: &mut Self::Context) {
         panic!("a test asked for it");
     }
 }
+
+mailbox!(
+    NpcConversation,
+    ActorKind::NpcConversation,
+    [
+        ConversationRequest,
+        ContinueTalking,
+        JobEnded,
+        DrainDialogue,
+        StopDialogue,
+        LeaveIfIdle,
+        OwnershipLost,
+        WorldRestored,
+    ]
+);

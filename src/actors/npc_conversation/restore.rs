@@ -11,7 +11,7 @@ use super::{ConversationPhase, MemoryWait, NpcConversation};
 use crate::{
     actors::{
         DialogueError,
-        session::{OwnershipLost, WorldRestored},
+        messages::{OwnershipLost, WorldRestored},
     },
     dialogue::{
         events::EventBody,

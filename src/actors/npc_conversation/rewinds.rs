@@ -6,16 +6,14 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
 
-use super::{
-    ConversationPhase, ConversationRequest, NpcConversation, handle::ConversationSnapshot, load, pauses::CutWaiter,
-};
+use super::{ConversationPhase, ConversationRequest, NpcConversation, handle::ConversationSnapshot, pauses::CutWaiter};
 use crate::{
     actors::{
         DialogueError, InterruptCommand, InterruptOutcome,
+        dialogue::load,
         memory_wait::MemoryWait,
-        messages::ReplyHandle,
+        messages::{JobEnded, ReplyHandle},
         rewinding::{self, PendingCut, RecentRewinds, RewindIntent, RewindQueue},
-        session::JobEnded,
     },
     dialogue::{
         events::EventBody,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     actors::{
-        InterruptCommand, InterruptOutcome, messages::ReplyHandle, registry::Node, running_turn::RunningTurn,
-        session::load::LoadedDialogue,
+        InterruptCommand, InterruptOutcome, dialogue::load::LoadedDialogue, messages::ReplyHandle, registry::Node,
+        running_turn::RunningTurn,
     },
     dialogue::turn::CutRequester,
     ids::TurnId,

@@ -8,8 +8,8 @@ use actix::{Actor, AsyncContext, Context, fut::wrap_future};
 use crate::{
     actors::{
         InterruptCommand, InterruptOutcome,
-        messages::ReplyHandle,
-        registry::{DialogueKey, Node},
+        messages::{DialogueKey, ReplyHandle},
+        registry::Node,
     },
     ports::{
         StoreError,

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 
-use super::{JobEnded, Session, SessionPhase, load};
+use super::{Session, SessionPhase};
 use crate::{
     actors::{
         DialogueError,
-        curator::JobsDue,
+        dialogue::load,
         mailbox::send_message,
-        messages::ReplyHandle,
-        registry::{DialogueKey, Node},
+        messages::{DialogueKey, JobEnded, JobsDue, ReplyHandle},
+        registry::Node,
         running_turn::RunningTurn,
     },
     dialogue::{events::EventBody, jobs::JobReport, scenarios::UnlockTrigger},

@@ -5,12 +5,10 @@
 //! queue), `rewinds`, `restore` (restored saves), `load` (reads from the stores) and `residency` (the time in memory).
 
 mod after_turn;
-pub(super) mod load;
 mod request;
 mod residency;
 mod restore;
 mod rewinds;
-mod turn_input;
 mod turn_keys;
 mod turns;
 mod waiting_line;
@@ -24,12 +22,19 @@ use std::{
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, SpawnHandle, WrapFuture};
 use tokio::sync::oneshot;
 
+#[cfg(test)]
+use super::messages::PanicForTest;
 use super::{
     DialogueError, Listener,
+    dialogue::load::{self, LoadedDialogue},
     event_log::{EventLog, MissedEvents, event_of_rewind, events_of_turn},
+    mailbox::{ActorKind, mailbox},
     memory_wait::MemoryWait,
-    messages::{AttachedListener, ReplyHandle, SessionSnapshot},
-    registry::{DialogueKey, Node, ResidencyPermit},
+    messages::{
+        AttachedListener, ClosedInLedger, CutRunningTurn, DialogueKey, DrainDialogue, JobEnded, LeaveIfIdle,
+        OwnershipLost, ReplyHandle, ResidencyPermit, SessionSnapshot, StopDialogue, WorldRestored,
+    },
+    registry::Node,
     running_turn::RunningTurn,
 };
 use crate::{
@@ -39,15 +44,9 @@ use crate::{
     },
     ports::{StoreError, ledger::dialogues::OwnerWriteOutcome},
 };
-use load::LoadedDialogue;
 use request::BeginRewind;
-#[cfg(test)]
-pub(super) use request::PanicForTest;
-pub(super) use request::{
-    ClosedInLedger, CutRunningTurn, DrainDialogue, JobEnded, OwnershipLost, SessionRequest, StopDialogue, WorldRestored,
-};
+pub(super) use request::SessionRequest;
 use rewinds::RewindState;
-pub(super) use turn_input::next_turn_input;
 use turn_keys::TurnKeys;
 use waiting_line::WaitingLine;
 
@@ -541,3 +540,18 @@ impl Handler<PanicForTest> for Session {
         panic!("a test asked for it");
     }
 }
+
+mailbox!(
+    Session,
+    ActorKind::Session,
+    [
+        SessionRequest,
+        JobEnded,
+        DrainDialogue,
+        StopDialogue,
+        LeaveIfIdle,
+        ClosedInLedger,
+        OwnershipLost,
+        WorldRestored,
+    ]
+);

@@ -3,16 +3,13 @@
 use std::{sync::Arc, time::Instant};
 
 use actix::Message;
-use tokio::sync::oneshot;
 
 use crate::{
     actors::{
         AcceptedLine, DialogueError, InterruptCommand, InterruptOutcome, Listener, PlayerLine, ResumeCommand,
         messages::{AttachedListener, ReplyHandle, SessionSnapshot},
     },
-    dialogue::{jobs::JobReport, turn::TurnInput},
-    ids::TurnId,
-    ports::ledger::{jobs::JobKind, saves::RestoredDialogue},
+    dialogue::turn::TurnInput,
     tenancy::Principal,
 };
 
@@ -91,55 +88,7 @@ impl SessionRequest {
     }
 }
 
-/// Reports a finished job of the dialogue, or the scenarios that a turn unlocked, which is no job. A missing report
-/// means a failed attempt.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(in crate::actors) struct JobEnded {
-    pub turn_id: TurnId,
-    pub kind: Option<JobKind>,
-    pub report: Option<JobReport>,
-}
-
-/// Refuses new lines and cancels queued lines. The answer comes once no turn runs: true if a turn was running.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(in crate::actors) struct DrainDialogue {
-    pub reply: oneshot::Sender<bool>,
-}
-
-/// Cuts the running turn.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(in crate::actors) struct CutRunningTurn;
-
-/// Reports that another part of the system closed the dialogue in the ledger.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(in crate::actors) struct ClosedInLedger(pub &'static str);
-
-/// Reports that the node no longer owns the dialogue.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(in crate::actors) struct OwnershipLost;
-
-/// Reports a restored save of the world, with the new state of the dialogue.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(in crate::actors) struct WorldRestored(pub Arc<RestoredDialogue>);
-
 /// Starts the rewinds requested so far.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct BeginRewind;
-
-/// Stops the actor at once.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(in crate::actors) struct StopDialogue;
-
-/// Makes the actor panic, to test the recovery.
-#[cfg(test)]
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(in crate::actors) struct PanicForTest;

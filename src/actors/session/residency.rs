@@ -5,8 +5,11 @@ use std::{sync::Arc, time::Duration};
 
 use actix::{ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 
-use super::{Session, SessionPhase, load};
-use crate::actors::{eviction::LeaveIfIdle, registry::ResidencyPermit};
+use super::{Session, SessionPhase};
+use crate::actors::{
+    dialogue::load,
+    messages::{LeaveIfIdle, ResidencyPermit},
+};
 
 impl Session {
     pub(super) fn mark_used(&mut self) {

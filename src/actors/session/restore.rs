@@ -5,9 +5,9 @@
 
 use actix::{AsyncContext, Context};
 
-use super::{MemoryWait, Session, SessionPhase, WorldRestored};
+use super::{MemoryWait, Session, SessionPhase};
 use crate::{
-    actors::DialogueError,
+    actors::{DialogueError, messages::WorldRestored},
     dialogue::{
         events::{EventBody, EventError},
         turn::{TurnError, event_error},

@@ -11,14 +11,15 @@ use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{
-    BeginRewind, JobEnded, Session, SessionPhase, SessionRequest, load,
+    BeginRewind, Session, SessionPhase, SessionRequest,
     waiting_line::{ReplacedHead, WaitingLine},
 };
 use crate::{
     actors::{
         AcceptedLine, DialogueError, InterruptOutcome, PlayerLine,
+        dialogue::load,
         memory_wait::MemoryWait,
-        messages::ReplyHandle,
+        messages::{JobEnded, ReplyHandle},
         rewinding::{self, LateCallers, PendingCut, RecentRewinds, RewindIntent, RewindQueue},
         running_turn::RunningTurn,
     },

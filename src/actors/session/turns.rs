@@ -3,18 +3,19 @@
 use std::{sync::Arc, time::Duration, time::Instant};
 
 use super::{
-    Session, SessionPhase, load,
-    turn_input::{answering_npc, next_turn_input},
-    turn_keys,
+    Session, SessionPhase, turn_keys,
     waiting_line::{WaitingLine, accept_line, is_addressed_to, repeated_turn},
 };
 use crate::{
     actors::{
         AcceptedLine, DialogueError, OnBusy, PlayerLine,
-        curator::TakeJobs,
+        dialogue::{
+            load,
+            turn_input::{answering_npc, next_turn_input},
+        },
         event_log::TurnEvents,
         mailbox::send_message,
-        messages::ReplyHandle,
+        messages::{ReplyHandle, TakeJobs},
         metrics::FencedWrite,
         participants::{ParticipantRecords, Participants},
         running_turn::{KeyedLine, RunningTurn},

@@ -6,7 +6,6 @@ use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_setti
 use crate::{
     actors::{
         DialogueError, InterruptCommand, InterruptOutcome, NewConversation, npc_conversation::handle::NpcConversations,
-        session,
     },
     ids::{DialogueId, NpcId},
     memory::turn::{Turn, TurnStatus},
@@ -544,7 +543,7 @@ async fn panicked_conversation_resumes_by_itself() {
     world.wait_for_begun(1).await;
     let key = (world.scope.clone(), id);
     let addr = world.sessions.node_for_test().conversations.find_live(&key).unwrap();
-    addr.try_send(session::PanicForTest).unwrap();
+    addr.try_send(crate::actors::messages::PanicForTest).unwrap();
     ear.wait_for_event("failed 1").await;
     world.fake.go.add_permits(10);
     // Without a request, the chores revive the conversation.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::world::{RecordingListener, TestWorld, wait_for_turn, wait_until};
 use crate::{
-    actors::{HeardLength, InterruptOutcome, OnBusy, session},
+    actors::{HeardLength, InterruptOutcome, OnBusy},
     ids::DialogueId,
     memory::turn::TurnStatus,
 };
@@ -100,7 +100,7 @@ async fn line_after_a_cut_waits_for_memory_in_a_reloaded_session_too() {
     let world = TestWorld::new().await;
     let id = new_session_cut_after_reply(&world).await;
     let addr = world.sessions.session_for_test(&(world.scope.clone(), id));
-    addr.try_send(session::PanicForTest).unwrap();
+    addr.try_send(crate::actors::messages::PanicForTest).unwrap();
     wait_until("it is dead", || !addr.connected()).await;
     say_waiting_line(&world, id).await;
     world.shut_down().await;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until};
 use crate::{
-    actors::{AcceptedLine, ActorSettings, DialogueError, mailbox::ActorKind, metrics::FencedWrite, session},
+    actors::{AcceptedLine, ActorSettings, DialogueError, mailbox::ActorKind, metrics::FencedWrite},
     memory::turn::TurnStatus,
     ports::{
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
@@ -74,7 +74,7 @@ async fn actor_panic_loses_neither_listeners_nor_the_running_reply() {
     world
         .sessions
         .session_for_test(&key)
-        .try_send(session::PanicForTest)
+        .try_send(crate::actors::messages::PanicForTest)
         .unwrap();
     ear.wait_for_event("failed 1").await;
     let AcceptedLine::Turn { done } = lost else { panic!() };
@@ -102,7 +102,7 @@ async fn actor_that_keeps_panicking_is_respawned_with_backoff() {
         match world.sessions.snapshot(&world.scope, id).await {
             Ok(_) => {
                 let addr = world.sessions.session_for_test(&key);
-                addr.try_send(session::PanicForTest).unwrap();
+                addr.try_send(crate::actors::messages::PanicForTest).unwrap();
                 wait_until("it is dead", || !addr.connected()).await;
             }
             Err(DialogueError::Overloaded { retry_after }) => waits.push(retry_after),
@@ -327,7 +327,7 @@ async fn queued_lines_are_answered_when_their_actor_panics() {
     world
         .sessions
         .session_for_test(&key)
-        .try_send(session::PanicForTest)
+        .try_send(crate::actors::messages::PanicForTest)
         .unwrap();
     assert!(waiting.await.is_err());
     ear.wait_for_event("error internal").await;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::load;
 use crate::{
-    actors::{DialogueError, HeardLength, participants::ParticipantRecords, registry::Node},
+    actors::{DialogueError, HeardLength, dialogue::load, participants::ParticipantRecords, registry::Node},
     dialogue::{
         npc_conversation::{self, Scene},
         turn::TurnInput,
@@ -56,7 +55,7 @@ pub(in crate::actors) fn next_turn_input(
 }
 
 /// Returns the NPC that answers a line: the addressed NPC, the NPC that the line names, or else the last speaker.
-pub(super) fn answering_npc(
+pub(in crate::actors) fn answering_npc(
     loaded: &load::LoadedDialogue,
     authored: &ParticipantRecords,
     line: &str,

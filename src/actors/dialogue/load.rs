@@ -3,12 +3,7 @@
 use std::{sync::Arc, time::Duration, time::Instant};
 
 use crate::{
-    actors::{
-        DialogueError,
-        metrics::FencedWrite,
-        participants::Participants,
-        registry::{DialogueKey, Node},
-    },
+    actors::{DialogueError, messages::DialogueKey, metrics::FencedWrite, participants::Participants, registry::Node},
     ids::{DialogueId, NpcId, PlayerId, TurnId},
     memory::{
         fact::Cause,

@@ -13,7 +13,7 @@ use crate::{
 /// `dimensions` numbers each.
 pub(super) fn open_index(
     section: &VectorsSection,
-    embedding_model: String,
+    embedding_model: &str,
     dimensions: usize,
 ) -> anyhow::Result<QdrantFactIndex> {
     let options = QdrantOptions {
@@ -23,7 +23,7 @@ pub(super) fn open_index(
         timeout: Duration::from_millis(section.timeout_ms),
         write_timeout: Duration::from_millis(section.write_timeout_ms),
         hnsw_ef: section.hnsw_ef,
-        embedding_model,
+        embedding_model: embedding_model.to_owned(),
         dimensions,
     };
     QdrantFactIndex::new(options).context("cannot use vectors.url")

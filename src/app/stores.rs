@@ -89,7 +89,7 @@ pub(super) async fn open_stores(
     // Vectors of different lengths cannot be compared, even from the same model.
     let embedding_model = format!("{}@{}", embedder.info().model, embedder.info().dimensions);
     let (ledger, points) = ledger::open_ledger(config, embedding_model.clone(), clock.clone()).await?;
-    let indexes = open_indexes(config, points, embedding_model, embedder.info().dimensions)?;
+    let indexes = open_indexes(config, points, &embedding_model, embedder.info().dimensions)?;
     let buffers = open_buffers(&config.buffer).await?;
     let services = Services {
         settings: Arc::new(config.dialogue_settings()),
@@ -111,12 +111,16 @@ pub(super) async fn open_stores(
 /// The server starts even if Qdrant is unreachable. The index is filled from the ledger later.
 #[cfg_attr(
     not(feature = "qdrant"),
-    expect(unused_variables, reason = "only Qdrant keeps vectors of several models apart")
+    expect(
+        unused_variables,
+        clippy::unnecessary_wraps,
+        reason = "only Qdrant can fail, and keeps vectors of several models apart"
+    )
 )]
 fn open_indexes(
     config: &Config,
     points: Arc<dyn PointSource>,
-    embedding_model: String,
+    embedding_model: &str,
     dimensions: usize,
 ) -> anyhow::Result<FactIndexes> {
     let section = &config.vectors;
@@ -138,6 +142,7 @@ fn open_indexes(
 }
 
 /// The server starts even if Redis is unreachable. The ledger has the same data.
+#[cfg_attr(not(feature = "redis"), expect(clippy::unused_async, reason = "only Redis is asked"))]
 async fn open_buffers(section: &BufferSection) -> anyhow::Result<Arc<dyn BufferStore>> {
     let ttl = Duration::from_secs(section.ttl_s);
     #[cfg(feature = "redis")]

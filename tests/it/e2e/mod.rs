@@ -11,6 +11,7 @@ mod crashes;
 mod deaths;
 mod disabled_tenant;
 mod drain;
+mod examples;
 mod fairness;
 mod greeting;
 mod in_flight;

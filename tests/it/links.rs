@@ -7,7 +7,14 @@ use std::{
 };
 
 /// Documents whose links are checked, besides `docs/*.md`.
-const DOCUMENTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"];
+const DOCUMENTS: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "examples/README.md",
+];
 
 /// Folders whose texts may cite `docs/NAME.md#anchor`.
 const CITING: &[&str] = &["src", "tests", "config", "docs"];

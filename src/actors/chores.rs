@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{curator, mailbox::send_message, messages::TakeJobs, registry::Node};
+use super::{curator, messages::CuratorRequest, node::send_message, registry::Registry};
 use crate::{
     ids::DialogueKind,
     ports::{
@@ -44,7 +44,7 @@ const PRUNE_BATCHES: usize = 2;
 type UnwrittenUsage = Vec<(TenantScope, UsageDelta)>;
 
 /// Runs until `stop`; buffered data is written before the return.
-pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
+pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
     let mut unwritten = UnwrittenUsage::new();
     let mut released = false;
     let mut last_sweep = None;
@@ -103,7 +103,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
 }
 
 /// In a cluster, other nodes use the same budgets. A single node counts all usage itself.
-fn budget_refresh_interval(node: &Node) -> Duration {
+fn budget_refresh_interval(node: &Registry) -> Duration {
     match &node.membership {
         Some(_) => BUDGET_REFRESH_IN_CLUSTER,
         None => BUDGET_REFRESH_SINGLE_NODE,
@@ -127,7 +127,7 @@ async fn run_chore(what: &str, chore: impl Future<Output = Result<(), StoreError
 
 /// Spawns the actors of conversations that panicked or could not be loaded. Self-paced conversations get no request
 /// that would spawn an actor.
-async fn revive_conversations(node: &Arc<Node>) {
+async fn revive_conversations(node: &Arc<Registry>) {
     let mut dead = Vec::new();
     node.conversations.for_each_entry(|key, entry| {
         if !entry.actor.addr.connected() {
@@ -140,11 +140,11 @@ async fn revive_conversations(node: &Arc<Node>) {
     }
 }
 
-async fn release_own_leases(node: &Node) -> Result<(), StoreError> {
+async fn release_own_leases(node: &Registry) -> Result<(), StoreError> {
     node.ports.ledger.jobs.release_all_leases(node.id).await
 }
 
-pub(super) async fn sweep_all_tenants(node: &Arc<Node>) -> Result<(), StoreError> {
+pub(super) async fn sweep_all_tenants(node: &Arc<Registry>) -> Result<(), StoreError> {
     for tenant in node.ports.ledger.tenants.list_all().await? {
         let scope = TenantScope::new(tenant.id);
         if tenant.enabled && !node.is_disabled(&scope) {
@@ -155,7 +155,7 @@ pub(super) async fn sweep_all_tenants(node: &Arc<Node>) -> Result<(), StoreError
 }
 
 /// Takes over the jobs and dialogues that were left behind for a tenant.
-pub(super) async fn sweep_tenant(node: &Arc<Node>, scope: &TenantScope) -> Result<(), StoreError> {
+pub(super) async fn sweep_tenant(node: &Arc<Registry>, scope: &TenantScope) -> Result<(), StoreError> {
     let jobs = curator::lease_due_jobs(node, scope, SWEEP_JOBS).await?;
     let rewinds = &node.ports.ledger.rewinds;
     rewinds.delete_expired_seals(scope, node.ports.clock.now()).await?;
@@ -174,12 +174,12 @@ pub(super) async fn sweep_tenant(node: &Arc<Node>, scope: &TenantScope) -> Resul
     tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
     if let Some(curator) = node.get_or_spawn_curator(scope) {
         // A curator that is just stopping leaves the jobs leased; the jobs come again later.
-        let _ = send_message(node, &curator, TakeJobs { jobs }).await;
+        let _ = send_message(node, &curator, CuratorRequest::TakeJobs(jobs)).await;
     }
     Ok(())
 }
 
-async fn write_usage(node: &Node, unwritten: &mut UnwrittenUsage) -> Result<(), StoreError> {
+async fn write_usage(node: &Registry, unwritten: &mut UnwrittenUsage) -> Result<(), StoreError> {
     unwritten.extend(node.use_cases.take_usage());
     let excess = unwritten.len().saturating_sub(MAX_UNWRITTEN_USAGE);
     unwritten.drain(..excess);
@@ -196,14 +196,14 @@ async fn write_usage(node: &Node, unwritten: &mut UnwrittenUsage) -> Result<(), 
     Ok(())
 }
 
-async fn queue_tenants_for_pruning(node: &Node, to_prune: &mut VecDeque<TenantScope>) -> Result<(), StoreError> {
+async fn queue_tenants_for_pruning(node: &Registry, to_prune: &mut VecDeque<TenantScope>) -> Result<(), StoreError> {
     let tenants = node.ports.ledger.tenants.list_all().await?;
     *to_prune = tenants.into_iter().map(|tenant| TenantScope::new(tenant.id)).collect();
     Ok(())
 }
 
 /// Deletes rows past their retention, for the queued tenants in turn. Finished tenants leave the queue.
-async fn prune_tenants(node: &Node, to_prune: &mut VecDeque<TenantScope>) -> Result<(), StoreError> {
+async fn prune_tenants(node: &Registry, to_prune: &mut VecDeque<TenantScope>) -> Result<(), StoreError> {
     let keep = &node.ports.settings.retention;
     let now = node.ports.clock.now();
     let since = |days: u32| (days > 0).then(|| now - TimeDelta::days(i64::from(days)));
@@ -235,11 +235,11 @@ async fn prune_tenants(node: &Node, to_prune: &mut VecDeque<TenantScope>) -> Res
     Ok(())
 }
 
-async fn count_tables(node: &Node) -> Result<(), StoreError> {
+async fn count_tables(node: &Registry) -> Result<(), StoreError> {
     node.ports.ledger.maintenance.count_grown_tables().await.map(drop)
 }
 
-async fn relay_outbox(node: &Node) -> Result<(), StoreError> {
+async fn relay_outbox(node: &Registry) -> Result<(), StoreError> {
     for _ in 0..MAX_OUTBOX_BATCHES {
         if node.use_cases.relay_outbox().await? == 0 {
             break;

@@ -22,10 +22,10 @@ use futures_util::{
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
-    mailbox::{ActorKind, mailbox, send_message},
-    messages::{DrainCurator, JobEnded, JobsDue, StopCurator, TakeJobs, TurnsUnsaid},
-    metrics::GaugeShare,
-    registry::Node,
+    mailbox::mailbox,
+    messages::{CuratorRequest, DrainCurator, JobEnded, StopCurator},
+    metrics::{ActorKind, GaugeShare},
+    node::Node,
 };
 use crate::{
     dialogue::models::with_usage_tally,
@@ -253,13 +253,18 @@ impl Curator {
             },
         };
         let tell = async move {
-            if let Some(session) = node.sessions.find_live(&key) {
-                let _ = send_message(&node, &session, ended).await;
-            } else if let Some(conversation) = node.conversations.find_live(&key) {
-                let _ = send_message(&node, &conversation, ended).await;
+            if let Some(dialogue) = node.actors().and_then(|actors| actors.job_reports(&key)) {
+                // A dialogue that is just stopping reads what its jobs changed at the next load.
+                let _ = dialogue.send(&node.metrics, ended).await;
             }
         };
         ctx.spawn(tell.into_actor(self));
+    }
+
+    fn leave_directory(&self) {
+        if let Some(actors) = self.node.actors() {
+            actors.remove_curator(&self.scope, self.generation);
+        }
     }
 
     fn report_drained(&mut self) {
@@ -280,7 +285,7 @@ impl Curator {
         let now = self.node.ports.clock.monotonic_now();
         let resting = self.held.is_empty() && !self.leasing && self.reconciling == ReconcileState::Idle;
         if resting && now.saturating_duration_since(self.used) >= idle {
-            self.node.remove_curator(&self.scope, self.generation);
+            self.leave_directory();
             return ctx.stop();
         }
         let lanes: Vec<LaneKey> = self.lanes.keys().copied().collect();
@@ -371,33 +376,21 @@ impl Actor for Curator {
     }
 }
 
-impl Handler<TakeJobs> for Curator {
+impl Handler<CuratorRequest> for Curator {
     type Result = ();
 
-    fn handle(&mut self, TakeJobs { jobs }: TakeJobs, ctx: &mut Self::Context) {
+    fn handle(&mut self, request: CuratorRequest, ctx: &mut Self::Context) {
         self.used = self.node.ports.clock.monotonic_now();
-        self.enqueue_jobs(jobs, ctx);
-    }
-}
-
-impl Handler<TurnsUnsaid> for Curator {
-    type Result = ();
-
-    fn handle(&mut self, TurnsUnsaid(dialogues): TurnsUnsaid, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.monotonic_now();
-        self.abort_unsaid_jobs(&dialogues, ctx);
-        self.reconcile_dirty(ctx);
-        // Turns that were cut or stand again left jobs without a lease.
-        self.lease_jobs(ctx);
-    }
-}
-
-impl Handler<JobsDue> for Curator {
-    type Result = ();
-
-    fn handle(&mut self, JobsDue: JobsDue, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.monotonic_now();
-        self.lease_jobs(ctx);
+        match request {
+            CuratorRequest::TakeJobs(jobs) => self.enqueue_jobs(jobs, ctx),
+            CuratorRequest::TurnsUnsaid(dialogues) => {
+                self.abort_unsaid_jobs(&dialogues, ctx);
+                self.reconcile_dirty(ctx);
+                // Turns that were cut or stand again left jobs without a lease.
+                self.lease_jobs(ctx);
+            }
+            CuratorRequest::JobsDue => self.lease_jobs(ctx),
+        }
     }
 }
 
@@ -414,13 +407,9 @@ impl Handler<StopCurator> for Curator {
     type Result = ();
 
     fn handle(&mut self, StopCurator: StopCurator, ctx: &mut Self::Context) {
-        self.node.remove_curator(&self.scope, self.generation);
+        self.leave_directory();
         ctx.stop();
     }
 }
 
-mailbox!(
-    Curator,
-    ActorKind::Curator,
-    [TakeJobs, TurnsUnsaid, JobsDue, DrainCurator, StopCurator]
-);
+mailbox!(Curator, ActorKind::Curator, [CuratorRequest, DrainCurator, StopCurator]);

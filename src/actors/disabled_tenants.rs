@@ -6,11 +6,11 @@ use std::{collections::HashSet, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{chores, mailbox::send_message, messages::StopCurator, npc_conversation::ContinueTalking, registry::Node};
+use super::{chores, messages::StopCurator, node::send_message, npc_conversation::ContinueTalking, registry::Registry};
 use crate::{ids::TenantId, ports::StoreResult, tenancy::TenantScope};
 
 /// Follows changes of the set of disabled tenants until `stop`.
-pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
+pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
     let mut changes = node.ports.disabled.subscribe();
     let mut known = HashSet::new();
     loop {
@@ -33,7 +33,7 @@ pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
 
 /// Stops the tenant's curators. Their jobs stay leased until the tenant is enabled or the lease runs out; no node
 /// leases the jobs meanwhile.
-async fn stop_tenant_jobs(node: &Arc<Node>, tenant: &TenantId) {
+async fn stop_tenant_jobs(node: &Arc<Registry>, tenant: &TenantId) {
     let mut curators = Vec::new();
     node.curators.for_each_entry(|scope, entry| {
         if scope.tenant() == tenant {
@@ -46,7 +46,7 @@ async fn stop_tenant_jobs(node: &Arc<Node>, tenant: &TenantId) {
     }
 }
 
-async fn resume_tenant(node: &Arc<Node>, scope: &TenantScope) -> StoreResult<()> {
+async fn resume_tenant(node: &Arc<Registry>, scope: &TenantScope) -> StoreResult<()> {
     let mut conversations = Vec::new();
     node.conversations.for_each_entry(|(of, _), entry| {
         if of == scope {

@@ -13,9 +13,10 @@ use tokio::{
 
 use super::{
     DialogueError,
-    mailbox::{Mailbox, QueuedMessage, send_message},
+    mailbox::{Mailbox, QueuedMessage},
     messages::{DialogueKey, LeaveIfIdle, ResidencyPermit},
-    registry::{DialogueEntry, Directory, Node},
+    node::send_message,
+    registry::{DialogueEntry, Directory, Registry},
 };
 use crate::{
     ids::{DialogueKind, TenantId},
@@ -26,10 +27,8 @@ use crate::{
 const ROOM_WAIT_LIMIT: Duration = Duration::from_millis(250);
 /// Delay between two attempts to find room.
 const ROOM_RETRY_DELAY: Duration = Duration::from_millis(20);
-/// How long a tenant without idle dialogues is skipped: a search may cover many dialogues.
-pub(super) const NONE_IDLE_TTL: Duration = Duration::from_millis(50);
 
-impl Node {
+impl Registry {
     /// Spawns a dialogue. If no place is free, waits up to [`ROOM_WAIT_LIMIT`] for the place of an idle dialogue.
     pub(super) async fn spawn_with_room<T>(
         &self,
@@ -92,7 +91,7 @@ impl Node {
     {
         let addr = directory.find_unattended(key)?;
         let (reply, place) = oneshot::channel();
-        send_message(self, &addr, LeaveIfIdle { reply }).await.ok()?;
+        send_message(&self.node, &addr, LeaveIfIdle { reply }).await.ok()?;
         place.await.ok()
     }
 }

@@ -18,13 +18,14 @@ pub use draining::DrainReport;
 
 use super::{
     AcceptedLine, ActorSettings, DialogueError, InterruptCommand, InterruptOutcome, Listener, NewSession, OnBusy,
-    PlayerLine, ResumeCommand, chores, disabled_tenants,
-    mailbox::{ActorKind, Mailbox, QueuedMessage, send_message},
-    membership::{self, Membership},
+    PlayerLine, ResumeCommand, chores, disabled_tenants, heartbeat,
+    mailbox::{Mailbox, QueuedMessage},
+    membership::Membership,
     messages::{LastSeq, ReplyHandle},
-    metrics::ActorMetrics,
+    metrics::{ActorKind, ActorMetrics},
+    node::{ActorDirectory, send_message},
     npc_conversation::handle::NpcConversations,
-    registry::Node,
+    registry::Registry,
     restore_notices, resume_token,
     rewinding::{self, REWIND_RETRY_AFTER},
     session::SessionRequest,
@@ -48,7 +49,7 @@ use crate::{
 /// The sessions of the local node. Cheap to clone.
 #[derive(Clone)]
 pub struct Sessions {
-    node: Arc<Node>,
+    node: Arc<Registry>,
     chores: Arc<ChoresTask>,
 }
 
@@ -80,7 +81,7 @@ impl Sessions {
         settings: ActorSettings,
         membership: Option<Arc<Membership>>,
     ) -> Self {
-        let node = Node::new(node, settings, ports, use_cases, membership);
+        let node = Registry::new(node, settings, ports, use_cases, membership);
         let stop = CancellationToken::new();
         let (done, task) = oneshot::channel();
         let (their_node, their_stop) = (Arc::clone(&node), stop.clone());
@@ -88,7 +89,7 @@ impl Sessions {
             tokio::join!(
                 chores::run(Arc::clone(&their_node), their_stop.clone()),
                 disabled_tenants::run(Arc::clone(&their_node), their_stop.clone()),
-                membership::run(their_node, their_stop)
+                heartbeat::run(their_node, their_stop)
             );
             // Only a draining server waits for the end of the chores.
             let _ = done.send(());
@@ -144,7 +145,7 @@ impl Sessions {
         (self.node.admission.refused_count(), self.node.residents.refused_count())
     }
 
-    pub(super) fn node(&self) -> &Arc<Node> {
+    pub(super) fn node(&self) -> &Arc<Registry> {
         &self.node
     }
 
@@ -502,7 +503,7 @@ impl Sessions {
     }
 
     #[cfg(test)]
-    pub(super) fn node_for_test(&self) -> &Arc<Node> {
+    pub(super) fn node_for_test(&self) -> &Arc<Registry> {
         &self.node
     }
 
@@ -539,7 +540,7 @@ impl Sessions {
 /// Sends a request with a permit to a dialogue's actor. Sends the request again to a fresh actor if the first actor
 /// stopped before handling the request.
 pub(super) async fn ask_actor<A, M, T>(
-    node: &Node,
+    node: &Registry,
     tenant: &TenantId,
     actor: impl AsyncFn() -> Result<Addr<A>, DialogueError>,
     request: impl Fn(ReplyHandle<T>) -> M,

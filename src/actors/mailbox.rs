@@ -1,31 +1,9 @@
 //! Messages in actor mailboxes, counted by kind of actor until the actor handles the message.
 
-use actix::{Actor, Addr, Context, Handler, Message, prelude::SendError};
+use actix::{Actor, Addr, Context, Handler, Message, Recipient, prelude::SendError};
 
-use super::registry::Node;
+use super::metrics::{ActorKind, ActorMetrics};
 use crate::ports::ledger::metrics::GaugeGuard;
-
-/// The kinds of actors, as the metrics name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ActorKind {
-    Session,
-    NpcConversation,
-    Npc,
-    Curator,
-}
-
-impl ActorKind {
-    pub const ALL: [Self; 4] = [Self::Session, Self::NpcConversation, Self::Npc, Self::Curator];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::NpcConversation => "npc_conversation",
-            Self::Npc => "npc",
-            Self::Curator => "curator",
-        }
-    }
-}
 
 /// An actor whose mailbox is measured.
 pub(super) trait Mailbox: Actor<Context = Context<Self>> {
@@ -46,7 +24,7 @@ pub(super) struct QueuedMessage<M> {
 macro_rules! mailbox {
     ($actor:ty, $kind:expr, [$($message:ty),+ $(,)?]) => {
         impl $crate::actors::mailbox::Mailbox for $actor {
-            const KIND: $crate::actors::mailbox::ActorKind = $kind;
+            const KIND: $crate::actors::metrics::ActorKind = $kind;
         }
 
         $(impl ::actix::Handler<$crate::actors::mailbox::QueuedMessage<$message>> for $actor {
@@ -65,6 +43,10 @@ macro_rules! mailbox {
 pub(super) use mailbox;
 
 impl<M> QueuedMessage<M> {
+    pub fn new(message: M, waits: GaugeGuard) -> Self {
+        Self { message, waits }
+    }
+
     /// Returns the message, which waits no longer.
     pub fn into_message(self) -> M {
         drop(self.waits);
@@ -72,16 +54,27 @@ impl<M> QueuedMessage<M> {
     }
 }
 
-/// Delivers a message; waits while the mailbox is full. An error: the actor is gone and the message is lost.
-pub(super) async fn send_message<A, M>(node: &Node, addr: &Addr<A>, message: M) -> Result<(), ()>
-where
-    A: Mailbox + Handler<QueuedMessage<M>>,
-    M: Send + 'static,
-{
-    let waits = node.metrics.count_waiting_message(A::KIND);
-    match addr.try_send(QueuedMessage { message, waits }) {
-        Ok(()) => Ok(()),
-        Err(SendError::Full(posted)) => addr.send(posted).await.map_err(drop),
-        Err(SendError::Closed(_)) => Err(()),
+/// The mailbox of an actor for one kind of message, without the actor's type.
+pub(super) struct ActorMailbox<M: Message<Result = ()> + Send + 'static> {
+    kind: ActorKind,
+    recipient: Recipient<QueuedMessage<M>>,
+}
+
+impl<M: Message<Result = ()> + Send + 'static> ActorMailbox<M> {
+    pub fn of<A: Mailbox + Handler<QueuedMessage<M>>>(addr: Addr<A>) -> Self {
+        Self {
+            kind: A::KIND,
+            recipient: addr.recipient(),
+        }
+    }
+
+    /// Delivers a message; waits while the mailbox is full. An error: the actor is gone and the message is lost.
+    pub async fn send(&self, metrics: &ActorMetrics, message: M) -> Result<(), ()> {
+        let waits = metrics.count_waiting_message(self.kind);
+        match self.recipient.try_send(QueuedMessage { message, waits }) {
+            Ok(()) => Ok(()),
+            Err(SendError::Full(queued)) => self.recipient.send(queued).await.map_err(drop),
+            Err(SendError::Closed(_)) => Err(()),
+        }
     }
 }

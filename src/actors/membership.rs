@@ -1,41 +1,28 @@
-//! The local node in a cluster: heartbeats, takeover of and from dead nodes, and the addresses of the other nodes.
+//! The local node's place in a cluster: the other nodes' addresses, and what is known of their heartbeats.
 //!
-//! The module owns no truth. A row of the ledger names the owner of a dialogue, and the epoch decides which writes of a
-//! node are accepted. A node that was frozen learns here that other nodes took over meanwhile. Until then, its old
-//! epochs make the ledger refuse its writes.
+//! The module owns no truth: a row of the ledger names the owner of a dialogue. `heartbeat` sends the heartbeats.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use chrono::{DateTime, Utc};
 use parking_lot::{Mutex, RwLock};
-use tokio::{sync::watch, task::JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
-use super::{
-    chores,
-    mailbox::send_message,
-    messages::{DialogueKey, OwnershipLost},
-    registry::Node,
-};
 use crate::{
     ids::NodeId,
     ports::{
         StoreResult,
         clock::Clock,
-        ledger::nodes::{HeartbeatOutcome, LiveNode, NodeStore},
+        ledger::nodes::{LiveNode, NodeStore},
         owners::OwnerCache,
         peers::Peers,
         vectors::FactIndex,
     },
-    tenancy::TenantScope,
 };
-
-/// How long authored rows are used without another read: a notice of an edit may be lost.
-const AUTHORED_TTL: Duration = Duration::from_mins(1);
 
 /// The addresses of the other nodes. Shared by all parts that call other nodes.
 pub struct Neighbours {
@@ -201,7 +188,22 @@ impl Membership {
         self.lease + self.heartbeat
     }
 
-    fn record_heartbeat(&self, kept_at: Option<DateTime<Utc>>, now: Instant) {
+    /// Returns the cutoff of a takeover: nodes without a heartbeat since then are dead. Before the local node can judge
+    /// silence, only nodes that have left are dead.
+    pub(super) fn takeover_cutoff(&self, now: DateTime<Utc>, instant: Instant) -> DateTime<Utc> {
+        let can_judge = self
+            .neighbours
+            .beats
+            .lock()
+            .can_judge_dead(instant, self.judge_dead_after());
+        if can_judge {
+            self.neighbours.dead_cutoff(now) - self.heartbeat
+        } else {
+            DateTime::UNIX_EPOCH
+        }
+    }
+
+    pub(super) fn record_heartbeat(&self, kept_at: Option<DateTime<Utc>>, now: Instant) {
         let mut beats = self.neighbours.beats.lock();
         match kept_at {
             Some(at) => beats.record_success(at, now, self.judge_dead_after()),
@@ -209,163 +211,14 @@ impl Membership {
         }
     }
 
-    fn live_node_row(&self, node: &Node) -> LiveNode {
+    /// Returns the row of the node in the ledger, as of `now`.
+    pub(super) fn live_node_row(&self, node: NodeId, now: DateTime<Utc>) -> LiveNode {
         LiveNode {
-            id: node.id,
+            id: node,
             url: self.url.clone(),
-            until: node.ports.clock.now() + self.lease,
+            until: now + self.lease,
         }
     }
-}
-
-/// Sends heartbeats until `stop`.
-pub(super) async fn run(node: Arc<Node>, stop: CancellationToken) {
-    let Some(several) = node.membership.clone() else { return };
-    let mut authored_at = node.ports.clock.monotonic_now();
-    let mut was_dead = false;
-    let mut taking_up: Option<JoinHandle<()>> = None;
-    loop {
-        let began = node.ports.clock.now();
-        let beaten = within_lease("say that it lives", &several, send_heartbeat(&node, &several)).await;
-        if beaten == Some(HeartbeatOutcome::WasDead) {
-            tracing::warn!("this node was dead to the others for a while; what they took over is theirs");
-        }
-        let kept_at = (beaten == Some(HeartbeatOutcome::StillAlive)).then_some(began);
-        several.record_heartbeat(kept_at, node.ports.clock.monotonic_now());
-        // The outcome of a failed heartbeat is unknown.
-        was_dead |= beaten != Some(HeartbeatOutcome::StillAlive);
-        if was_dead && beaten.is_some() {
-            // The check repeats until it has succeeded once.
-            was_dead = within_lease(
-                "find out what it owns",
-                &several,
-                disown_lost_dialogues(&node, &several),
-            )
-            .await
-            .is_none();
-        }
-        // A separate task, because the heartbeat may not wait for the takeover.
-        if taking_up.as_ref().is_none_or(JoinHandle::is_finished) && !node.is_draining() {
-            taking_up = Some(actix::spawn(take_over_dead_nodes(
-                Arc::clone(&node),
-                Arc::clone(&several),
-            )));
-        }
-        let now = node.ports.clock.monotonic_now();
-        if now.saturating_duration_since(authored_at) >= AUTHORED_TTL {
-            authored_at = now;
-            node.npcs.for_each_entry(|_, entry| entry.cell.clear_rows());
-        }
-        if stop
-            .run_until_cancelled(tokio::time::sleep(several.heartbeat))
-            .await
-            .is_none()
-        {
-            return;
-        }
-    }
-}
-
-/// Returns the result of `work`; `None`: `work` failed or took longer than the lease, which is as bad.
-async fn within_lease<T>(what: &str, several: &Membership, work: impl Future<Output = StoreResult<T>>) -> Option<T> {
-    match tokio::time::timeout(several.lease, work).await {
-        Ok(Ok(done)) => Some(done),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "this node could not {what}");
-            None
-        }
-        Err(_elapsed) => {
-            tracing::warn!("this node could not {what} in time");
-            None
-        }
-    }
-}
-
-async fn send_heartbeat(node: &Node, several: &Membership) -> StoreResult<HeartbeatOutcome> {
-    let nodes = &node.ports.ledger.nodes;
-    several.neighbours.compare_clocks(several.lease).await?;
-    let beat = nodes
-        .record_heartbeat(&several.live_node_row(node), node.ports.clock.now())
-        .await?;
-    several.neighbours.refresh_others().await?;
-    Ok(beat)
-}
-
-/// Takes over the self-paced conversations and the jobs of dead nodes.
-async fn take_over_dead_nodes(node: Arc<Node>, several: Arc<Membership>) {
-    if let Err(error) = try_take_over_dead_nodes(&node, &several).await {
-        tracing::warn!(%error, "what dead nodes left behind could not be taken up; it is tried again");
-    }
-}
-
-async fn try_take_over_dead_nodes(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
-    let nodes = &node.ports.ledger.nodes;
-    // Later than the takeover of requested dialogues, so that a merely late node is not buried.
-    let now = node.ports.clock.now();
-    let instant = node.ports.clock.monotonic_now();
-    let knows = several
-        .neighbours
-        .beats
-        .lock()
-        .can_judge_dead(instant, several.judge_dead_after());
-    let by = if knows {
-        several.neighbours.dead_cutoff(now) - several.heartbeat
-    } else {
-        DateTime::UNIX_EPOCH
-    };
-    for dead in nodes.list_dead_nodes(by).await? {
-        if dead.id == node.id {
-            continue;
-        }
-        for (tenant, conversation) in dead.auto_conversations {
-            // The load takes ownership. If another node was faster, the actor stops again.
-            if let Err(error) = node
-                .get_or_spawn_conversation(&(TenantScope::new(tenant), conversation))
-                .await
-            {
-                tracing::warn!(dialogue = %conversation, %error, "a conversation could not be taken up");
-            }
-        }
-        if nodes.release_dead_node(dead.id, by).await? {
-            tracing::info!(dead = %dead.id, "took up what a node left behind");
-            chores::sweep_all_tenants(node).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Drops dialogues that the node no longer owns, and tells their listeners to reconnect.
-async fn disown_lost_dialogues(node: &Arc<Node>, several: &Membership) -> StoreResult<()> {
-    // Listed before the ledger is asked: dialogues that are taken meanwhile are not in the list.
-    let (mut sessions, mut conversations) = (Vec::new(), Vec::new());
-    node.sessions
-        .for_each_entry(|key, entry| sessions.push((key.clone(), entry.actor.addr.clone())));
-    node.conversations
-        .for_each_entry(|key, entry| conversations.push((key.clone(), entry.actor.addr.clone())));
-    let owned = node.ports.ledger.nodes.list_owned_dialogues(node.id).await?;
-    let owned: HashSet<DialogueKey> = owned
-        .into_iter()
-        .map(|(tenant, id)| (TenantScope::new(tenant), id))
-        .collect();
-    for (key, addr) in sessions {
-        if !owned.contains(&key) {
-            // A stopped actor has no cached state.
-            let _ = send_message(node, &addr, OwnershipLost).await;
-        }
-    }
-    for (key, addr) in conversations {
-        if !owned.contains(&key) {
-            let _ = send_message(node, &addr, OwnershipLost).await;
-        }
-    }
-    node.npcs.for_each_entry(|_, entry| entry.cell.clear_rows());
-    if let Some(index) = &several.index {
-        // The node missed the index notices that live nodes got.
-        for tenant in node.ports.ledger.tenants.list_all().await? {
-            index.clear_tenant(&TenantScope::new(tenant.id)).await?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -375,7 +228,10 @@ mod tests {
     use super::*;
     use crate::{
         ids::{DialogueId, TenantId},
-        ports::{clock::ManualClock, ledger::nodes::DeadNode},
+        ports::{
+            clock::ManualClock,
+            ledger::nodes::{DeadNode, HeartbeatOutcome},
+        },
     };
 
     /// A node store that knows only the time.

@@ -55,6 +55,22 @@ pub struct SessionSnapshot {
     pub at: DateTime<Utc>,
 }
 
+/// The state of a conversation.
+#[derive(Debug, Clone)]
+pub struct ConversationSnapshot {
+    pub dialogue: Arc<Dialogue>,
+    pub head_seq: u64,
+    pub running_turn: Option<u32>,
+}
+
+/// The point at which a player joins.
+#[derive(Debug, Clone)]
+pub struct JoinPoint {
+    pub dialogue: Arc<Dialogue>,
+    /// The last line that was said.
+    pub head: Option<TurnId>,
+}
+
 /// `seq` of `session.created`. The dialogue's own events come after this number.
 pub const CREATED_SEQ: u64 = 1;
 
@@ -146,24 +162,6 @@ pub(super) struct LeaveIfIdle {
     pub reply: oneshot::Sender<ResidencyPermit>,
 }
 
-/// Hands over jobs of the tenant that are leased to the node.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct TakeJobs {
-    pub jobs: Vec<Job>,
-}
-
-/// Reports dialogues with turns that were unsaid or stand again. Jobs of unsaid turns are aborted, so that later jobs
-/// need not wait for a timeout. New jobs may be due, and affected memories are reconciled again.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct TurnsUnsaid(pub Vec<DialogueId>);
-
-/// Reports that waiting jobs may be due.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct JobsDue;
-
 /// Asks for no new jobs. The answer comes when no job runs, with the number of jobs left.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -175,3 +173,16 @@ pub(super) struct DrainCurator {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct StopCurator;
+
+/// The requests of other actors to a curator.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) enum CuratorRequest {
+    /// Hands over jobs of the tenant that are leased to the node.
+    TakeJobs(Vec<Job>),
+    /// Reports dialogues with turns that were unsaid or stand again. Jobs of unsaid turns are aborted, so that later
+    /// jobs need not wait for a timeout. New jobs may be due, and affected memories are reconciled again.
+    TurnsUnsaid(Vec<DialogueId>),
+    /// Reports that waiting jobs may be due.
+    JobsDue,
+}

@@ -5,12 +5,33 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use super::mailbox::ActorKind;
 use crate::{
     dialogue::turn::{TurnError, event_error},
     ids::{DialogueId, DialogueKind},
     ports::ledger::{jobs::Job, metrics::GaugeGuard},
 };
+
+/// The kinds of actors, as the metrics name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ActorKind {
+    Session,
+    NpcConversation,
+    Npc,
+    Curator,
+}
+
+impl ActorKind {
+    pub const ALL: [Self; 4] = [Self::Session, Self::NpcConversation, Self::Npc, Self::Curator];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::NpcConversation => "npc_conversation",
+            Self::Npc => "npc",
+            Self::Curator => "curator",
+        }
+    }
+}
 
 /// Buckets in seconds for jobs after a turn: models are slow, and failed jobs are retried much later.
 const JOB_SECONDS_BUCKETS: [f64; 14] = [

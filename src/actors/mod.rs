@@ -4,6 +4,7 @@
 //! `dialogue`. Outside this module, only `app` and `lifecycle` import `actix`.
 
 mod api;
+mod authored_npc;
 mod chores;
 mod connection;
 mod curator;
@@ -13,11 +14,13 @@ mod event_log;
 mod eviction;
 pub mod handle;
 mod heard;
+mod heartbeat;
 mod mailbox;
 pub mod membership;
 mod memory_wait;
 mod messages;
 pub mod metrics;
+mod node;
 mod npc;
 pub mod npc_conversation;
 mod participants;

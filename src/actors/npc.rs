@@ -3,64 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
     DialogueError,
-    mailbox::{ActorKind, mailbox},
-    registry::Node,
+    authored_npc::{AuthoredNpc, NpcCell, NpcKey},
+    mailbox::mailbox,
+    metrics::ActorKind,
+    node::Node,
 };
-use crate::{
-    ids::{NpcId, WorldId},
-    memory::authored,
-    tenancy::TenantScope,
-};
-
-pub(super) type NpcKey = (TenantScope, WorldId, NpcId);
-
-/// An NPC, and its world with the NPC's settings applied.
-#[derive(Debug, Clone)]
-pub(super) struct AuthoredNpc {
-    pub world: Arc<authored::World>,
-    pub npc: Arc<authored::Npc>,
-}
-
-/// The rows for sessions, without a message to the actor. Empty after an edit.
-#[derive(Debug, Default)]
-pub(super) struct NpcCell {
-    inner: Mutex<CellInner>,
-}
-
-#[derive(Debug, Default)]
-struct CellInner {
-    rows: Option<AuthoredNpc>,
-    /// Rises with every [`NpcCell::clear_rows`], so that rows read before an edit are not stored after the edit.
-    edits: u64,
-}
-
-impl NpcCell {
-    pub fn get(&self) -> Option<AuthoredNpc> {
-        self.inner.lock().rows.clone()
-    }
-    pub fn clear_rows(&self) {
-        let mut inner = self.inner.lock();
-        inner.rows = None;
-        inner.edits += 1;
-    }
-    fn edit_count(&self) -> u64 {
-        self.inner.lock().edits
-    }
-    /// Stores the rows. `false`: the rows were edited after the read.
-    fn store_if_current(&self, rows: AuthoredNpc, edits: u64) -> bool {
-        let mut inner = self.inner.lock();
-        let current = inner.edits == edits;
-        if current {
-            inner.rows = Some(rows);
-        }
-        current
-    }
-}
 
 /// Reads the NPC and its world, or returns the cached rows.
 #[derive(Message)]
@@ -119,7 +70,9 @@ impl NpcActor {
                     let unknown = matches!(rows, Err(DialogueError::NoWorld(_) | DialogueError::NoNpc(_)));
                     if unknown {
                         // Names without an authored NPC would otherwise fill the memory until idle.
-                        npc.node.remove_unknown_npc(&npc.key, npc.generation);
+                        if let Some(actors) = npc.node.actors() {
+                            actors.remove_unknown_npc(&npc.key, npc.generation);
+                        }
                     }
                     for reply in npc.fetching.drain(..) {
                         // The caller may have gone away.
@@ -132,6 +85,12 @@ impl NpcActor {
         );
     }
 
+    /// Leaves the directory, unless a session uses the NPC. `true`: left.
+    fn leave_directory(&self) -> bool {
+        let actors = self.node.actors();
+        actors.is_none_or(|actors| actors.remove_npc_if_unused(&self.key, self.generation))
+    }
+
     fn stop_when_idle(&mut self, ctx: &mut Context<Self>) {
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let rested = self
@@ -141,7 +100,7 @@ impl NpcActor {
             .monotonic_now()
             .saturating_duration_since(self.used)
             >= idle;
-        if rested && self.fetching.is_empty() && self.node.remove_npc_if_unused(&self.key, self.generation) {
+        if rested && self.fetching.is_empty() && self.leave_directory() {
             return ctx.stop();
         }
         ctx.run_later(idle.max(Duration::from_millis(20)), Self::stop_when_idle);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{DialogueError, npc::NpcCell, registry::Node};
+use super::{DialogueError, authored_npc::NpcCell, node::Node};
 use crate::{
     dialogue::npc_conversation::{Scene, SceneMember},
     ids::{NpcId, WorldId},
@@ -35,7 +35,8 @@ impl Participants {
     ) -> Result<Self, DialogueError> {
         let mut cells = Vec::with_capacity(npcs.len());
         for npc in npcs {
-            cells.push(node.read_authored(scope, world, npc).await?.1);
+            let actors = node.actors().ok_or(DialogueError::Draining)?;
+            cells.push(actors.read_authored(scope, world, npc).await?.1);
         }
         Ok(Self(cells))
     }

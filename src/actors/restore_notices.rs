@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{mailbox::send_message, messages::WorldRestored, registry::Node, rewinding};
+use super::{messages::WorldRestored, node::send_message, registry::Registry, rewinding};
 use crate::{
     ids::{DialogueId, DialogueKind},
     ports::{ledger::saves::RestoredDialogue, peers::Notice},
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Asks the other nodes to notify their actors.
-pub(super) async fn notify_peers(node: &Node, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
+pub(super) async fn notify_peers(node: &Registry, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
     let Some(several) = &node.membership else { return };
     let notice = Notice::Restored {
         tenant: scope.tenant().clone(),
@@ -24,7 +24,7 @@ pub(super) async fn notify_peers(node: &Node, scope: &TenantScope, dialogues: Ve
 
 /// Tells the actors of the restored dialogues that their cached state no longer stands. The actors have the message
 /// when the call returns, so later requests find the restored world.
-pub(super) async fn notify_actors(node: &Arc<Node>, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
+pub(super) async fn notify_actors(node: &Arc<Registry>, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
     let ids: Vec<DialogueId> = dialogues.iter().map(|dialogue| dialogue.id).collect();
     for dialogue in dialogues {
         let key = (scope.clone(), dialogue.id);
@@ -44,5 +44,5 @@ pub(super) async fn notify_actors(node: &Arc<Node>, scope: &TenantScope, dialogu
         }
     }
     // The previous notice told sessions closed by the save about their new state.
-    rewinding::notify_others(Arc::clone(node), scope.clone(), ids, Vec::new()).await;
+    rewinding::notify_others(Arc::clone(&node.node), scope.clone(), ids, Vec::new()).await;
 }

@@ -13,10 +13,9 @@ use futures_util::FutureExt;
 use super::{
     DialogueError, InterruptCommand, InterruptOutcome,
     dialogue::load::LoadedDialogue,
-    mailbox::send_message,
-    messages::{ClosedInLedger, DialogueKey, ReplyHandle, TurnsUnsaid},
+    messages::{ClosedInLedger, CuratorRequest, DialogueKey, ReplyHandle},
     metrics::FencedWrite,
-    registry::Node,
+    node::Node,
     running_turn::RunningTurn,
 };
 use crate::{
@@ -384,10 +383,13 @@ pub(super) fn is_outcome_unknown(error: &RewindError) -> bool {
 pub(super) async fn notify_closed(node: &Node, scope: &TenantScope, closed: Vec<DialogueId>) -> Vec<DialogueId> {
     let mut elsewhere = Vec::new();
     for id in closed {
-        match node.sessions.find_live(&(scope.clone(), id)) {
+        let session = node
+            .actors()
+            .and_then(|actors| actors.closed_notices(&(scope.clone(), id)));
+        match session {
             Some(session) => {
                 // A session that is just stopping reads its closed state at the next load.
-                let _ = send_message(node, &session, ClosedInLedger("rewound")).await;
+                let _ = session.send(&node.metrics, ClosedInLedger("rewound")).await;
             }
             None => elsewhere.push(id),
         }
@@ -403,9 +405,9 @@ pub(super) async fn notify_others(
     closed: Vec<DialogueId>,
 ) {
     let elsewhere = notify_closed(&node, &scope, closed).await;
-    if let Some(curator) = node.get_or_spawn_curator(&scope) {
+    if let Some(curator) = node.actors().and_then(|actors| actors.curator(&scope)) {
         // A curator that is just stopping leaves the work to the next curator.
-        let _ = send_message(&node, &curator, TurnsUnsaid(moved)).await;
+        let _ = curator.send(&node.metrics, CuratorRequest::TurnsUnsaid(moved)).await;
     }
     if let Some(several) = node.membership.as_ref().filter(|_| !elsewhere.is_empty()) {
         let notice = Notice::Closed {

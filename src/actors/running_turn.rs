@@ -14,7 +14,7 @@ use futures_util::{
 use tokio::sync::{oneshot, watch};
 use tracing::{Instrument as _, Span};
 
-use super::{event_log::TurnEvents, registry::Node, use_cases::UseCases};
+use super::{event_log::TurnEvents, node::Node, use_cases::UseCases};
 use crate::{
     dialogue::turn::{CommittedTurn, Cut, CutRequester, TurnError, TurnInput},
     ids::{NpcId, TurnId},

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use tracing::Instrument as _;
 
 use crate::{
-    actors::registry::Node,
+    actors::node::Node,
     dialogue::{
         jobs::{JobError, JobReport, retry_pause},
         models::tallied_usage,

@@ -3,7 +3,14 @@
 use std::{sync::Arc, time::Duration, time::Instant};
 
 use crate::{
-    actors::{DialogueError, messages::DialogueKey, metrics::FencedWrite, participants::Participants, registry::Node},
+    actors::{
+        DialogueError,
+        event_log::{EventLog, LedgerPosition},
+        messages::DialogueKey,
+        metrics::FencedWrite,
+        node::Node,
+        participants::Participants,
+    },
     ids::{DialogueId, NpcId, PlayerId, TurnId},
     memory::{
         fact::Cause,
@@ -368,4 +375,21 @@ pub(in crate::actors) async fn reload_summaries(
     (scope, id): DialogueKey,
 ) -> StoreResult<Vec<Summary>> {
     node.ports.ledger.summaries.load_summaries(&scope, id).await
+}
+
+impl LoadedDialogue {
+    /// Updates the event log from the dialogue, which was just self.
+    pub(in crate::actors) fn sync_event_log(&self, node: &Node, key: &DialogueKey, log: &EventLog) {
+        let known = node.last_seqs.get(key);
+        // The gap grows with each load. Two processes that are killed one after the other then share no number.
+        let gap = (node.settings.replay_events as u64).saturating_mul(self.epoch);
+        let start = LedgerPosition {
+            ledger_next: self.next_seq,
+            head_turn: self.dialogue.head_turn,
+            epoch: self.epoch,
+            gap,
+            among_others: node.membership.is_some(),
+        };
+        log.on_loaded(start, known);
+    }
 }

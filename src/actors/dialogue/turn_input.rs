@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    actors::{DialogueError, HeardLength, dialogue::load, participants::ParticipantRecords, registry::Node},
+    actors::{DialogueError, HeardLength, dialogue::load, node::Node, participants::ParticipantRecords},
     dialogue::{
         npc_conversation::{self, Scene},
         turn::TurnInput,

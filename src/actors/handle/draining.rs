@@ -12,9 +12,10 @@ use tokio::sync::oneshot;
 use super::Sessions;
 use crate::{
     actors::{
-        mailbox::{Mailbox, QueuedMessage, send_message},
+        mailbox::{Mailbox, QueuedMessage},
         messages::{CutRunningTurn, DrainCurator, DrainDialogue, StopCurator, StopDialogue},
-        registry::Node,
+        node::send_message,
+        registry::Registry,
     },
     ports::StoreError,
 };
@@ -130,7 +131,7 @@ impl Sessions {
 
 /// Tells a dialogue to accept no more lines, and waits for the running turn. True if a turn was running. With `leaves`,
 /// the dialogue is then given up.
-async fn drain_dialogue<A>(node: Arc<Node>, addr: Addr<A>, leaves: bool) -> bool
+async fn drain_dialogue<A>(node: Arc<Registry>, addr: Addr<A>, leaves: bool) -> bool
 where
     A: Mailbox + Handler<QueuedMessage<DrainDialogue>> + Handler<QueuedMessage<StopDialogue>>,
 {

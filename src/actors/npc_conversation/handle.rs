@@ -10,12 +10,12 @@ use crate::{
     actors::{
         DialogueError, InterruptCommand, InterruptOutcome, Listener, NewConversation, NewSession,
         handle::{Sessions, ask_actor},
-        messages::LastSeq,
-        messages::{AttachedListener, CREATED_SEQ, CreatedSession, ReplyHandle},
+        messages::{AttachedListener, CREATED_SEQ, ConversationSnapshot, CreatedSession, LastSeq, ReplyHandle},
+        node::ActorDirectory,
         rewinding::REWIND_RETRY_AFTER,
         running_turn::TurnOutcome,
     },
-    ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId, WorldId},
+    ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
     memory::fact::Cause,
     ports::ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus, Playback},
     tenancy::{Principal, TenantScope},
@@ -23,22 +23,6 @@ use crate::{
 
 /// How often a player joins at another line when the line of each attempt is rewound first.
 const MAX_JOIN_ATTEMPTS: usize = 4;
-
-/// The state of a conversation.
-#[derive(Debug, Clone)]
-pub struct ConversationSnapshot {
-    pub dialogue: Arc<Dialogue>,
-    pub head_seq: u64,
-    pub running_turn: Option<u32>,
-}
-
-/// The point at which a player joins.
-#[derive(Debug, Clone)]
-pub struct JoinPoint {
-    pub dialogue: Arc<Dialogue>,
-    /// The last line that was said.
-    pub head: Option<TurnId>,
-}
 
 /// Returns the id of the session in which a player joins a conversation with `key`. The id is always the same, so a
 /// repeated request finds the first request's session, even after a crash. The id sorts with the conversation.

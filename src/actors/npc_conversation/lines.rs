@@ -11,9 +11,8 @@ use crate::{
         DialogueError,
         dialogue::{load, turn_input::next_turn_input},
         event_log::TurnEvents,
-        mailbox::send_message,
         memory_wait::MemoryWait,
-        messages::{JobEnded, ReplyHandle, TakeJobs},
+        messages::{CuratorRequest, JobEnded, ReplyHandle},
         metrics::FencedWrite,
         participants::{ParticipantRecords, Participants},
         running_turn::{RunningTurn, TurnOutcome},
@@ -257,11 +256,16 @@ impl NpcConversation {
         loaded.append_turn(&turn, checkpoint);
         self.memory.on_turn_committed(turn.id, &jobs);
         self.mark_cuts_committed(&turn, &cut_keys);
-        match self.node.get_or_spawn_curator(&self.key.0).filter(|_| !jobs.is_empty()) {
+        match self
+            .node
+            .actors()
+            .and_then(|actors| actors.curator(&self.key.0))
+            .filter(|_| !jobs.is_empty())
+        {
             Some(curator) => {
                 // A curator that is just stopping leaves the jobs leased; the jobs are found again later.
                 let node = Arc::clone(&self.node);
-                let hand_over = async move { send_message(&node, &curator, TakeJobs { jobs }).await };
+                let hand_over = async move { curator.send(&node.metrics, CuratorRequest::TakeJobs(jobs)).await };
                 ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
             }
             None => self.memory = MemoryWait::default(),

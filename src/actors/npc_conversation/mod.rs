@@ -30,7 +30,6 @@ use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler,
 use tokio::sync::oneshot;
 
 use self::{
-    handle::{ConversationSnapshot, JoinPoint},
     pauses::CutWaiter,
     rewinds::{BeginConversationRewind, ConversationRewindState},
     speaker_choice::SpeakerQuery,
@@ -39,13 +38,14 @@ use super::{
     DialogueError, InterruptCommand, InterruptOutcome, Listener,
     dialogue::load::{self, LoadedDialogue},
     event_log::EventLog,
-    mailbox::{ActorKind, mailbox},
+    mailbox::mailbox,
     memory_wait::MemoryWait,
     messages::{
-        AttachedListener, CutRunningTurn, DialogueKey, DrainDialogue, JobEnded, LeaveIfIdle, OwnershipLost,
-        ReplyHandle, ResidencyPermit, StopDialogue, WorldRestored,
+        AttachedListener, ConversationSnapshot, CutRunningTurn, DialogueKey, DrainDialogue, JobEnded, JoinPoint,
+        LeaveIfIdle, OwnershipLost, ReplyHandle, ResidencyPermit, StopDialogue, WorldRestored,
     },
-    registry::Node,
+    metrics::ActorKind,
+    node::Node,
     running_turn::{RunningTurn, TurnOutcome},
     session::lost_turn_error,
 };
@@ -237,7 +237,7 @@ impl NpcConversation {
         let ended = loaded.is_closed_by_restore();
         self.log
             .publish_missed_rewinds(std::mem::take(&mut loaded.missed_rewinds));
-        self.node.sync_event_log(&self.key, &self.log, &loaded);
+        loaded.sync_event_log(&self.node, &self.key, &self.log);
         self.log.publish_not_committed(&lost_turn_error());
         self.memory = MemoryWait::for_turn(loaded.awaited);
         if loaded.replacing.is_none() {
@@ -287,12 +287,13 @@ impl NpcConversation {
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
         self.log.publish_not_committed(&told);
-        // After a store failure, only the node's chores try again.
-        let conversations = &self.node.conversations;
-        if matches!(error, DialogueError::Store(_)) && !self.asleep {
-            conversations.clear_crashes(&self.key, self.generation);
-        } else {
-            self.node.remove_dialogue(conversations, &self.key, self.generation);
+        if let Some(actors) = self.node.actors() {
+            // After a store failure, only the node's chores try again.
+            if matches!(error, DialogueError::Store(_)) && !self.asleep {
+                actors.clear_crashes(&self.key, self.generation);
+            } else {
+                actors.remove_dialogue(&self.key, self.generation);
+            }
         }
         ctx.stop();
     }

@@ -4,14 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{
-    ConversationPhase, NpcConversation,
-    handle::{ConversationSnapshot, JoinPoint},
-};
+use super::{ConversationPhase, NpcConversation};
 use crate::{
     actors::{
         DialogueError,
-        messages::ReplyHandle,
+        messages::{ConversationSnapshot, JoinPoint, ReplyHandle},
         metrics::FencedWrite,
         rewinding::{PendingCut, REWIND_RETRY_AFTER},
     },

@@ -69,8 +69,9 @@ impl NpcConversation {
                 next_seq,
             ));
         }
-        self.node
-            .remove_dialogue(&self.node.conversations, &self.key, self.generation);
+        if let Some(actors) = self.node.actors() {
+            actors.remove_dialogue(&self.key, self.generation);
+        }
         ctx.stop();
     }
 

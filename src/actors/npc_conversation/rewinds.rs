@@ -6,13 +6,13 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
 
-use super::{ConversationPhase, ConversationRequest, NpcConversation, handle::ConversationSnapshot, pauses::CutWaiter};
+use super::{ConversationPhase, ConversationRequest, NpcConversation, pauses::CutWaiter};
 use crate::{
     actors::{
         DialogueError, InterruptCommand, InterruptOutcome,
         dialogue::load,
         memory_wait::MemoryWait,
-        messages::{JobEnded, ReplyHandle},
+        messages::{ConversationSnapshot, JobEnded, ReplyHandle},
         rewinding::{self, PendingCut, RecentRewinds, RewindIntent, RewindQueue},
     },
     dialogue::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     actors::{
-        InterruptCommand, InterruptOutcome, dialogue::load::LoadedDialogue, messages::ReplyHandle, registry::Node,
+        InterruptCommand, InterruptOutcome, dialogue::load::LoadedDialogue, messages::ReplyHandle, node::Node,
         running_turn::RunningTurn,
     },
     dialogue::turn::CutRequester,

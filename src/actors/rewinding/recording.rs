@@ -9,7 +9,7 @@ use crate::{
     actors::{
         InterruptCommand, InterruptOutcome,
         messages::{DialogueKey, ReplyHandle},
-        registry::Node,
+        node::Node,
     },
     ports::{
         StoreError,

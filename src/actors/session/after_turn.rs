@@ -9,9 +9,8 @@ use crate::{
     actors::{
         DialogueError,
         dialogue::load,
-        mailbox::send_message,
-        messages::{DialogueKey, JobEnded, JobsDue, ReplyHandle},
-        registry::Node,
+        messages::{CuratorRequest, DialogueKey, JobEnded, ReplyHandle},
+        node::Node,
         running_turn::RunningTurn,
     },
     dialogue::{events::EventBody, jobs::JobReport, scenarios::UnlockTrigger},
@@ -176,10 +175,10 @@ async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) 
     match jobs.make_due(&scope, id, turn, node.ports.clock.now()).await {
         Ok(due) => {
             if due > 0
-                && let Some(curator) = node.get_or_spawn_curator(&scope)
+                && let Some(curator) = node.actors().and_then(|actors| actors.curator(&scope))
             {
                 // A curator that is just stopping leaves the jobs to the next curator.
-                let _ = send_message(&node, &curator, JobsDue).await;
+                let _ = curator.send(&node.metrics, CuratorRequest::JobsDue).await;
             }
             Some(due)
         }

@@ -28,13 +28,14 @@ use super::{
     DialogueError, Listener,
     dialogue::load::{self, LoadedDialogue},
     event_log::{EventLog, MissedEvents, event_of_rewind, events_of_turn},
-    mailbox::{ActorKind, mailbox},
+    mailbox::mailbox,
     memory_wait::MemoryWait,
     messages::{
         AttachedListener, ClosedInLedger, CutRunningTurn, DialogueKey, DrainDialogue, JobEnded, LeaveIfIdle,
         OwnershipLost, ReplyHandle, ResidencyPermit, SessionSnapshot, StopDialogue, WorldRestored,
     },
-    registry::Node,
+    metrics::ActorKind,
+    node::Node,
     running_turn::RunningTurn,
 };
 use crate::{
@@ -148,7 +149,7 @@ impl Session {
     fn on_loaded(&mut self, mut loaded: LoadedDialogue, ctx: &mut Context<Self>) {
         let ended = loaded.is_closed_by_restore();
         self.apply_missed_rewinds(std::mem::take(&mut loaded.missed_rewinds));
-        self.node.sync_event_log(&self.key, &self.log, &loaded);
+        loaded.sync_event_log(&self.node, &self.key, &self.log);
         // Reports a turn that ran when an earlier actor panicked, unless already reported.
         self.log.publish_not_committed(&lost_turn_error());
         self.keys.reset_known(loaded.next_seq > 1);
@@ -210,11 +211,13 @@ impl Session {
         self.log.publish_not_committed(&told);
         self.cancel_rewinds(error);
         self.reject_queued_lines(&told, error);
-        // With listeners, the entry and its log stay; the next message tries again.
-        if matches!(error, DialogueError::Store(_)) && self.log.has_listeners() {
-            self.node.sessions.clear_crashes(&self.key, self.generation);
-        } else {
-            self.node.remove_session(&self.key, self.generation);
+        if let Some(actors) = self.node.actors() {
+            // With listeners, the entry and its log stay; the next message tries again.
+            if matches!(error, DialogueError::Store(_)) && self.log.has_listeners() {
+                actors.clear_crashes(&self.key, self.generation);
+            } else {
+                actors.remove_dialogue(&self.key, self.generation);
+            }
         }
         ctx.stop();
     }

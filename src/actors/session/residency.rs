@@ -64,7 +64,9 @@ impl Session {
                 next_seq,
             ));
         }
-        self.node.remove_session(&self.key, self.generation);
+        if let Some(actors) = self.node.actors() {
+            actors.remove_dialogue(&self.key, self.generation);
+        }
         ctx.stop();
     }
 

@@ -14,8 +14,7 @@ use crate::{
             turn_input::{answering_npc, next_turn_input},
         },
         event_log::TurnEvents,
-        mailbox::send_message,
-        messages::{ReplyHandle, TakeJobs},
+        messages::{CuratorRequest, ReplyHandle},
         metrics::FencedWrite,
         participants::{ParticipantRecords, Participants},
         running_turn::{KeyedLine, RunningTurn},
@@ -530,11 +529,11 @@ impl Session {
         if jobs.is_empty() {
             return;
         }
-        match self.node.get_or_spawn_curator(&self.key.0) {
+        match self.node.actors().and_then(|actors| actors.curator(&self.key.0)) {
             Some(curator) => {
                 // A curator that is just stopping leaves the jobs leased; the jobs are found again later.
                 let node = Arc::clone(&self.node);
-                let hand_over = async move { send_message(&node, &curator, TakeJobs { jobs }).await };
+                let hand_over = async move { curator.send(&node.metrics, CuratorRequest::TakeJobs(jobs)).await };
                 ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
             }
             None => self.memory.awaited_turn = None,

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until};
 use crate::{
-    actors::{AcceptedLine, ActorSettings, DialogueError, mailbox::ActorKind, metrics::FencedWrite},
+    actors::{
+        AcceptedLine, ActorSettings, DialogueError,
+        metrics::{ActorKind, FencedWrite},
+    },
     memory::turn::TurnStatus,
     ports::{
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},

@@ -2,7 +2,7 @@
 
 use super::world::{TestWorld, wait_for_turn, wait_until};
 use crate::{
-    actors::{AcceptedLine, DialogueError, HeardLength, InterruptOutcome, OnBusy, mailbox::ActorKind},
+    actors::{AcceptedLine, DialogueError, HeardLength, InterruptOutcome, OnBusy, metrics::ActorKind},
     memory::turn::TurnStatus,
 };
 

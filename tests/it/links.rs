@@ -6,14 +6,16 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Documents whose links are checked, besides `docs/*.md`.
+/// Documents whose links are checked, besides every `.md` file below `docs`.
 const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
+    "docker/README.md",
     "examples/README.md",
+    "load-tests/README.md",
 ];
 
 /// Folders whose texts may cite `docs/NAME.md#anchor`.
@@ -182,7 +184,7 @@ fn plain(path: &Path) -> String {
     parts.join("/")
 }
 
-/// Returns the citations `docs/NAME.md` of a text, with or without `#anchor`; not the ends of longer paths.
+/// Returns the citations `docs/NAME.md` and `docs/FOLDER/NAME.md` of a text, with or without `#anchor`; not the ends of longer paths.
 fn citations_of(file: &str, text: &str) -> Vec<Link> {
     let mut found = Vec::new();
     for (at, content) in text.lines().enumerate() {
@@ -193,7 +195,7 @@ fn citations_of(file: &str, text: &str) -> Vec<Link> {
                 continue;
             };
             let name = &cited["docs/".len()..end - ".md".len()];
-            let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+            let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || "-/".contains(c));
             if is_inside || !is_name {
                 continue;
             }
@@ -266,6 +268,11 @@ fn every_link_of_the_documents_leads_somewhere() {
         .flat_map(|(name, text)| links_of(name, text))
         .collect();
     assert!(links.len() > 30, "only {} links were found", links.len());
+    let in_guides = links
+        .iter()
+        .filter(|link| link.from.starts_with("docs/guides/"))
+        .count();
+    assert!(in_guides > 10, "only {in_guides} links of docs/guides were found");
     let faults = faults_of(&links);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
@@ -326,6 +333,10 @@ fn the_checker_of_links_finds_what_it_should() {
 
     let cited = "//! Facts (docs/page.md#again), and `docs/page.md`.\n// https://x.example/docs/other.md";
     assert_eq!(citations_of("src/a.rs", cited).len(), 2);
+    assert_eq!(
+        check(citations_of("src/a.rs", "// See docs/guides/none.md.")),
+        ["src/a.rs:1: `docs/guides/none.md`: there is no docs/guides/none.md"]
+    );
     assert_eq!(check(citations_of("src/a.rs", cited)), Vec::<String>::new());
     assert_eq!(
         check(citations_of("src/a.rs", "\n/// See docs/page.md#renamed.")),

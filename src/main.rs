@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use mimalloc::MiMalloc;
 
-/// A turn makes thousands of allocations on several threads; see ARCHITECTURE.md.
+/// A turn makes thousands of allocations on several threads; see docs/internals/turn-costs.md#memory-and-index.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

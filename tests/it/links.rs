@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Documents whose links are checked, besides every `.md` file below `docs`.
+/// Documents whose links are checked, besides all pages below `docs/`.
 const DOCUMENTS: &[&str] = &[
     "README.md",
     "ARCHITECTURE.md",
@@ -18,7 +18,7 @@ const DOCUMENTS: &[&str] = &[
     "load-tests/README.md",
 ];
 
-/// Folders whose texts may cite `docs/NAME.md#anchor`.
+/// Folders whose texts may cite `docs/NAME.md#anchor` or `docs/FOLDER/NAME.md#anchor`.
 const CITING: &[&str] = &["src", "tests", "config", "docs"];
 
 /// Folders outside the project's text, at any depth.
@@ -184,7 +184,8 @@ fn plain(path: &Path) -> String {
     parts.join("/")
 }
 
-/// Returns the citations `docs/NAME.md` and `docs/FOLDER/NAME.md` of a text, with or without `#anchor`; not the ends of longer paths.
+/// Returns the citations `docs/NAME.md` and `docs/FOLDER/NAME.md` of a text, with or without `#anchor`; not the ends of
+/// longer paths.
 fn citations_of(file: &str, text: &str) -> Vec<Link> {
     let mut found = Vec::new();
     for (at, content) in text.lines().enumerate() {
@@ -341,6 +342,10 @@ fn the_checker_of_links_finds_what_it_should() {
     assert_eq!(
         check(citations_of("src/a.rs", "\n/// See docs/page.md#renamed.")),
         ["src/a.rs:2: `docs/page.md#renamed`: docs/page.md has no heading `#renamed`"]
+    );
+    assert_eq!(
+        check(citations_of("src/a.rs", "//! See docs/folder/none.md.")),
+        ["src/a.rs:1: `docs/folder/none.md`: there is no docs/folder/none.md"]
     );
 
     for name in ABSENT {

@@ -2,7 +2,7 @@
 //! loads the store for every line.
 //!
 //! The counted line is in a session with earlier turns, and teaches no fact. The NPC knows some facts about the player.
-//! ARCHITECTURE.md ("What a turn costs") has the same numbers.
+//! docs/internals/turn-costs.md#round-trips has the same numbers.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const WRITES: usize = 2;
 
 const WHAT_TO_DO: &str = "a turn goes to its stores another number of times than before. More: read it with what is \
      read anyway, keep it in the actor that owns it, or write it with the turn. Fewer: well done. If it has to be, \
-     or is better, change the number here and in ARCHITECTURE.md";
+     or is better, change the number here and in docs/internals/turn-costs.md";
 
 /// The lines at the start.
 const TEACHES: [&str; 4] = [

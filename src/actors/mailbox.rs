@@ -43,10 +43,6 @@ macro_rules! mailbox {
 pub(super) use mailbox;
 
 impl<M> QueuedMessage<M> {
-    pub fn new(message: M, waits: GaugeGuard) -> Self {
-        Self { message, waits }
-    }
-
     /// Returns the message, which waits no longer.
     pub fn into_message(self) -> M {
         drop(self.waits);
@@ -55,12 +51,12 @@ impl<M> QueuedMessage<M> {
 }
 
 /// The mailbox of an actor for one kind of message, without the actor's type.
-pub(super) struct ActorMailbox<M: Message<Result = ()> + Send + 'static> {
+pub(super) struct ActorMailbox<M: Send + 'static> {
     kind: ActorKind,
     recipient: Recipient<QueuedMessage<M>>,
 }
 
-impl<M: Message<Result = ()> + Send + 'static> ActorMailbox<M> {
+impl<M: Send + 'static> ActorMailbox<M> {
     pub fn of<A: Mailbox + Handler<QueuedMessage<M>>>(addr: Addr<A>) -> Self {
         Self {
             kind: A::KIND,

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use actix::{Addr, Arbiter, ArbiterHandle, Handler, prelude::SendError};
+use actix::{Addr, Arbiter, ArbiterHandle, Handler};
 use async_trait::async_trait;
 use moka::sync::Cache;
 use parking_lot::Mutex;
@@ -205,10 +205,5 @@ where
     A: Mailbox + Handler<QueuedMessage<M>>,
     M: Send + 'static,
 {
-    let waits = node.metrics.count_waiting_message(A::KIND);
-    match addr.try_send(QueuedMessage::new(message, waits)) {
-        Ok(()) => Ok(()),
-        Err(SendError::Full(posted)) => addr.send(posted).await.map_err(drop),
-        Err(SendError::Closed(_)) => Err(()),
-    }
+    ActorMailbox::of(addr.clone()).send(&node.metrics, message).await
 }

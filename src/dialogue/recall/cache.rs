@@ -191,7 +191,7 @@ impl MemoryCache {
 
 impl std::fmt::Debug for MemoryCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BodyCache").finish_non_exhaustive()
+        f.debug_struct("MemoryCache").finish_non_exhaustive()
     }
 }
 

@@ -25,7 +25,8 @@ use colloquy::{
         Services,
         events::ReplyDone,
         models::{ModelRouter, RouteTable},
-        prompt::{self, Templates},
+        preview::preview_prompt,
+        prompt::Templates,
         recall::MemoryCache,
         turn::{self, TurnFeed, TurnInput},
     },
@@ -391,11 +392,7 @@ fn bench_turns(criterion: &mut Criterion) {
     criterion.bench_function("prompt preview, 1,000 facts", |bencher| {
         bencher.iter(|| {
             let input = stage.turn_input();
-            black_box(
-                runtime
-                    .block_on(prompt::preview_prompt(&stage.services, &input))
-                    .unwrap(),
-            )
+            black_box(runtime.block_on(preview_prompt(&stage.services, &input)).unwrap())
         });
     });
     criterion.bench_function("one turn, mock model, 1,000 facts", |bencher| {

@@ -32,7 +32,7 @@ use super::{
     use_cases::{Ports, UseCases},
 };
 use crate::{
-    dialogue::{Services, prompt::Preview, saves::RestoreRequest, turn::TurnError},
+    dialogue::{Services, preview::Preview, saves::RestoreRequest, turn::TurnError},
     ids::{DialogueId, DialogueKind, NodeId, SaveId, TenantId, WorldId},
     memory::text::is_blank,
     ports::{

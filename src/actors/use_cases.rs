@@ -12,7 +12,7 @@ use crate::{
         jobs::{JobError, JobReport},
         models::{Budgets, run_admitted},
         npc_conversation::{SceneMember, choose_speaker},
-        prompt::Preview,
+        preview::Preview,
         rewind::{RewindError, RewindRequest, RewindResponse},
         saves::RestoreRequest,
         scenarios::{ScenarioUnlock, UnlockTrigger},
@@ -112,7 +112,7 @@ impl UseCases for Services {
         }
     }
     async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError> {
-        dialogue::prompt::preview_prompt(self, input).await
+        dialogue::preview::preview_prompt(self, input).await
     }
     async fn next_speaker(
         &self,

@@ -3,61 +3,28 @@
 mod backoff;
 mod embedding;
 mod index;
+mod json_answer;
 pub(super) mod outbox;
+mod outcome;
 mod state_extraction;
 
-use serde::de::DeserializeOwned;
-
+pub(super) use self::json_answer::{ask_json, ask_json_or_salvage};
 pub use self::{
     backoff::retry_pause,
     embedding::{embed_missing, embed_missing_of_tenants, run_embedding_backfill},
     index::{IndexDrift, LaggingTenants, activate_index, find_drift, heal_drift, maintain_index, reindex_tenant},
     outbox::{expected_points, relay_outbox},
+    outcome::{JobError, JobReport},
 };
-use super::{
-    Services,
-    events::MemoryChange,
-    models::{ModelRequest, parse_json_answer},
-    npc_conversation::SceneMember,
-    remember,
-    scenarios::ScenarioUnlock,
-    summarise,
-};
+use super::{Services, npc_conversation::SceneMember, remember, summarise};
 pub(super) use crate::ports::ledger::jobs::JobInput;
 use crate::{
-    memory::state::StateChange,
     ports::{
         StoreError,
         ledger::jobs::{Job, JobKind},
-        llm::{ChatMessage, ChatRole, JsonSchema, LlmError, Task},
     },
     tenancy::TenantScope,
 };
-
-/// The result of a job, for the dialogue's listeners.
-#[derive(Debug, Clone, Default)]
-pub struct JobReport {
-    /// The turn of the job; 0 if the turn no longer stands.
-    pub turn: u32,
-    pub memory: Vec<MemoryChange>,
-    pub state: Vec<StateChange>,
-    /// The scenarios that the state changes unlocked.
-    pub unlocked: Vec<ScenarioUnlock>,
-    /// True if the stored summaries changed. The session then reads them again and trims its buffer.
-    pub summaries_changed: bool,
-}
-
-/// The reason why a job failed. The job is retried, unless the failure is permanent.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum JobError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Model(#[from] LlmError),
-    /// The model's answers could not be used, after several attempts.
-    #[error("the model's answer could not be used: {0}")]
-    Unusable(String),
-}
 
 /// Runs a leased job to its end. Idempotent in effect: if the turn no longer stands, or the job was finished meanwhile,
 /// the call writes and reports nothing.
@@ -98,57 +65,5 @@ impl JobInput {
             cast.push(SceneMember { id: id.clone(), name });
         }
         Ok(cast)
-    }
-}
-
-/// Asks for JSON that fits `T`, with one retry if the answer does not fit. Also returns the answering model.
-pub(super) async fn ask_json<T: DeserializeOwned>(
-    services: &Services,
-    scope: &TenantScope,
-    task: Task,
-    prompt: String,
-    schema: JsonSchema,
-) -> Result<(T, String), JobError> {
-    ask_json_or_salvage(services, scope, task, prompt, schema, |_| None).await
-}
-
-/// Works like [`ask_json`]. If the second answer does not fit either, `salvage` takes the usable part.
-pub(super) async fn ask_json_or_salvage<T: DeserializeOwned>(
-    services: &Services,
-    scope: &TenantScope,
-    task: Task,
-    prompt: String,
-    schema: JsonSchema,
-    salvage: impl Fn(&str) -> Option<T>,
-) -> Result<(T, String), JobError> {
-    let mut ask = ModelRequest {
-        task,
-        messages: vec![ChatMessage::new(ChatRole::User, prompt)],
-        json_schema: Some(schema),
-        model: None,
-        more_room: false,
-    };
-    let mut fault = String::new();
-    for last in [false, true] {
-        let (answer, _) = services.models.request_completion(scope, ask.clone()).await;
-        let answer = answer?;
-        match parse_json_answer(&answer.text) {
-            Ok(value) => return Ok((value, answer.model)),
-            Err(why) => {
-                if let Some(value) = salvage(&answer.text).filter(|_| last) {
-                    tracing::warn!(task = task.as_str(), %why, "an answer was used as far as it went");
-                    return Ok((value, answer.model));
-                }
-                fault = why;
-                ask.more_room = answer.at_cap;
-            }
-        }
-    }
-    Err(JobError::Unusable(fault))
-}
-
-impl From<super::prompt::TemplateError> for JobError {
-    fn from(error: super::prompt::TemplateError) -> Self {
-        Self::Unusable(error.to_string())
     }
 }

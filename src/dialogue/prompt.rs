@@ -19,9 +19,6 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
 pub(super) use self::{
     assembly::{Prompt, PromptMaterial, assemble_prompt},
     attribution::{PromptReader, attribute_statement},
@@ -33,17 +30,7 @@ pub use self::{
     templates::{TemplateError, Templates},
     untrusted::escape_untrusted,
 };
-use super::{
-    Services,
-    turn::{TurnError, TurnInput, gather},
-};
-use crate::{
-    memory::{
-        trace::{ScenarioTrace, ScoreParts, SectionTrace},
-        turn::Intent,
-    },
-    ports::llm::ChatMessage,
-};
+use crate::memory::trace::ScoreParts;
 
 /// The score of a fact that is in the prompt without a search.
 const UNSCORED: ScoreParts = ScoreParts {
@@ -54,31 +41,3 @@ const UNSCORED: ScoreParts = ScoreParts {
     total: 0.0,
     cosine: 0.0,
 };
-
-/// The prompt that would be sent for a line. Returned by `POST /v1/sessions/{id}/context`.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct Preview {
-    #[schema(value_type = Vec<Object>)]
-    pub messages: Vec<ChatMessage>,
-    /// Scenarios of the NPC's past that this player may hear, best first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scenarios: Vec<ScenarioTrace>,
-    pub sections: Vec<SectionTrace>,
-    pub prompt_tokens: u32,
-    /// SHA-256 of the messages, hexadecimal.
-    pub prompt_hash: String,
-}
-
-/// Assembles the prompt for a line without calling a language model. The intent is assumed to be `memory`, so recall
-/// is complete. The line is embedded as in a turn.
-pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Preview, TurnError> {
-    let gathered = gather::gather_for_preview(services, input, gather::IntentSource::Assumed(Intent::Memory)).await?;
-    let prompt = gathered.assemble_prompt(services, input)?;
-    Ok(Preview {
-        messages: prompt.messages,
-        scenarios: prompt.scenarios,
-        sections: prompt.sections,
-        prompt_tokens: prompt.tokens,
-        prompt_hash: prompt.hash,
-    })
-}

@@ -3,22 +3,28 @@
 //! Progress follows from the world state, which every turn reads. An unsaid cause therefore unlocks nothing any more.
 //! Locked scenarios are never read from the ledger.
 
+mod known;
+mod unlock;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 
+use self::known::RecentScenario;
+pub(super) use self::known::{KnownScenarios, NpcPast, ScenarioHit};
+pub use self::unlock::{ScenarioUnlock, UnlockTrigger};
 use super::{
     Services, intent::ClassifiedIntent, jobs::JobInput, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput,
 };
 use crate::{
-    ids::{NpcId, PlayerId, ScenarioId},
+    ids::{NpcId, PlayerId},
     memory::{
         authored::{Npc, World},
         fact::Cause,
         keywords::{self, TermWeights},
         party,
         progress::{self, NpcNames, Progress, ProgressState},
-        scenario::{self, Scenario, ScenarioScore},
+        scenario::{self, Scenario},
         scoring::dot_product,
         state::{StateChange, WorldState},
         trace::CandidateFate,
@@ -37,54 +43,6 @@ use crate::{
     },
     tenancy::TenantScope,
 };
-
-/// The player's progress and the NPC's recent scenarios, read before the line is classified.
-#[derive(Debug, Default)]
-pub(super) struct KnownScenarios {
-    standing: ProgressState,
-    /// The recent scenarios, latest first.
-    recent: Vec<RecentScenario>,
-}
-
-/// A scenario that was unlocked or told lately.
-#[derive(Debug)]
-struct RecentScenario {
-    id: ScenarioId,
-    title: String,
-    at: DateTime<Utc>,
-    /// True if the scenario was told; false if it was only unlocked.
-    told: bool,
-}
-
-impl KnownScenarios {
-    /// Returns the titles of recently told scenarios, or else of recently unlocked, untold scenarios. Locked titles are
-    /// absent.
-    pub(super) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {
-        let recent = self.recent.iter().filter(move |recent| recent.told == told);
-        recent.map(|recent| recent.title.as_str())
-    }
-}
-
-/// A scenario that may be told.
-#[derive(Debug, Clone)]
-pub(super) struct ScenarioHit {
-    pub scenario: Scenario,
-    pub score: ScenarioScore,
-    pub recent: bool,
-    /// `TooWeak`, or `BeyondTopK` until the prompt's assembly decides.
-    pub fate: CandidateFate,
-}
-
-/// The NPC's past in a turn that is about the past.
-#[derive(Debug)]
-pub(super) struct NpcPast {
-    /// The player's progress.
-    pub progress: Progress,
-    /// True if the line asks for the past.
-    pub asked: bool,
-    /// The scenarios, best first.
-    pub hits: Vec<ScenarioHit>,
-}
 
 fn identify_npc(npc: &Npc) -> NpcNames<'_> {
     NpcNames::new(&npc.id, &npc.name)
@@ -214,25 +172,6 @@ pub(super) async fn find_tellable_past(
 /// The maximum number of unlocks announced for one turn. An author may unlock hundreds at once, and a returning
 /// listener gets only the dialogue's latest 256 events.
 pub const MAX_ANNOUNCED_UNLOCKS: usize = 32;
-
-/// A scenario that a player may hear from now on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScenarioUnlock {
-    pub scenario: ScenarioId,
-    pub title: String,
-    pub npc: NpcId,
-}
-
-/// A change of the world state that may have unlocked scenarios for a player.
-#[derive(Debug, Clone)]
-pub struct UnlockTrigger {
-    pub scope: TenantScope,
-    pub world: Arc<World>,
-    /// The NPC of the dialogue, which is already loaded.
-    pub npc: Arc<Npc>,
-    pub player: PlayerId,
-    pub at: DateTime<Utc>,
-}
 
 impl UnlockTrigger {
     /// Builds the trigger of a turn that was committed at `at`. `None`: the turn cannot have unlocked a scenario.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     actors::{AcceptedLine, DialogueError, NewSession, handle::CreatedSession},
-    dialogue::{npc_conversation::MAX_NPCS, prompt::Preview},
+    dialogue::{npc_conversation::MAX_NPCS, preview::Preview},
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, TurnId, WorldId},
     memory::turn::Turn,
     ports::{

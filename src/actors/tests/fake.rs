@@ -17,7 +17,7 @@ use crate::{
         events::{MemoryChange, MemoryOp, ReplyDone},
         jobs::{JobError, JobReport},
         npc_conversation::{SceneMember, next_speaker},
-        prompt::Preview,
+        preview::Preview,
         rewind::{AppliedRewind, RewindError, RewindRequest, RewindResponse, RewindTarget},
         saves::RestoreRequest,
         scenarios::{ScenarioUnlock, UnlockTrigger},

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{CommittedTurn, CutRequester, TurnError, TurnFeed, TurnInput, gather::GatheredContext, speak::Reply};
+use super::{
+    CommittedTurn, CutRequester, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply,
+};
 use crate::{
     dialogue::{
-        Services, locks,
+        Services,
         prompt::{self, Prompt},
         scenarios::UnlockTrigger,
     },
@@ -305,12 +307,17 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &U
         &input.npc.id,
         spoken.prompt.told_scenarios(),
     );
-    checkpoint.locks = Some(locks::locks_after_turn(input, &spoken.gathered, &spoken.prompt));
+    checkpoint.locks = Some(prompt_locks::locks_after_turn(input, &spoken.gathered, &spoken.prompt));
     // A cut reply counts with its unheard part, because a resume may continue the reply.
     let reply = spoken.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
     let said = [reply, turn.player_text.as_str()];
-    checkpoint.told_locks = Some(locks::disclosed_locks(input, &spoken.gathered, &spoken.prompt, &said));
-    checkpoint.confided = locks::confided_in_prompt(input, &spoken.gathered, &spoken.prompt);
+    checkpoint.told_locks = Some(prompt_locks::disclosed_locks(
+        input,
+        &spoken.gathered,
+        &spoken.prompt,
+        &said,
+    ));
+    checkpoint.confided = prompt_locks::confided_in_prompt(input, &spoken.gathered, &spoken.prompt);
     checkpoint
 }
 
@@ -404,7 +411,7 @@ fn trace_of(
 ) -> TurnTrace {
     let told_locks = checkpoint.told_locks.clone();
     let told = told_locks.clone().unwrap_or_default();
-    let locked = locks::undisclosed_words(input, &spoken.gathered, &spoken.prompt, &told);
+    let locked = prompt_locks::undisclosed_words(input, &spoken.gathered, &spoken.prompt, &told);
     let UncommittedTurn {
         gathered,
         prompt,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::{Instrument as _, debug_span};
 
-use super::{TurnError, TurnInput, stopwatch::Stopwatch};
+use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
 use crate::{
     dialogue::{
         Services, acquaintance,
@@ -215,7 +215,7 @@ pub(super) async fn gather_timed(
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
     let (overheard, locks_before, past) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
-        locks::locks_before_turn(services, input),
+        prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, known, &classified, embedding, terms),
     )?;
     Ok(GatheredContext {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use colloquy::{
     dialogue::{
         npc_conversation::{Scene, SceneMember},
-        prompt, scenarios,
+        preview, scenarios,
         settings::DialogueSettings,
         turn::TurnInput,
     },
@@ -509,7 +509,7 @@ impl<'s> CanaryWorld<'s> {
         let line = format!("What of the lantern, and of {}?", canary_word(nth).replace(MARK, ""));
         let mut input = talk.turn_input(&line).await;
         input.npc = npc.clone().into();
-        let preview = prompt::preview_prompt(&self.stage.services, &input).await.unwrap();
+        let preview = preview::preview_prompt(&self.stage.services, &input).await.unwrap();
         let texts: Vec<&str> = preview
             .messages
             .iter()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use colloquy::{
-    dialogue::{jobs, prompt, settings::DialogueSettings},
+    dialogue::{jobs, preview, settings::DialogueSettings},
     memory::{
         authored::{Language, WorldSettings},
         fact::InvalidReason,
@@ -327,7 +327,7 @@ async fn assert_summary_omits_forgotten_fact(on: impl AsyncFn(fn(&mut DialogueSe
     );
     // A rewind of the request restores the summary's text.
     talk.rewind(2, None).await;
-    let preview = prompt::preview_prompt(&stage.services, &talk.turn_input("Lovely weather.").await).await;
+    let preview = preview::preview_prompt(&stage.services, &talk.turn_input("Lovely weather.").await).await;
     let messages = preview.unwrap().messages;
     assert!(
         messages

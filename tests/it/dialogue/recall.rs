@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use colloquy::{
-    dialogue::{jobs, prompt, recall},
+    dialogue::{jobs, preview, recall},
     ids::FactId,
     memory::{
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
@@ -121,7 +121,7 @@ type RecallOutcome = (String, Vec<CandidateTrace>, Vec<(FactId, ScoreParts)>);
 
 async fn recall_outcome(stage: &Stage, line: &str) -> RecallOutcome {
     let mut talk = stage.session("p1").await;
-    let preview = prompt::preview_prompt(&stage.services, &talk.turn_input(line).await)
+    let preview = preview::preview_prompt(&stage.services, &talk.turn_input(line).await)
         .await
         .unwrap();
     talk.say_line(line).await;

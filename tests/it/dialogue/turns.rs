@@ -5,7 +5,7 @@ use std::time::Duration;
 use colloquy::{
     dialogue::{
         jobs::JobError,
-        prompt,
+        preview,
         turn::{Cut, TurnError},
     },
     memory::{
@@ -473,7 +473,7 @@ fn preview_calls_no_model() {
     run(async {
         let stage = Stage::prepare().await;
         let talk = stage.session("p1").await;
-        let preview = prompt::preview_prompt(&stage.services, &talk.turn_input("Hello").await)
+        let preview = preview::preview_prompt(&stage.services, &talk.turn_input("Hello").await)
             .await
             .unwrap();
         assert!(preview.messages.last().unwrap().content.contains("Hello"));

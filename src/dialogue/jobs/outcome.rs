@@ -1,0 +1,38 @@
+//! The result of a job, and the reason of a failure.
+
+use crate::{
+    dialogue::{events::MemoryChange, prompt::TemplateError, scenarios::ScenarioUnlock},
+    memory::state::StateChange,
+    ports::{StoreError, llm::LlmError},
+};
+
+/// The result of a job, for the dialogue's listeners.
+#[derive(Debug, Clone, Default)]
+pub struct JobReport {
+    /// The turn of the job; 0 if the turn no longer stands.
+    pub turn: u32,
+    pub memory: Vec<MemoryChange>,
+    pub state: Vec<StateChange>,
+    /// The scenarios that the state changes unlocked.
+    pub unlocked: Vec<ScenarioUnlock>,
+    /// True if the stored summaries changed. The session then reads them again and trims its buffer.
+    pub summaries_changed: bool,
+}
+
+/// The reason why a job failed. The job is retried, unless the failure is permanent.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum JobError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Model(#[from] LlmError),
+    /// The model's answers could not be used, after several attempts.
+    #[error("the model's answer could not be used: {0}")]
+    Unusable(String),
+}
+
+impl From<TemplateError> for JobError {
+    fn from(error: TemplateError) -> Self {
+        Self::Unusable(error.to_string())
+    }
+}

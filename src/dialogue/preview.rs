@@ -1,0 +1,44 @@
+//! The preview of a prompt: what a line would send to the model.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    Services,
+    turn::{TurnError, TurnInput, gather},
+};
+use crate::{
+    memory::{
+        trace::{ScenarioTrace, SectionTrace},
+        turn::Intent,
+    },
+    ports::llm::ChatMessage,
+};
+
+/// The prompt that would be sent for a line. Returned by `POST /v1/sessions/{id}/context`.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Preview {
+    #[schema(value_type = Vec<Object>)]
+    pub messages: Vec<ChatMessage>,
+    /// Scenarios of the NPC's past that this player may hear, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scenarios: Vec<ScenarioTrace>,
+    pub sections: Vec<SectionTrace>,
+    pub prompt_tokens: u32,
+    /// SHA-256 of the messages, hexadecimal.
+    pub prompt_hash: String,
+}
+
+/// Assembles the prompt for a line without calling a language model. The intent is assumed to be `memory`, so recall
+/// is complete. The line is embedded as in a turn.
+pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Preview, TurnError> {
+    let gathered = gather::gather_for_preview(services, input, gather::IntentSource::Assumed(Intent::Memory)).await?;
+    let prompt = gathered.assemble_prompt(services, input)?;
+    Ok(Preview {
+        messages: prompt.messages,
+        scenarios: prompt.scenarios,
+        sections: prompt.sections,
+        prompt_tokens: prompt.tokens,
+        prompt_hash: prompt.hash,
+    })
+}

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::{
     Connection, Engine, Row,
-    rows::{Columns, fetch_page, page_row_limit, store_error, to_micros, without_nul},
+    rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
+    statements::execute,
 };
 use crate::{
     ids::{PlayerId, TenantId},
@@ -81,13 +82,8 @@ pub(super) fn audit_rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> 
 
 /// Writes the audit row of an edit, in the same transaction as the edit.
 pub(super) async fn record_audit(connection: &mut Connection, tenant: &TenantId, edit: &Edit) -> StoreResult<()> {
-    sqlx::query(APPEND_AUDIT)
-        .bind(tenant.as_str())
-        .bind(audit_rows_json([edit]))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, APPEND_AUDIT; tenant, audit_rows_json([edit])).await?;
+    Ok(())
 }
 
 fn read_audit_row(row: &Row) -> StoreResult<AuditRow> {
@@ -114,10 +110,7 @@ impl AuditStore for SqlAuditStore {
             .await
     }
     async fn list_audit_rows(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>> {
-        let query = sqlx::query(LIST)
-            .bind(scope.tenant().as_str())
-            .bind(page.after.as_deref().map(without_nul))
-            .bind(page_row_limit(page));
+        let query = bind!(LIST; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_audit_row, |row| row.id.to_string()).await
     }
 }

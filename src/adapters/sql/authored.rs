@@ -6,7 +6,8 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, LedgerLock, Row, acquire_lock, audit,
-    rows::{Columns, fetch_page, page_row_limit, store_error, to_json, to_micros, without_nul},
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_optional},
 };
 use crate::{
     ids::{NpcId, TenantId, WorldId},
@@ -159,12 +160,8 @@ pub(super) fn put_outcome(version: u32) -> PutOutcome {
 }
 
 async fn world_version(connection: &mut Connection, tenant: &TenantId, id: &WorldId) -> StoreResult<Option<i64>> {
-    sqlx::query_scalar(WORLD_VERSION)
-        .bind(tenant.as_str())
-        .bind(id.as_str())
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)
+    let row = fetch_optional!(connection, WORLD_VERSION; tenant, id).await?;
+    row.map(|row| Columns::new(&row).next()).transpose()
 }
 
 pub(super) async fn npc_version(
@@ -173,13 +170,8 @@ pub(super) async fn npc_version(
     world: &WorldId,
     id: &NpcId,
 ) -> StoreResult<Option<i64>> {
-    sqlx::query_scalar(NPC_VERSION)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(id.as_str())
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)
+    let row = fetch_optional!(connection, NPC_VERSION; tenant, world, id).await?;
+    row.map(|row| Columns::new(&row).next()).transpose()
 }
 
 /// Returns why the stored version may not be deleted, or `None` if the delete may proceed.
@@ -211,19 +203,12 @@ impl AuthoredStore for SqlAuthoredStore {
                         Ok(version) => version,
                         Err(refused) => return Ok(refused),
                     };
-                    sqlx::query(PUT_WORLD)
-                        .bind(tenant.as_str())
-                        .bind(world.id.as_str())
-                        .bind(without_nul(&world.name))
-                        .bind(without_nul(&world.premise))
-                        .bind(world.language.as_str())
-                        .bind(&rules)
-                        .bind(&settings)
-                        .bind(i64::from(version))
-                        .bind(to_micros(world.updated_at))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(
+                        connection, PUT_WORLD;
+                        tenant, world.id, without_nul(&world.name), without_nul(&world.premise),
+                        world.language.as_str(), rules, settings, i64::from(version), to_micros(world.updated_at)
+                    )
+                    .await?;
                     audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(put_outcome(version))
                 })
@@ -232,19 +217,11 @@ impl AuthoredStore for SqlAuthoredStore {
     }
     async fn load_world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(WORLD_BY_ID)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, WORLD_BY_ID; scope.tenant(), world).await?;
         row.as_ref().map(read_world).transpose()
     }
     async fn list_worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
-        let query = sqlx::query(LIST_WORLDS)
-            .bind(scope.tenant().as_str())
-            .bind(page.after.as_deref().map(without_nul))
-            .bind(page_row_limit(page));
+        let query = bind!(LIST_WORLDS; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_world, |world| world.id.to_string()).await
     }
     async fn delete_world(
@@ -265,13 +242,7 @@ impl AuthoredStore for SqlAuthoredStore {
                     }
                     // Dialogues before their world, the same lock order as in a rewind.
                     for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
-                        sqlx::query(statement)
-                            .bind(tenant.as_str())
-                            .bind(world.as_str())
-                            .bind(to_micros(edit.at))
-                            .execute(&mut *connection)
-                            .await
-                            .map_err(store_error)?;
+                        execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
                     }
                     audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(DeleteOutcome::Deleted)
@@ -301,21 +272,12 @@ impl AuthoredStore for SqlAuthoredStore {
                         Ok(version) => version,
                         Err(refused) => return Ok(refused),
                     };
-                    sqlx::query(PUT_NPC)
-                        .bind(tenant.as_str())
-                        .bind(npc.world.as_str())
-                        .bind(npc.id.as_str())
-                        .bind(without_nul(&npc.name))
-                        .bind(&persona)
-                        .bind(npc.language.as_str())
-                        .bind(&factions)
-                        .bind(npc.model.as_deref().map(without_nul))
-                        .bind(&settings)
-                        .bind(i64::from(version))
-                        .bind(to_micros(npc.updated_at))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(
+                        connection, PUT_NPC;
+                        tenant, npc.world, npc.id, without_nul(&npc.name), persona, npc.language.as_str(), factions,
+                        npc.model.as_deref().map(without_nul), settings, i64::from(version), to_micros(npc.updated_at)
+                    )
+                    .await?;
                     audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(put_outcome(version))
                 })
@@ -324,32 +286,20 @@ impl AuthoredStore for SqlAuthoredStore {
     }
     async fn load_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(NPC_BY_ID)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(npc.as_str())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, NPC_BY_ID; scope.tenant(), world, npc).await?;
         row.as_ref().map(read_npc).transpose()
     }
     async fn list_npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
-        let query = sqlx::query(LIST_NPCS)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(page.after.as_deref().map(without_nul))
-            .bind(page_row_limit(page));
+        let query = bind!(
+            LIST_NPCS;
+            scope.tenant(), world, page.after.as_deref().map(without_nul), page_row_limit(page)
+        );
         fetch_page(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
     }
     async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        sqlx::query_scalar(NPCS_NAMED)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(to_json(names)?)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)
+        let rows = fetch_all!(connection, NPCS_NAMED; scope.tenant(), world, to_json(names)?).await?;
+        rows.iter().map(|row| Columns::new(row).next()).collect()
     }
     async fn delete_npc(
         &self,
@@ -369,14 +319,7 @@ impl AuthoredStore for SqlAuthoredStore {
                         return Ok(refused);
                     }
                     for statement in [HIDE_NPC, HIDE_SCENARIOS_OF_NPC, CLOSE_DIALOGUES_OF_NPC] {
-                        sqlx::query(statement)
-                            .bind(tenant.as_str())
-                            .bind(world.as_str())
-                            .bind(npc.as_str())
-                            .bind(to_micros(edit.at))
-                            .execute(&mut *connection)
-                            .await
-                            .map_err(store_error)?;
+                        execute!(connection, statement; tenant, world, npc, to_micros(edit.at)).await?;
                     }
                     audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(DeleteOutcome::Deleted)

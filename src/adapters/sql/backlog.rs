@@ -3,7 +3,8 @@
 
 use super::{
     Engine, RowScope,
-    rows::{Columns, store_error, to_micros},
+    rows::{Columns, to_micros},
+    statements::fetch_all,
 };
 use crate::ports::{
     StoreError, StoreResult,
@@ -27,11 +28,7 @@ const COUNT_WAITING: &str = concat!(
 pub(super) async fn measure_backlog(engine: &Engine) -> StoreResult<Backlog> {
     let now = to_micros(engine.clock.now());
     let mut connection = engine.acquire_reader(RowScope::All).await?;
-    let rows = sqlx::query(COUNT_WAITING)
-        .bind(now)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, COUNT_WAITING; now).await?;
     drop(connection);
     let mut backlog = Backlog::default();
     for row in &rows {

@@ -9,7 +9,9 @@ use sqlx::QueryBuilder;
 
 use super::{
     Db, Engine, LedgerLock, Row, acquire_lock, meetings, ownership,
-    rows::{Columns, fetch_page, page_row_limit, store_error, to_json, to_micros, without_nul},
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_optional},
+    store_error,
     turns::{self, PreparedCommit},
 };
 use crate::{
@@ -228,47 +230,27 @@ impl DialogueStore for SqlDialogueStore {
                     // During a restore the insert waits, so the restore does not affect the new dialogue.
                     acquire_lock(connection, &tenant, LedgerLock::NewDialogue(&dialogue.world)).await?;
                     if let Some(Cause::Turn(turn)) = dialogue.cause {
-                        let standing = sqlx::query(LOCK_OPENING_TURN)
-                            .bind(tenant.as_str())
-                            .bind(turn.to_string())
-                            .fetch_optional(&mut *connection)
-                            .await
-                            .map_err(store_error)?;
+                        let standing = fetch_optional!(connection, LOCK_OPENING_TURN; tenant, turn).await?;
                         if standing.is_none() {
                             return Ok(false);
                         }
                     }
-                    sqlx::query(INSERT_DIALOGUE)
-                        .bind(tenant.as_str())
-                        .bind(dialogue.id.to_string())
-                        .bind(dialogue.world.as_str())
-                        .bind(&npcs)
-                        .bind(dialogue.player.as_ref().map(|player| player.as_str().to_owned()))
-                        .bind(&witnesses)
-                        .bind(&dialogue.resume_token_hash)
-                        .bind(status_name(dialogue.status))
-                        .bind(to_micros(dialogue.created_at))
-                        .bind(to_micros(dialogue.updated_at))
-                        .bind(i64::from(dialogue.head_turn))
-                        .bind(&options)
-                        .bind(dialogue.cause.map(|cause| cause.to_columns().0))
-                        .bind(dialogue.cause.map(|cause| cause.to_columns().1))
-                        .execute(connection)
-                        .await
-                        .map(|_| true)
-                        .map_err(store_error)
+                    let (cause_kind, cause_id) = dialogue.cause.map(|cause| cause.to_columns()).unzip();
+                    execute!(
+                        connection, INSERT_DIALOGUE;
+                        tenant, dialogue.id, dialogue.world, npcs, dialogue.player, witnesses,
+                        dialogue.resume_token_hash, status_name(dialogue.status), to_micros(dialogue.created_at),
+                        to_micros(dialogue.updated_at), i64::from(dialogue.head_turn), options, cause_kind, cause_id
+                    )
+                    .await?;
+                    Ok(true)
                 })
             })
             .await
     }
     async fn load_dialogue(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(DIALOGUE_BY_ID)
-            .bind(scope.tenant().as_str())
-            .bind(id.to_string())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, DIALOGUE_BY_ID; scope.tenant(), id).await?;
         row.as_ref()
             .map(|row| read_dialogue(&mut Columns::new(row)))
             .transpose()
@@ -294,11 +276,7 @@ impl DialogueStore for SqlDialogueStore {
         player: Option<&PlayerId>,
     ) -> StoreResult<Option<OverheardConversation>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let mut rows = sqlx::query(CONVERSATIONS_HEARD)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(npc.as_str())
-            .fetch(&mut *connection);
+        let mut rows = bind!(CONVERSATIONS_HEARD; scope.tenant(), world, npc).fetch(&mut *connection);
         // Reading stops at the first conversation that is open to the player.
         while let Some(row) = rows.try_next().await.map_err(store_error)? {
             let mut columns = Columns::new(&row);
@@ -328,16 +306,7 @@ impl DialogueStore for SqlDialogueStore {
         let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
         self.0
             .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    let set = sqlx::query(SET_RESUME_TOKEN)
-                        .bind(tenant.as_str())
-                        .bind(id.to_string())
-                        .bind(&hash)
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
-                    Ok(set.rows_affected() == 1)
-                })
+                Box::pin(async move { Ok(execute!(connection, SET_RESUME_TOKEN; tenant, id, hash).await? == 1) })
             })
             .await
     }
@@ -406,67 +375,34 @@ impl DialogueStore for SqlDialogueStore {
 
     async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(turns::STANDING_TURNS)
-            .bind(scope.tenant().as_str())
-            .bind(id.to_string())
-            .bind(i64::from(from))
-            .bind(i64::from(to))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows =
+            fetch_all!(connection, turns::STANDING_TURNS; scope.tenant(), id, i64::from(from), i64::from(to)).await?;
         rows.iter().map(|row| Ok(turns::read_turn(row)?.turn)).collect()
     }
     async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(turns::TURN_BY_ID)
-            .bind(scope.tenant().as_str())
-            .bind(id.to_string())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, turns::TURN_BY_ID; scope.tenant(), id).await?;
         row.as_ref().map(turns::read_turn).transpose()
     }
     async fn load_turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(turns::TURN_BY_KEY)
-            .bind(scope.tenant().as_str())
-            .bind(id.to_string())
-            .bind(key)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, turns::TURN_BY_KEY; scope.tenant(), id, key).await?;
         row.as_ref().map(turns::read_turn).transpose()
     }
     async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        sqlx::query_scalar(turns::KEYS_OF_DIALOGUE)
-            .bind(scope.tenant().as_str())
-            .bind(id.to_string())
-            .bind(i64::try_from(most).unwrap_or(i64::MAX))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = fetch_all!(connection, turns::KEYS_OF_DIALOGUE; scope.tenant(), id, most).await?;
+        rows.iter().map(|row| Columns::new(row).next()).collect()
     }
     async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(turns::TRACE_OF_TURN)
-            .bind(scope.tenant().as_str())
-            .bind(id.to_string())
-            .bind(i64::from(number))
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, turns::TRACE_OF_TURN; scope.tenant(), id, i64::from(number)).await?;
         row.as_ref().map(|row| Columns::new(row).json()).transpose()
     }
     async fn load_confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<PrivateTerms>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(CONFIDED_BY_TURN)
-            .bind(scope.tenant().as_str())
-            .bind(id.to_string())
-            .bind(i64::from(last))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, CONFIDED_BY_TURN; scope.tenant(), id, i64::from(last)).await?;
         let mut all = PrivateTerms::default();
         for row in &rows {
             let Some(of_turn) = Columns::new(row).maybe_json::<PrivateTerms>()? else {
@@ -478,12 +414,7 @@ impl DialogueStore for SqlDialogueStore {
     }
     async fn load_checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(HEAD_CHECKPOINT)
-            .bind(scope.tenant().as_str())
-            .bind(id.to_string())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, HEAD_CHECKPOINT; scope.tenant(), id).await?;
         row.as_ref()
             .map(|row| parse_checkpoint(Columns::new(row).next()?))
             .transpose()

@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::{
     Engine, RowScope,
-    rows::{Columns, store_error, to_micros},
+    rows::{Columns, to_micros},
+    statements::{execute, fetch_optional},
 };
 use crate::{
     ports::{
@@ -45,24 +46,15 @@ impl IdempotencyStore for SqlIdempotencyStore {
         self.0
             .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    let reserved = sqlx::query(RESERVE_KEY)
-                        .bind(tenant.as_str())
-                        .bind(&key)
-                        .bind(&fingerprint)
-                        .bind(to_micros(now))
-                        .bind(to_micros(now) - RESERVED_FOR_MICROS)
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    if reserved.rows_affected() == 1 {
+                    let reserved = execute!(
+                        connection, RESERVE_KEY;
+                        tenant, key, fingerprint, to_micros(now), to_micros(now) - RESERVED_FOR_MICROS
+                    )
+                    .await?;
+                    if reserved == 1 {
                         return Ok(KeyState::Reserved);
                     }
-                    let row = sqlx::query(FIND_KEY)
-                        .bind(tenant.as_str())
-                        .bind(&key)
-                        .fetch_optional(connection)
-                        .await
-                        .map_err(store_error)?;
+                    let row = fetch_optional!(connection, FIND_KEY; tenant, key).await?;
                     // The key was released after the reservation attempt, during which the key was in use.
                     let Some(row) = row else { return Ok(KeyState::InFlight) };
                     let mut columns = Columns::new(&row);
@@ -89,15 +81,8 @@ impl IdempotencyStore for SqlIdempotencyStore {
         self.0
             .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(STORE_RESPONSE)
-                        .bind(tenant.as_str())
-                        .bind(&key)
-                        .bind(i64::from(status))
-                        .bind(&body)
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
+                    execute!(connection, STORE_RESPONSE; tenant, key, i64::from(status), body).await?;
+                    Ok(())
                 })
             })
             .await
@@ -106,29 +91,14 @@ impl IdempotencyStore for SqlIdempotencyStore {
         let (tenant, key) = (scope.tenant().clone(), key.to_owned());
         self.0
             .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(RELEASE_KEY)
-                        .bind(tenant.as_str())
-                        .bind(&key)
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
+                Box::pin(async move { execute!(connection, RELEASE_KEY; tenant, key).await.map(drop) })
             })
             .await
     }
     async fn forget_answers_before(&self, before: DateTime<Utc>) -> StoreResult<()> {
         self.0
             .write_statement(RowScope::All, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(DELETE_OLD_KEYS)
-                        .bind(to_micros(before))
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
+                Box::pin(async move { execute!(connection, DELETE_OLD_KEYS; to_micros(before)).await.map(drop) })
             })
             .await
     }

@@ -2,7 +2,8 @@
 
 use super::{
     Connection, Row,
-    rows::{Columns, store_error, to_json},
+    rows::{Columns, to_json},
+    statements::fetch_all,
 };
 use crate::{
     ids::DialogueId,
@@ -57,13 +58,7 @@ pub(super) async fn load_job_traces(
     dialogue: DialogueId,
     number: u32,
 ) -> StoreResult<Vec<JobTrace>> {
-    let rows = sqlx::query(JOBS_OF_TURN)
-        .bind(scope.tenant().as_str())
-        .bind(dialogue.to_string())
-        .bind(i64::from(number))
-        .fetch_all(connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, JOBS_OF_TURN; scope.tenant(), dialogue, i64::from(number)).await?;
     rows.iter().map(read_job_trace).collect()
 }
 

@@ -10,7 +10,8 @@ use super::{
     Connection, Engine, Row, authored, dialogues,
     job_calls::{self, usage_line},
     leases,
-    rows::{Columns, fetch_page, page_row_limit, store_error, to_micros, without_nul},
+    rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
+    statements::{execute, fetch_optional, fetch_scalar},
     turns,
 };
 use crate::{
@@ -122,17 +123,12 @@ pub(super) async fn pass_fence(
         WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
           AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
                       AND turns.stands = TRUE AND turns.text_version = $4)";
-    let passed = sqlx::query(PASS_FENCE)
-        .bind(tenant.as_str())
-        .bind(fence.job.to_string())
-        .bind(fence.turn.to_string())
-        .bind(i64::from(fence.text_version))
-        .bind(to_micros(now))
-        .bind(usage_line(calls)?)
-        .execute(connection)
-        .await
-        .map_err(store_error)?;
-    Ok(passed.rows_affected() == 1)
+    let passed = execute!(
+        connection, PASS_FENCE;
+        tenant, fence.job, fence.turn, i64::from(fence.text_version), to_micros(now), usage_line(calls)?
+    )
+    .await?;
+    Ok(passed == 1)
 }
 
 const fn status_name(status: JobStatus) -> &'static str {
@@ -256,14 +252,11 @@ impl JobStore for SqlJobStore {
     }
     async fn load_job_input(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<JobInput>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(SPOKEN_FOR_JOB)
-            .bind(scope.tenant().as_str())
-            .bind(job.turn.to_string())
-            .bind(i64::from(job.text_version))
-            .bind(job.kind == JobKind::ExtractFacts)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(
+            connection, SPOKEN_FOR_JOB;
+            scope.tenant(), job.turn, i64::from(job.text_version), job.kind == JobKind::ExtractFacts
+        )
+        .await?;
         drop(connection);
         row.as_ref().map(read_spoken_turn).transpose()
     }
@@ -272,16 +265,12 @@ impl JobStore for SqlJobStore {
         self.0
             .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    let kept = sqlx::query(STORE_ANSWER)
-                        .bind(tenant.as_str())
-                        .bind(fence.job.to_string())
-                        .bind(fence.turn.to_string())
-                        .bind(i64::from(fence.text_version))
-                        .bind(&answer)
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
-                    Ok(kept.rows_affected() == 1)
+                    let kept = execute!(
+                        connection, STORE_ANSWER;
+                        tenant, fence.job, fence.turn, i64::from(fence.text_version), answer
+                    )
+                    .await?;
+                    Ok(kept == 1)
                 })
             })
             .await
@@ -291,14 +280,8 @@ impl JobStore for SqlJobStore {
         self.0
             .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(FINISH_UNSAID_JOB)
-                        .bind(tenant.as_str())
-                        .bind(job.to_string())
-                        .bind(to_micros(now))
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
+                    execute!(connection, FINISH_UNSAID_JOB; tenant, job, to_micros(now)).await?;
+                    Ok(())
                 })
             })
             .await
@@ -308,15 +291,8 @@ impl JobStore for SqlJobStore {
         self.0
             .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(FINISH_JOB)
-                        .bind(tenant.as_str())
-                        .bind(job.to_string())
-                        .bind(to_micros(now))
-                        .bind(&calls)
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
+                    execute!(connection, FINISH_JOB; tenant, job, to_micros(now), calls).await?;
+                    Ok(())
                 })
             })
             .await
@@ -334,21 +310,14 @@ impl JobStore for SqlJobStore {
         self.0
             .write_statement(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(FAIL_JOB)
-                        .bind(tenant.as_str())
-                        .bind(job.to_string())
-                        .bind(without_nul(&error))
-                        .bind(match then {
-                            JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(to_micros(at)),
-                            JobFailure::Dead => None,
-                        })
-                        .bind(i64::from(matches!(then, JobFailure::RetryUselessAt(_))))
-                        .bind(node.to_string())
-                        .bind(&calls)
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
+                    let retry_at = match then {
+                        JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(to_micros(at)),
+                        JobFailure::Dead => None,
+                    };
+                    let useless = i64::from(matches!(then, JobFailure::RetryUselessAt(_)));
+                    execute!(connection, FAIL_JOB; tenant, job, without_nul(&error), retry_at, useless, node, calls)
+                        .await?;
+                    Ok(())
                 })
             })
             .await
@@ -358,23 +327,12 @@ impl JobStore for SqlJobStore {
         self.0
             .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    let retried = sqlx::query(RETRY_JOB)
-                        .bind(tenant.as_str())
-                        .bind(job.to_string())
-                        .bind(to_micros(now))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    let row = sqlx::query(JOB_BY_ID)
-                        .bind(tenant.as_str())
-                        .bind(job.to_string())
-                        .fetch_optional(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    let retried = execute!(connection, RETRY_JOB; tenant, job, to_micros(now)).await?;
+                    let row = fetch_optional!(connection, JOB_BY_ID; tenant, job).await?;
                     let Some(row) = row.as_ref().map(read_job_row).transpose()? else {
                         return Ok(JobRetry::NotFound);
                     };
-                    if retried.rows_affected() == 0 {
+                    if retried == 0 {
                         return Ok(JobRetry::NotDead(row.status));
                     }
                     super::audit::record_audit(connection, &tenant, &edit).await?;
@@ -393,17 +351,7 @@ impl JobStore for SqlJobStore {
         let tenant = scope.tenant().clone();
         self.0
             .write_statement(scope, move |connection| {
-                Box::pin(async move {
-                    let done = sqlx::query(MAKE_DUE)
-                        .bind(tenant.as_str())
-                        .bind(dialogue.to_string())
-                        .bind(to_micros(now))
-                        .bind(turn.to_string())
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
-                    Ok(done.rows_affected())
-                })
+                Box::pin(async move { execute!(connection, MAKE_DUE; tenant, dialogue, to_micros(now), turn).await })
             })
             .await
     }
@@ -419,20 +367,12 @@ impl JobStore for SqlJobStore {
             Some(JobStatus::Done) => LIST_DONE,
             Some(JobStatus::Dead) => LIST_DEAD,
         };
-        let query = sqlx::query(statement)
-            .bind(scope.tenant().as_str())
-            .bind(page.after.as_deref().map(without_nul))
-            .bind(page_row_limit(page));
+        let query = bind!(statement; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_job_row, |row| row.id.to_string()).await
     }
     async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(WORLD_OF_JOB)
-            .bind(scope.tenant().as_str())
-            .bind(job.to_string())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, WORLD_OF_JOB; scope.tenant(), job).await?;
         row.map(|row| Columns::new(&row).id()).transpose()
     }
     async fn list_turn_job_traces(
@@ -446,12 +386,7 @@ impl JobStore for SqlJobStore {
     }
     async fn count_pending_jobs(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let count: i64 = sqlx::query_scalar(COUNT_PENDING)
-            .bind(scope.tenant().as_str())
-            .bind(dialogue.to_string())
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let count: i64 = fetch_scalar!(connection, COUNT_PENDING; scope.tenant(), dialogue).await?;
         Ok(u64::try_from(count).unwrap_or_default())
     }
     async fn is_extraction_pending(
@@ -462,15 +397,11 @@ impl JobStore for SqlJobStore {
         now: DateTime<Utc>,
     ) -> StoreResult<bool> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        sqlx::query_scalar(IS_EXTRACTING)
-            .bind(scope.tenant().as_str())
-            .bind(dialogue.to_string())
-            .bind(turn.to_string())
-            .bind(JobKind::ExtractFacts.as_str())
-            .bind(to_micros(now))
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(store_error)
+        fetch_scalar!(
+            connection, IS_EXTRACTING;
+            scope.tenant(), dialogue, turn, JobKind::ExtractFacts.as_str(), to_micros(now)
+        )
+        .await
     }
 }
 

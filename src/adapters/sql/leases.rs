@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 use super::{
     Engine, RowScope,
     jobs::read_job,
-    rows::{store_error, to_micros},
+    rows::to_micros,
+    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
 };
 use crate::{
     ids::{JobId, NodeId},
@@ -73,12 +74,7 @@ pub(super) async fn lease_due_jobs(
 ) -> StoreResult<Vec<Job>> {
     let due: bool = {
         let mut connection = engine.acquire_reader(scope).await?;
-        sqlx::query_scalar(HAS_DUE_JOB)
-            .bind(scope.tenant().as_str())
-            .bind(to_micros(now))
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(store_error)?
+        fetch_scalar!(connection, HAS_DUE_JOB; scope.tenant(), to_micros(now)).await?
     };
     if !due {
         return Ok(Vec::new());
@@ -87,21 +83,12 @@ pub(super) async fn lease_due_jobs(
     engine
         .write_transaction(scope, move |connection| {
             Box::pin(async move {
-                sqlx::query(FINISH_UNSAID)
-                    .bind(tenant.as_str())
-                    .bind(to_micros(now))
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(store_error)?;
-                let rows = sqlx::query(LEASE_DUE_JOBS)
-                    .bind(tenant.as_str())
-                    .bind(to_micros(now))
-                    .bind(node.to_string())
-                    .bind(to_micros(until))
-                    .bind(i64::from(limit))
-                    .fetch_all(connection)
-                    .await
-                    .map_err(store_error)?;
+                execute!(connection, FINISH_UNSAID; tenant, to_micros(now)).await?;
+                let rows = fetch_all!(
+                    connection, LEASE_DUE_JOBS;
+                    tenant, to_micros(now), node, to_micros(until), i64::from(limit)
+                )
+                .await?;
                 let mut jobs = rows.iter().map(read_job).collect::<StoreResult<Vec<_>>>()?;
                 // RETURNING promises no order.
                 jobs.sort_by_key(|job| (job.created_at, job.id));
@@ -123,24 +110,12 @@ pub(super) async fn renew_job_lease(
     engine
         .write_statement(scope, move |connection| {
             Box::pin(async move {
-                let leased = sqlx::query(RENEW_JOB_LEASE)
-                    .bind(tenant.as_str())
-                    .bind(job.to_string())
-                    .bind(node.to_string())
-                    .bind(to_micros(now))
-                    .bind(to_micros(until))
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(store_error)?;
-                if leased.rows_affected() == 1 {
+                let leased =
+                    execute!(connection, RENEW_JOB_LEASE; tenant, job, node, to_micros(now), to_micros(until)).await?;
+                if leased == 1 {
                     return Ok(LeaseRenewal::Renewed);
                 }
-                let pending = sqlx::query(IS_PENDING)
-                    .bind(tenant.as_str())
-                    .bind(job.to_string())
-                    .fetch_optional(connection)
-                    .await
-                    .map_err(store_error)?;
+                let pending = fetch_optional!(connection, IS_PENDING; tenant, job).await?;
                 Ok(match pending {
                     Some(_) => LeaseRenewal::NotHeld,
                     None => LeaseRenewal::Finished,
@@ -153,14 +128,7 @@ pub(super) async fn renew_job_lease(
 pub(super) async fn release_node_jobs(engine: &Arc<Engine>, node: NodeId) -> StoreResult<()> {
     engine
         .write_statement(RowScope::All, move |connection| {
-            Box::pin(async move {
-                sqlx::query(RELEASE_JOBS_OF_NODE)
-                    .bind(node.to_string())
-                    .execute(connection)
-                    .await
-                    .map(drop)
-                    .map_err(store_error)
-            })
+            Box::pin(async move { execute!(connection, RELEASE_JOBS_OF_NODE; node).await.map(drop) })
         })
         .await
 }
@@ -170,13 +138,8 @@ pub(super) async fn release_tenant_jobs(engine: &Arc<Engine>, scope: &TenantScop
     engine
         .write_statement(scope, move |connection| {
             Box::pin(async move {
-                sqlx::query(RELEASE_JOBS_OF_TENANT)
-                    .bind(tenant.as_str())
-                    .bind(node.to_string())
-                    .execute(connection)
-                    .await
-                    .map(drop)
-                    .map_err(store_error)
+                execute!(connection, RELEASE_JOBS_OF_TENANT; tenant, node).await?;
+                Ok(())
             })
         })
         .await

@@ -1,9 +1,6 @@
 //! The last meeting of an NPC and a player, with its summary.
 
-use super::{
-    Engine,
-    rows::{Columns, store_error},
-};
+use super::{Engine, rows::Columns, statements::fetch_all};
 use crate::{
     ids::{DialogueId, NpcId, PlayerId, WorldId},
     memory::{
@@ -70,17 +67,11 @@ pub(super) async fn load_last_meeting(
     unlocked: bool,
 ) -> StoreResult<Option<Meeting>> {
     let mut connection = engine.acquire_reader(scope).await?;
-    let rows = sqlx::query(LAST_MEETINGS)
-        .bind(scope.tenant().as_str())
-        .bind(world.as_str())
-        .bind(npc.as_str())
-        .bind(player.as_str())
-        .bind(apart_from.to_string())
-        .bind(MAX_MEETINGS_SEARCHED)
-        .bind(unlocked)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(
+        connection, LAST_MEETINGS;
+        scope.tenant(), world, npc, player, apart_from, MAX_MEETINGS_SEARCHED, unlocked
+    )
+    .await?;
     let mut meeting: Option<Meeting> = None;
     for row in &rows {
         let mut columns = Columns::new(row);

@@ -10,6 +10,8 @@
 //! drivers needs about six bounds per statement, and sqlx's `Any` supports the column types of neither engine. No file
 //! in the folder may name an engine by its path.
 //!
+//! Statements run through the macros of `statements`: `execute!`, `fetch_all!` and others.
+//!
 //! # Statements that both engines understand
 //! - Lists are bound as JSON: `in_json_list!` tests membership; `json_texts_table!` and `json_arrays_table!` make
 //!   tables. A list written by `ON CONFLICT DO UPDATE` has no duplicate rows and a fixed order.
@@ -27,6 +29,9 @@
 //!   Postgres has many, and each statement sees all earlier commits. Work that starts with a memory lock, in a world
 //!   known beforehand, is written by `write_memory`. A statement that only updates rows from their own columns needs no
 //!   lock.
+
+#[macro_use]
+mod statements;
 
 mod audit;
 mod authored;
@@ -55,6 +60,7 @@ mod usage;
 
 use std::sync::Arc;
 
+use self::statements::execute;
 use super::engine::{Arguments, Connection, Db, Engine, Row, acquire_lock, store_error};
 use crate::{
     ids::{DialogueId, NpcId, TenantId, TurnId, WorldId},
@@ -160,10 +166,7 @@ pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
     let at = rows::to_micros(engine.clock.now());
     engine
         .write_statement(RowScope::All, move |connection| {
-            Box::pin(async move {
-                let written = sqlx::query(UPSERT_PROBE).bind(at).execute(connection).await;
-                written.map(drop).map_err(store_error)
-            })
+            Box::pin(async move { execute!(connection, UPSERT_PROBE; at).await.map(drop) })
         })
         .await
 }

@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::{
     Engine, Row, RowScope, leases,
-    rows::{Columns, store_error, to_micros},
+    rows::{Columns, to_micros},
+    statements::{execute, fetch_all, fetch_one},
 };
 use crate::{
     ids::{DialogueId, NodeId, TenantId},
@@ -61,10 +62,7 @@ fn read_dialogue_key(columns: &mut Columns<'_>) -> StoreResult<(TenantId, Dialog
 impl NodeStore for SqlNodeStore {
     async fn ledger_time(&self) -> StoreResult<DateTime<Utc>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let row = sqlx::query(DATABASE_TIME)
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_one!(connection, DATABASE_TIME).await?;
         Columns::new(&row).time()
     }
 
@@ -73,21 +71,9 @@ impl NodeStore for SqlNodeStore {
         self.0
             .write_transaction(RowScope::All, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(RETIRE_NODES_AT_URL)
-                        .bind(node.id.to_string())
-                        .bind(&node.url)
-                        .bind(to_micros(now))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    sqlx::query(UPSERT_NODE)
-                        .bind(node.id.to_string())
-                        .bind(&node.url)
-                        .bind(to_micros(node.until))
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
+                    execute!(connection, RETIRE_NODES_AT_URL; node.id, node.url, to_micros(now)).await?;
+                    execute!(connection, UPSERT_NODE; node.id, node.url, to_micros(node.until)).await?;
+                    Ok(())
                 })
             })
             .await
@@ -98,23 +84,12 @@ impl NodeStore for SqlNodeStore {
         self.0
             .write_transaction(RowScope::All, move |connection| {
                 Box::pin(async move {
-                    let kept = sqlx::query(PROLONG_NODE)
-                        .bind(node.id.to_string())
-                        .bind(to_micros(node.until))
-                        .bind(to_micros(now))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    if kept.rows_affected() == 1 {
+                    let kept =
+                        execute!(connection, PROLONG_NODE; node.id, to_micros(node.until), to_micros(now)).await?;
+                    if kept == 1 {
                         return Ok(HeartbeatOutcome::StillAlive);
                     }
-                    sqlx::query(UPSERT_NODE)
-                        .bind(node.id.to_string())
-                        .bind(&node.url)
-                        .bind(to_micros(node.until))
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(connection, UPSERT_NODE; node.id, node.url, to_micros(node.until)).await?;
                     Ok(HeartbeatOutcome::WasDead)
                 })
             })
@@ -124,36 +99,20 @@ impl NodeStore for SqlNodeStore {
     async fn deregister_node(&self, node: NodeId, now: DateTime<Utc>) -> StoreResult<()> {
         self.0
             .write_statement(RowScope::All, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(MARK_LEFT)
-                        .bind(node.to_string())
-                        .bind(to_micros(now))
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
+                Box::pin(async move { execute!(connection, MARK_LEFT; node, to_micros(now)).await.map(drop) })
             })
             .await
     }
 
     async fn list_live_nodes(&self, now: DateTime<Utc>) -> StoreResult<Vec<LiveNode>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(LIVE_NODES)
-            .bind(to_micros(now))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, LIVE_NODES; to_micros(now)).await?;
         rows.iter().map(read_live_node).collect()
     }
 
     async fn list_owned_dialogues(&self, node: NodeId) -> StoreResult<Vec<(TenantId, DialogueId)>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(OWNED_DIALOGUES)
-            .bind(node.to_string())
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, OWNED_DIALOGUES; node).await?;
         rows.iter()
             .map(|row| read_dialogue_key(&mut Columns::new(row)))
             .collect()
@@ -161,19 +120,11 @@ impl NodeStore for SqlNodeStore {
 
     async fn list_dead_nodes(&self, by: DateTime<Utc>) -> StoreResult<Vec<DeadNode>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(DEAD_NODES)
-            .bind(to_micros(by))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, DEAD_NODES; to_micros(by)).await?;
         let mut dead = Vec::with_capacity(rows.len());
         for row in &rows {
             let id: NodeId = Columns::new(row).id()?;
-            let conversations = sqlx::query(OPEN_CONVERSATIONS)
-                .bind(id.to_string())
-                .fetch_all(&mut *connection)
-                .await
-                .map_err(store_error)?;
+            let conversations = fetch_all!(connection, OPEN_CONVERSATIONS; id).await?;
             let mut pacing = Vec::new();
             for row in &conversations {
                 let mut columns = Columns::new(row);
@@ -195,25 +146,12 @@ impl NodeStore for SqlNodeStore {
         self.0
             .write_transaction(RowScope::All, move |connection| {
                 Box::pin(async move {
-                    let buried = sqlx::query(MARK_BURIED)
-                        .bind(node.to_string())
-                        .bind(to_micros(by))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    if buried.rows_affected() == 0 {
+                    let buried = execute!(connection, MARK_BURIED; node, to_micros(by)).await?;
+                    if buried == 0 {
                         return Ok(false);
                     }
-                    sqlx::query(leases::RELEASE_JOBS_OF_NODE)
-                        .bind(node.to_string())
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
-                    sqlx::query(DELETE_BURIED)
-                        .bind(to_micros(by) - NODE_RETENTION_MICROS)
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(connection, leases::RELEASE_JOBS_OF_NODE; node).await?;
+                    execute!(connection, DELETE_BURIED; to_micros(by) - NODE_RETENTION_MICROS).await?;
                     Ok(true)
                 })
             })

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 
 use super::{
     Engine, Row, RowScope,
-    rows::{Columns, json_list, store_error, to_micros, vector_from_bytes},
+    rows::{Columns, json_list, to_micros, vector_from_bytes},
+    statements::{execute, fetch_all},
 };
 use crate::{
     ids::{FactId, TenantId, WorldId},
@@ -92,11 +93,7 @@ fn read_point(row: &Row) -> StoreResult<IndexPoint> {
 
 pub(super) async fn load_outbox(engine: &Engine, limit: u32) -> StoreResult<Vec<OutboxRow>> {
     let mut connection = engine.acquire_reader(RowScope::All).await?;
-    let rows = sqlx::query(OUTBOX_ROWS)
-        .bind(i64::from(limit))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, OUTBOX_ROWS; i64::from(limit)).await?;
     rows.iter()
         .map(|row| {
             let mut columns = Columns::new(row);
@@ -116,14 +113,7 @@ pub(super) async fn delete_outbox_rows(engine: &Engine, seqs: &[i64]) -> StoreRe
     let seqs = serde_json::Value::from(seqs).to_string();
     engine
         .write_statement(RowScope::All, move |connection| {
-            Box::pin(async move {
-                sqlx::query(DELETE_OUTBOX_ROWS)
-                    .bind(&seqs)
-                    .execute(connection)
-                    .await
-                    .map(drop)
-                    .map_err(store_error)
-            })
+            Box::pin(async move { execute!(connection, DELETE_OUTBOX_ROWS; seqs).await.map(drop) })
         })
         .await
 }
@@ -134,14 +124,8 @@ pub(super) async fn load_points(engine: &Engine, tenant: &TenantId, ids: &[FactI
     }
     let now = engine.clock.now();
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(POINTS_BY_ID)
-        .bind(tenant.as_str())
-        .bind(to_micros(now))
-        .bind(json_list(ids))
-        .bind(&*engine.embedding_model)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows =
+        fetch_all!(connection, POINTS_BY_ID; tenant, to_micros(now), json_list(ids), engine.embedding_model).await?;
     drop(connection);
     rows.iter().map(read_point).collect()
 }
@@ -154,15 +138,12 @@ pub(super) async fn load_points_after(
 ) -> StoreResult<Vec<IndexPoint>> {
     let now = engine.clock.now();
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(ALL_POINTS)
-        .bind(tenant.as_str())
-        .bind(to_micros(now))
-        .bind(after.map(|fact| fact.to_string()).unwrap_or_default())
-        .bind(i64::from(limit))
-        .bind(&*engine.embedding_model)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(
+        connection, ALL_POINTS;
+        tenant, to_micros(now), after.map(|fact| fact.to_string()).unwrap_or_default(), i64::from(limit),
+        engine.embedding_model
+    )
+    .await?;
     drop(connection);
     rows.iter().map(read_point).collect()
 }
@@ -195,18 +176,13 @@ async fn load_points_of_knower(
     loop {
         let last = points.last();
         let mut connection = engine.acquire_reader(scope).await?;
-        let rows = sqlx::query(POINTS_OF_KNOWER)
-            .bind(scope.tenant().as_str())
-            .bind(to_micros(now))
-            .bind(world.as_str())
-            .bind(knower.store_key())
-            .bind(last.map_or(i64::MIN, |point| to_micros(point.valid_at)))
-            .bind(last.map(|point| point.fact.to_string()).unwrap_or_default())
-            .bind(POINTS_PER_READ)
-            .bind(model)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(
+            connection, POINTS_OF_KNOWER;
+            scope.tenant(), to_micros(now), world, knower.store_key(),
+            last.map_or(i64::MIN, |point| to_micros(point.valid_at)),
+            last.map(|point| point.fact.to_string()).unwrap_or_default(), POINTS_PER_READ, model
+        )
+        .await?;
         drop(connection);
         for row in &rows {
             points.push(read_point(row)?);

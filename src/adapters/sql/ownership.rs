@@ -6,7 +6,8 @@ use chrono::{DateTime, Utc};
 use super::{
     Connection, Engine, Row, RowScope,
     dialogues::{self, dialogue_columns, parse_checkpoint},
-    rows::{Columns, store_error, to_micros},
+    rows::{Columns, to_micros},
+    statements::{execute, fetch_optional},
     turns::to_signed,
 };
 use crate::{
@@ -79,14 +80,8 @@ pub(super) async fn set_paused_unfenced(
     dialogue: &str,
     paused: bool,
 ) -> StoreResult<()> {
-    sqlx::query(SET_PAUSED_UNFENCED)
-        .bind(tenant.as_str())
-        .bind(dialogue)
-        .bind(bool_json(paused))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, SET_PAUSED_UNFENCED; tenant, dialogue, bool_json(paused)).await?;
+    Ok(())
 }
 
 pub(super) const fn bool_json(paused: bool) -> &'static str {
@@ -103,12 +98,7 @@ async fn owner_write_outcome(
     if changed > 0 {
         return Ok(OwnerWriteOutcome::Done);
     }
-    let open = sqlx::query(IS_OPEN)
-        .bind(tenant.as_str())
-        .bind(id.to_string())
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)?;
+    let open = fetch_optional!(connection, IS_OPEN; tenant, id).await?;
     Ok(open.map_or(OwnerWriteOutcome::NotOpen, |_| OwnerWriteOutcome::Fenced))
 }
 
@@ -123,15 +113,8 @@ pub(super) async fn close_dialogue(
     engine
         .write_statement(reach, move |connection| {
             Box::pin(async move {
-                let closed = sqlx::query(CLOSE_DIALOGUE)
-                    .bind(tenant.as_str())
-                    .bind(id.to_string())
-                    .bind(to_micros(at))
-                    .bind(to_signed(epoch))
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(store_error)?;
-                owner_write_outcome(connection, &tenant, id, closed.rows_affected()).await
+                let closed = execute!(connection, CLOSE_DIALOGUE; tenant, id, to_micros(at), to_signed(epoch)).await?;
+                owner_write_outcome(connection, &tenant, id, closed).await
             })
         })
         .await
@@ -148,15 +131,8 @@ pub(super) async fn set_paused(
     engine
         .write_statement(reach, move |connection| {
             Box::pin(async move {
-                let written = sqlx::query(SET_PAUSED)
-                    .bind(tenant.as_str())
-                    .bind(id.to_string())
-                    .bind(bool_json(paused))
-                    .bind(to_signed(epoch))
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(store_error)?;
-                owner_write_outcome(connection, &tenant, id, written.rows_affected()).await
+                let written = execute!(connection, SET_PAUSED; tenant, id, bool_json(paused), to_signed(epoch)).await?;
+                owner_write_outcome(connection, &tenant, id, written).await
             })
         })
         .await
@@ -174,25 +150,16 @@ pub(super) async fn claim_dialogue(
     engine
         .write_transaction(reach, move |connection| {
             Box::pin(async move {
-                let owner = sqlx::query(LOCK_OWNER)
-                    .bind(tenant.as_str())
-                    .bind(id.to_string())
-                    .fetch_optional(&mut *connection)
-                    .await
-                    .map_err(store_error)?;
+                let owner = fetch_optional!(connection, LOCK_OWNER; tenant, id).await?;
                 let Some(owner) = owner else {
                     return Ok(OwnershipClaim::NotFound);
                 };
                 let before: Option<NodeId> = Columns::new(&owner).maybe_id()?;
-                let claimed = sqlx::query(CLAIM_DIALOGUE)
-                    .bind(tenant.as_str())
-                    .bind(id.to_string())
-                    .bind(node.to_string())
-                    .bind(to_micros(now))
-                    .bind(to_micros(until))
-                    .fetch_optional(connection)
-                    .await
-                    .map_err(store_error)?;
+                let claimed = fetch_optional!(
+                    connection, CLAIM_DIALOGUE;
+                    tenant, id, node, to_micros(now), to_micros(until)
+                )
+                .await?;
                 if let Some(row) = claimed {
                     let taken_from = before.filter(|before| *before != node);
                     return Ok(OwnershipClaim::Owned(Box::new(read_open_dialogue(&row, taken_from)?)));
@@ -217,15 +184,9 @@ pub(super) async fn renew_ownership(
     engine
         .write_statement(reach, move |connection| {
             Box::pin(async move {
-                let renewed = sqlx::query(RENEW_OWNERSHIP)
-                    .bind(tenant.as_str())
-                    .bind(id.to_string())
-                    .bind(to_signed(epoch))
-                    .bind(to_micros(until))
-                    .execute(connection)
-                    .await
-                    .map_err(store_error)?;
-                Ok(renewed.rows_affected() == 1)
+                let renewed =
+                    execute!(connection, RENEW_OWNERSHIP; tenant, id, to_signed(epoch), to_micros(until)).await?;
+                Ok(renewed == 1)
             })
         })
         .await
@@ -242,15 +203,8 @@ pub(super) async fn release_ownership(
     engine
         .write_statement(reach, move |connection| {
             Box::pin(async move {
-                sqlx::query(RELEASE_OWNERSHIP)
-                    .bind(tenant.as_str())
-                    .bind(id.to_string())
-                    .bind(to_signed(epoch))
-                    .bind(to_signed(next_seq))
-                    .execute(connection)
-                    .await
-                    .map(drop)
-                    .map_err(store_error)
+                execute!(connection, RELEASE_OWNERSHIP; tenant, id, to_signed(epoch), to_signed(next_seq)).await?;
+                Ok(())
             })
         })
         .await
@@ -258,14 +212,7 @@ pub(super) async fn release_ownership(
 pub(super) async fn release_node_ownership(engine: &Engine, node: NodeId) -> StoreResult<()> {
     engine
         .write_statement(RowScope::All, move |connection| {
-            Box::pin(async move {
-                sqlx::query(RELEASE_OWNERSHIP_OF_NODE)
-                    .bind(node.to_string())
-                    .execute(connection)
-                    .await
-                    .map(drop)
-                    .map_err(store_error)
-            })
+            Box::pin(async move { execute!(connection, RELEASE_OWNERSHIP_OF_NODE; node).await.map(drop) })
         })
         .await
 }

@@ -8,10 +8,7 @@ mod unsaid;
 use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
-use super::{
-    Connection, Engine, RowScope,
-    rows::{store_error, to_micros},
-};
+use super::{Connection, Engine, RowScope, rows::to_micros, statements::execute};
 use crate::{
     ids::{GeneratedId, JobId, TenantId, TurnId},
     ports::{StoreResult, ledger::PruneBefore},
@@ -93,49 +90,16 @@ async fn delete_expired_rows(
     let limit = i64::from(limit);
     let mut deleted = 0;
     if let Some(at) = before.done_jobs {
-        let jobs = sqlx::query(DELETE_DONE_JOBS)
-            .bind(tenant.as_str())
-            .bind(first_id::<JobId>(at))
-            .bind(to_micros(at))
-            .bind(limit);
-        deleted += jobs
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?
-            .rows_affected();
+        deleted += execute!(connection, DELETE_DONE_JOBS; tenant, first_id::<JobId>(at), to_micros(at), limit).await?;
     }
     if let Some(at) = before.traces {
-        let traces = sqlx::query(DELETE_OLD_TRACES)
-            .bind(tenant.as_str())
-            .bind(first_id::<TurnId>(at))
-            .bind(limit);
-        deleted += traces
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?
-            .rows_affected();
+        deleted += execute!(connection, DELETE_OLD_TRACES; tenant, first_id::<TurnId>(at), limit).await?;
     }
     if let Some(at) = before.verdicts {
-        let verdicts = sqlx::query(DELETE_OLD_VERDICTS)
-            .bind(tenant.as_str())
-            .bind(to_micros(at))
-            .bind(limit);
-        deleted += verdicts
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?
-            .rows_affected();
+        deleted += execute!(connection, DELETE_OLD_VERDICTS; tenant, to_micros(at), limit).await?;
     }
     if let Some(at) = before.revocations {
-        let revocations = sqlx::query(DELETE_EXPIRED_REVOCATIONS)
-            .bind(tenant.as_str())
-            .bind(to_micros(at))
-            .bind(limit);
-        deleted += revocations
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?
-            .rows_affected();
+        deleted += execute!(connection, DELETE_EXPIRED_REVOCATIONS; tenant, to_micros(at), limit).await?;
     }
     Ok(deleted)
 }

@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::{
     Engine, Row, RowScope, audit,
-    rows::{Columns, from_micros, store_error, to_micros, without_nul},
+    rows::{Columns, from_micros, to_micros, without_nul},
+    statements::{execute, fetch_all},
 };
 use crate::{
     ids::PlayerId,
@@ -81,15 +82,11 @@ impl RevocationStore for SqlRevocationStore {
                         Revoked::Subject(subject, until) => ("subject", subject.as_str(), to_micros(*until)),
                         Revoked::Player(player, until) => ("player", player.as_str(), to_micros(*until)),
                     };
-                    sqlx::query(UPSERT_REVOCATION)
-                        .bind(tenant.as_str())
-                        .bind(kind)
-                        .bind(without_nul(name))
-                        .bind(issued_until)
-                        .bind(to_micros(revocation.matters_until))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(
+                        connection, UPSERT_REVOCATION;
+                        tenant, kind, without_nul(name), issued_until, to_micros(revocation.matters_until)
+                    )
+                    .await?;
                     audit::record_audit(connection, &tenant, &edit).await
                 })
             })
@@ -97,11 +94,7 @@ impl RevocationStore for SqlRevocationStore {
     }
     async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(REVOCATIONS_SINCE)
-            .bind(to_micros(at))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, REVOCATIONS_SINCE; to_micros(at)).await?;
         rows.iter().map(read_revocation).collect()
     }
 }

@@ -6,8 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{Row as _, query::Query};
 
-pub(super) use super::store_error;
-use super::{Arguments, Db, Engine, Row};
+use super::{Arguments, Db, Engine, Row, statements::fetch_all, store_error};
 use crate::{
     ports::{Page, PageRequest, StoreError, StoreResult},
     tenancy::TenantScope,
@@ -102,7 +101,7 @@ pub(super) async fn fetch_page<'q, T: Send>(
     cursor: fn(&T) -> String,
 ) -> StoreResult<Page<T>> {
     let mut connection = engine.acquire_reader(scope).await?;
-    let rows = query.fetch_all(&mut *connection).await.map_err(store_error)?;
+    let rows = fetch_all(&mut connection, query).await?;
     let items = rows.iter().map(read).collect::<StoreResult<Vec<_>>>()?;
     Ok(into_page(items, page, cursor))
 }

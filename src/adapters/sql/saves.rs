@@ -9,7 +9,8 @@ use sha2::{Digest as _, Sha256};
 use super::{
     Connection, Engine, LedgerLock, Row, acquire_lock, audit, ownership,
     rewinds::{self, HeadRewind, rewind_head},
-    rows::{Columns, fetch_page, json_list, page_row_limit, store_error, to_json, to_micros, without_nul},
+    rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
 };
 use crate::{
     ids::{AuditId, DialogueId, DialogueKind, EditId, RewindId, SaveId, TenantId, TurnId, WorldId},
@@ -171,49 +172,28 @@ fn read_planned(row: &Row) -> StoreResult<PlannedDialogue> {
 
 async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -> StoreResult<SaveOutcome> {
     acquire_lock(connection, tenant, LedgerLock::Memory(&new.world)).await?;
-    let world = sqlx::query(WORLD_EXISTS)
-        .bind(tenant.as_str())
-        .bind(new.world.as_str())
-        .fetch_optional(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let world = fetch_optional!(connection, WORLD_EXISTS; tenant, new.world).await?;
     if world.is_none() {
         return Ok(SaveOutcome::NoSuchWorld);
     }
-    let kept: i64 = sqlx::query_scalar(COUNT_SAVES)
-        .bind(tenant.as_str())
-        .bind(new.world.as_str())
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let kept: i64 = fetch_scalar!(connection, COUNT_SAVES; tenant, new.world).await?;
     if kept >= i64::from(new.max) {
         return Ok(SaveOutcome::Full);
     }
-    let taken = sqlx::query(INSERT_SAVE_ITEMS)
-        .bind(tenant.as_str())
-        .bind(new.world.as_str())
-        .bind(new.id.to_string())
-        .execute(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let taken = execute!(connection, INSERT_SAVE_ITEMS; tenant, new.world, new.id).await?;
     let save = Save {
         id: new.id,
         world: new.world.clone(),
         name: new.name.clone(),
         created_at: new.edit.at,
-        dialogues: u32::try_from(taken.rows_affected()).unwrap_or(u32::MAX),
+        dialogues: u32::try_from(taken).unwrap_or(u32::MAX),
     };
-    sqlx::query(INSERT_SAVE)
-        .bind(tenant.as_str())
-        .bind(new.id.to_string())
-        .bind(new.world.as_str())
-        .bind(without_nul(&new.name))
-        .bind(i64::from(save.dialogues))
-        .bind(new.edit.id.to_string())
-        .bind(to_micros(new.edit.at))
-        .execute(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    execute!(
+        connection, INSERT_SAVE;
+        tenant, new.id, new.world, without_nul(&new.name), i64::from(save.dialogues), new.edit.id,
+        to_micros(new.edit.at)
+    )
+    .await?;
     audit::record_audit(connection, tenant, &new.edit).await?;
     Ok(SaveOutcome::Saved(save))
 }
@@ -226,32 +206,16 @@ async fn delete_save(
     edit: &Edit,
 ) -> StoreResult<bool> {
     acquire_lock(connection, tenant, LedgerLock::Memory(world)).await?;
-    let deleted = sqlx::query(DELETE_SAVE)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(id.to_string())
-        .execute(&mut *connection)
-        .await
-        .map_err(store_error)?;
-    if deleted.rows_affected() == 0 {
+    let deleted = execute!(connection, DELETE_SAVE; tenant, world, id).await?;
+    if deleted == 0 {
         return Ok(false);
     }
-    let rows = sqlx::query(DELETE_SAVE_ITEMS)
-        .bind(tenant.as_str())
-        .bind(id.to_string())
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, DELETE_SAVE_ITEMS; tenant, id).await?;
     let mut turns: Vec<TurnId> = Vec::with_capacity(rows.len());
     for row in &rows {
         turns.extend(Columns::new(row).maybe_id::<TurnId>()?);
     }
-    sqlx::query(DELETE_UNPINNED_CHECKPOINTS)
-        .bind(tenant.as_str())
-        .bind(json_list(turns))
-        .execute(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    execute!(connection, DELETE_UNPINNED_CHECKPOINTS; tenant, json_list(turns)).await?;
     audit::record_audit(connection, tenant, edit).await?;
     Ok(true)
 }
@@ -272,32 +236,15 @@ async fn restore_save(
         });
     }
     let (world, save) = (asked.world.as_str(), asked.save.to_string());
-    let found = sqlx::query(SAVE_BY_ID)
-        .bind(tenant.as_str())
-        .bind(world)
-        .bind(&save)
-        .fetch_optional(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let found = fetch_optional!(connection, SAVE_BY_ID; tenant, world, save).await?;
     if found.is_none() {
         return Ok(RestoreOutcome::NotFound);
     }
     acquire_lock(connection, tenant, LedgerLock::Dialogues(&asked.world)).await?;
-    let rows = sqlx::query(PLAN_RESTORE)
-        .bind(tenant.as_str())
-        .bind(world)
-        .bind(&save)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, PLAN_RESTORE; tenant, world, save).await?;
     let plan = rows.iter().map(read_planned).collect::<StoreResult<Vec<_>>>()?;
     let fenced = || plan.iter().filter(|planned| !planned.moves);
-    sqlx::query(FENCE_DIALOGUES)
-        .bind(tenant.as_str())
-        .bind(json_list(fenced().map(|planned| planned.id)))
-        .execute(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    execute!(connection, FENCE_DIALOGUES; tenant, json_list(fenced().map(|planned| planned.id))).await?;
     for planned in fenced() {
         if let Some(owed) = planned.replacing {
             rewinds::drop_checkpoints(connection, tenant, planned.id, [owed]).await?;
@@ -385,12 +332,7 @@ async fn restore_dialogue(
         .ok_or_else(|| StoreError::Corrupt(format!("a save names a turn that {} does not have", planned.id)))?;
     failpoint!("restore.head");
     if !planned.open {
-        sqlx::query(CLOSE_AND_DISOWN)
-            .bind(tenant.as_str())
-            .bind(planned.id.to_string())
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        execute!(connection, CLOSE_AND_DISOWN; tenant, planned.id).await?;
     }
     Ok(rewound)
 }
@@ -432,13 +374,7 @@ async fn find_restore_by_key(
     world: &WorldId,
     key: &str,
 ) -> StoreResult<Option<RestoreReport>> {
-    let row = sqlx::query(RESTORE_BY_KEY)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(key)
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)?;
+    let row = fetch_optional!(connection, RESTORE_BY_KEY; tenant, world, key).await?;
     row.map(|row| Columns::new(&row).json()).transpose()
 }
 
@@ -449,18 +385,12 @@ async fn record_restore(
     restored: &RestoreReport,
 ) -> StoreResult<()> {
     let at: DateTime<Utc> = restored.at;
-    sqlx::query(INSERT_RESTORE)
-        .bind(tenant.as_str())
-        .bind(asked.edit.id.to_string())
-        .bind(asked.world.as_str())
-        .bind(asked.save.to_string())
-        .bind(&asked.key)
-        .bind(to_json(restored)?)
-        .bind(to_micros(at))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(
+        connection, INSERT_RESTORE;
+        tenant, asked.edit.id, asked.world, asked.save, asked.key, to_json(restored)?, to_micros(at)
+    )
+    .await?;
+    Ok(())
 }
 
 #[async_trait]
@@ -476,21 +406,11 @@ impl SaveStore for SqlSaveStore {
     }
     async fn load_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(SAVE_BY_ID)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(id.to_string())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, SAVE_BY_ID; scope.tenant(), world, id).await?;
         row.as_ref().map(read_save).transpose()
     }
     async fn list_saves(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>> {
-        let query = sqlx::query(LIST)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(page.after.as_deref().map(without_nul))
-            .bind(page_row_limit(page));
+        let query = bind!(LIST; scope.tenant(), world, page.after.as_deref().map(without_nul), page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_save, |save| save.id.to_string()).await
     }
     async fn delete_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {

@@ -6,10 +6,8 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, LedgerLock, Row, acquire_lock, audit, authored,
-    rows::{
-        Columns, fetch_page, page_row_limit, store_error, to_json, to_micros, vector_from_bytes, vector_to_bytes,
-        without_nul,
-    },
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
+    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
 };
 use crate::{
     ids::{NpcId, ScenarioId, TenantId, WorldId},
@@ -145,24 +143,12 @@ async fn scenario_version(
     tenant: &TenantId,
     (world, npc, id): (&WorldId, &NpcId, &ScenarioId),
 ) -> StoreResult<Option<i64>> {
-    sqlx::query_scalar(SCENARIO_VERSION)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(npc.as_str())
-        .bind(id.as_str())
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)
+    let row = fetch_optional!(connection, SCENARIO_VERSION; tenant, world, npc, id).await?;
+    row.map(|row| Columns::new(&row).next()).transpose()
 }
 
 async fn is_full(connection: &mut Connection, tenant: &TenantId, world: &WorldId, npc: &NpcId) -> StoreResult<bool> {
-    let there: i64 = sqlx::query_scalar(COUNT_SCENARIOS)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(npc.as_str())
-        .fetch_one(connection)
-        .await
-        .map_err(store_error)?;
+    let there: i64 = fetch_scalar!(connection, COUNT_SCENARIOS; tenant, world, npc).await?;
     Ok(there >= i64::from(MAX_SCENARIOS_PER_NPC))
 }
 
@@ -198,14 +184,7 @@ impl SqlScenarioStore {
         read: fn(&Row) -> StoreResult<T>,
     ) -> StoreResult<Vec<T>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(statement)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(npc.as_str())
-            .bind(i64::from(progress.get()))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, statement; scope.tenant(), world, npc, i64::from(progress.get())).await?;
         rows.iter().map(read).collect()
     }
 }
@@ -231,23 +210,13 @@ impl ScenarioStore for SqlScenarioStore {
                         Ok(version) => version,
                         Err(refused) => return Ok(refused),
                     };
-                    sqlx::query(UPSERT_SCENARIO)
-                        .bind(tenant.as_str())
-                        .bind(it.world.as_str())
-                        .bind(it.npc.as_str())
-                        .bind(it.id.as_str())
-                        .bind(without_nul(&it.title))
-                        .bind(without_nul(&it.content))
-                        .bind(&keywords)
-                        .bind(&synonyms)
-                        .bind(i64::from(it.required_progress.get()))
-                        .bind(without_nul(&model))
-                        .bind(&vector)
-                        .bind(i64::from(version))
-                        .bind(to_micros(it.updated_at))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(
+                        connection, UPSERT_SCENARIO;
+                        tenant, it.world, it.npc, it.id, without_nul(&it.title), without_nul(&it.content), keywords,
+                        synonyms, i64::from(it.required_progress.get()), without_nul(&model), vector,
+                        i64::from(version), to_micros(it.updated_at)
+                    )
+                    .await?;
                     audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(authored::put_outcome(version))
                 })
@@ -272,14 +241,7 @@ impl ScenarioStore for SqlScenarioStore {
         id: &ScenarioId,
     ) -> StoreResult<Option<Scenario>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(SCENARIO_BY_ID)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(npc.as_str())
-            .bind(id.as_str())
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, SCENARIO_BY_ID; scope.tenant(), world, npc, id).await?;
         row.as_ref().map(read_scenario).transpose()
     }
     async fn list_scenarios(
@@ -289,12 +251,10 @@ impl ScenarioStore for SqlScenarioStore {
         npc: &NpcId,
         page: &PageRequest,
     ) -> StoreResult<Page<Scenario>> {
-        let query = sqlx::query(LIST)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(npc.as_str())
-            .bind(page.after.as_deref().map(without_nul))
-            .bind(page_row_limit(page));
+        let query = bind!(
+            LIST;
+            scope.tenant(), world, npc, page.after.as_deref().map(without_nul), page_row_limit(page)
+        );
         fetch_page(&self.0, scope, query, page, read_scenario, |scenario| {
             scenario.id.to_string()
         })
@@ -319,15 +279,7 @@ impl ScenarioStore for SqlScenarioStore {
                     if let Some(refused) = authored::delete_rejection(stored, if_version) {
                         return Ok(refused);
                     }
-                    sqlx::query(HIDE_SCENARIO)
-                        .bind(tenant.as_str())
-                        .bind(world.as_str())
-                        .bind(npc.as_str())
-                        .bind(id.as_str())
-                        .bind(to_micros(edit.at))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(connection, HIDE_SCENARIO; tenant, world, npc, id, to_micros(edit.at)).await?;
                     audit::record_audit(connection, &tenant, &edit).await?;
                     Ok(DeleteOutcome::Deleted)
                 })
@@ -361,13 +313,7 @@ impl ScenarioStore for SqlScenarioStore {
         asked: &[(NpcId, ScenarioId)],
     ) -> StoreResult<Vec<RequiredProgress>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(SELECT_REQUIRED)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(to_json(asked)?)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, SELECT_REQUIRED; scope.tenant(), world, to_json(asked)?).await?;
         let required = |row: &Row| {
             let columns = &mut Columns::new(row);
             Ok(RequiredProgress {
@@ -381,13 +327,7 @@ impl ScenarioStore for SqlScenarioStore {
     }
     async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(UNEMBEDDED)
-            .bind(scope.tenant().as_str())
-            .bind(without_nul(model))
-            .bind(i64::from(limit))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, UNEMBEDDED; scope.tenant(), without_nul(model), i64::from(limit)).await?;
         rows.iter().map(read_scenario).collect()
     }
     async fn store_embedding(
@@ -401,18 +341,12 @@ impl ScenarioStore for SqlScenarioStore {
         self.0
             .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    sqlx::query(STORE_EMBEDDING)
-                        .bind(tenant.as_str())
-                        .bind(it.world.as_str())
-                        .bind(it.npc.as_str())
-                        .bind(it.id.as_str())
-                        .bind(i64::from(it.version))
-                        .bind(without_nul(&model))
-                        .bind(&vector)
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
+                    execute!(
+                        connection, STORE_EMBEDDING;
+                        tenant, it.world, it.npc, it.id, i64::from(it.version), without_nul(&model), vector
+                    )
+                    .await?;
+                    Ok(())
                 })
             })
             .await

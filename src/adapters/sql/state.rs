@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::{
     Connection, Engine, LedgerLock, Row, acquire_lock, audit, jobs,
-    rows::{Columns, store_error, to_micros},
+    rows::{Columns, to_micros},
+    statements::{execute, fetch_all},
 };
 use crate::{
     ids::{TenantId, WorldId},
@@ -70,13 +71,8 @@ pub(super) async fn bump_state_generation(
     tenant: &TenantId,
     world: &WorldId,
 ) -> StoreResult<()> {
-    sqlx::query(BUMP_STATE_GENERATION)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, BUMP_STATE_GENERATION; tenant, world).await?;
+    Ok(())
 }
 
 /// Returns state changes as a single JSON bind.
@@ -119,13 +115,7 @@ pub(super) async fn lock_state_order(
 impl StateStore for SqlStateStore {
     async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(STATE_SINCE)
-            .bind(scope.tenant().as_str())
-            .bind(world.as_str())
-            .bind(after)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, STATE_SINCE; scope.tenant(), world, after).await?;
         let mut since = StateChanges::default();
         for row in &rows {
             let (generation, change) = read_state_row(row)?;
@@ -152,12 +142,7 @@ impl StateStore for SqlStateStore {
                         return Ok(false);
                     }
                     lock_state_order(connection, &tenant, &worlds).await?;
-                    sqlx::query(INSERT_STATE_EVENTS)
-                        .bind(tenant.as_str())
-                        .bind(&rows)
-                        .execute(connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
                     Ok(true)
                 })
             })
@@ -171,12 +156,7 @@ impl StateStore for SqlStateStore {
             .write_transaction(scope, move |connection| {
                 Box::pin(async move {
                     lock_state_order(connection, &tenant, &worlds).await?;
-                    sqlx::query(INSERT_STATE_EVENTS)
-                        .bind(tenant.as_str())
-                        .bind(&rows)
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
                     audit::record_audit(connection, &tenant, &edit).await
                 })
             })

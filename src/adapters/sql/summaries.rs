@@ -6,7 +6,8 @@ use async_trait::async_trait;
 
 use super::{
     Engine, LedgerLock, Row, acquire_lock, jobs,
-    rows::{Columns, store_error, to_micros, without_nul},
+    rows::{Columns, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_scalar},
 };
 use crate::{
     ids::DialogueId,
@@ -57,12 +58,7 @@ fn read_summary(row: &Row) -> StoreResult<Summary> {
 impl SummaryStore for SqlSummaryStore {
     async fn load_summaries(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(LIVE_SUMMARIES)
-            .bind(scope.tenant().as_str())
-            .bind(dialogue.to_string())
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, LIVE_SUMMARIES; scope.tenant(), dialogue).await?;
         rows.iter().map(read_summary).collect()
     }
     async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool> {
@@ -75,45 +71,30 @@ impl SummaryStore for SqlSummaryStore {
                         return Ok(false);
                     }
                     let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());
-                    let covered: bool = sqlx::query_scalar(IS_RANGE_COVERED)
-                        .bind(tenant.as_str())
-                        .bind(summary.dialogue.to_string())
-                        .bind(i64::from(summary.from_turn))
-                        .bind(i64::from(summary.to_turn))
-                        .fetch_one(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    let covered: bool = fetch_scalar!(
+                        connection, IS_RANGE_COVERED;
+                        tenant, summary.dialogue, i64::from(summary.from_turn), i64::from(summary.to_turn)
+                    )
+                    .await?;
                     if covered {
                         // Another job was faster, so this job is done.
                         return Ok(false);
                     }
-                    sqlx::query(INSERT_SUMMARY)
-                        .bind(tenant.as_str())
-                        .bind(summary.id.to_string())
-                        .bind(summary.dialogue.to_string())
-                        .bind(i64::from(summary.from_turn))
-                        .bind(i64::from(summary.to_turn))
-                        .bind(without_nul(&summary.text))
-                        .bind(i64::from(summary.importance.get()))
-                        .bind(&cause)
-                        .bind(to_micros(summary.created_at))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(
+                        connection, INSERT_SUMMARY;
+                        tenant, summary.id, summary.dialogue, i64::from(summary.from_turn), i64::from(summary.to_turn),
+                        without_nul(&summary.text), i64::from(summary.importance.get()), cause,
+                        to_micros(summary.created_at)
+                    )
+                    .await?;
                     failpoint!("summary.written");
                     for (other, change) in [(commit.evict, "evict"), (commit.fade, "fade")] {
                         let Some(other) = other else { continue };
-                        sqlx::query(INSERT_SUMMARY_CHANGE)
-                            .bind(tenant.as_str())
-                            .bind(summary.dialogue.to_string())
-                            .bind(other.to_string())
-                            .bind(change)
-                            .bind(summary.id.to_string())
-                            .bind(&cause)
-                            .bind(to_micros(now))
-                            .execute(&mut *connection)
-                            .await
-                            .map_err(store_error)?;
+                        execute!(
+                            connection, INSERT_SUMMARY_CHANGE;
+                            tenant, summary.dialogue, other, change, summary.id, cause, to_micros(now)
+                        )
+                        .await?;
                     }
                     Ok(true)
                 })

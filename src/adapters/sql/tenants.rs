@@ -6,7 +6,8 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, Row, RowScope, audit,
-    rows::{Columns, into_page, page_row_limit, store_error, to_json, to_micros, without_nul},
+    rows::{Columns, into_page, page_row_limit, to_json, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_optional},
 };
 use crate::{
     ids::TenantId,
@@ -41,25 +42,18 @@ pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -
 }
 
 async fn load_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<Option<Tenant>> {
-    let row = sqlx::query(TENANT_BY_ID)
-        .bind(tenant.as_str())
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)?;
+    let row = fetch_optional!(connection, TENANT_BY_ID; tenant).await?;
     row.as_ref().map(read_tenant).transpose()
 }
 
 async fn insert_tenant(connection: &mut Connection, tenant: &Tenant) -> StoreResult<bool> {
-    let done = sqlx::query(INSERT_TENANT)
-        .bind(tenant.id.as_str())
-        .bind(without_nul(&tenant.name))
-        .bind(tenant.enabled)
-        .bind(to_micros(tenant.created_at))
-        .bind(budget_json(tenant.budget.as_ref())?)
-        .execute(connection)
-        .await
-        .map_err(store_error)?;
-    Ok(done.rows_affected() == 1)
+    let done = execute!(
+        connection, INSERT_TENANT;
+        tenant.id, without_nul(&tenant.name), tenant.enabled, to_micros(tenant.created_at),
+        budget_json(tenant.budget.as_ref())?
+    )
+    .await?;
+    Ok(done == 1)
 }
 
 fn budget_json(budget: Option<&TenantBudget>) -> StoreResult<Option<String>> {
@@ -116,16 +110,12 @@ impl TenantStore for SqlTenantStore {
             .write_transaction(id, move |connection| {
                 Box::pin(async move {
                     let budget = budget_json(change.budget.as_ref())?;
-                    let row = sqlx::query(UPDATE_TENANT)
-                        .bind(tenant.as_str())
-                        .bind(change.name.as_deref().map(without_nul))
-                        .bind(change.enabled)
-                        .bind(if_version.map(i64::from))
-                        .bind(change.budget.is_some())
-                        .bind(budget)
-                        .fetch_optional(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    let row = fetch_optional!(
+                        connection, UPDATE_TENANT;
+                        tenant, change.name.as_deref().map(without_nul), change.enabled, if_version.map(i64::from),
+                        change.budget.is_some(), budget
+                    )
+                    .await?;
                     if let Some(row) = row {
                         audit::record_audit(connection, &tenant, &edit).await?;
                         return Ok(TenantEditOutcome::Done(read_tenant(&row)?));
@@ -144,37 +134,23 @@ impl TenantStore for SqlTenantStore {
     }
     async fn list_tenants(&self, page: &PageRequest) -> StoreResult<Page<Tenant>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(LIST)
-            .bind(page.after.as_deref().map(without_nul))
-            .bind(page_row_limit(page))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, LIST; page.after.as_deref().map(without_nul), page_row_limit(page)).await?;
         let tenants = rows.iter().map(read_tenant).collect::<StoreResult<Vec<_>>>()?;
         Ok(into_page(tenants, page, |tenant| tenant.id.to_string()))
     }
     async fn list_all(&self) -> StoreResult<Vec<Tenant>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(ALL_TENANTS)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, ALL_TENANTS).await?;
         rows.iter().map(read_tenant).collect()
     }
     async fn list_disabled(&self) -> StoreResult<Vec<TenantId>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(DISABLED_TENANTS)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, DISABLED_TENANTS).await?;
         rows.iter().map(|row| Columns::new(row).id()).collect()
     }
     async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(TENANTS_WITH_BUDGETS)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, TENANTS_WITH_BUDGETS).await?;
         let read = |row| {
             let mut columns = Columns::new(row);
             Ok((columns.id()?, columns.json()?))

@@ -6,11 +6,12 @@ use sqlx::query::Query;
 
 use super::{
     Arguments, Connection, Db, Row, rewinds,
-    rows::{Columns, store_error, to_json, to_micros, without_nul},
+    rows::{Columns, to_json, to_micros, without_nul},
     state,
+    statements::{execute, fetch_all, fetch_optional},
 };
 use crate::{
-    ids::{PlayerId, TenantId},
+    ids::TenantId,
     memory::turn::{Turn, TurnSeqs, TurnStatus, Usage},
     ports::{
         StoreResult,
@@ -177,30 +178,19 @@ impl PreparedCommit {
     pub(super) async fn write_commit(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
         let (tenant, commit) = (self.tenant.as_str(), &self.commit);
         if self.is_plain() {
-            let written = self
-                .bind_commit(COMMIT_TURN)
-                .fetch_all(&mut *connection)
-                .await
-                .map_err(store_error)?;
+            let written = fetch_all(connection, self.bind_commit(COMMIT_TURN)).await?;
             if written.is_empty() {
                 return commit_rejection(connection, tenant, commit).await;
             }
             return Ok(CommitOutcome::Committed);
         }
-        let taken = self
-            .bind_commit(TAKE_HEAD)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let taken = fetch_optional(connection, self.bind_commit(TAKE_HEAD)).await?;
         if taken.is_none() {
             return commit_rejection(connection, tenant, commit).await;
         }
         failpoint!("turn.head");
         state::lock_state_order(connection, &self.tenant, &state::worlds_of(&commit.state)).await?;
-        self.bind_commit(WRITE_TURN)
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        execute(connection, self.bind_commit(WRITE_TURN)).await?;
         if let Some(replaced) = commit.replacing {
             rewinds::drop_checkpoints(connection, &self.tenant, commit.turn.dialogue, [replaced]).await?;
         }
@@ -215,37 +205,16 @@ impl PreparedCommit {
     fn bind_commit(&self, statement: &'static str) -> Query<'_, Db, Arguments> {
         let (commit, turn) = (&self.commit, &self.commit.turn);
         let (uncut, until) = commit.sealed_reply.clone().unzip();
-        sqlx::query(statement)
-            .bind(self.tenant.as_str())
-            .bind(turn.id.to_string())
-            .bind(turn.dialogue.to_string())
-            .bind(i64::from(turn.number))
-            .bind(i64::from(turn.text_version))
-            .bind(&commit.key)
-            .bind(turn.status.as_str())
-            .bind(turn.player.as_ref().map(PlayerId::as_str))
-            .bind(without_nul(&turn.player_text))
-            .bind(turn.npc.as_str())
-            .bind(without_nul(&turn.reply_text))
-            .bind(&self.cues)
-            .bind(i64::from(turn.usage.prompt_tokens))
-            .bind(i64::from(turn.usage.cached_tokens))
-            .bind(i64::from(turn.usage.completion_tokens))
-            .bind(to_micros(turn.started_at))
-            .bind(to_micros(turn.committed_at))
-            .bind(to_signed(turn.seqs.started))
-            .bind(to_signed(turn.seqs.done))
-            .bind(to_signed(turn.seqs.committed))
-            .bind(&self.checkpoint)
-            .bind(&self.trace)
-            .bind(&self.jobs)
-            .bind(&self.state)
-            .bind(commit.expected_head.map(|head| head.to_string()))
-            .bind(uncut)
-            .bind(until.map(to_micros))
-            .bind(commit.key_of.map(|turn| turn.to_string()))
-            .bind(to_signed(commit.next_seq))
-            .bind(to_signed(commit.epoch))
+        bind!(
+            statement;
+            self.tenant, turn.id, turn.dialogue, i64::from(turn.number), i64::from(turn.text_version), commit.key,
+            turn.status.as_str(), turn.player, without_nul(&turn.player_text), turn.npc, without_nul(&turn.reply_text),
+            self.cues, i64::from(turn.usage.prompt_tokens), i64::from(turn.usage.cached_tokens),
+            i64::from(turn.usage.completion_tokens), to_micros(turn.started_at), to_micros(turn.committed_at),
+            to_signed(turn.seqs.started), to_signed(turn.seqs.done), to_signed(turn.seqs.committed), self.checkpoint,
+            self.trace, self.jobs, self.state, commit.expected_head, uncut, until.map(to_micros), commit.key_of,
+            to_signed(commit.next_seq), to_signed(commit.epoch)
+        )
     }
 }
 
@@ -256,14 +225,8 @@ async fn commit_rejection(
     tenant: &str,
     commit: &TurnCommit,
 ) -> StoreResult<CommitOutcome> {
-    let row = sqlx::query(WHY_NOT_COMMITTED)
-        .bind(tenant)
-        .bind(commit.turn.dialogue.to_string())
-        .bind(&commit.key)
-        .bind(commit.turn.id.to_string())
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)?;
+    let row = fetch_optional!(connection, WHY_NOT_COMMITTED; tenant, commit.turn.dialogue, commit.key, commit.turn.id)
+        .await?;
     let Some(row) = row else {
         return Ok(CommitOutcome::Fenced);
     };

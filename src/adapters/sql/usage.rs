@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::{
     Engine, RowScope,
-    rows::{Columns, store_error},
+    rows::Columns,
+    statements::{execute, fetch_all, fetch_one},
 };
 use crate::{
     ids::PlayerId,
@@ -84,15 +85,7 @@ impl UsageStore for SqlUsageStore {
             .to_string();
         self.0
             .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    sqlx::query(ADD_USAGE)
-                        .bind(tenant.as_str())
-                        .bind(&rows)
-                        .execute(connection)
-                        .await
-                        .map(drop)
-                        .map_err(store_error)
-                })
+                Box::pin(async move { execute!(connection, ADD_USAGE; tenant, rows).await.map(drop) })
             })
             .await
     }
@@ -103,13 +96,7 @@ impl UsageStore for SqlUsageStore {
         to: NaiveDate,
     ) -> StoreResult<Vec<UsageRow>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(USAGE_BETWEEN)
-            .bind(scope.tenant().as_str())
-            .bind(from.to_string())
-            .bind(to.to_string())
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, USAGE_BETWEEN; scope.tenant(), from.to_string(), to.to_string()).await?;
         rows.iter()
             .map(|row| {
                 let mut columns = Columns::new(row);
@@ -127,11 +114,7 @@ impl UsageStore for SqlUsageStore {
     }
     async fn list_usage_of_day(&self, day: NaiveDate) -> StoreResult<Vec<DailyModelUsage>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = sqlx::query(USAGE_OF_DAY)
-            .bind(day.to_string())
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, USAGE_OF_DAY; day.to_string()).await?;
         rows.iter()
             .map(|row| {
                 let mut columns = Columns::new(row);
@@ -147,24 +130,17 @@ impl UsageStore for SqlUsageStore {
     }
     async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(COUNT_SESSIONS_OF_PLAYER)
-            .bind(scope.tenant().as_str())
-            .bind(player.as_str())
-            .bind(to_row_limit(at_most))
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row =
+            fetch_one!(connection, COUNT_SESSIONS_OF_PLAYER; scope.tenant(), player, to_row_limit(at_most)).await?;
         Columns::new(&row).number()
     }
     async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(COUNT_STORED)
-            .bind(scope.tenant().as_str())
-            .bind(to_row_limit(at_most.dialogues))
-            .bind(to_row_limit(at_most.turns))
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_one!(
+            connection, COUNT_STORED;
+            scope.tenant(), to_row_limit(at_most.dialogues), to_row_limit(at_most.turns)
+        )
+        .await?;
         let mut columns = Columns::new(&row);
         Ok(StoredAmounts {
             dialogues: columns.number()?,

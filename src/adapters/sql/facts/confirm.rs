@@ -8,7 +8,8 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         Engine,
-        rows::{Columns, json_list, store_error, to_micros},
+        rows::{Columns, json_list, to_micros},
+        statements::{fetch_all, fetch_scalar},
     },
     parse_replaced_by,
 };
@@ -139,12 +140,7 @@ async fn load_newer_duplicates(
         return Ok(HashMap::new());
     }
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(SELECT_DUPLICATES)
-        .bind(tenant.as_str())
-        .bind(json_list(ids))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, SELECT_DUPLICATES; tenant, json_list(ids)).await?;
     rows.iter()
         .map(|row| {
             let columns = &mut Columns::new(row);
@@ -164,17 +160,12 @@ async fn find_candidates(
         return Ok(HashMap::new());
     }
     let mut connection = engine.acquire_reader(tenant).await?;
-    let found: Option<String> = sqlx::query_scalar(SELECT_USABLE)
-        .bind(tenant.as_str())
-        .bind(json_list(ids))
-        .bind(json_list(knower_keys(viewpoint)))
-        .bind(viewpoint.world.as_str())
-        .bind(to_micros(at))
-        .bind(viewpoint.player.as_ref().map(|player| player.as_str().to_owned()))
-        .bind(viewpoint.sees_all_players)
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let found: Option<String> = fetch_scalar!(
+        connection, SELECT_USABLE;
+        tenant, json_list(ids), json_list(knower_keys(viewpoint)), viewpoint.world, to_micros(at), viewpoint.player,
+        viewpoint.sees_all_players
+    )
+    .await?;
     drop(connection);
     let entries = found.as_deref().unwrap_or_default().split_terminator(',');
     entries

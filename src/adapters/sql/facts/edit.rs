@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::super::{
     Connection, Engine, LedgerLock, RowScope, acquire_lock, audit,
-    rows::{Columns, json_list, store_error, to_json, to_micros, vector_to_bytes},
+    rows::{Columns, json_list, to_json, to_micros, vector_to_bytes},
+    statements::{execute, fetch_all, fetch_optional},
 };
 use super::{
     fold,
@@ -118,13 +119,8 @@ const MARK_MEMORY_DIRTY: &str = concat!(
 );
 
 async fn mark_memory_dirty(connection: &mut Connection, tenant: &TenantId, fact: &NewFact) -> StoreResult<()> {
-    sqlx::query(MARK_MEMORY_DIRTY)
-        .bind(tenant.as_str())
-        .bind(fact.id.to_string())
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, MARK_MEMORY_DIRTY; tenant, fact.id).await?;
+    Ok(())
 }
 
 pub(super) async fn correct_fact(
@@ -184,19 +180,15 @@ pub(super) async fn remove_fact(
                 };
                 let edit = edit.date_now();
                 let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
-                let removed = sqlx::query(INSERT_INVALIDATION)
-                    .bind(tenant.as_str())
+                let removed = execute!(
+                    connection, INSERT_INVALIDATION;
+                    tenant,
                     // An edit removes a single fact, so the row can take its id from the edit's bits.
-                    .bind(InvalidationId::from_u128(edit.id.as_u128()).to_string())
-                    .bind(id.to_string())
-                    .bind(InvalidReason::Removed.as_str())
-                    .bind(cause_kind)
-                    .bind(cause_id)
-                    .bind(to_micros(edit.at))
-                    .execute(&mut *connection)
-                    .await
-                    .map_err(store_error)?;
-                if removed.rows_affected() == 0 {
+                    InvalidationId::from_u128(edit.id.as_u128()), id, InvalidReason::Removed.as_str(), cause_kind,
+                    cause_id, to_micros(edit.at)
+                )
+                .await?;
+                if removed == 0 {
                     return Ok(FactEditOutcome::Done(Box::new(fact)));
                 }
                 finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
@@ -226,15 +218,11 @@ pub(super) async fn restore_fact(
                     return Ok(FactEditOutcome::Unsaid);
                 }
                 let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
-                let lifted = sqlx::query(LIFT_INVALIDATIONS)
-                    .bind(tenant.as_str())
-                    .bind(id.to_string())
-                    .bind(to_micros(edit.at))
-                    .bind(cause_kind)
-                    .bind(cause_id)
-                    .fetch_all(&mut *connection)
-                    .await
-                    .map_err(store_error)?;
+                let lifted = fetch_all!(
+                    connection, LIFT_INVALIDATIONS;
+                    tenant, id, to_micros(edit.at), cause_kind, cause_id
+                )
+                .await?;
                 // The edit is stored even if no invalidation was lifted, because an earlier statement may still end the
                 // fact later.
                 let restored = json!({ "restored": true });
@@ -270,13 +258,9 @@ async fn load_for_edit(
 }
 
 async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<bool> {
-    sqlx::query(FIND_UNSAID)
-        .bind(tenant.as_str())
-        .bind(id.to_string())
-        .fetch_optional(connection)
+    fetch_optional!(connection, FIND_UNSAID; tenant, id)
         .await
         .map(|row| row.is_some())
-        .map_err(store_error)
 }
 
 /// Locks the memory of a fact and returns the fact as of then.
@@ -312,14 +296,8 @@ async fn raise_memory(
     world: &WorldId,
     audience: &Audience,
 ) -> StoreResult<()> {
-    sqlx::query(RAISE_MEMORY)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(json_list(npcs_of(&audience.knowers)))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, RAISE_MEMORY; tenant, world, json_list(npcs_of(&audience.knowers))).await?;
+    Ok(())
 }
 
 async fn write_patch(
@@ -343,12 +321,7 @@ async fn write_patch(
         fields.insert("pinned".to_owned(), json!(pinned));
     }
     if patch.pinned == Some(true) {
-        sqlx::query(MARK_PINNED_ONCE)
-            .bind(tenant.as_str())
-            .bind(id.to_string())
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        execute!(connection, MARK_PINNED_ONCE; tenant, id).await?;
     }
     let reworded = patch.embedding.is_some();
     record_edit(connection, tenant, id, &fields.into(), reworded, edit).await
@@ -362,17 +335,8 @@ async fn record_edit(
     reworded: bool,
     edit: &Edit,
 ) -> StoreResult<()> {
-    sqlx::query(INSERT_EDIT)
-        .bind(tenant.as_str())
-        .bind(id.to_string())
-        .bind(edit.id.to_string())
-        .bind(to_micros(edit.at))
-        .bind(to_json(patch)?)
-        .bind(reworded)
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, INSERT_EDIT; tenant, id, edit.id, to_micros(edit.at), to_json(patch)?, reworded).await?;
+    Ok(())
 }
 
 async fn is_edited_already(
@@ -381,14 +345,7 @@ async fn is_edited_already(
     fact: &Fact,
     patch: &serde_json::Value,
 ) -> StoreResult<bool> {
-    let found = sqlx::query(FIND_SAME_EDIT)
-        .bind(tenant.as_str())
-        .bind(fact.id.to_string())
-        .bind(to_json(patch)?)
-        .bind(fact.world.as_str())
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)?;
+    let found = fetch_optional!(connection, FIND_SAME_EDIT; tenant, fact.id, to_json(patch)?, fact.world).await?;
     Ok(found.is_some())
 }
 
@@ -399,15 +356,8 @@ async fn store_embedding(
     model: &Arc<str>,
     embedding: &[f32],
 ) -> StoreResult<()> {
-    sqlx::query(UPSERT_EMBEDDING)
-        .bind(tenant.as_str())
-        .bind(id.to_string())
-        .bind(model.as_ref())
-        .bind(vector_to_bytes(embedding))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, UPSERT_EMBEDDING; tenant, id, model, vector_to_bytes(embedding)).await?;
+    Ok(())
 }
 
 sqlite_plan_tests! {

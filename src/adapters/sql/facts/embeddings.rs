@@ -4,7 +4,8 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Engine, RowScope,
-    rows::{Columns, store_error, to_micros, vector_to_bytes},
+    rows::{Columns, to_micros, vector_to_bytes},
+    statements::{execute, fetch_all},
 };
 use super::{fold, read_view};
 use crate::{
@@ -48,14 +49,11 @@ pub(super) async fn load_unembedded(
     limit: u32,
 ) -> StoreResult<Vec<(FactId, String)>> {
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(UNEMBEDDED)
-        .bind(tenant.as_str())
-        .bind(after.map(|fact| fact.to_string()).unwrap_or_default())
-        .bind(&*engine.embedding_model)
-        .bind(i64::from(limit))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(
+        connection, UNEMBEDDED;
+        tenant, after.map(|fact| fact.to_string()).unwrap_or_default(), engine.embedding_model, i64::from(limit)
+    )
+    .await?;
     drop(connection);
     rows.iter()
         .map(|row| {
@@ -78,14 +76,7 @@ pub(super) async fn store_embeddings(
         .write_transaction(reach, move |connection| {
             Box::pin(async move {
                 for (fact, vector) in &embeddings {
-                    sqlx::query(UPSERT_EMBEDDING)
-                        .bind(tenant.as_str())
-                        .bind(fact.to_string())
-                        .bind(model.as_ref())
-                        .bind(vector_to_bytes(vector))
-                        .execute(&mut *connection)
-                        .await
-                        .map_err(store_error)?;
+                    execute!(connection, UPSERT_EMBEDDING; tenant, fact, model, vector_to_bytes(vector)).await?;
                 }
                 Ok(())
             })
@@ -99,12 +90,7 @@ pub(super) async fn count_by_model(
     at: DateTime<Utc>,
 ) -> StoreResult<Vec<EmbeddingModelCount>> {
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(COUNT_BY_MODEL)
-        .bind(tenant.as_str())
-        .bind(to_micros(at))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, COUNT_BY_MODEL; tenant, to_micros(at)).await?;
     drop(connection);
     rows.iter()
         .map(|row| {

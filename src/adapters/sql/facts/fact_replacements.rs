@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{
-    Connection,
-    rows::{store_error, to_json},
-};
+use super::super::{Connection, rows::to_json, statements::execute};
 use crate::{
     ids::{FactId, TenantId},
     memory::timeline::FactReplacement,
@@ -60,11 +57,6 @@ pub(super) async fn append_replaced_by(
         ids.push('+');
         ids.push_str(&newer.to_string());
     }
-    sqlx::query(APPEND_REPLACED_BY)
-        .bind(tenant.as_str())
-        .bind(to_json(&by.into_iter().collect::<Vec<_>>())?)
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, APPEND_REPLACED_BY; tenant, to_json(&by.into_iter().collect::<Vec<_>>())?).await?;
+    Ok(())
 }

@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::super::{
     Connection, Row,
-    rows::{Columns, json_list, store_error, to_micros},
+    rows::{Columns, json_list, to_micros},
+    statements::{execute, fetch_all},
 };
 use super::{read_cached_invalidation, read_view};
 use crate::{
@@ -200,12 +201,7 @@ async fn refresh_views_once(
     tenant: &TenantId,
     facts: &BTreeSet<FactId>,
 ) -> StoreResult<(FoldOutcome, BTreeSet<FactId>)> {
-    let rows = sqlx::query(SELECT_FOLD_INPUTS)
-        .bind(tenant.as_str())
-        .bind(json_list(facts))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, SELECT_FOLD_INPUTS; tenant, json_list(facts)).await?;
     let materials = rows
         .iter()
         .map(|row| read_fold_input(row).map(|material| (material.id, material)))
@@ -233,12 +229,7 @@ async fn refresh_views_once(
         }
     }
     if !changed.is_empty() {
-        sqlx::query(STORE_VIEWS)
-            .bind(tenant.as_str())
-            .bind(serde_json::Value::from(changed).to_string())
-            .execute(connection)
-            .await
-            .map_err(store_error)?;
+        execute!(connection, STORE_VIEWS; tenant, serde_json::Value::from(changed).to_string()).await?;
     }
     Ok((folded, reached))
 }

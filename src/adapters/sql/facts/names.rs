@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         Engine,
-        rows::{Columns, store_error, to_json, to_micros},
+        rows::{Columns, to_json, to_micros},
+        statements::fetch_all,
     },
     confirm, newest_names, parse_replaced_by,
 };
@@ -40,19 +41,11 @@ pub(super) async fn load_naming_facts(
     limit: u32,
 ) -> StoreResult<Vec<NamingFact>> {
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(if viewpoint.sees_all_players {
-        NAMING_FACTS_FOR_DESIGNER
-    } else {
-        NAMING_FACTS
-    })
-    .bind(tenant.as_str())
-    .bind(viewpoint.world.as_str())
-    .bind(to_json(&confirm::readable_partitions(viewpoint))?)
-    .bind(to_micros(at))
-    .bind(i64::from(limit))
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(store_error)?;
+    let rows = fetch_all!(
+        connection, if viewpoint.sees_all_players { NAMING_FACTS_FOR_DESIGNER } else { NAMING_FACTS };
+        tenant, viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(at), i64::from(limit)
+    )
+    .await?;
     drop(connection);
     // A fact with several of the knowers comes once for each knower.
     let mut names: BTreeMap<FactId, (NamingFact, Vec<FactId>)> = BTreeMap::new();

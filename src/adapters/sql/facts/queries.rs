@@ -6,9 +6,8 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Connection, Engine, Row,
-    rows::{
-        Columns, into_page, json_list, page_row_limit, store_error, to_json, to_micros, vector_from_bytes, without_nul,
-    },
+    rows::{Columns, into_page, json_list, page_row_limit, to_json, to_micros, vector_from_bytes, without_nul},
+    statements::{fetch_all, fetch_one, fetch_optional},
 };
 use super::{
     confirm, fact_columns, newest_names, parse_polarity, parse_tense, read_fact, read_view,
@@ -206,13 +205,7 @@ pub(super) async fn load_bodies(engine: &Engine, tenant: &TenantId, ids: &[FactI
         return Ok(Vec::new());
     }
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(SELECT_BODIES)
-        .bind(tenant.as_str())
-        .bind(json_list(ids))
-        .bind(&*engine.embedding_model)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, SELECT_BODIES; tenant, json_list(ids), engine.embedding_model).await?;
     drop(connection);
     rows.iter()
         .map(|row| {
@@ -257,20 +250,12 @@ pub(super) async fn load_standing(
     limit: u32,
 ) -> StoreResult<StandingMemory> {
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(if viewpoint.sees_all_players {
-        STANDING_FACTS_FOR_DESIGNER
-    } else {
-        STANDING_FACTS
-    })
-    .bind(tenant.as_str())
-    .bind(viewpoint.world.as_str())
-    .bind(to_json(&confirm::readable_partitions(viewpoint))?)
-    .bind(to_micros(at))
-    .bind(i64::from(limit))
-    .bind(hearer_pattern(viewpoint, gossip))
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(store_error)?;
+    let rows = fetch_all!(
+        connection, if viewpoint.sees_all_players { STANDING_FACTS_FOR_DESIGNER } else { STANDING_FACTS };
+        tenant, viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(at), i64::from(limit),
+        hearer_pattern(viewpoint, gossip)
+    )
+    .await?;
     drop(connection);
 
     let by_weight = |a: &Fact, b: &Fact| {
@@ -332,13 +317,7 @@ pub(super) async fn load_memory_position(
     npcs: &[NpcId],
 ) -> StoreResult<MemoryPosition> {
     let mut connection = engine.acquire_reader(tenant).await?;
-    let row = sqlx::query(MEMORY_POSITION)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(guarding_memories(npcs))
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let row = fetch_one!(connection, MEMORY_POSITION; tenant, world, guarding_memories(npcs)).await?;
     let columns = &mut Columns::new(&row);
     Ok(MemoryPosition {
         seq: u64::try_from(columns.next::<i64>()?).unwrap_or_default(),
@@ -356,12 +335,7 @@ pub(super) async fn load_verdicts(
     }
     let named: HashMap<String, [u8; 32]> = pairs.iter().map(|pair| (to_hexadecimal(pair), *pair)).collect();
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(SELECT_VERDICTS)
-        .bind(tenant.as_str())
-        .bind(json_list(named.keys()))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, SELECT_VERDICTS; tenant, json_list(named.keys())).await?;
     let mut verdicts = HashMap::with_capacity(rows.len());
     for row in &rows {
         let mut columns = Columns::new(row);
@@ -373,12 +347,7 @@ pub(super) async fn load_verdicts(
 }
 
 pub(super) async fn load_fact(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
-    let row = sqlx::query(FACT_BY_ID)
-        .bind(tenant.as_str())
-        .bind(id.to_string())
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)?;
+    let row = fetch_optional!(connection, FACT_BY_ID; tenant, id).await?;
     row.as_ref().map(|row| read_fact(Columns::new(row))).transpose()
 }
 
@@ -393,24 +362,14 @@ pub(super) async fn list_facts(
     let mut connection = engine.acquire_reader(tenant).await?;
     let mut found: Vec<(i64, FactId)> = Vec::new();
     for knower in viewpoint.knowers() {
-        let rows = sqlx::query(LIST_FACTS)
-            .bind(tenant.as_str())
-            .bind(viewpoint.world.as_str())
-            .bind(knower.store_key())
-            .bind(viewpoint.sees_all_players)
-            .bind(viewpoint.player.as_ref().map(|player| player.as_str().to_owned()))
-            .bind(filter.from.map_or(i64::MIN, to_micros))
-            .bind(filter.to.map_or(i64::MAX, to_micros))
-            .bind(filter.include_invalid)
-            .bind(to_micros(filter.at))
-            .bind(filter.subject.as_deref().map(without_nul))
-            .bind(filter.kind.map(FactKind::as_str))
-            .bind(page.after.as_deref().map(without_nul))
-            .bind(page_row_limit(page))
-            .bind(filter.flagged)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(
+            connection, LIST_FACTS;
+            tenant, viewpoint.world, knower.store_key(), viewpoint.sees_all_players, viewpoint.player,
+            filter.from.map_or(i64::MIN, to_micros), filter.to.map_or(i64::MAX, to_micros), filter.include_invalid,
+            to_micros(filter.at), filter.subject.as_deref().map(without_nul), filter.kind.map(FactKind::as_str),
+            page.after.as_deref().map(without_nul), page_row_limit(page), filter.flagged
+        )
+        .await?;
         for row in &rows {
             let mut columns = Columns::new(row);
             let fact = columns.id()?;
@@ -420,12 +379,7 @@ pub(super) async fn list_facts(
     found.sort_unstable_by(|a, b| b.cmp(a));
     found.dedup();
     let page = into_page(found, page, |(_, fact)| fact.to_string());
-    let rows = sqlx::query(FACTS_BY_ID)
-        .bind(tenant.as_str())
-        .bind(json_list(page.items.iter().map(|(_, fact)| fact)))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, FACTS_BY_ID; tenant, json_list(page.items.iter().map(|(_, fact)| fact))).await?;
     let mut facts = rows
         .iter()
         .map(|row| read_fact(Columns::new(row)).map(|fact| (fact.id, fact)))
@@ -443,13 +397,7 @@ pub(super) async fn load_contradictions(
     at: DateTime<Utc>,
 ) -> StoreResult<Vec<Contradiction>> {
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(CONTRADICTIONS)
-        .bind(tenant.as_str())
-        .bind(json_list(ids))
-        .bind(to_micros(at))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, CONTRADICTIONS; tenant, json_list(ids), to_micros(at)).await?;
     rows.iter()
         .map(|row| {
             let mut columns = Columns::new(row);
@@ -526,12 +474,7 @@ async fn fetch_rows_of_fact(
     tenant: &TenantId,
     id: FactId,
 ) -> StoreResult<Vec<Row>> {
-    sqlx::query(statement)
-        .bind(tenant.as_str())
-        .bind(id.to_string())
-        .fetch_all(connection)
-        .await
-        .map_err(store_error)
+    fetch_all!(connection, statement; tenant, id).await
 }
 
 sqlite_plan_tests! {

@@ -11,7 +11,8 @@ use sqlx::query::Query;
 
 use super::super::{
     Arguments, Connection, Db, Engine, LedgerLock, acquire_lock, job_calls,
-    rows::{Columns, json_list, store_error, to_json, to_micros, vector_to_bytes, without_nul},
+    rows::{Columns, json_list, to_json, to_micros, vector_to_bytes, without_nul},
+    statements::{execute, fetch_all, fetch_scalar},
     turns::to_signed,
 };
 use super::{fact_replacements, fold, polarity_name, tense_name, verdicts};
@@ -285,41 +286,29 @@ async fn pass_memory_fence(
     fence: &JobFence,
     now: DateTime<Utc>,
 ) -> StoreResult<Option<ReconcileOutcome>> {
-    let (job, turn, calls) = (
-        fence.job.to_string(),
-        fence.turn.to_string(),
-        job_calls::usage_line(&result.calls)?,
-    );
+    let calls = job_calls::usage_line(&result.calls)?;
     let passing = |statement| {
-        sqlx::query(statement)
-            .bind(tenant.as_str())
-            .bind(&job)
-            .bind(&turn)
-            .bind(i64::from(fence.text_version))
-            .bind(to_micros(now))
-            .bind(result.world.as_str())
-            .bind(guarding_memories(&result.npcs))
-            .bind(to_signed(result.expected_memory_seq))
+        bind!(
+            statement;
+            tenant, fence.job, fence.turn, i64::from(fence.text_version), to_micros(now), result.world,
+            guarding_memories(&result.npcs), to_signed(result.expected_memory_seq)
+        )
     };
     let passing = match result.extractions.first() {
         None => passing(PASS_MEMORY_FENCE).bind(&calls),
         Some(brought) => bind_extraction(passing(PASS_FENCE_AND_STORE), brought)?.bind(&calls),
     };
-    let passed = passing.execute(&mut *connection).await.map_err(store_error)?;
-    if passed.rows_affected() > 0 {
+    if execute(connection, passing).await? > 0 {
         return Ok(None);
     }
     if result.teaches_nothing() {
         return Ok(Some(ReconcileOutcome::Fenced));
     }
-    let open: bool = sqlx::query_scalar(IS_FENCE_OPEN)
-        .bind(tenant.as_str())
-        .bind(&job)
-        .bind(&turn)
-        .bind(i64::from(fence.text_version))
-        .fetch_one(connection)
-        .await
-        .map_err(store_error)?;
+    let open: bool = fetch_scalar!(
+        connection, IS_FENCE_OPEN;
+        tenant, fence.job, fence.turn, i64::from(fence.text_version)
+    )
+    .await?;
     Ok(Some(if open {
         ReconcileOutcome::MemoryMoved
     } else {
@@ -334,12 +323,8 @@ async fn store_other_extractions(
     result: &Reconciliation,
 ) -> StoreResult<()> {
     for brought in result.extractions.iter().skip(1) {
-        let keeping = sqlx::query(STORE_EXTRACTION)
-            .bind(tenant.as_str())
-            .bind(brought.turn.to_string())
-            .bind(result.world.as_str());
-        let keeping = bind_extraction(keeping, brought)?;
-        keeping.execute(&mut *connection).await.map_err(store_error)?;
+        let keeping = bind!(STORE_EXTRACTION; tenant, brought.turn, result.world);
+        execute(connection, bind_extraction(keeping, brought)?).await?;
     }
     Ok(())
 }
@@ -347,14 +332,14 @@ async fn store_other_extractions(
 /// Binds the columns of an extraction after the tenant, turn and world.
 fn bind_extraction<'q>(query: Query<'q, Db, Arguments>, brought: &Extraction) -> StoreResult<Query<'q, Db, Arguments>> {
     Ok(query
-        .bind(brought.dialogue.to_string())
+        .bind(brought.dialogue)
         .bind(i64::from(brought.number))
-        .bind(brought.npc.to_string())
+        .bind(&brought.npc)
         .bind(brought.audience.audience_key())
         .bind(to_json(&brought.audience.knowers)?)
-        .bind(brought.audience.private_to.as_ref().map(ToString::to_string))
+        .bind(&brought.audience.private_to)
         .bind(to_micros(brought.said_at))
-        .bind(brought.player.as_ref().map(ToString::to_string))
+        .bind(&brought.player)
         .bind(to_json(&brought.forget)?)
         .bind(json_list(&brought.injected))
         .bind(json_list(&brought.quoted))
@@ -370,28 +355,22 @@ async fn clear_dirty_mark(
     mark: &DirtyMemory,
     whole: bool,
 ) -> StoreResult<Option<ReconcileOutcome>> {
-    let still: bool = sqlx::query_scalar(IS_MEMORY_UNMOVED)
-        .bind(tenant.as_str())
-        .bind(result.world.as_str())
-        .bind(guarding_memories(&result.npcs))
-        .bind(to_signed(result.expected_memory_seq))
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let still: bool = fetch_scalar!(
+        connection, IS_MEMORY_UNMOVED;
+        tenant, result.world, guarding_memories(&result.npcs), to_signed(result.expected_memory_seq)
+    )
+    .await?;
     if !still {
         return Ok(Some(ReconcileOutcome::MemoryMoved));
     }
     if !whole {
         return Ok(None);
     }
-    sqlx::query(CLEAR_DIRTY_MARK)
-        .bind(tenant.as_str())
-        .bind(mark.world.as_str())
-        .bind(mark.audience.audience_key())
-        .bind(to_signed(mark.mark))
-        .execute(connection)
-        .await
-        .map_err(store_error)?;
+    execute!(
+        connection, CLEAR_DIRTY_MARK;
+        tenant, mark.world, mark.audience.audience_key(), to_signed(mark.mark)
+    )
+    .await?;
     failpoint!("settle.unmarked");
     Ok(None)
 }
@@ -407,13 +386,7 @@ async fn lift_invalidations(
     if lifts.is_empty() {
         return Ok(touched);
     }
-    let rows = sqlx::query(LIFT_INVALIDATIONS)
-        .bind(tenant.as_str())
-        .bind(json_list(lifts))
-        .bind(to_micros(now))
-        .fetch_all(connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, LIFT_INVALIDATIONS; tenant, json_list(lifts), to_micros(now)).await?;
     for row in &rows {
         let mut columns = Columns::new(row);
         touched.insert(columns.id()?);
@@ -459,26 +432,14 @@ async fn insert_rest(
         .collect();
     let flags: serde_json::Value = flags.into_values().collect();
     let kept = result.flags_kept.iter().map(|(fact, by)| format!("{fact} {by}"));
-    sqlx::query(INSERT_REST)
-        .bind(tenant.as_str())
-        .bind(result.world.as_str())
-        .bind(json_list(npcs))
-        .bind(invalidations.to_string())
-        .bind(to_micros(now))
-        .bind(json_list(&result.flagging))
-        .bind(json_list(kept))
-        .bind(json_list(&result.flagging_by))
-        .execute(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    execute!(
+        connection, INSERT_REST;
+        tenant, result.world, json_list(npcs), invalidations.to_string(), to_micros(now), json_list(&result.flagging),
+        json_list(kept), json_list(&result.flagging_by)
+    )
+    .await?;
     if !result.flags.is_empty() {
-        sqlx::query(INSERT_FLAGS)
-            .bind(tenant.as_str())
-            .bind(flags.to_string())
-            .bind(to_micros(now))
-            .execute(connection)
-            .await
-            .map_err(store_error)?;
+        execute!(connection, INSERT_FLAGS; tenant, flags.to_string(), to_micros(now)).await?;
     }
     Ok(())
 }
@@ -493,48 +454,20 @@ pub(super) async fn insert_fact(
 ) -> StoreResult<()> {
     let statement = &fact.statement;
     let (cause_kind, cause_id) = fact.cause.to_columns();
-    sqlx::query(INSERT_FACT)
-        .bind(tenant.as_str())
-        .bind(fact.id.to_string())
-        .bind(fact.world.as_str())
-        .bind(fact.audience.audience_key())
-        .bind(to_json(&fact.audience.knowers)?)
-        .bind(
-            fact.audience
-                .private_to
-                .as_ref()
-                .map(|player| player.as_str().to_owned()),
-        )
-        .bind(without_nul(&statement.subject))
-        .bind(without_nul(&statement.predicate))
-        .bind(without_nul(&statement.object))
-        .bind(without_nul(&statement.content))
-        .bind(to_json(&statement.keywords)?)
-        .bind(without_nul(&statement.speaker))
-        .bind(statement.kind.as_str())
-        .bind(i64::from(statement.importance.get()))
-        .bind(polarity_name(statement.polarity))
-        .bind(tense_name(statement.tense))
-        .bind(statement.pinned)
-        .bind(to_json(&fact.pii)?)
-        .bind(fact.authored)
-        .bind(to_json(&fact.derived_from)?)
-        .bind(to_micros(fact.valid_at))
-        .bind(fact.expires_at.map(to_micros))
-        .bind(cause_kind)
-        .bind(cause_id)
-        .bind(fact.source.map(|(dialogue, _)| dialogue.to_string()))
-        .bind(fact.source.map(|(_, turn)| i64::from(turn)))
-        .bind(fact.may_stand())
-        .bind(model.as_ref())
-        .bind(vector_to_bytes(&fact.embedding))
-        .bind(to_micros(written_at))
-        .bind(fact.locks.to_string())
-        .bind(aliases::states_name(statement))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(
+        connection, INSERT_FACT;
+        tenant, fact.id, fact.world, fact.audience.audience_key(), to_json(&fact.audience.knowers)?,
+        fact.audience.private_to, without_nul(&statement.subject), without_nul(&statement.predicate),
+        without_nul(&statement.object), without_nul(&statement.content), to_json(&statement.keywords)?,
+        without_nul(&statement.speaker), statement.kind.as_str(), i64::from(statement.importance.get()),
+        polarity_name(statement.polarity), tense_name(statement.tense), statement.pinned, to_json(&fact.pii)?,
+        fact.authored, to_json(&fact.derived_from)?, to_micros(fact.valid_at), fact.expires_at.map(to_micros),
+        cause_kind, cause_id, fact.source.map(|(dialogue, _)| dialogue.to_string()),
+        fact.source.map(|(_, turn)| i64::from(turn)), fact.may_stand(), model, vector_to_bytes(&fact.embedding),
+        to_micros(written_at), fact.locks.to_string(), aliases::states_name(statement)
+    )
+    .await?;
+    Ok(())
 }
 
 sqlite_plan_tests! {

@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use super::super::{
     Engine, Row,
-    rows::{Columns, from_micros, json_list, store_error, to_micros, vector_from_bytes},
+    rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
+    statements::fetch_all,
 };
 use super::{fact_columns, read_fact};
 use crate::{
@@ -242,24 +243,12 @@ pub(super) async fn load_timeline(
 ) -> StoreResult<TimelineRows> {
     let audience = audience.audience_key();
     let mut connection = engine.acquire_reader(tenant).await?;
-    let facts = sqlx::query(TIMELINE_FACTS)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(&audience)
-        .bind(to_micros(since))
-        .bind(json_list(ids))
-        .bind(&*engine.embedding_model)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
-    let extractions = sqlx::query(TIMELINE_EXTRACTIONS)
-        .bind(tenant.as_str())
-        .bind(world.as_str())
-        .bind(&audience)
-        .bind(to_micros(since))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let facts = fetch_all!(
+        connection, TIMELINE_FACTS;
+        tenant, world, audience, to_micros(since), json_list(ids), engine.embedding_model
+    )
+    .await?;
+    let extractions = fetch_all!(connection, TIMELINE_EXTRACTIONS; tenant, world, audience, to_micros(since)).await?;
     drop(connection);
     let mut known = Vec::with_capacity(facts.len());
     let mut elsewhere = HashMap::new();
@@ -289,14 +278,7 @@ pub(super) async fn load_forget_requests(
     to: u32,
 ) -> StoreResult<Vec<String>> {
     let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = sqlx::query(ASKED_TO_FORGET)
-        .bind(tenant.as_str())
-        .bind(dialogue.to_string())
-        .bind(i64::from(from))
-        .bind(i64::from(to))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, ASKED_TO_FORGET; tenant, dialogue, i64::from(from), i64::from(to)).await?;
     let asked = rows.iter().map(|row| Columns::new(row).json::<Vec<String>>());
     let asked = asked.collect::<StoreResult<Vec<_>>>()?;
     Ok(asked.into_iter().flatten().collect())

@@ -3,10 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 
-use super::super::{
-    Connection, Engine, RowScope,
-    rows::{store_error, to_micros},
-};
+use super::super::{Connection, Engine, RowScope, rows::to_micros, statements::execute};
 use crate::{
     ids::TenantId,
     memory::text::to_hexadecimal,
@@ -47,12 +44,6 @@ pub(super) async fn upsert_verdicts(
         .iter()
         .map(|judged| json!([to_hexadecimal(&judged.pair), judged.verdict.as_str(), judged.model]))
         .collect();
-    sqlx::query(UPSERT_VERDICTS)
-        .bind(tenant.as_str())
-        .bind(to_micros(now))
-        .bind(rows.to_string())
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, UPSERT_VERDICTS; tenant, to_micros(now), rows.to_string()).await?;
+    Ok(())
 }

@@ -8,7 +8,8 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         Connection, Engine, Row, RowScope,
-        rows::{Columns, json_list, store_error, to_micros},
+        rows::{Columns, json_list, to_micros},
+        statements::{execute, fetch_all},
     },
     first_id, first_ulid,
 };
@@ -86,21 +87,9 @@ pub(super) async fn prune_unchanged(
     // A reader selects the rows, and the writer checks them again.
     let (sessions, answers) = {
         let mut connection = engine.acquire_reader(tenant).await?;
-        let sessions = sqlx::query(SILENT_SESSIONS)
-            .bind(tenant.as_str())
-            .bind(first_session_id(before))
-            .bind(to_micros(before))
-            .bind(limit)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        let answers = sqlx::query(NO_OP_REWINDS)
-            .bind(tenant.as_str())
-            .bind(first_id::<RewindId>(before))
-            .bind(limit)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let sessions =
+            fetch_all!(connection, SILENT_SESSIONS; tenant, first_session_id(before), to_micros(before), limit).await?;
+        let answers = fetch_all!(connection, NO_OP_REWINDS; tenant, first_id::<RewindId>(before), limit).await?;
         let ids =
             |rows: &[Row]| -> StoreResult<Vec<String>> { rows.iter().map(|row| Columns::new(row).next()).collect() };
         (ids(&sessions)?, ids(&answers)?)
@@ -114,9 +103,7 @@ pub(super) async fn prune_unchanged(
         .write_transaction(reach, move |connection| {
             Box::pin(async move {
                 let gone = delete_sessions(connection, &tenant, &sessions, before).await?;
-                let answers = sqlx::query(DELETE_NO_OP_REWINDS).bind(tenant.as_str()).bind(&answers);
-                let answers = answers.execute(connection).await.map_err(store_error)?;
-                Ok(gone + answers.rows_affected())
+                Ok(gone + execute!(connection, DELETE_NO_OP_REWINDS; tenant, answers).await?)
             })
         })
         .await
@@ -128,43 +115,20 @@ async fn delete_sessions(
     sessions: &str,
     before: DateTime<Utc>,
 ) -> StoreResult<u64> {
-    sqlx::query(LOCK_SESSIONS)
-        .bind(tenant.as_str())
-        .bind(sessions)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
-    let rows = sqlx::query(STILL_SILENT_SESSIONS)
-        .bind(tenant.as_str())
-        .bind(sessions)
-        .bind(to_micros(before))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    fetch_all!(connection, LOCK_SESSIONS; tenant, sessions).await?;
+    let rows = fetch_all!(connection, STILL_SILENT_SESSIONS; tenant, sessions, to_micros(before)).await?;
     let mut gone = Vec::with_capacity(rows.len());
     for row in &rows {
         let mut columns = Columns::new(row);
         let (id, world): (DialogueId, WorldId) = (columns.id()?, columns.id()?);
         let (mut npcs, witnesses): (Vec<NpcId>, Vec<NpcId>) = (columns.json()?, columns.json()?);
         npcs.extend(witnesses);
-        sqlx::query(DELETE_PARTICIPANTS)
-            .bind(tenant.as_str())
-            .bind(world.as_str())
-            .bind(json_list(&npcs))
-            .bind(id.to_string())
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        execute!(connection, DELETE_PARTICIPANTS; tenant, world, json_list(&npcs), id).await?;
         gone.push(id);
     }
     let list = json_list(&gone);
     for statement in DELETE_SESSIONS {
-        sqlx::query(statement)
-            .bind(tenant.as_str())
-            .bind(&list)
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        execute!(connection, statement; tenant, list).await?;
     }
     Ok(gone.len() as u64)
 }

@@ -9,7 +9,8 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         Connection, Engine, RowScope,
-        rows::{Columns, json_list, store_error, to_micros},
+        rows::{Columns, json_list, to_micros},
+        statements::{execute, fetch_all},
     },
     first_id,
 };
@@ -132,14 +133,11 @@ pub(super) async fn prune_unsaid(
     // A reader selects the turns, and the writer checks them again.
     let old: Vec<TurnId> = {
         let mut connection = engine.acquire_reader(tenant).await?;
-        let rows = sqlx::query(OLD_UNSAID_TURNS)
-            .bind(tenant.as_str())
-            .bind(to_micros(before))
-            .bind(to_micros(engine.clock.now()))
-            .bind(limit)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(
+            connection, OLD_UNSAID_TURNS;
+            tenant, to_micros(before), to_micros(engine.clock.now()), limit
+        )
+        .await?;
         rows.iter()
             .map(|row| Columns::new(row).id())
             .collect::<StoreResult<_>>()?
@@ -163,20 +161,9 @@ async fn delete_unsaid(
     let mut deleted = 0;
     let first = [first_id::<RewindId>(before), first_id::<EditId>(before)];
     for (statement, first) in DELETE_OLD_REWINDS.into_iter().zip(first) {
-        let moves = sqlx::query(statement).bind(tenant.as_str()).bind(first).bind(limit);
-        deleted += moves
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?
-            .rows_affected();
+        deleted += execute!(connection, statement; tenant, first, limit).await?;
     }
-    let rows = sqlx::query(STILL_UNSAID_TURNS)
-        .bind(tenant.as_str())
-        .bind(old)
-        .bind(to_micros(before))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, STILL_UNSAID_TURNS; tenant, old, to_micros(before)).await?;
     if rows.is_empty() {
         return Ok(deleted);
     }
@@ -186,12 +173,7 @@ async fn delete_unsaid(
         .map(|row| Columns::new(row).id::<TurnId>())
         .collect::<StoreResult<Vec<_>>>()?;
     let turns = json_list(turns);
-    let rows = sqlx::query(FACTS_OF_TURNS)
-        .bind(tenant.as_str())
-        .bind(&turns)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, FACTS_OF_TURNS; tenant, turns).await?;
     let facts = rows
         .iter()
         .map(|row| Columns::new(row).id::<FactId>())
@@ -199,12 +181,7 @@ async fn delete_unsaid(
     let facts = json_list(facts);
     let of_facts = DELETE_ROWS_OF_FACTS.into_iter().map(|statement| (statement, &facts));
     for (statement, list) in of_facts.chain(DELETE_ROWS_OF_TURNS.into_iter().map(|statement| (statement, &turns))) {
-        sqlx::query(statement)
-            .bind(tenant.as_str())
-            .bind(list)
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        execute!(connection, statement; tenant, list).await?;
     }
     Ok(deleted)
 }

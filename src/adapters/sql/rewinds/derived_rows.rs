@@ -6,7 +6,8 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Connection, Row,
-    rows::{Columns, store_error, to_micros},
+    rows::{Columns, to_micros},
+    statements::fetch_all,
 };
 use crate::{
     ids::{FactId, RewindId, TenantId, TurnId},
@@ -155,15 +156,8 @@ pub(super) async fn unsay_turns(
     at: DateTime<Utc>,
     touched: &mut RewindImpact,
 ) -> StoreResult<RolledBack> {
-    let rows = sqlx::query(UNSAY_TURNS)
-        .bind(tenant.as_str())
-        .bind(turns)
-        .bind(to_micros(at))
-        .bind(by.to_string())
-        .bind(invalidation_id_prefix(by))
-        .fetch_all(connection)
-        .await
-        .map_err(store_error)?;
+    let rows =
+        fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(at), by, invalidation_id_prefix(by)).await?;
     let (facts, back) = touched.read_rows(&rows)?;
     touched.unsaid.extend(facts);
     Ok(back)
@@ -178,14 +172,7 @@ pub(super) async fn reinstate_turns(
     at: DateTime<Utc>,
     touched: &mut RewindImpact,
 ) -> StoreResult<bool> {
-    let rows = sqlx::query(REINSTATE_TURNS)
-        .bind(tenant.as_str())
-        .bind(turns)
-        .bind(to_micros(at))
-        .bind(by.to_string())
-        .fetch_all(connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(at), by).await?;
     let (facts, back) = touched.read_rows(&rows)?;
     touched.again.extend(facts);
     Ok(back.state > 0)

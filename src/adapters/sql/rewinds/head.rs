@@ -5,8 +5,9 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Connection, audit, ownership,
-    rows::{Columns, json_list, store_error, to_json, to_micros},
+    rows::{Columns, json_list, to_json, to_micros},
     state,
+    statements::{execute, fetch_all},
     turns::to_signed,
 };
 use super::{
@@ -258,13 +259,7 @@ async fn load_turn_chain(
     dialogue: &str,
     to: Option<TurnId>,
 ) -> StoreResult<Option<TurnChain>> {
-    let rows = sqlx::query(SELECT_TURN_CHAIN)
-        .bind(tenant.as_str())
-        .bind(to.map(|turn| turn.to_string()))
-        .bind(dialogue)
-        .fetch_all(connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, SELECT_TURN_CHAIN; tenant, to, dialogue).await?;
     let (mut chain, mut known) = (TurnChain::default(), to.is_none());
     for row in &rows {
         let mut columns = Columns::new(row);
@@ -292,15 +287,8 @@ async fn change_jobs(
     dialogue: &str,
     at: DateTime<Utc>,
 ) -> StoreResult<()> {
-    sqlx::query(statement)
-        .bind(tenant.as_str())
-        .bind(turns)
-        .bind(dialogue)
-        .bind(to_micros(at))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, statement; tenant, turns, dialogue, to_micros(at)).await?;
+    Ok(())
 }
 
 /// Deletes the checkpoints of turns that neither stand nor come back, unless a save has the turns.
@@ -310,15 +298,8 @@ pub(in super::super) async fn drop_checkpoints(
     dialogue: DialogueId,
     turns: impl IntoIterator<Item = TurnId>,
 ) -> StoreResult<()> {
-    sqlx::query(DROP_CHECKPOINTS)
-        .bind(tenant.as_str())
-        .bind(json_list(turns))
-        .bind(dialogue.to_string())
-        .bind("[]")
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, DROP_CHECKPOINTS; tenant, json_list(turns), dialogue, "[]").await?;
+    Ok(())
 }
 
 /// Deletes the checkpoints of the removed turns except those in `whole`, and closes the dialogues that joined at
@@ -331,16 +312,7 @@ async fn remove_dependents(
     (whole, there): (&str, &str),
     at: DateTime<Utc>,
 ) -> StoreResult<Vec<DialogueId>> {
-    let rows = sqlx::query(REMOVE_DEPENDENTS)
-        .bind(tenant.as_str())
-        .bind(turns)
-        .bind(dialogue)
-        .bind(whole)
-        .bind(to_micros(at))
-        .bind(there)
-        .fetch_all(connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(connection, REMOVE_DEPENDENTS; tenant, turns, dialogue, whole, to_micros(at), there).await?;
     rows.iter().map(|row| Columns::new(row).id()).collect()
 }
 
@@ -350,25 +322,14 @@ async fn store_new_head(
     asked: &HeadRewind<'_>,
     rewound: &RewindRecord,
 ) -> StoreResult<()> {
-    sqlx::query(STORE_NEW_HEAD)
-        .bind(tenant.as_str())
-        .bind(asked.dialogue.to_string())
-        .bind(i64::from(rewound.head_turn))
-        .bind(rewound.head.map(|turn| turn.to_string()))
-        .bind(to_signed(asked.seq.saturating_add(1)))
-        .bind(to_micros(asked.at))
-        .bind(asked.reopen)
-        .bind(asked.replacing.map(|turn| turn.to_string()))
-        .bind(asked.paused.map(ownership::bool_json))
-        .bind(asked.id.to_string())
-        .bind(asked.key)
-        .bind(to_signed(asked.seq))
-        .bind(to_json(rewound)?)
-        .bind(audit::audit_rows_json(asked.edits.iter().copied()))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(
+        connection, STORE_NEW_HEAD;
+        tenant, asked.dialogue, i64::from(rewound.head_turn), rewound.head, to_signed(asked.seq.saturating_add(1)),
+        to_micros(asked.at), asked.reopen, asked.replacing, asked.paused.map(ownership::bool_json), asked.id, asked.key,
+        to_signed(asked.seq), to_json(rewound)?, audit::audit_rows_json(asked.edits.iter().copied())
+    )
+    .await?;
+    Ok(())
 }
 
 sqlite_plan_tests! {

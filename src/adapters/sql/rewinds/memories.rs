@@ -8,7 +8,8 @@ use super::super::{
         fold,
         reconciliation::{SHARED_MEMORY, npcs_of, raise_memory},
     },
-    rows::{Columns, json_list, store_error},
+    rows::{Columns, json_list},
+    statements::fetch_all,
 };
 use super::derived_rows::RewindImpact;
 use crate::{
@@ -121,21 +122,13 @@ pub(super) async fn mark_memories_dirty(
     if everybody {
         memories.insert(SHARED_MEMORY.to_owned());
     }
-    let rows = sqlx::query(MARK_MEMORIES_DIRTY)
-        .bind(tenant.as_str())
-        .bind(concerned.world.as_str())
-        .bind(json_list(memories))
-        .bind(all)
-        .bind(concerned.since)
-        .bind(json_list(&touched.asked))
-        .bind(json_list(&touched.again))
-        .bind(json_list(&touched.unsaid))
-        .bind(concerned.dialogue)
-        .bind(i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX))
-        .bind(everybody)
-        .fetch_all(connection)
-        .await
-        .map_err(store_error)?;
+    let rows = fetch_all!(
+        connection, MARK_MEMORIES_DIRTY;
+        tenant, concerned.world, json_list(memories), all, concerned.since, json_list(&touched.asked),
+        json_list(&touched.again), json_list(&touched.unsaid), concerned.dialogue,
+        i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX), everybody
+    )
+    .await?;
     let quoted_in = rows.iter().filter_map(|row| {
         let mut columns = Columns::new(row);
         // The row of a mark has no values.

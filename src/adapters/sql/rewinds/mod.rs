@@ -42,7 +42,8 @@ use chrono::{DateTime, Utc};
 pub(super) use self::head::{HeadRewind, drop_checkpoints, rewind_head};
 use super::{
     Connection, Engine, LedgerLock, Row, acquire_lock, audit,
-    rows::{Columns, json_list, store_error, to_json, to_micros},
+    rows::{Columns, json_list, to_json, to_micros},
+    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
     turns::to_signed,
 };
 use crate::{
@@ -112,15 +113,11 @@ async fn rewind_dialogue(
 ) -> StoreResult<RewindOutcome> {
     let dialogue = rewind.dialogue.to_string();
     acquire_lock(connection, tenant, LedgerLock::MemoryIn(&rewind.world, rewind.dialogue)).await?;
-    let held = sqlx::query(LOCK_DIALOGUE_FOR_REWIND)
-        .bind(tenant.as_str())
-        .bind(&dialogue)
-        .bind(to_signed(rewind.epoch))
-        .bind(rewind.world.as_str())
-        .bind(&rewind.key)
-        .fetch_optional(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let held = fetch_optional!(
+        connection, LOCK_DIALOGUE_FOR_REWIND;
+        tenant, dialogue, to_signed(rewind.epoch), rewind.world, rewind.key
+    )
+    .await?;
     let Some(held) = held else {
         return Ok(RewindOutcome::Fenced);
     };
@@ -176,12 +173,7 @@ async fn rewind_dialogue(
 /// Returns whether a player joined at the turn. A concurrent join comes before the check, or no longer finds the turn.
 async fn is_joined_at(connection: &mut Connection, tenant: &TenantId, turn: TurnId) -> StoreResult<bool> {
     acquire_lock(connection, tenant, LedgerLock::Turn(turn)).await?;
-    sqlx::query_scalar(IS_JOINED_AT)
-        .bind(tenant.as_str())
-        .bind(json_list([turn]))
-        .fetch_one(connection)
-        .await
-        .map_err(store_error)
+    fetch_scalar!(connection, IS_JOINED_AT; tenant, json_list([turn])).await
 }
 
 /// Returns the rewind with this key.
@@ -191,13 +183,7 @@ async fn find_rewind_by_key(
     dialogue: &str,
     key: &str,
 ) -> StoreResult<Option<RewindRecord>> {
-    let row = sqlx::query(REWIND_BY_KEY)
-        .bind(tenant.as_str())
-        .bind(dialogue)
-        .bind(key)
-        .fetch_optional(connection)
-        .await
-        .map_err(store_error)?;
+    let row = fetch_optional!(connection, REWIND_BY_KEY; tenant, dialogue, key).await?;
     row.map(|row| Columns::new(&row).json()).transpose()
 }
 
@@ -233,13 +219,7 @@ async fn record_key_outcomes(
 ) -> StoreResult<()> {
     for (id, key) in keys {
         if known == OnKeyConflict::Replace {
-            sqlx::query(FREE_KEY)
-                .bind(tenant.as_str())
-                .bind(dialogue.to_string())
-                .bind(key)
-                .execute(&mut *connection)
-                .await
-                .map_err(store_error)?;
+            execute!(connection, FREE_KEY; tenant, dialogue, key).await?;
         }
         insert_rewind(
             connection,
@@ -264,26 +244,16 @@ async fn insert_rewind(
     seq: u64,
     rewound: &RewindRecord,
 ) -> StoreResult<()> {
-    sqlx::query(statement)
-        .bind(tenant.as_str())
-        .bind(id.to_string())
-        .bind(dialogue.to_string())
-        .bind(key)
-        .bind(to_signed(seq))
-        .bind(to_json(rewound)?)
-        .bind(to_micros(rewound.at))
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(
+        connection, statement;
+        tenant, id, dialogue, key, to_signed(seq), to_json(rewound)?, to_micros(rewound.at)
+    )
+    .await?;
+    Ok(())
 }
 
 async fn delete_expired_seals(connection: &mut Connection, tenant: &TenantId, now: DateTime<Utc>) -> StoreResult<u64> {
-    let unseal = sqlx::query(DELETE_EXPIRED_SEALS)
-        .bind(tenant.as_str())
-        .bind(to_micros(now));
-    let unsealed = unseal.execute(connection).await.map_err(store_error)?;
-    Ok(unsealed.rows_affected())
+    execute!(connection, DELETE_EXPIRED_SEALS; tenant, to_micros(now)).await
 }
 
 fn read_dirty_memory(row: &Row) -> StoreResult<DirtyMemory> {
@@ -347,14 +317,8 @@ impl RewindStore for SqlRewindStore {
         limit: u32,
     ) -> StoreResult<Vec<RewindRecord>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(REWINDS_SINCE)
-            .bind(scope.tenant().as_str())
-            .bind(dialogue.to_string())
-            .bind(to_signed(after))
-            .bind(i64::from(limit))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows =
+            fetch_all!(connection, REWINDS_SINCE; scope.tenant(), dialogue, to_signed(after), i64::from(limit)).await?;
         rows.iter().map(|row| Columns::new(row).json()).collect()
     }
     async fn load_sealed_reply(
@@ -364,13 +328,7 @@ impl RewindStore for SqlRewindStore {
         now: DateTime<Utc>,
     ) -> StoreResult<Option<SealedReply>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let row = sqlx::query(SEALED_REPLY)
-            .bind(scope.tenant().as_str())
-            .bind(turn.to_string())
-            .bind(to_micros(now))
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let row = fetch_optional!(connection, SEALED_REPLY; scope.tenant(), turn, to_micros(now)).await?;
         row.map(|row| {
             let mut columns = Columns::new(&row);
             Ok(SealedReply {
@@ -392,22 +350,12 @@ impl RewindStore for SqlRewindStore {
     }
     async fn list_pending_replacements(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(DIALOGUES_REPLACING)
-            .bind(scope.tenant().as_str())
-            .bind(i64::from(limit))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, DIALOGUES_REPLACING; scope.tenant(), i64::from(limit)).await?;
         rows.iter().map(|row| Columns::new(row).id()).collect()
     }
     async fn list_dirty_memories(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DirtyMemory>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = sqlx::query(DIRTY_MEMORIES)
-            .bind(scope.tenant().as_str())
-            .bind(i64::from(limit))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(store_error)?;
+        let rows = fetch_all!(connection, DIRTY_MEMORIES; scope.tenant(), i64::from(limit)).await?;
         rows.iter().map(read_dirty_memory).collect()
     }
 }

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use super::super::{
     Connection,
-    rows::{self, Columns, store_error, to_micros, without_nul},
+    rows::{self, Columns, to_micros, without_nul},
+    statements::{execute, fetch_optional},
     turns::to_signed,
 };
 use crate::{
@@ -40,23 +41,12 @@ pub(super) async fn copy_checkpoint(
     tenant: &TenantId,
     replacement: &Replacement,
 ) -> StoreResult<()> {
-    let row = sqlx::query(CHECKPOINT_OF_TURN)
-        .bind(tenant.as_str())
-        .bind(replacement.of.to_string())
-        .fetch_optional(&mut *connection)
-        .await
-        .map_err(store_error)?;
+    let row = fetch_optional!(connection, CHECKPOINT_OF_TURN; tenant, replacement.of).await?;
     let Some(row) = row else { return Ok(()) };
     let mut checkpoint: Checkpoint = Columns::new(&row).json()?;
     checkpoint.ended = false;
-    sqlx::query(INSERT_CHECKPOINT)
-        .bind(tenant.as_str())
-        .bind(replacement.turn.id.to_string())
-        .bind(rows::to_json(&checkpoint)?)
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(connection, INSERT_CHECKPOINT; tenant, replacement.turn.id, rows::to_json(&checkpoint)?).await?;
+    Ok(())
 }
 
 /// Inserts the turn after `previous`, with its jobs.
@@ -76,33 +66,15 @@ pub(super) async fn insert_replacement(
         })
         .collect();
     let (uncut, until) = replacement.sealed_reply.clone().unzip();
-    sqlx::query(INSERT_REPLACEMENT)
-        .bind(tenant.as_str())
-        .bind(turn.id.to_string())
-        .bind(replacement.of.to_string())
-        .bind(turn.dialogue.to_string())
-        .bind(i64::from(turn.number))
-        .bind(previous.map(|turn| turn.to_string()))
-        .bind(i64::from(turn.text_version))
-        .bind(turn.status.as_str())
-        .bind(turn.player.as_ref().map(|player| player.as_str().to_owned()))
-        .bind(without_nul(&turn.player_text))
-        .bind(turn.npc.as_str())
-        .bind(without_nul(&turn.reply_text))
-        .bind(rows::to_json(&turn.cues)?)
-        .bind(i64::from(turn.usage.prompt_tokens))
-        .bind(i64::from(turn.usage.cached_tokens))
-        .bind(i64::from(turn.usage.completion_tokens))
-        .bind(to_micros(turn.started_at))
-        .bind(to_micros(turn.committed_at))
-        .bind(to_signed(turn.seqs.started))
-        .bind(to_signed(turn.seqs.done))
-        .bind(to_signed(turn.seqs.committed))
-        .bind(uncut)
-        .bind(until.map(to_micros))
-        .bind(jobs.to_string())
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(store_error)
+    execute!(
+        connection, INSERT_REPLACEMENT;
+        tenant, turn.id, replacement.of, turn.dialogue, i64::from(turn.number), previous, i64::from(turn.text_version),
+        turn.status.as_str(), turn.player, without_nul(&turn.player_text), turn.npc, without_nul(&turn.reply_text),
+        rows::to_json(&turn.cues)?, i64::from(turn.usage.prompt_tokens), i64::from(turn.usage.cached_tokens),
+        i64::from(turn.usage.completion_tokens), to_micros(turn.started_at), to_micros(turn.committed_at),
+        to_signed(turn.seqs.started), to_signed(turn.seqs.done), to_signed(turn.seqs.committed), uncut,
+        until.map(to_micros), jobs.to_string()
+    )
+    .await?;
+    Ok(())
 }

@@ -163,7 +163,7 @@ impl LedgerBench {
             jobs: vec![job.clone()],
             next_seq: 10,
         };
-        let outcome = self.ledger.dialogues.commit_turn(&self.scope, &commit).await.unwrap();
+        let outcome = self.ledger.turns.commit_turn(&self.scope, &commit).await.unwrap();
         assert_eq!(outcome, CommitOutcome::Committed);
         line.head = Some(turn);
         job

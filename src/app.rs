@@ -32,7 +32,7 @@ use secrecy::SecretString;
 pub use self::stores::open_services;
 use self::{
     data_folder::DataFolder,
-    instrumented::{InstrumentedBuffers, InstrumentedDialogues, InstrumentedIndex},
+    instrumented::{InstrumentedBuffers, InstrumentedIndex, InstrumentedTurns},
     metrics_address::MetricsServer,
 };
 use crate::{
@@ -91,8 +91,8 @@ impl Application {
 
         let registry = Registry::new();
         let (mut services, indexes) = stores::open_stores(config, clock.clone(), ids.clone()).await?;
-        let dialogues = InstrumentedDialogues::new(services.ledger.dialogues.clone(), clock.clone(), &registry)?;
-        services.ledger.dialogues = Arc::new(dialogues);
+        let turns = InstrumentedTurns::new(services.ledger.turns.clone(), clock.clone(), &registry)?;
+        services.ledger.turns = Arc::new(turns);
         services.buffers = Arc::new(InstrumentedBuffers::new(services.buffers, &registry)?);
         let indexes = indexes.try_map(|index| {
             let observed = InstrumentedIndex::new(index, &registry)?;

@@ -276,7 +276,7 @@ impl FakeUseCases {
             jobs: jobs.clone(),
             next_seq: committed + 1,
         };
-        match self.ports.ledger.dialogues.commit_turn(&input.scope, &commit).await? {
+        match self.ports.ledger.turns.commit_turn(&input.scope, &commit).await? {
             CommitOutcome::Committed => Ok(CommittedTurn {
                 turn,
                 checkpoint,

@@ -11,8 +11,7 @@ use super::{
     Db, Engine, LedgerLock, Row, acquire_lock, meetings, ownership,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional},
-    store_error,
-    turns::{self, PreparedCommit},
+    store_error, turns,
 };
 use crate::{
     ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, TurnId, WorldId},
@@ -26,8 +25,8 @@ use crate::{
     ports::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::dialogues::{
-            CommitOutcome, Dialogue, DialogueFilter, DialogueOptions, DialogueStatus, DialogueStore, KeyedTurn,
-            OverheardConversation, OwnerWriteOutcome, OwnershipClaim, TurnCommit,
+            Dialogue, DialogueFilter, DialogueOptions, DialogueStatus, DialogueStore, KeyedTurn, OverheardConversation,
+            OwnerWriteOutcome, OwnershipClaim,
         },
     },
     tenancy::TenantScope,
@@ -358,19 +357,6 @@ impl DialogueStore for SqlDialogueStore {
     }
     async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()> {
         ownership::release_node_ownership(&self.0, node).await
-    }
-
-    async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
-        let prepared = PreparedCommit::new(scope.tenant(), commit)?;
-        if prepared.is_plain() {
-            return self
-                .0
-                .write_statement(scope, move |connection| Box::pin(prepared.write_commit(connection)))
-                .await;
-        }
-        self.0
-            .write_transaction(scope, move |connection| Box::pin(prepared.write_commit(connection)))
-            .await
     }
 
     async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {

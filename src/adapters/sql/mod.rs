@@ -124,6 +124,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenanc
         authored: Arc::new(authored::SqlAuthoredStore(engine.clone())),
         scenarios: Arc::new(scenarios::SqlScenarioStore(engine.clone())),
         dialogues: Arc::new(dialogues::SqlDialogueStore(engine.clone())),
+        turns: Arc::new(turns::SqlTurnStore(engine.clone())),
         facts: Arc::new(facts::SqlFactStore(engine.clone())),
         summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),
         state: Arc::new(state::SqlStateStore(engine.clone())),

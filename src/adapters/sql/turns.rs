@@ -1,11 +1,14 @@
 //! How turns are committed and read. The commit is the hot write, so a plain commit takes one trip to the engine. Its
 //! text has several statements, and the first takes the head. Extra changes of a turn have trips of their own.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use serde_json::json;
 use sqlx::query::Query;
 
 use super::{
-    Arguments, Connection, Db, Row, rewinds,
+    Arguments, Connection, Db, Engine, Row, rewinds,
     rows::{Columns, to_json, to_micros, without_nul},
     state,
     statements::{execute, fetch_all, fetch_optional},
@@ -15,8 +18,9 @@ use crate::{
     memory::turn::{Turn, TurnSeqs, TurnStatus, Usage},
     ports::{
         StoreResult,
-        ledger::dialogues::{CommitOutcome, KeyedTurn, TurnCommit},
+        ledger::dialogues::{CommitOutcome, KeyedTurn, TurnCommit, TurnStore},
     },
+    tenancy::TenantScope,
 };
 
 macro_rules! turn_columns {
@@ -128,9 +132,27 @@ const WRITE_TURN: &str = batch!(
     state::insert_state_events!("$24")
 );
 
+pub(super) struct SqlTurnStore(pub(super) Arc<Engine>);
+
+#[async_trait]
+impl TurnStore for SqlTurnStore {
+    async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
+        let prepared = PreparedCommit::new(scope.tenant(), commit)?;
+        if prepared.is_plain() {
+            return self
+                .0
+                .write_statement(scope, move |connection| Box::pin(prepared.write_commit(connection)))
+                .await;
+        }
+        self.0
+            .write_transaction(scope, move |connection| Box::pin(prepared.write_commit(connection)))
+            .await
+    }
+}
+
 /// A commit with serialized JSON, which leaves only SQL to the writer.
 #[derive(Clone)]
-pub(super) struct PreparedCommit {
+struct PreparedCommit {
     tenant: TenantId,
     commit: TurnCommit,
     cues: String,
@@ -141,7 +163,7 @@ pub(super) struct PreparedCommit {
 }
 
 impl PreparedCommit {
-    pub(super) fn new(tenant: &TenantId, commit: &TurnCommit) -> StoreResult<Self> {
+    fn new(tenant: &TenantId, commit: &TurnCommit) -> StoreResult<Self> {
         let jobs: serde_json::Value = commit
             .jobs
             .iter()
@@ -171,11 +193,11 @@ impl PreparedCommit {
     }
 
     /// Returns whether the turn has no extra changes; [`COMMIT_TURN`] then commits the turn in a single trip.
-    pub(super) fn is_plain(&self) -> bool {
+    fn is_plain(&self) -> bool {
         self.commit.state.is_empty() && self.commit.cuts.is_empty() && self.commit.replacing.is_none()
     }
 
-    pub(super) async fn write_commit(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
+    async fn write_commit(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
         let (tenant, commit) = (self.tenant.as_str(), &self.commit);
         if self.is_plain() {
             let written = fetch_all(connection, self.bind_commit(COMMIT_TURN)).await?;

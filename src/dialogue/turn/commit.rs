@@ -106,7 +106,7 @@ pub(super) async fn commit_reply(
         turn: turn.clone(),
         jobs,
     };
-    match services.ledger.dialogues.commit_turn(&input.scope, &commit).await? {
+    match services.ledger.turns.commit_turn(&input.scope, &commit).await? {
         CommitOutcome::Committed => {}
         CommitOutcome::Fenced => return Err(TurnError::Fenced),
         CommitOutcome::Closed => return Err(TurnError::Closed),

@@ -281,6 +281,13 @@ pub struct DialogueFilter {
     pub heard_by: Option<NpcId>,
 }
 
+/// Commits turns. Apart from [`DialogueStore`], so that commits can be measured or changed without its other methods.
+#[async_trait]
+pub trait TurnStore: Send + Sync {
+    /// Writes a turn. Durable when the call returns `Committed`.
+    async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome>;
+}
+
 /// Dialogues and their turns.
 #[async_trait]
 pub trait DialogueStore: Send + Sync {
@@ -366,9 +373,6 @@ pub trait DialogueStore: Send + Sync {
     ) -> StoreResult<()>;
     /// Releases all ownership of `node`. Called once, on shutdown.
     async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()>;
-
-    /// Writes a turn. Durable when the call returns `Committed`.
-    async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome>;
 
     /// Returns the standing turns `from..=to`, in order.
     async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;

@@ -36,6 +36,7 @@ pub struct Ledger {
     pub authored: Arc<dyn authored::AuthoredStore>,
     pub scenarios: Arc<dyn scenarios::ScenarioStore>,
     pub dialogues: Arc<dyn dialogues::DialogueStore>,
+    pub turns: Arc<dyn dialogues::TurnStore>,
     pub facts: Arc<dyn facts::FactStore>,
     pub summaries: Arc<dyn summaries::SummaryStore>,
     pub state: Arc<dyn state::StateStore>,

@@ -341,7 +341,7 @@ pub async fn cut_turn_has_not_concluded<S: LedgerSubject>(f: &mut Fixture<S>) {
     let mut told = dialogue_with_turns(f, 1).await;
     let mut commit = told.turn_commit(f, 2);
     commit.checkpoint.ended = true;
-    let done = f.ledger().dialogues.commit_turn(&f.scope, &commit).await.unwrap();
+    let done = f.ledger().turns.commit_turn(&f.scope, &commit).await.unwrap();
     assert_eq!(done, CommitOutcome::Committed);
     let cut = Turn {
         id: f.id(),

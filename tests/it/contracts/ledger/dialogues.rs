@@ -481,7 +481,7 @@ pub async fn stale_epoch_is_fenced<S: LedgerSubject>(f: &Fixture<S>) {
     let mut commit = f.sample_commit(&stale, 1, None);
     commit.jobs = vec![f.sample_job(&commit, JobKind::ExtractFacts)];
     assert_eq!(
-        dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
+        f.ledger().turns.commit_turn(&f.scope, &commit).await.unwrap(),
         CommitOutcome::Fenced
     );
     assert!(
@@ -507,7 +507,7 @@ pub async fn stale_epoch_is_fenced<S: LedgerSubject>(f: &Fixture<S>) {
     answered.key.clone_from(&commit.key);
     f.commit_turn(&answered).await;
     assert_eq!(
-        dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
+        f.ledger().turns.commit_turn(&f.scope, &commit).await.unwrap(),
         CommitOutcome::Fenced
     );
 }
@@ -516,11 +516,10 @@ pub async fn stale_head_is_fenced<S: LedgerSubject>(f: &Fixture<S>) {
     let open = f.open_dialogue().await;
     let first = f.sample_commit(&open, 1, None);
     f.commit_turn(&first).await;
-    let dialogues = &f.ledger().dialogues;
     for head in [None, Some(f.id())] {
         let commit = f.sample_commit(&open, 2, head);
         assert_eq!(
-            dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
+            f.ledger().turns.commit_turn(&f.scope, &commit).await.unwrap(),
             CommitOutcome::Fenced
         );
     }
@@ -536,7 +535,7 @@ pub async fn closed_dialogue_accepts_no_turns<S: LedgerSubject>(f: &Fixture<S>) 
     let mut late = f.sample_commit(&open, 2, Some(first.turn.id));
     late.jobs.push(f.sample_job(&late, JobKind::ExtractFacts));
     assert_eq!(
-        dialogues.commit_turn(&f.scope, &late).await.unwrap(),
+        f.ledger().turns.commit_turn(&f.scope, &late).await.unwrap(),
         CommitOutcome::Closed
     );
     let turns = dialogues.load_turns(&f.scope, open.dialogue.id, 1, 9).await.unwrap();
@@ -552,7 +551,7 @@ pub async fn used_idempotency_key_is_rejected<S: LedgerSubject>(f: &Fixture<S>) 
     second.key = Some("k".to_owned());
     let dialogues = &f.ledger().dialogues;
     assert_eq!(
-        dialogues.commit_turn(&f.scope, &second).await.unwrap(),
+        f.ledger().turns.commit_turn(&f.scope, &second).await.unwrap(),
         CommitOutcome::KeyTaken
     );
     assert_eq!(
@@ -574,8 +573,8 @@ pub async fn concurrent_commits_on_one_head_have_one_winner<S: LedgerSubject>(f:
     let (one, two) = (f.sample_commit(&open, 1, None), f.sample_commit(&open, 1, None));
     let dialogues = &f.ledger().dialogues;
     let (first, second) = tokio::join!(
-        dialogues.commit_turn(&f.scope, &one),
-        dialogues.commit_turn(&f.scope, &two)
+        f.ledger().turns.commit_turn(&f.scope, &one),
+        f.ledger().turns.commit_turn(&f.scope, &two)
     );
     let mut outcomes = [first.unwrap(), second.unwrap()];
     outcomes.sort_by_key(|outcome| *outcome != CommitOutcome::Committed);
@@ -627,7 +626,7 @@ pub async fn dialogues_of_another_tenant_are_not_found<S: LedgerSubject>(f: &Fix
     commit.key = Some("k".to_owned());
     let (dialogues, id) = (&f.ledger().dialogues, open.dialogue.id);
     assert_eq!(
-        dialogues.commit_turn(&f.other, &commit).await.unwrap(),
+        f.ledger().turns.commit_turn(&f.other, &commit).await.unwrap(),
         CommitOutcome::Fenced
     );
     f.commit_turn(&commit).await;

@@ -257,7 +257,7 @@ impl<S: LedgerSubject> Fixture<S> {
     }
 
     pub async fn commit_turn(&self, commit: &TurnCommit) {
-        let outcome = self.ledger().dialogues.commit_turn(&self.scope, commit).await.unwrap();
+        let outcome = self.ledger().turns.commit_turn(&self.scope, commit).await.unwrap();
         assert_eq!(outcome, CommitOutcome::Committed);
     }
 

@@ -100,7 +100,7 @@ pub async fn dialogues_of_a_dead_node_may_be_claimed_by_any_node<S: LedgerSubjec
     // The dead node wakes and may write nothing.
     let commit = f.sample_commit(&open, 1, None);
     assert_eq!(
-        dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
+        f.ledger().turns.commit_turn(&f.scope, &commit).await.unwrap(),
         CommitOutcome::Fenced
     );
     assert_eq!(

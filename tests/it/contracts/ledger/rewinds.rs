@@ -98,7 +98,7 @@ pub async fn rewind_lifts_rows_caused_by_later_turns<S: LedgerSubject>(f: &mut F
     told.turns.truncate(2);
     let mut again = told.turn_commit(f, 3);
     assert_eq!(
-        dialogues.commit_turn(&f.scope, &again).await.unwrap(),
+        f.ledger().turns.commit_turn(&f.scope, &again).await.unwrap(),
         CommitOutcome::KeyTaken,
         "an unsaid turn keeps its key"
     );
@@ -327,7 +327,7 @@ pub async fn job_of_an_unsaid_turn_cannot_write<S: LedgerSubject>(f: &mut Fixtur
         ReconcileOutcome::Fenced
     );
     assert_eq!(
-        f.ledger().dialogues.commit_turn(&f.scope, &turn).await.unwrap(),
+        f.ledger().turns.commit_turn(&f.scope, &turn).await.unwrap(),
         CommitOutcome::Fenced
     );
     let ReconcileTrigger::Job(fence) = late.trigger else {
@@ -477,7 +477,7 @@ pub async fn turn_pending_regeneration_can_stand_again_until_replaced<S: LedgerS
     told.rewind(f, &rewind).await;
     let mut commit = told.turn_commit(f, 2);
     (commit.expected_head, commit.key) = (Some(first), None);
-    let done = f.ledger().dialogues.commit_turn(&f.scope, &commit).await.unwrap();
+    let done = f.ledger().turns.commit_turn(&f.scope, &commit).await.unwrap();
     assert_eq!(done, CommitOutcome::Committed);
     assert!(owed(f).await.is_empty());
     assert_eq!(f.claim_dialogue(told.id()).await.replacing, None);

@@ -395,7 +395,7 @@ pub async fn work_running_during_a_restore_cannot_write<S: LedgerSubject>(f: &mu
     let ledger = f.ledger();
     for commit in [running, unmoved] {
         assert_eq!(
-            ledger.dialogues.commit_turn(&f.scope, &commit).await.unwrap(),
+            ledger.turns.commit_turn(&f.scope, &commit).await.unwrap(),
             CommitOutcome::Fenced
         );
     }

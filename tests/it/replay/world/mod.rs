@@ -140,8 +140,9 @@ impl ReplayWorld {
         let store = ReplayStore::open_empty(BEGINNING.parse().unwrap(), embedder.info()).await;
         let (clock, mut ledger) = (store.clock, store.ledger);
         let recorded = NextPrompt::default();
-        ledger.dialogues = Arc::new(PromptRecordingStore {
-            inner: ledger.dialogues,
+        ledger.turns = Arc::new(PromptRecordingStore {
+            dialogues: ledger.dialogues.clone(),
+            inner: ledger.turns,
             next: recorded.clone(),
         });
         let player = Arc::new(ReplayModel::default());

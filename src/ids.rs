@@ -76,10 +76,6 @@ authored_ids! {
     NpcId = "an NPC id";
     /// An authored memory of an NPC.
     ScenarioId = "a scenario id";
-    /// A lore entry of a world.
-    LoreId = "a lore id";
-    /// An authored directive of a world.
-    DirectiveId = "a directive id";
     /// A group of NPCs that may share knowledge.
     FactionId = "a faction id";
 }

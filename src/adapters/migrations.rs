@@ -38,6 +38,7 @@ histories! {
     "0015_keys"
     "0016_write_probe"
     "0017_budgets"
+    "0018_unused_tables"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

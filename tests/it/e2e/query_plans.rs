@@ -45,16 +45,13 @@ const REWIND_ROWS: [RowTemplate; 9] = [
     ("audit", "TRUE", &["id"]),
 ];
 /// Tables that may be empty, filled with arbitrary rows.
-const OTHER_TABLES: [&str; 9] = [
+const OTHER_TABLES: [&str; 6] = [
     "outbox",
-    "fact_links",
     "fact_flags",
     "fact_edits",
     "verdicts",
     "unsettled",
     "summary_changes",
-    "narrative_memory",
-    "curation_findings",
 ];
 /// The number of rows per table.
 const ROWS: u32 = 10_000;

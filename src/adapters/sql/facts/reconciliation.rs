@@ -102,11 +102,6 @@ const INSERT_FACT: &str = batch!(
         " v"
     ),
     "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $28, $29)",
-    concat!(
-        "INSERT INTO fact_links (tenant, premise, fact) SELECT DISTINCT $1, v.value, $2 FROM ",
-        json_texts_table!("$20"),
-        " v"
-    ),
     "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
 );
 

@@ -83,7 +83,7 @@ const DELETE_ROWS_OF_FACTS: [&str; 7] = [
     concat!(delete_listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
     delete_listed!("facts", "id"),
 ];
-const DELETE_ROWS_OF_TURNS: [&str; 13] = [
+const DELETE_ROWS_OF_TURNS: [&str; 11] = [
     delete_listed!("checkpoints", "turn"),
     delete_listed!("traces", "turn"),
     delete_listed!("extractions", "turn"),
@@ -98,8 +98,6 @@ const DELETE_ROWS_OF_TURNS: [&str; 13] = [
     delete_caused!("summaries"),
     delete_caused!("summary_changes"),
     delete_caused!("state_events"),
-    delete_caused!("narrative_memory"),
-    delete_caused!("curation_findings"),
     concat!(
         delete_listed!("turns", "id"),
         " AND key IS NULL AND NOT EXISTS (SELECT 1 FROM dialogues j WHERE j.tenant = $1 AND j.cause_id = turns.id)"

@@ -86,8 +86,6 @@ const UNSAY_TURNS: &str = batch_with_rows!(
         ),
         lift_rows_of_turns!("summary_changes"),
         lift_rows_of_turns!("fact_flags"),
-        lift_rows_of_turns!("narrative_memory"),
-        lift_rows_of_turns!("curation_findings"),
     ]
     [
         concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
@@ -116,8 +114,6 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
         ),
         reinstate_rows_of_turns!("summary_changes"),
         reinstate_rows_of_turns!("fact_flags"),
-        reinstate_rows_of_turns!("narrative_memory"),
-        reinstate_rows_of_turns!("curation_findings"),
         reinstate_rows_of_turns!("summaries"),
         concat!(
             "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4

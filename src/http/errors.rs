@@ -338,8 +338,8 @@ impl From<NoCapacity> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Unavailable(why) => {
-                tracing::warn!(%why, "a store is unavailable");
+            error @ (StoreError::Unavailable(_) | StoreError::Collided(_) | StoreError::Disconnected(_)) => {
+                tracing::warn!(%error, "a store is unavailable");
                 Self::new(Code::StoreUnavailable, "a store cannot be reached; try again")
             }
             StoreError::NotWritable(why) => {
@@ -503,6 +503,8 @@ mod tests {
         let secret = "password=hunter2";
         for problem in [
             Problem::from(StoreError::Unavailable(secret.into())),
+            Problem::from(StoreError::Collided(secret.into())),
+            Problem::from(StoreError::Disconnected(secret.into())),
             Problem::from(StoreError::NotWritable(secret.into())),
             Problem::from(StoreError::Corrupt(secret.into())),
             Problem::from(StoreError::Rejected(secret.into())),

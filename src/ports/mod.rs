@@ -21,6 +21,12 @@ pub enum StoreError {
     /// The store is unreachable or overloaded, or timed out. A retry may succeed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// The write collided with another, and so did each repetition. A retry may succeed.
+    #[error("the store is unavailable: two writers were in each other's way: {0}")]
+    Collided(String),
+    /// The connection was lost during the call. A write may have succeeded.
+    #[error("the store is unavailable: the connection to the database was lost: {0}")]
+    Disconnected(String),
     /// Writes are impossible: the disk is full, or the database is read-only. An operator must act first, and the text
     /// is for the operator.
     #[error("nothing can be written to the store: {0}")]
@@ -37,7 +43,7 @@ impl StoreError {
     /// True if the same request may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::NotWritable(_))
+        !matches!(self, Self::Corrupt(_) | Self::Rejected(_))
     }
 }
 

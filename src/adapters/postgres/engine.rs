@@ -43,11 +43,6 @@ use crate::{
 const MAX_WRITE_ATTEMPTS: u32 = 6;
 /// The delay before the second attempt; doubles with each further attempt.
 const RETRY_WRITE_DELAY: Duration = Duration::from_millis(8);
-/// The prefix of a collision's message. A caller can report the message as is, and the retry loop sees that the work
-/// may run again.
-const COLLISION_PREFIX: &str = "two writers were in each other's way: ";
-/// The prefix for a connection that ended during use; a connection that was only silent does not get the prefix.
-const CONNECTION_LOST_PREFIX: &str = "the connection to the database was lost: ";
 
 /// The shared parts of all stores of a ledger.
 pub(crate) struct Engine {
@@ -162,14 +157,12 @@ impl Engine {
                     WriteUnit::Statement => run_statement(&pool, &marker, work.clone()).await,
                 };
                 match written {
-                    Err(StoreError::Unavailable(why)) if trusts && why.starts_with(CONNECTION_LOST_PREFIX) => {
+                    Err(StoreError::Disconnected(_)) if trusts => {
                         // All connections are checked before their next use.
                         trusts = false;
                         continue;
                     }
-                    Err(StoreError::Unavailable(why))
-                        if why.starts_with(COLLISION_PREFIX) && attempt < MAX_WRITE_ATTEMPTS =>
-                    {
+                    Err(StoreError::Collided(why)) if attempt < MAX_WRITE_ATTEMPTS => {
                         tracing::debug!(attempt, %why, "a ledger write is run again");
                     }
                     result => return result,
@@ -347,23 +340,23 @@ pub(super) fn record_connection_loss() {
 
 /// Maps a failed statement to the error that a caller acts on.
 pub(super) fn store_error(error: sqlx::Error) -> StoreError {
-    classify_error(error, CONNECTION_LOST_PREFIX)
+    classify_error(error, StoreError::Disconnected)
 }
 
-/// Maps a failed connection attempt as [`store_error`] does.
+/// Maps a failed connection attempt as [`store_error`] does. No connection was lost.
 pub(super) fn connect_error(error: sqlx::Error) -> StoreError {
-    classify_error(error, "")
+    classify_error(error, StoreError::Unavailable)
 }
 
-/// Classifies an error; `lost` is the message prefix for a lost connection.
-fn classify_error(error: sqlx::Error, lost: &str) -> StoreError {
+/// Classifies an error. `lost` is the variant for a connection that ended; one that was only silent is unavailable.
+fn classify_error(error: sqlx::Error, lost: fn(String) -> StoreError) -> StoreError {
     match error {
         sqlx::Error::Database(database) => {
             // SQLSTATE; see "PostgreSQL Error Codes".
             let code = database.code().unwrap_or_default().into_owned();
             match code.as_str() {
                 // Serialization failure, deadlock.
-                "40001" | "40P01" => StoreError::Unavailable(format!("{COLLISION_PREFIX}{database}")),
+                "40001" | "40P01" => StoreError::Collided(database.to_string()),
                 "25006" => StoreError::NotWritable("the database is read-only, or in recovery as a standby".to_owned()),
                 "53100" => StoreError::NotWritable("the disk of the database is full".to_owned()),
                 // Cancelled (a timeout), lock not available.
@@ -374,7 +367,7 @@ fn classify_error(error: sqlx::Error, lost: &str) -> StoreError {
                     || ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) =>
                 {
                     record_connection_loss();
-                    StoreError::Unavailable(format!("{lost}{database}"))
+                    lost(database.to_string())
                 }
                 // Data or index corrupted.
                 "XX001" | "XX002" => StoreError::Corrupt(database.to_string()),
@@ -391,7 +384,7 @@ fn classify_error(error: sqlx::Error, lost: &str) -> StoreError {
         }
         other => {
             record_connection_loss();
-            StoreError::Unavailable(format!("{lost}{other}"))
+            lost(other.to_string())
         }
     }
 }

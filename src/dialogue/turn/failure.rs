@@ -51,7 +51,7 @@ pub fn event_error(error: &TurnError) -> EventError {
         TurnError::Model(LlmError::Refused(_)) => ("model_failed", "the language model refused the request", None),
         TurnError::Model(LlmError::Broken(_)) => ("model_failed", "the language model's answer broke off", None),
         TurnError::TimedOut => ("model_timeout", "the turn took longer than it may", None),
-        TurnError::Store(StoreError::Unavailable(_)) => (
+        TurnError::Store(StoreError::Unavailable(_) | StoreError::Collided(_) | StoreError::Disconnected(_)) => (
             "store_unavailable",
             "a store cannot be reached; the turn was not kept",
             Some(DEFAULT_RETRY_AFTER),

@@ -493,7 +493,7 @@ async fn session_ended_by_the_database_is_not_a_rejection() {
         let world = f.sample_world("vale");
         let edit = f.audit_edit("world.put");
         let refused = f.ledger().authored.put_world(&f.scope, &world, None, &edit).await;
-        assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+        assert!(matches!(refused, Err(StoreError::Disconnected(_))), "{refused:?}");
     }
 }
 

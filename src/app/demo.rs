@@ -1,4 +1,4 @@
-//! The demo tenant: a world and two NPCs from `config/demo/`, so that a fresh server has NPCs to talk to.
+//! The demo tenant: a world and three NPCs from `config/demo/`, so that a fresh server has NPCs to talk to.
 
 use anyhow::Context;
 use chrono::{DateTime, Utc};
@@ -21,12 +21,15 @@ pub const TENANT: &str = "demo";
 pub const WORLD: &str = "vale";
 /// The NPC who speaks English.
 pub const ENGLISH_NPC: &str = "mira";
+/// The NPC with whom the NPC who speaks English talks.
+pub const SECOND_ENGLISH_NPC: &str = "tom";
 /// The NPC who speaks Korean.
 pub const KOREAN_NPC: &str = "ergen";
 
 const WORLD_FILE: &str = include_str!("../../config/demo/world.toml");
-const NPC_FILES: [&str; 2] = [
+const NPC_FILES: [&str; 3] = [
     include_str!("../../config/demo/mira.toml"),
+    include_str!("../../config/demo/tom.toml"),
     include_str!("../../config/demo/ergen.toml"),
 ];
 
@@ -166,6 +169,7 @@ mod tests {
         assert_eq!(demo.world.id.as_str(), WORLD);
         let by_id = |id: &str| demo.npcs.iter().find(|npc| npc.id.as_str() == id).unwrap();
         assert_eq!(by_id(ENGLISH_NPC).language, Language::En);
+        assert_eq!(by_id(SECOND_ENGLISH_NPC).language, Language::En);
         assert_eq!(by_id(KOREAN_NPC).language, Language::Ko);
         for npc in &demo.npcs {
             assert!(!npc.persona.greeting.is_empty() && !npc.persona.description.is_empty());

@@ -52,8 +52,10 @@ fn print_demo(config: &Config, application: &Application) {
     let address = application.address();
     let program = std::env::args().next().unwrap_or_else(|| "colloquy".into());
     println!(
-        "\nThe world `{world}` has two NPCs: {en} (English) and {ko} (Korean). Talk with them in another terminal:\n\
+        "\nThe world `{world}` has three NPCs: {en} and {second} (English), and {ko} (Korean). Talk with them in another \
+         terminal:\n\
          \n  {program} chat --npc {en}\n  {program} chat --npc {ko}\n\
+         \nIn the chat, `/watch {en} {second} about the weather` lets two of them talk with each other.\n\
          \nOr with any WebSocket client, as player `{DEMO_PLAYER}` (the token is good for a day):\n\
          \n  TOKEN={token}\
          \n  websocat -H \"Authorization: Bearer $TOKEN\" ws://{address}/v1/ws\
@@ -61,6 +63,7 @@ fn print_demo(config: &Config, application: &Application) {
          \n  {{\"type\":\"player.say\",\"session_id\":\"<from session.created>\",\"text\":\"Hello! I like grapes.\"}}",
         world = demo::WORLD,
         en = demo::ENGLISH_NPC,
+        second = demo::SECOND_ENGLISH_NPC,
         ko = demo::KOREAN_NPC,
     );
 }

@@ -1,110 +1,102 @@
 //! `/trace` and `/facts`: a designer's questions, answered over REST.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::Value;
 
-use crate::{
-    adapters::openai::install_crypto,
-    ids::{NpcId, PlayerId, WorldId},
-};
+use super::{client::Session, rest::RestClient};
+use crate::ids::{PlayerId, WorldId};
 
-/// Client of the REST API in the role of the game's backend.
-pub(super) struct Inspector {
-    http: reqwest::Client,
-    base: String,
-    /// The backend token; `None` if only a player's token was given.
-    backend: Option<String>,
-    world: WorldId,
-    npc: NpcId,
-    player: PlayerId,
-    session: String,
-    /// The number of the last turn.
-    pub turn: Option<u64>,
+/// How often, and at which interval, `/facts` looks whether the last turn has been learned from.
+const LEARNING_LOOKS: usize = 60;
+const LEARNING_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Explains the last reply from its trace.
+pub(super) async fn describe_last_turn(rest: &RestClient, session: &Session) -> anyhow::Result<String> {
+    Ok(render_trace(session.head_turn, &load_trace(rest, session).await?))
 }
 
-impl Inspector {
-    pub(super) fn new(
-        base: String,
-        backend: Option<String>,
-        (world, npc, player): (WorldId, NpcId, PlayerId),
-        session: String,
-    ) -> anyhow::Result<Self> {
-        install_crypto();
-        Ok(Self {
-            http: reqwest::Client::builder().build()?,
-            base,
-            backend,
-            world,
-            npc,
-            player,
-            session,
-            turn: None,
-        })
+async fn load_trace(rest: &RestClient, session: &Session) -> anyhow::Result<Value> {
+    if session.head_turn == 0 {
+        bail!("nothing was said yet");
     }
+    let path = format!("/v1/sessions/{}/turns/{}/trace", session.id, session.head_turn);
+    rest.get_json(&path, &[]).await
+}
 
-    /// Explains the last reply from its trace.
-    pub(super) async fn describe_last_turn(&self) -> anyhow::Result<String> {
-        let turn = self.turn.context("nothing was said yet")?;
-        let trace = self
-            .get_json(&format!("/v1/sessions/{}/turns/{turn}/trace", self.session), &[])
+/// Waits a moment until the NPCs have learned from the last turn. `false`: they are still learning.
+async fn wait_until_learned(rest: &RestClient, session: &Session) -> anyhow::Result<bool> {
+    if session.head_turn == 0 {
+        return Ok(true);
+    }
+    for _ in 0..LEARNING_LOOKS {
+        let trace = load_trace(rest, session).await?;
+        if array_or_empty(&trace["jobs"])
+            .iter()
+            .all(|job| job["status"] != "pending")
+        {
+            return Ok(true);
+        }
+        tokio::time::sleep(LEARNING_INTERVAL).await;
+    }
+    Ok(false)
+}
+
+/// Lists the memories of the session's NPCs. With a query, lists the facts that a search for it finds.
+pub(super) async fn describe_facts(
+    rest: &RestClient,
+    session: &Session,
+    (world, player): (&WorldId, &PlayerId),
+    query: &str,
+) -> anyhow::Result<String> {
+    let mut text = String::new();
+    if !wait_until_learned(rest, session).await? {
+        text.push_str("(still learning from the last turn)\n");
+    }
+    // Facts that other players told the NPC in private are excluded.
+    let mut params = vec![("limit", "20"), ("player_id", player.as_str())];
+    if !query.is_empty() {
+        params.push(("q", query));
+    }
+    for npc in &session.npcs {
+        let page = rest
+            .get_json(&format!("/v1/worlds/{world}/npcs/{npc}/facts"), &params)
             .await?;
-        Ok(render_trace(turn, &trace))
-    }
-
-    /// Lists the NPC's memories. With a query, lists the facts that a search for it finds.
-    pub(super) async fn describe_facts(&self, query: String) -> anyhow::Result<String> {
-        // Facts that other players told the NPC in private are excluded.
-        let mut params = vec![("limit", "20"), ("player_id", self.player.as_str())];
-        if !query.is_empty() {
-            params.push(("q", query.as_str()));
+        if session.npcs.len() > 1 {
+            let _ = writeln!(text, "{npc}:");
         }
-        let path = format!("/v1/worlds/{}/npcs/{}/facts", self.world, self.npc);
-        let page = self.get_json(&path, &params).await?;
-        let items = page["items"].as_array().cloned().unwrap_or_default();
+        let items = array_or_empty(&page["items"]);
         if items.is_empty() {
-            return Ok("(nothing)".into());
+            text.push_str("(nothing)\n");
         }
-        let mut text = String::new();
-        for item in &items {
-            // A search result contains the fact and its score; a plain list contains facts.
-            let fact = item.get("fact").unwrap_or(item);
-            let score = item["score"]["total"]
-                .as_f64()
-                .map(|s| format!("{s:.2}  "))
-                .unwrap_or_default();
-            let ended = if fact["invalid_at"].is_null() {
-                ""
-            } else {
-                "  (no longer)"
-            };
-            let _ = writeln!(
-                text,
-                "{score}{}  [{}, importance {}, said by {}]{ended}",
-                fact["content"].as_str().unwrap_or_default(),
-                fact["kind"].as_str().unwrap_or_default(),
-                fact["importance"],
-                fact["speaker"].as_str().unwrap_or_default(),
-            );
+        for item in items {
+            render_fact(&mut text, item);
         }
-        Ok(text)
     }
+    Ok(text)
+}
 
-    async fn get_json(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Value> {
-        let Some(token) = &self.backend else {
-            bail!("this needs a backend token, and only a player's was given");
-        };
-        let mut url = reqwest::Url::parse(&format!("{}{path}", self.base))?;
-        url.query_pairs_mut().extend_pairs(query);
-        let response = self.http.get(url).bearer_auth(token).send().await?;
-        let status = response.status();
-        let body: Value = response.json().await.unwrap_or_default();
-        if !status.is_success() {
-            bail!("{status}: {}", body["detail"].as_str().unwrap_or_default());
-        }
-        Ok(body)
-    }
+fn render_fact(text: &mut String, item: &Value) {
+    // A search result contains the fact and its score; a plain list contains facts.
+    let fact = item.get("fact").unwrap_or(item);
+    let score = item["score"]["total"]
+        .as_f64()
+        .map(|s| format!("{s:.2}  "))
+        .unwrap_or_default();
+    let ended = if fact["invalid_at"].is_null() {
+        ""
+    } else {
+        "  (no longer)"
+    };
+    let _ = writeln!(
+        text,
+        "{score}{}  [{}, importance {}, said by {}]{ended}",
+        text_or_dash(&fact["content"]),
+        text_or_dash(&fact["kind"]),
+        fact["importance"],
+        text_or_dash(&fact["speaker"]),
+    );
 }
 
 fn render_trace(turn: u64, trace: &Value) -> String {
@@ -162,7 +154,7 @@ fn render_trace(turn: u64, trace: &Value) -> String {
     text
 }
 
-fn array_or_empty(value: &Value) -> &[Value] {
+pub(super) fn array_or_empty(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 

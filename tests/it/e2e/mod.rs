@@ -4,6 +4,7 @@
 mod access;
 mod backups;
 mod balancer;
+mod chat;
 mod cli_commands;
 mod conversation;
 mod crashes;

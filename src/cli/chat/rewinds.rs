@@ -1,0 +1,300 @@
+//! Commands that take back: `/rewind`, `/again`, `/save` and `/load`, and the words for what they changed.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use super::{
+    client::{ChatClient, event_type},
+    inspect::array_or_empty,
+    turns::{Goal, new_key},
+};
+
+/// How long `/load` waits for the event of a restored session.
+const REWIND_WAIT: Duration = Duration::from_secs(2);
+
+impl ChatClient {
+    /// Makes `turn` the last turn of the current session; 0 takes everything back.
+    pub(super) async fn rewind_session(&mut self, turn: u32) -> anyhow::Result<bool> {
+        let last = self.session().head_turn;
+        if u64::from(turn) >= last {
+            let known = u64::from(turn) == last;
+            let why = format!("nothing to take back: the last turn is {last}");
+            if known {
+                self.screen.show_note(&why)?;
+            } else {
+                self.screen.show_fault(&why)?;
+            }
+            return Ok(known);
+        }
+        let mut rewind = json!({"type": "player.interrupt", "session_id": self.session().id, "key": new_key()});
+        if turn == 0 {
+            rewind["turn"] = json!(1);
+            rewind["heard_chars"] = json!(0);
+        } else {
+            rewind["turn"] = json!(turn);
+        }
+        self.send_until_done(rewind, Goal::Rewind).await
+    }
+
+    /// Takes the last reply back and asks for another.
+    pub(super) async fn regenerate_reply(&mut self) -> anyhow::Result<bool> {
+        let again = json!({"type": "player.regenerate", "session_id": self.session().id, "key": new_key()});
+        self.send_until_done(again, Goal::Reply).await
+    }
+
+    /// Shows a rewind of the current session, or one that the player asked for. Returns false if nothing was shown.
+    pub(super) fn on_rewound(&mut self, event: &Value) -> anyhow::Result<bool> {
+        let id = event["dialogue_id"].as_str().unwrap_or_default();
+        let number = |name: &str| event[name].as_u64().unwrap_or_default();
+        let (seq, turn) = (number("seq"), number("turn"));
+        let of_session = id == self.session().id;
+        // After `/load`, the chat knows the last turn before this event comes.
+        let moves = of_session && (turn != self.session().head_turn || event["heard_chars"].is_u64());
+        let seen = self.last_rewind == (id.to_owned(), seq);
+        if seen || !(moves || event["re"].is_string()) {
+            return Ok(false);
+        }
+        self.last_rewind = (id.to_owned(), seq);
+        if of_session {
+            self.session_mut().head_turn = turn;
+        }
+        let unit = if of_session { "turn" } else { "line" };
+        self.screen.show_note(&describe_rewind(event, unit))?;
+        Ok(true)
+    }
+
+    /// Saves the world.
+    pub(super) async fn take_save(&mut self, name: Option<String>) -> anyhow::Result<bool> {
+        let path = format!("/v1/worlds/{}/saves", self.args.world);
+        let told = self.rest.post_json(&path, &json!({"name": name})).await.map(|save| {
+            let dialogues = count_of(&save["dialogues"], "dialogue").unwrap_or_else(|| "no dialogue".into());
+            format!(
+                "(saved {}: {dialogues}; /load brings this moment back)",
+                save_label(&save)
+            )
+        });
+        self.show_result(told)
+    }
+
+    /// Takes the world to a save, by name or id; without a name, to the newest.
+    pub(super) async fn load_save(&mut self, name: Option<String>) -> anyhow::Result<bool> {
+        let told = self.restore_world(name.as_deref()).await;
+        if !self.show_result(told)? {
+            return Ok(false);
+        }
+        let before: Vec<(String, u64)> = self
+            .sessions_mut()
+            .map(|session| (session.id.clone(), session.head_turn))
+            .collect();
+        for (id, head_turn) in before {
+            match self.rest.get_json(&format!("/v1/sessions/{id}"), &[]).await {
+                Ok(session) if session["status"] == "closed" => {
+                    let closed = json!({"dialogue_id": id, "reason": "it is not in this save"});
+                    self.on_session_closed(&closed).await?;
+                }
+                Ok(session) if session["head_turn"] != head_turn => {
+                    let head_turn = session["head_turn"].as_u64().unwrap_or_default();
+                    self.skip_rewind_of_load(&id, head_turn).await?;
+                }
+                Ok(_) => {}
+                Err(error) => self.screen.show_fault(&format!("{error:#}"))?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for the session's `dialogue.rewound` after a restore, whose report has told the same already.
+    async fn skip_rewind_of_load(&mut self, id: &str, head_turn: u64) -> anyhow::Result<()> {
+        for session in self.sessions_mut().filter(|session| session.id == id) {
+            session.head_turn = head_turn;
+        }
+        let socket = &mut self.socket;
+        let skip = async {
+            loop {
+                let event = socket.next_event().await?;
+                if event_type(&event) == "dialogue.rewound" && event["dialogue_id"] == id {
+                    return anyhow::Ok(());
+                }
+            }
+        };
+        // Without the event, the restore is done all the same.
+        tokio::time::timeout(REWIND_WAIT, skip).await.unwrap_or(Ok(()))
+    }
+
+    async fn restore_world(&self, name: Option<&str>) -> anyhow::Result<String> {
+        let path = format!("/v1/worlds/{}/saves", self.args.world);
+        // A world has at most as many saves as the longest page, unless the settings allow more.
+        let page = self.rest.get_json(&path, &[("limit", "200")]).await?;
+        let saves = array_or_empty(&page["items"]);
+        let Some(save) = choose_save(saves, name) else {
+            match name {
+                None => bail!("there is no save yet; /save makes one"),
+                Some(name) => bail!("there is no save “{name}”{}", list_labels(saves)),
+            }
+        };
+        let id = save["id"].as_str().context("the server sent a save without an id")?;
+        let restored = self
+            .rest
+            .post_json(&format!("{path}/{id}:restore"), &json!({"key": new_key()}))
+            .await?;
+        Ok(format!(
+            "(loaded {}; {})",
+            save_label(save),
+            describe_restore(&restored)
+        ))
+    }
+}
+
+/// Returns the newest save with this name or id; without a name, the newest. `saves` has the newest first.
+fn choose_save<'a>(saves: &'a [Value], name: Option<&str>) -> Option<&'a Value> {
+    saves
+        .iter()
+        .find(|save| name.is_none_or(|name| save["name"] == name || save["id"] == name))
+}
+
+fn save_label(save: &Value) -> String {
+    match save["name"].as_str() {
+        Some(name) if !name.is_empty() => format!("“{name}”"),
+        _ => save["id"].as_str().unwrap_or("a save").to_owned(),
+    }
+}
+
+fn list_labels(saves: &[Value]) -> String {
+    let labels: Vec<String> = saves.iter().map(save_label).collect();
+    if labels.is_empty() {
+        "; /save makes one".into()
+    } else {
+        format!("; there are: {}", labels.join(", "))
+    }
+}
+
+/// Says what a `dialogue.rewound` took back and what is valid again. `unit` names a turn of this dialogue.
+fn describe_rewind(event: &Value, unit: &str) -> String {
+    let mut gone = Vec::new();
+    if event["heard_chars"].is_u64() {
+        gone.push(format!("the rest of {unit} {}", event["turn"]));
+    }
+    gone.extend(numbered(unit, &event["removed_turns"]));
+    let again = numbered(unit, &event["reinstated_turns"]).into_iter().collect();
+    let last = match event["turn"].as_u64() {
+        Some(0) => format!("no {unit} is left"),
+        _ => format!("the last {unit} is {}", event["turn"]),
+    };
+    format!("{}; {last}", describe_changes(gone, again, &event["rolled_back"]))
+}
+
+/// Says what a restored save took back and what is valid again.
+fn describe_restore(restored: &Value) -> String {
+    let gone = count_of(&restored["removed_turns"], "turn").into_iter().collect();
+    let again = count_of(&restored["reinstated_turns"], "turn").into_iter().collect();
+    let mut told = describe_changes(gone, again, &restored["rolled_back"]);
+    if let Some(ended) = count_of(&restored["ended_dialogues"], "dialogue") {
+        told.push_str(&format!("; ended: {ended}"));
+    }
+    if let Some(reopened) = count_of(&restored["reopened_dialogues"], "dialogue") {
+        told.push_str(&format!("; open again: {reopened}"));
+    }
+    told
+}
+
+fn describe_changes(mut gone: Vec<String>, mut again: Vec<String>, rolled_back: &Value) -> String {
+    gone.extend(count_of(&rolled_back["facts"], "fact"));
+    gone.extend(count_of(&rolled_back["summaries"], "summary"));
+    gone.extend(count_of(&rolled_back["state"], "change of the world"));
+    again.extend(count_of(&rolled_back["restored"], "fact"));
+    let gone = if gone.is_empty() {
+        "nothing".into()
+    } else {
+        gone.join(", ")
+    };
+    if again.is_empty() {
+        format!("taken back: {gone}")
+    } else {
+        format!("taken back: {gone}; valid again: {}", again.join(", "))
+    }
+}
+
+/// Names turns by their numbers, such as `turns 3 and 4`; `None` without turns.
+fn numbered(unit: &str, turns: &Value) -> Option<String> {
+    let numbers: Vec<String> = array_or_empty(turns).iter().map(Value::to_string).collect();
+    match &numbers[..] {
+        [] => None,
+        [one] => Some(format!("{unit} {one}")),
+        [first, .., last] if numbers.len() > 3 => Some(format!("{unit}s {first} to {last}")),
+        [rest @ .., last] => Some(format!("{unit}s {} and {last}", rest.join(", "))),
+    }
+}
+
+/// Counts things, such as `2 facts`; `None` for 0.
+fn count_of(count: &Value, thing: &str) -> Option<String> {
+    match count.as_u64().unwrap_or_default() {
+        0 => None,
+        1 => Some(format!("1 {thing}")),
+        many => Some(match thing {
+            "summary" => format!("{many} summaries"),
+            "change of the world" => format!("{many} changes of the world"),
+            _ => format!("{many} {thing}s"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rolled_back(facts: u32, restored: u32, summaries: u32, state: u32) -> Value {
+        json!({"facts": facts, "restored": restored, "summaries": summaries, "state": state})
+    }
+
+    #[test]
+    fn rewind_is_described_by_what_went_and_what_is_valid_again() {
+        let cases = [
+            (
+                json!({"turn": 1, "removed_turns": [2, 3], "rolled_back": rolled_back(2, 1, 1, 2)}),
+                "taken back: turns 2 and 3, 2 facts, 1 summary, 2 changes of the world; valid again: 1 fact; \
+                 the last turn is 1",
+            ),
+            (
+                json!({"turn": 0, "removed_turns": [1, 2, 3, 4], "rolled_back": rolled_back(0, 0, 0, 0)}),
+                "taken back: turns 1 to 4; no turn is left",
+            ),
+            (
+                json!({"turn": 2, "heard_chars": 8, "removed_turns": [3], "rolled_back": rolled_back(0, 0, 0, 0)}),
+                "taken back: the rest of turn 2, turn 3; the last turn is 2",
+            ),
+            (
+                json!({"turn": 3, "removed_turns": [], "reinstated_turns": [3], "rolled_back": rolled_back(0, 0, 0, 0)}),
+                "taken back: nothing; valid again: turn 3; the last turn is 3",
+            ),
+        ];
+        for (event, told) in cases {
+            assert_eq!(describe_rewind(&event, "turn"), told, "{event}");
+        }
+    }
+
+    #[test]
+    fn restore_is_described_by_what_went_and_what_is_valid_again() {
+        let restored = json!({"removed_turns": 3, "reinstated_turns": 1, "ended_dialogues": 1, "reopened_dialogues": 0,
+            "rolled_back": rolled_back(1, 2, 0, 0)});
+        assert_eq!(
+            describe_restore(&restored),
+            "taken back: 3 turns, 1 fact; valid again: 1 turn, 2 facts; ended: 1 dialogue"
+        );
+    }
+
+    #[test]
+    fn save_is_found_by_name_or_id_and_the_newest_wins() {
+        let saves = [
+            json!({"id": "save_3", "name": ""}),
+            json!({"id": "save_2", "name": "figs"}),
+            json!({"id": "save_1", "name": "figs"}),
+        ];
+        let id = |name| choose_save(&saves, name).map(|save| save["id"].as_str().unwrap_or_default());
+        assert_eq!(id(None), Some("save_3"));
+        assert_eq!(id(Some("figs")), Some("save_2"));
+        assert_eq!(id(Some("save_1")), Some("save_1"));
+        assert_eq!(id(Some("grapes")), None);
+    }
+}

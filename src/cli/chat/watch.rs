@@ -1,0 +1,311 @@
+//! `/watch`: NPCs talk with each other, and the player cuts in.
+
+use std::{pin::pin, time::Duration};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{
+    client::{ChatClient, error_text, event_type},
+    commands::{Command, HELP, Watch},
+    input::KeyMode,
+    playback::{Playback, SpokenWord},
+    turns::{Goal, new_key},
+};
+
+/// The first `seq` of a conversation: a watch behind it gets every line.
+const CREATED_SEQ: u64 = 1;
+/// The pause after a line, in characters.
+const PAUSE_CHARS: u32 = 10;
+
+/// Why NPCs are no longer watched.
+pub(super) enum WatchEnd {
+    /// The conversation ended, or the player cut in or left.
+    Ended,
+    /// The player typed this command.
+    Command(Command),
+    /// The server refused the conversation or a line.
+    Failed,
+}
+
+/// A watched conversation.
+struct Conversation {
+    id: String,
+    npcs: Vec<String>,
+}
+
+/// What ends the wait while NPCs talk.
+enum Happening {
+    Event(Value),
+    /// The time of the next word has come.
+    Word,
+    /// Input can be read: a key, a line, or the end of a pipe.
+    Input(PeekedInput),
+    CtrlC,
+}
+
+/// The input that can be read.
+enum PeekedInput {
+    /// The beginning of a line, or the whole line with its line break.
+    Text(String),
+    /// A key without a character, such as an arrow.
+    Control,
+    End,
+}
+
+impl PeekedInput {
+    fn from_bytes(bytes: &[u8]) -> Self {
+        match bytes.first() {
+            None => Self::End,
+            Some(first) if first.is_ascii_control() && *first != b'\n' => Self::Control,
+            Some(_) => {
+                let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or(bytes);
+                Self::Text(String::from_utf8_lossy(line).into_owned())
+            }
+        }
+    }
+}
+
+impl ChatClient {
+    /// Shows a conversation of NPCs until its end, or until the player cuts in or leaves.
+    pub(super) async fn watch_npcs(&mut self, watch: &Watch) -> anyhow::Result<WatchEnd> {
+        let id = match self.conversation_id(watch).await {
+            Ok(id) => id,
+            Err(error) => {
+                self.screen.show_fault(&format!("{error:#}"))?;
+                return Ok(WatchEnd::Failed);
+            }
+        };
+        let last_seq = matches!(watch, Watch::New { .. }).then_some(CREATED_SEQ);
+        let mut playback = Playback::default();
+        let Some(conversation) = self.begin_watching(id, last_seq, &mut playback).await? else {
+            return Ok(WatchEnd::Failed);
+        };
+        let how = if self.input.interactive {
+            "; type to cut in, an empty line leaves"
+        } else {
+            ""
+        };
+        let npcs = conversation.npcs.join(" and ");
+        self.screen.show_note(&format!("{npcs} talk with each other{how}"))?;
+        let ended = self.show_conversation(&conversation, playback).await?;
+        let unwatch =
+            json!({"type": "npc_conversation.unwatch", "event_id": "unwatch", "conversation_id": conversation.id});
+        self.socket.send_event(&unwatch).await?;
+        Ok(ended)
+    }
+
+    /// Returns the id of the conversation; creates a new one if asked to.
+    async fn conversation_id(&self, watch: &Watch) -> anyhow::Result<String> {
+        let (npcs, topic) = match watch {
+            Watch::Existing(id) => return Ok(id.clone()),
+            Watch::New { npcs, topic } => (npcs, topic),
+        };
+        let body = json!({
+            "world_id": self.args.world,
+            "npc_ids": npcs,
+            "topic": topic,
+            "watchers": [self.args.player],
+            "interrupters": "watchers",
+        });
+        let made = self.rest.post_json("/v1/npc-conversations", &body).await?;
+        let id = made["id"]
+            .as_str()
+            .context("the server sent no id of the conversation")?;
+        Ok(id.to_owned())
+    }
+
+    async fn begin_watching(
+        &mut self,
+        id: String,
+        last_seq: Option<u64>,
+        playback: &mut Playback,
+    ) -> anyhow::Result<Option<Conversation>> {
+        let re = self.next_event_id();
+        let watch =
+            json!({"type": "npc_conversation.watch", "event_id": re, "conversation_id": id, "last_seq": last_seq});
+        self.socket.send_event(&watch).await?;
+        loop {
+            let event = self.socket.next_event().await?;
+            match event_type(&event) {
+                "npc_conversation.created" if event["re"] == re.as_str() => {
+                    let npcs = serde_json::from_value(event["npc_ids"].clone()).unwrap_or_default();
+                    return Ok(Some(Conversation { id, npcs }));
+                }
+                "error" if event["re"] == re.as_str() => {
+                    self.screen.show_fault(&error_text(&event["error"]))?;
+                    return Ok(None);
+                }
+                _ if event["dialogue_id"] == id.as_str() => playback.on_event(&event),
+                _ => {}
+            }
+        }
+    }
+
+    /// Shows the lines word by word.
+    async fn show_conversation(&mut self, watched: &Conversation, mut playback: Playback) -> anyhow::Result<WatchEnd> {
+        let keys = KeyMode::of_input(&self.input);
+        keys.read_keys();
+        let mut pause = pin!(sleep(Duration::ZERO));
+        let (mut input_ended, mut refused) = (false, false);
+        loop {
+            if let Some(end) = playback.end() {
+                self.screen.show_note(end)?;
+                return Ok(if refused { WatchEnd::Failed } else { WatchEnd::Ended });
+            }
+            let may_read = !input_ended && (self.input.interactive || playback.is_under_way());
+            let happening = tokio::select! {
+                event = self.socket.next_event() => Happening::Event(event?),
+                () = &mut pause, if playback.has_word() => Happening::Word,
+                bytes = self.input.peek(), if may_read => Happening::Input(PeekedInput::from_bytes(bytes?)),
+                pressed = tokio::signal::ctrl_c() => {
+                    pressed?;
+                    Happening::CtrlC
+                }
+            };
+            match happening {
+                Happening::Event(event) => {
+                    self.on_watched_event(&event, watched, &mut playback).await?;
+                    if let Some(npc) = playback.thinking_npc() {
+                        let sign = format!("{npc} thinks …");
+                        self.screen.show_sign(&sign)?;
+                    }
+                }
+                Happening::Word => {
+                    if let Some(word) = playback.take_word() {
+                        self.show_word(&word, watched)?;
+                        pause.set(sleep(self.speaking_time(&word)));
+                    }
+                }
+                Happening::Input(PeekedInput::Control) => self.input.discard(),
+                Happening::Input(PeekedInput::End) => input_ended = true,
+                Happening::CtrlC => {
+                    self.screen.break_npc_line()?;
+                    self.leave_conversation()?;
+                    return Ok(WatchEnd::Ended);
+                }
+                Happening::Input(PeekedInput::Text(begun)) => {
+                    keys.read_lines();
+                    self.screen.break_npc_line()?;
+                    let Some(line) = self.read_begun_line(&begun, watched, &mut playback).await? else {
+                        return Ok(WatchEnd::Command(Command::Quit));
+                    };
+                    match Command::parse(&line) {
+                        Command::Say(line) => {
+                            if let Some(end) = self.cut_in(watched, &playback, &line).await? {
+                                return Ok(end);
+                            }
+                            refused = true;
+                        }
+                        Command::Nothing | Command::Leave => {
+                            self.leave_conversation()?;
+                            return Ok(WatchEnd::Ended);
+                        }
+                        Command::Help => self.screen.show_answer(HELP)?,
+                        Command::Unclear(why) => {
+                            self.screen.show_fault(&why)?;
+                            refused = true;
+                        }
+                        command => return Ok(WatchEnd::Command(command)),
+                    }
+                    // The NPCs go on, and so does the screen.
+                    keys.read_keys();
+                }
+            }
+        }
+    }
+
+    fn leave_conversation(&mut self) -> std::io::Result<()> {
+        let npcs = self.session().npcs.join(" and ");
+        self.screen
+            .show_note(&format!("you are with {npcs} again; they go on without you"))
+    }
+
+    /// Reads the line that the player has begun. The NPCs' words wait on the screen meanwhile.
+    async fn read_begun_line(
+        &mut self,
+        begun: &str,
+        watched: &Conversation,
+        playback: &mut Playback,
+    ) -> anyhow::Result<Option<String>> {
+        if self.input.interactive && begun != "\n" {
+            self.screen.show_prompt()?;
+            self.screen.write_text(begun.trim_end_matches('\n'))?;
+        }
+        if begun.ends_with('\n') {
+            self.screen.end_line()?;
+        }
+        loop {
+            tokio::select! {
+                line = self.input.next_line() => return self.take_line(line?),
+                event = self.socket.next_event() => self.on_watched_event(&event?, watched, playback).await?,
+                pressed = tokio::signal::ctrl_c() => {
+                    pressed?;
+                    self.screen.end_line()?;
+                    return Ok(Some(String::new()));
+                }
+            }
+        }
+    }
+
+    async fn on_watched_event(
+        &mut self,
+        event: &Value,
+        watched: &Conversation,
+        playback: &mut Playback,
+    ) -> anyhow::Result<()> {
+        if event["dialogue_id"] == watched.id.as_str() {
+            playback.on_event(event);
+        } else {
+            self.on_idle_event(event).await?;
+        }
+        Ok(())
+    }
+
+    fn show_word(&mut self, word: &SpokenWord, watched: &Conversation) -> std::io::Result<()> {
+        if word.begins {
+            self.screen.break_npc_line()?;
+        }
+        self.screen.show_npc_text(&word.npc, &watched.npcs, &word.text)?;
+        if word.ends {
+            self.screen.end_line()?;
+        }
+        Ok(())
+    }
+
+    fn speaking_time(&self, word: &SpokenWord) -> Duration {
+        let chars = u32::try_from(word.text.chars().count()).unwrap_or(u32::MAX);
+        let pause = if word.ends { PAUSE_CHARS } else { 0 };
+        Duration::from_millis(u64::from(self.args.ms_per_char) * u64::from(chars.saturating_add(pause)))
+    }
+
+    /// Interrupts the NPCs at the last word that was heard, and says the line to them. `None`: the server refused, and
+    /// nothing was cut.
+    async fn cut_in(
+        &mut self,
+        watched: &Conversation,
+        playback: &Playback,
+        line: &str,
+    ) -> anyhow::Result<Option<WatchEnd>> {
+        let heard = playback.heard_part();
+        let interrupt = json!({
+            "type": "npc_conversation.interrupt",
+            "conversation_id": watched.id,
+            "turn": heard.map(|(turn, _)| turn),
+            "heard_chars": heard.and_then(|(_, chars)| chars),
+            "key": new_key(),
+            "text": line,
+        });
+        let before = self.session().id.clone();
+        let answered = self.send_until_done(interrupt, Goal::Join(&watched.npcs)).await?;
+        if self.session().id == before {
+            self.screen.show_note("your line was not said")?;
+            return Ok(None);
+        }
+        let npcs = watched.npcs.join(" and ");
+        self.screen
+            .show_note(&format!("you are with {npcs} now; an empty line or /leave goes back"))?;
+        Ok(Some(if answered { WatchEnd::Ended } else { WatchEnd::Failed }))
+    }
+}

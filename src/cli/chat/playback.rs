@@ -83,6 +83,9 @@ impl Playback {
                 let reason = event["reason"].as_str().unwrap_or_default();
                 self.end = Some(format!("their conversation is paused ({reason})"));
             }
+            "npc_conversation.created" if event["paused"] == true => {
+                self.end = Some("their conversation is paused".into());
+            }
             "npc_conversation.resumed" => self.end = None,
             _ => {}
         }

@@ -55,10 +55,10 @@ enum PeekedInput {
 }
 
 impl PeekedInput {
-    fn from_bytes(bytes: &[u8]) -> Self {
+    fn from_bytes(bytes: &[u8], typed: bool) -> Self {
         match bytes.first() {
             None => Self::End,
-            Some(first) if first.is_ascii_control() && *first != b'\n' => Self::Control,
+            Some(first) if typed && first.is_ascii_control() && *first != b'\n' => Self::Control,
             Some(_) => {
                 let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or(bytes);
                 Self::Text(String::from_utf8_lossy(line).into_owned())
@@ -130,6 +130,7 @@ impl ChatClient {
             let event = self.socket.next_event().await?;
             match event_type(&event) {
                 "npc_conversation.created" if event["re"] == re.as_str() => {
+                    playback.on_event(&event);
                     let npcs = serde_json::from_value(event["npc_ids"].clone()).unwrap_or_default();
                     return Ok(Some(Conversation { id, npcs }));
                 }
@@ -149,16 +150,17 @@ impl ChatClient {
         keys.read_keys();
         let mut pause = pin!(sleep(Duration::ZERO));
         let (mut input_ended, mut refused) = (false, false);
+        let typed = self.input.interactive;
         loop {
             if let Some(end) = playback.end() {
                 self.screen.show_note(end)?;
                 return Ok(if refused { WatchEnd::Failed } else { WatchEnd::Ended });
             }
-            let may_read = !input_ended && (self.input.interactive || playback.is_under_way());
+            let may_read = !input_ended && (typed || playback.is_under_way());
             let happening = tokio::select! {
                 event = self.socket.next_event() => Happening::Event(event?),
                 () = &mut pause, if playback.has_word() => Happening::Word,
-                bytes = self.input.peek(), if may_read => Happening::Input(PeekedInput::from_bytes(bytes?)),
+                bytes = self.input.peek(), if may_read => Happening::Input(PeekedInput::from_bytes(bytes?, typed)),
                 pressed = tokio::signal::ctrl_c() => {
                     pressed?;
                     Happening::CtrlC

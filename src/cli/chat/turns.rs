@@ -114,13 +114,20 @@ impl ChatClient {
                         self.enter_joined_session(session).await?;
                     }
                 }
-                kind @ ("dialogue.rewound" | "interrupt.done") if caused || here => {
-                    if kind == "dialogue.rewound" {
-                        self.on_rewound(&event)?;
-                    } else if event["interrupted"] == true {
-                        self.screen.show_note("taken back: the rest of the line")?;
-                    }
+                "dialogue.rewound" if caused || here => {
+                    self.on_rewound(&event)?;
                     if caused && matches!(goal, Goal::Rewind) {
+                        return Ok(Outcome::Ended(true));
+                    }
+                }
+                "interrupt.done" if caused => {
+                    let gone = if event["interrupted"] == true {
+                        "the rest of the line"
+                    } else {
+                        "nothing"
+                    };
+                    self.screen.show_note(&format!("taken back: {gone}"))?;
+                    if matches!(goal, Goal::Rewind) {
                         return Ok(Outcome::Ended(true));
                     }
                 }

@@ -134,12 +134,12 @@ impl ChatClient {
             Command::Load(name) => return self.load_save(name).await,
             Command::Trace => {
                 let told = inspect::describe_last_turn(&self.rest, self.session()).await;
-                return self.show_result(told);
+                return self.show_result(&told);
             }
             Command::Facts(query) => {
                 let who = (&self.args.world, &self.args.player);
                 let told = inspect::describe_facts(&self.rest, self.session(), who, &query).await;
-                return self.show_result(told);
+                return self.show_result(&told);
             }
             Command::Help => self.screen.show_answer(HELP)?,
             Command::Leave if self.joined.is_none() => {
@@ -158,8 +158,8 @@ impl ChatClient {
     }
 
     /// Shows an answer or a failure. Returns true for an answer.
-    pub(super) fn show_result(&mut self, result: anyhow::Result<String>) -> anyhow::Result<bool> {
-        match &result {
+    pub(super) fn show_result(&mut self, result: &anyhow::Result<String>) -> anyhow::Result<bool> {
+        match result {
             Ok(text) => self.screen.show_answer(text)?,
             Err(error) => self.screen.show_fault(&format!("{error:#}"))?,
         }

@@ -1,6 +1,6 @@
 //! Commands that take back: `/rewind`, `/again`, `/save` and `/load`, and the words for what they changed.
 
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -75,13 +75,13 @@ impl ChatClient {
                 save_label(&save)
             )
         });
-        self.show_result(told)
+        self.show_result(&told)
     }
 
     /// Takes the world to a save, by name or id; without a name, to the newest.
     pub(super) async fn load_save(&mut self, name: Option<String>) -> anyhow::Result<bool> {
         let told = self.restore_world(name.as_deref()).await;
-        if !self.show_result(told)? {
+        if !self.show_result(&told)? {
             return Ok(false);
         }
         let before: Vec<(String, u64)> = self
@@ -191,10 +191,10 @@ fn describe_restore(restored: &Value) -> String {
     let again = count_of(&restored["reinstated_turns"], "turn").into_iter().collect();
     let mut told = describe_changes(gone, again, &restored["rolled_back"]);
     if let Some(ended) = count_of(&restored["ended_dialogues"], "dialogue") {
-        told.push_str(&format!("; ended: {ended}"));
+        let _ = write!(told, "; ended: {ended}");
     }
     if let Some(reopened) = count_of(&restored["reopened_dialogues"], "dialogue") {
-        told.push_str(&format!("; open again: {reopened}"));
+        let _ = write!(told, "; open again: {reopened}");
     }
     told
 }

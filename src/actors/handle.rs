@@ -28,7 +28,7 @@ use super::{
     registry::Registry,
     restore_notices, resume_token,
     rewinding::{self, REWIND_RETRY_AFTER},
-    session::SessionRequest,
+    session::{RegenerateCommand, SessionRequest},
     use_cases::{Ports, UseCases},
 };
 use crate::{
@@ -251,10 +251,10 @@ impl Sessions {
     ) -> Result<AcceptedLine, DialogueError> {
         let accepted_at = self.node.ports.clock.monotonic_now();
         self.check_line(&line.text)?;
-        self.send_request(scope, id, |ask| SessionRequest::Say {
+        self.send_request(scope, id, |reply| SessionRequest::Say {
             line: line.clone(),
             accepted_at,
-            ask,
+            reply,
         })
         .await
     }
@@ -267,7 +267,7 @@ impl Sessions {
         re: Option<Arc<str>>,
     ) -> Result<AcceptedLine, DialogueError> {
         let accepted_at = self.node.ports.clock.monotonic_now();
-        self.send_request(scope, id, |ask| SessionRequest::Say {
+        self.send_request(scope, id, |reply| SessionRequest::Say {
             line: PlayerLine {
                 text: String::new(),
                 to: None,
@@ -277,36 +277,36 @@ impl Sessions {
                 who: None,
             },
             accepted_at,
-            ask,
+            reply,
         })
         .await
     }
 
-    /// Cuts the running reply, or an earlier reply; the turns after an earlier reply are then unsaid. `wish.turn`
+    /// Cuts the running reply, or an earlier reply; the turns after an earlier reply are then unsaid. `command.turn`
     /// unset: the running reply.
     pub async fn interrupt_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        wish: InterruptCommand,
+        command: InterruptCommand,
     ) -> Result<InterruptOutcome, DialogueError> {
-        self.send_request(scope, id, |ask| SessionRequest::Interrupt {
-            wish: wish.clone(),
-            ask,
+        self.send_request(scope, id, |reply| SessionRequest::Interrupt {
+            command: command.clone(),
+            reply,
         })
         .await
     }
 
-    /// Rewinds the dialogue to `wish.turn` (unset: to before the first turn). Later turns are unsaid.
+    /// Rewinds the dialogue to `command.turn` (unset: to before the first turn). Later turns are unsaid.
     pub async fn rewind_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        wish: InterruptCommand,
+        command: InterruptCommand,
     ) -> Result<InterruptOutcome, DialogueError> {
-        self.send_request(scope, id, |ask| SessionRequest::Rewind {
-            wish: wish.clone(),
-            ask,
+        self.send_request(scope, id, |reply| SessionRequest::Rewind {
+            command: command.clone(),
+            reply,
         })
         .await
     }
@@ -321,19 +321,22 @@ impl Sessions {
         if_head: Option<u32>,
         re: Option<Arc<str>>,
     ) -> Result<AcceptedLine, DialogueError> {
-        self.send_request(scope, id, |ask| SessionRequest::Regenerate {
-            key: key.clone(),
+        let command = RegenerateCommand {
+            key,
             if_head,
-            re: re.clone(),
+            re,
             who: who.clone(),
-            ask,
+        };
+        self.send_request(scope, id, |reply| SessionRequest::Regenerate {
+            command: command.clone(),
+            reply,
         })
         .await
     }
 
     /// Records that the client has played a reply to the end. With `playback: ack`, learning from the reply starts now.
     pub async fn mark_played(&self, scope: &TenantScope, id: DialogueId, turn: u32) -> Result<(), DialogueError> {
-        self.send_request(scope, id, |ask| SessionRequest::Played { turn, ask })
+        self.send_request(scope, id, |reply| SessionRequest::Played { turn, reply })
             .await
     }
 
@@ -342,11 +345,11 @@ impl Sessions {
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        wish: ResumeCommand,
+        command: ResumeCommand,
     ) -> Result<InterruptOutcome, DialogueError> {
-        self.send_request(scope, id, |ask| SessionRequest::Resume {
-            wish: wish.clone(),
-            ask,
+        self.send_request(scope, id, |reply| SessionRequest::Resume {
+            command: command.clone(),
+            reply,
         })
         .await
     }
@@ -400,10 +403,10 @@ impl Sessions {
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
     ) -> Result<AttachedListener, DialogueError> {
-        self.send_request(scope, id, |ask| SessionRequest::Attach {
+        self.send_request(scope, id, |reply| SessionRequest::Attach {
             listener: Arc::clone(&listener),
             last_seq,
-            ask,
+            reply,
         })
         .await
     }
@@ -420,7 +423,7 @@ impl Sessions {
 
     /// Returns the state of the session.
     pub async fn snapshot(&self, scope: &TenantScope, id: DialogueId) -> Result<SessionSnapshot, DialogueError> {
-        self.send_request(scope, id, |ask| SessionRequest::Snapshot { ask })
+        self.send_request(scope, id, |reply| SessionRequest::Snapshot { reply })
             .await
     }
 
@@ -432,7 +435,7 @@ impl Sessions {
         id: DialogueId,
         reason: &'static str,
     ) -> Result<(), DialogueError> {
-        self.send_request(scope, id, |ask| SessionRequest::Close { reason, ask })
+        self.send_request(scope, id, |reply| SessionRequest::Close { reason, reply })
             .await
     }
 
@@ -444,9 +447,9 @@ impl Sessions {
         text: String,
     ) -> Result<Result<Preview, TurnError>, DialogueError> {
         let input = self
-            .send_request(scope, id, |ask| SessionRequest::Prepare {
+            .send_request(scope, id, |reply| SessionRequest::Prepare {
                 text: text.clone(),
-                ask,
+                reply,
             })
             .await?;
         Ok(self.node.use_cases.preview_prompt(&input).await)

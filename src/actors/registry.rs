@@ -27,8 +27,8 @@ use super::{
     messages::{ClosedInLedger, CuratorRequest, DialogueKey, JobEnded, ResidencyPermit},
     node::{ActorDirectory, Node, send_message},
     npc::{FetchAuthored, NpcActor},
-    npc_conversation::NpcConversation,
-    session::Session,
+    npc_conversation::{ConversationKind, NpcConversation},
+    session::{Session, SessionKind},
     use_cases::{Ports, UseCases},
 };
 use crate::{
@@ -105,7 +105,7 @@ impl Registry {
             let (node, their_key) = (Arc::clone(&self.node), key.clone());
             Session::start_in_arbiter(self.arbiter_for(key), move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
-                Session::new(node, their_key, generation, log, live)
+                Session::new(node, their_key, generation, log, live, SessionKind::default())
             })
         })
         .await
@@ -130,7 +130,7 @@ impl Registry {
             let (node, their_key) = (Arc::clone(&self.node), key.clone());
             NpcConversation::start_in_arbiter(self.arbiter_for(key), move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
-                NpcConversation::new(node, their_key, generation, log, live, sleeps)
+                NpcConversation::new(node, their_key, generation, log, live, ConversationKind::new(sleeps))
             })
         })
         .await

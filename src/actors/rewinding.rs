@@ -89,25 +89,22 @@ impl<A> RewindQueue<A> {
         self.under_way.is_some() || !self.waiting.is_empty()
     }
 
-    /// True if a rewind is running in the ledger.
-    pub fn is_under_way(&self) -> bool {
-        self.under_way.is_some()
-    }
-
     /// True if the last turn is being reinstated, regenerated or resumed. The last turn is known only afterwards.
     pub fn is_replacing(&self) -> bool {
         let goes_for_good = |target: &RewindTarget| matches!(target, RewindTarget::Turn { .. });
-        let puts_back = |wish: &RewindIntent<A>| matches!(wish.target, RewindTarget::Reinstate { .. });
+        let puts_back = |intent: &RewindIntent<A>| matches!(intent.target, RewindTarget::Reinstate { .. });
         self.under_way.is_some_and(|target| !goes_for_good(&target)) || self.waiting.iter().any(puts_back)
     }
 
-    pub fn push_intent(&mut self, wish: RewindIntent<A>) {
-        self.waiting.push(wish);
+    pub fn push_intent(&mut self, intent: RewindIntent<A>) {
+        self.waiting.push(intent);
     }
 
     /// Returns all callers that wait for an answer.
     pub fn callers(&self) -> impl Iterator<Item = &A> {
-        self.callers.iter().chain(self.waiting.iter().map(|wish| &wish.caller))
+        self.callers
+            .iter()
+            .chain(self.waiting.iter().map(|intent| &intent.caller))
     }
 
     /// Returns the callers that get the outcome of the running rewind.
@@ -129,28 +126,28 @@ impl<A> RewindQueue<A> {
         if self.under_way.is_some() || self.waiting.is_empty() {
             return None;
         }
-        let puts_back = |wish: &RewindIntent<A>| matches!(wish.target, RewindTarget::Reinstate { .. });
+        let puts_back = |intent: &RewindIntent<A>| matches!(intent.target, RewindTarget::Reinstate { .. });
         let alone = self.waiting.iter().all(puts_back);
         let (served, later) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition::<Vec<_>, _>(|wish| alone || !puts_back(wish));
+            .partition::<Vec<_>, _>(|intent| alone || !puts_back(intent));
         self.waiting = later;
         let mut lowest: Option<CoalescedRewind> = None;
         // Late callers of an earlier rewind: the new rewind must not take one of their keys as its own key.
         let told = std::mem::take(&mut self.late);
         let (mut keys, mut others) = (Vec::new(), Vec::new());
-        for wish in served {
+        for intent in served {
             let lower = lowest
                 .as_ref()
-                .is_none_or(|goal| target_rank(wish.target) < target_rank(goal.target));
-            let mut other = wish.key;
+                .is_none_or(|goal| target_rank(intent.target) < target_rank(goal.target));
+            let mut other = intent.key;
             if lower {
                 let goal = CoalescedRewind {
-                    target: wish.target,
+                    target: intent.target,
                     key: other.take(),
                     also: Vec::new(),
-                    who: wish.who,
-                    action: wish.action,
+                    who: intent.who,
+                    action: intent.action,
                     others: Vec::new(),
                 };
                 let before = lowest.replace(goal);
@@ -159,10 +156,10 @@ impl<A> RewindQueue<A> {
                     before.key
                 });
             } else {
-                others.push((wish.who, wish.action));
+                others.push((intent.who, intent.action));
             }
             keys.extend(other);
-            self.callers.push(wish.caller);
+            self.callers.push(intent.caller);
         }
         let mut goal = lowest?;
         self.under_way = Some(goal.target);
@@ -183,14 +180,14 @@ impl<A> RewindQueue<A> {
         self.under_way = None;
         let (served, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition::<Vec<_>, _>(|wish| is_target_reached(wish.target, head));
+            .partition::<Vec<_>, _>(|intent| is_target_reached(intent.target, head));
         self.waiting = waiting;
-        for wish in served {
+        for intent in served {
             // A refused request is not recorded as a rewind.
-            let takes_back = matches!(wish.target, RewindTarget::Turn { .. });
+            let takes_back = matches!(intent.target, RewindTarget::Turn { .. });
             self.late
-                .add_caller(wish.key, takes_back.then_some((wish.who, wish.action)));
-            self.callers.push(wish.caller);
+                .add_caller(intent.key, takes_back.then_some((intent.who, intent.action)));
+            self.callers.push(intent.caller);
         }
         let written = std::mem::take(&mut self.written);
         if self.waiting.is_empty() {
@@ -213,8 +210,8 @@ impl<A> RewindQueue<A> {
     /// Answers the caller of a pending cut with the rewind, or with a later, lower rewind.
     pub fn adopt_pending_cut(&mut self, cut: PendingCut, action: &'static str) -> ReplyHandle<InterruptOutcome> {
         let asked = cut.audit_entry(action);
-        self.late.add_caller(cut.wish.key, asked);
-        cut.ask
+        self.late.add_caller(cut.command.key, asked);
+        cut.reply
     }
 
     /// Takes the callers served by the last rewind but not written with the rewind.
@@ -232,7 +229,7 @@ impl<A> RewindQueue<A> {
     /// Cancels all requests and returns the callers to answer.
     pub fn cancel_all(&mut self) -> Vec<A> {
         let mut callers = self.take_failed_callers();
-        callers.extend(self.waiting.drain(..).map(|wish| wish.caller));
+        callers.extend(self.waiting.drain(..).map(|intent| intent.caller));
         callers
     }
 }
@@ -262,10 +259,10 @@ impl RecentRewinds {
     }
 
     /// Returns the last rewind if it removed turns and ended at the wished turn, and no turn was said since. A caller
-    /// who repeats a wish just after a rewind then gets the same answer.
-    pub fn last_with_target(&self, wish: &InterruptCommand, head: Option<TurnId>) -> Option<Arc<RewindRecord>> {
+    /// who repeats a intent just after a rewind then gets the same answer.
+    pub fn last_with_target(&self, command: &InterruptCommand, head: Option<TurnId>) -> Option<Arc<RewindRecord>> {
         let last = self.last.as_ref().filter(|last| last.head == head)?;
-        let same = wish.heard.is_none() && wish.turn == Some(last.head_turn) && !last.removed.is_empty();
+        let same = command.heard.is_none() && command.turn == Some(last.head_turn) && !last.removed.is_empty();
         same.then(|| Arc::clone(last))
     }
 }

@@ -118,7 +118,7 @@ impl NpcConversations {
 
     /// Returns the state of the conversation.
     pub async fn snapshot(&self, scope: &TenantScope, id: DialogueId) -> Result<ConversationSnapshot, DialogueError> {
-        self.send_request(scope, id, |ask| ConversationRequest::Snapshot { ask })
+        self.send_request(scope, id, |reply| ConversationRequest::Snapshot { reply })
             .await
     }
 
@@ -133,11 +133,11 @@ impl NpcConversations {
         last_seq: Option<u64>,
         wakes: bool,
     ) -> Result<AttachedListener, DialogueError> {
-        let request = |ask| ConversationRequest::Attach {
+        let request = |reply| ConversationRequest::Attach {
             listener: Arc::clone(&listener),
             last_seq,
             wakes,
-            ask,
+            reply,
         };
         self.send_request_as(scope, id, !wakes, request).await
     }
@@ -154,21 +154,21 @@ impl NpcConversations {
         scope: &TenantScope,
         id: DialogueId,
     ) -> Result<tokio::sync::oneshot::Receiver<TurnOutcome>, DialogueError> {
-        self.send_request(scope, id, |ask| ConversationRequest::Step { ask })
+        self.send_request(scope, id, |reply| ConversationRequest::Step { reply })
             .await
     }
 
     /// Cuts the running line or rewinds to an earlier line, and pauses the conversation. Answers once the result is
-    /// durable. `wish.turn` unset: the running line.
+    /// durable. `command.turn` unset: the running line.
     pub async fn interrupt_dialogue(
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        wish: InterruptCommand,
+        command: InterruptCommand,
     ) -> Result<InterruptOutcome, DialogueError> {
-        self.send_request(scope, id, |ask| ConversationRequest::Interrupt {
-            wish: wish.clone(),
-            ask,
+        self.send_request(scope, id, |reply| ConversationRequest::Interrupt {
+            command: command.clone(),
+            reply,
         })
         .await
     }
@@ -181,8 +181,11 @@ impl NpcConversations {
         id: DialogueId,
         who: &Principal,
     ) -> Result<ConversationSnapshot, DialogueError> {
-        self.send_request(scope, id, |ask| ConversationRequest::Resume { who: who.clone(), ask })
-            .await
+        self.send_request(scope, id, |reply| ConversationRequest::Resume {
+            who: who.clone(),
+            reply,
+        })
+        .await
     }
 
     /// Opens a session of a player with all NPCs of the conversation. The conversation pauses (`joined`), and a running
@@ -222,7 +225,7 @@ impl NpcConversations {
         player: PlayerId,
     ) -> Result<Option<CreatedSession>, DialogueError> {
         let point = self
-            .send_request(scope, id, |ask| ConversationRequest::Join { ask })
+            .send_request(scope, id, |reply| ConversationRequest::Join { reply })
             .await?;
         failpoint!("join.placed");
         let mut witnesses = point.dialogue.witnesses.clone();
@@ -329,7 +332,7 @@ impl NpcConversations {
         id: DialogueId,
         reason: &'static str,
     ) -> Result<(), DialogueError> {
-        self.send_request(scope, id, |ask| ConversationRequest::End { reason, ask })
+        self.send_request(scope, id, |reply| ConversationRequest::End { reason, reply })
             .await
     }
 

@@ -1,442 +1,408 @@
-//! A conversation between NPCs: the buffer, the next speaker and the running line.
+//! A conversation between NPCs: the kind of dialogue that paces itself. The common part of the actor is
+//! `actors::dialogue`.
 //!
-//! As with a session, the actor is a state machine with an open mailbox; `dialogue::turn` does the work of a line. A
-//! self-paced conversation says a line, waits for its reading time, and says the next line. An interrupt pauses the
-//! conversation; a speaker's conclusion or the last line ends it. The present file has the actor, its messages and its
-//! lifetime. Other modules: `lines`, `rewinds` (with interrupts), `pending_replacement` (continued lines) and `handle`
-//! (the entry).
+//! A self-paced conversation says a line, waits for its reading time, and says the next line. An interrupt pauses the
+//! conversation; a speaker's conclusion or the last line ends it. Modules: `request` (the messages), `lines` (the next
+//! line and its pace), `speaker_choice`, `pauses`, `interrupt`, and `handle` (the entry).
 //!
 //! An open self-paced conversation continues after a restart at the first request. After a panic, the node's chores
 //! spawn the actor again.
 
 pub mod handle;
+mod interrupt;
 mod lines;
-mod listeners;
 mod pauses;
-mod pending_cuts;
-mod pending_replacement;
-mod residency;
-mod restore;
-mod rewinds;
+mod request;
 mod speaker_choice;
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, SpawnHandle, WrapFuture};
+use actix::{AsyncContext, Context, Handler, SpawnHandle};
 use tokio::sync::oneshot;
 
-use self::{
-    pauses::CutWaiter,
-    rewinds::{BeginConversationRewind, ConversationRewindState},
-    speaker_choice::SpeakerQuery,
-};
+use self::{pauses::PauseWrite, speaker_choice::SpeakerQuery};
 use super::{
-    DialogueError, InterruptCommand, InterruptOutcome, Listener,
-    dialogue::load::{self, LoadedDialogue},
-    event_log::EventLog,
-    mailbox::mailbox,
-    memory_wait::MemoryWait,
-    messages::{
-        AttachedListener, ConversationSnapshot, CutRunningTurn, DialogueKey, DrainDialogue, JobEnded, JoinPoint,
-        LeaveIfIdle, OwnershipLost, ReplyHandle, ResidencyPermit, StopDialogue, WorldRestored,
+    DialogueError, InterruptOutcome,
+    dialogue::{
+        actor::{DialogueActor, State},
+        kind::{CommitSummary, DialogueKind, RewindCaller, RewindEffect},
     },
-    metrics::ActorKind,
-    node::Node,
-    running_turn::{RunningTurn, TurnOutcome},
-    session::lost_turn_error,
+    mailbox::mailbox,
+    messages::{
+        ConversationSnapshot, DrainDialogue, JobEnded, JoinPoint, LeaveIfIdle, OwnershipLost, ReplyHandle,
+        StopDialogue, WorldRestored,
+    },
+    metrics::{ActorKind, FencedWrite},
+    rewinding::CoalescedRewind,
+    running_turn::TurnOutcome,
 };
 use crate::{
     dialogue::{
-        events::EventBody,
-        turn::{CommittedTurn, PartialReply, TurnError, event_error},
+        events::{EventBody, EventError},
+        npc_conversation::pause_after,
+        turn::{PartialReply, TurnError},
     },
-    ids::TurnId,
-    ports::{StoreError, ledger::dialogues::OwnerWriteOutcome},
+    memory::turn::{Turn, TurnStatus},
+    ports::ledger::rewinds::RewindRecord,
     tenancy::Principal,
 };
+pub(super) use request::{ContinueTalking, ConversationRequest};
 
-/// The requests to a conversation.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) enum ConversationRequest {
-    Snapshot {
-        ask: ReplyHandle<ConversationSnapshot>,
-    },
-    Attach {
-        listener: Arc<dyn Listener>,
-        last_seq: Option<u64>,
-        /// True if the listener wakes a sleeping conversation.
-        wakes: bool,
-        ask: ReplyHandle<AttachedListener>,
-    },
-    /// Says one line now.
-    Step {
-        ask: ReplyHandle<oneshot::Receiver<TurnOutcome>>,
-    },
-    /// Cuts the running line or rewinds to an earlier line, and pauses.
-    Interrupt {
-        wish: InterruptCommand,
-        ask: ReplyHandle<InterruptOutcome>,
-    },
-    /// Continues after a pause.
-    Resume {
-        who: Principal,
-        ask: ReplyHandle<ConversationSnapshot>,
-    },
-    /// Pauses for a player, and returns the join point.
-    Join {
-        ask: ReplyHandle<JoinPoint>,
-    },
-    End {
-        reason: &'static str,
-        ask: ReplyHandle<()>,
-    },
-}
+/// The actor of a conversation.
+pub(super) type NpcConversation = DialogueActor<ConversationKind>;
 
-/// Allows lines again: the tenant was enabled, or the conversation was woken.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct ContinueTalking;
+/// Delay after which a caller may try again whose request met a restored save.
+const RESTORE_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-impl ConversationRequest {
-    fn reject_with(self, error: DialogueError) {
-        match self {
-            Self::Snapshot { ask } | Self::Resume { ask, .. } => ask.answer(Err(error)),
-            Self::Attach { ask, .. } => ask.answer(Err(error)),
-            Self::Step { ask } => ask.answer(Err(error)),
-            Self::Interrupt { ask, .. } => ask.answer(Err(error)),
-            Self::Join { ask } => ask.answer(Err(error)),
-            Self::End { ask, .. } => ask.answer(Err(error)),
-        }
-    }
-}
-
-pub(super) struct NpcConversation {
-    node: Arc<Node>,
-    key: DialogueKey,
-    generation: u64,
-    log: Arc<EventLog>,
-    phase: ConversationPhase,
-    /// Requests that came during a load of the dialogue.
-    early: VecDeque<ConversationRequest>,
-    running: Option<RunningTurn>,
+/// The state that only conversations have.
+#[derive(Default)]
+pub(super) struct ConversationKind {
     /// Callers that wait for the next line.
     stepping: Vec<oneshot::Sender<TurnOutcome>>,
-    /// Callers to answer once no line is running.
-    pending_cuts: Vec<CutWaiter>,
-    rewinds: ConversationRewindState,
-    memory: MemoryWait,
-    /// The result of a running line that ended during a rewind.
-    deferred_outcome: Option<Result<CommittedTurn, TurnError>>,
     /// The line that was cut and rewound, for a continuation by its speaker.
     unfinished: Option<PartialReply>,
-    /// The line being reinstated, or whose reinstatement failed.
-    reinstating: Option<TurnId>,
     /// The pause before the next line.
     line_timer: Option<SpawnHandle>,
     /// Failed lines in a row.
     failures: u32,
-    reading_participants: bool,
     speaker_query: SpeakerQuery,
-    closing: Option<ConversationClosing>,
-    drained: Option<oneshot::Sender<bool>>,
-    drain_saw_turn: bool,
+    /// Pauses that met a rewind, and are written after the rewind.
+    deferred_pauses: Vec<PauseWrite>,
     /// True if the conversation is in memory only for watchers. A sleeping conversation is silent until another
     /// request.
     asleep: bool,
-    used: Instant,
-    /// Duration of the last line, for `retry_after`.
-    last_turn_took: Duration,
-    /// Set until the place is handed over.
-    residency: Option<ResidencyPermit>,
 }
 
-enum ConversationPhase {
-    Loading,
-    Ready(Box<LoadedDialogue>),
-}
-
-struct ConversationClosing {
-    reason: &'static str,
-    asks: Vec<ReplyHandle<()>>,
-    begun: bool,
-}
-
-impl NpcConversation {
-    pub fn new(
-        node: Arc<Node>,
-        key: DialogueKey,
-        generation: u64,
-        log: Arc<EventLog>,
-        live: ResidencyPermit,
-        asleep: bool,
-    ) -> Self {
-        let used = node.ports.clock.monotonic_now();
+impl ConversationKind {
+    pub fn new(asleep: bool) -> Self {
         Self {
-            node,
-            key,
-            generation,
-            log,
-            phase: ConversationPhase::Loading,
-            early: VecDeque::new(),
-            running: None,
-            stepping: Vec::new(),
-            pending_cuts: Vec::new(),
-            rewinds: ConversationRewindState::default(),
-            memory: MemoryWait::default(),
-            deferred_outcome: None,
-            unfinished: None,
-            reinstating: None,
-            line_timer: None,
-            failures: 0,
-            reading_participants: false,
-            speaker_query: SpeakerQuery::default(),
-            closing: None,
-            drained: None,
-            drain_saw_turn: false,
             asleep,
-            used,
-            last_turn_took: Duration::from_millis(800),
-            residency: Some(live),
+            ..Self::default()
         }
     }
+}
 
-    fn now(&self) -> Instant {
-        self.node.ports.clock.monotonic_now()
-    }
+/// A caller that waits for a rewind.
+pub(super) enum ConversationCaller {
+    Rewind(ReplyHandle<InterruptOutcome>),
+    /// The conversation continues afterwards, with or without a resumed line.
+    Resume(ReplyHandle<ConversationSnapshot>),
+    /// A resume that a simultaneous interrupt overrules.
+    StayPaused(ReplyHandle<ConversationSnapshot>),
+    /// A line rewound for a continuation is reinstated.
+    Reinstate,
+}
 
-    fn overloaded_error(&self) -> DialogueError {
-        DialogueError::Overloaded {
-            retry_after: self.last_turn_took,
-        }
-    }
-
-    // --- loading ---
-
-    fn start_loading(&mut self, ctx: &mut Context<Self>) {
-        if self.rewinds.is_under_way() {
-            // The rewind uses the epoch that a load would replace, and must end in the present phase.
-            self.rewinds.load_after = true;
-            return;
-        }
-        self.rewinds.clear_outcome();
-        self.rewinds.in_doubt = false;
-        self.phase = ConversationPhase::Loading;
-        let load = load::load_dialogue(Arc::clone(&self.node), self.key.clone(), self.log.last_notified_seq());
-        ctx.spawn(load.into_actor(self).map(|loaded, talk, ctx| match loaded {
-            Ok(loaded) => talk.on_loaded(loaded, ctx),
-            Err(error) => talk.on_load_failed(&error, ctx),
-        }));
-    }
-
-    fn on_loaded(&mut self, mut loaded: LoadedDialogue, ctx: &mut Context<Self>) {
-        let ended = loaded.is_closed_by_restore();
-        self.log
-            .publish_missed_rewinds(std::mem::take(&mut loaded.missed_rewinds));
-        loaded.sync_event_log(&self.node, &self.key, &self.log);
-        self.log.publish_not_committed(&lost_turn_error());
-        self.memory = MemoryWait::for_turn(loaded.awaited);
-        if loaded.replacing.is_none() {
-            self.reinstating = None;
-        }
-        let head_turn = loaded.dialogue.head_turn;
-        self.phase = ConversationPhase::Ready(Box::new(loaded));
-        if ended {
-            return self.on_closed_by_restore(head_turn, ctx);
-        }
-        self.on_ready(ctx);
-    }
-
-    /// Continues the work that waited for the load.
-    fn on_ready(&mut self, ctx: &mut Context<Self>) {
-        if !self.rewinds.is_busy() && self.reinstate_turn(ctx) {
-            return;
-        }
-        for ended in std::mem::take(&mut self.rewinds.deferred_jobs) {
-            self.on_job_ended(ended, ctx);
-        }
-        for request in std::mem::take(&mut self.early) {
-            self.dispatch_request(request, ctx);
-        }
-        if self.rewinds.is_busy() {
-            // A rewind was requested before the load ended.
-            ctx.notify(BeginConversationRewind);
-        }
-        self.start_next_if_idle(ctx);
-    }
-
-    fn on_load_failed(&mut self, error: &DialogueError, ctx: &mut Context<Self>) {
-        for request in self.early.drain(..) {
-            request.reject_with(error.clone());
-        }
-        self.cancel_rewinds(error);
-        self.log.release_rewind_hold(false);
-        let told = match error {
-            DialogueError::NotOwner { .. } => {
-                let body = EventBody::ConversationEnded {
-                    turn: 0,
-                    reason: "moved",
-                };
-                self.log.publish_event(body, None);
-                event_error(&TurnError::Fenced)
-            }
-            _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
+impl ConversationCaller {
+    fn keep_paused(&mut self) {
+        *self = match std::mem::replace(self, Self::Reinstate) {
+            Self::Resume(reply) => Self::StayPaused(reply),
+            other => other,
         };
-        self.log.publish_not_committed(&told);
-        if let Some(actors) = self.node.actors() {
-            // After a store failure, only the node's chores try again.
-            if matches!(error, DialogueError::Store(_)) && !self.asleep {
-                actors.clear_crashes(&self.key, self.generation);
-            } else {
-                actors.remove_dialogue(&self.key, self.generation);
-            }
-        }
-        ctx.stop();
+    }
+}
+
+impl RewindCaller for ConversationCaller {
+    fn of_rewind(reply: ReplyHandle<InterruptOutcome>) -> Self {
+        Self::Rewind(reply)
     }
 
-    // --- requests ---
+    fn of_reinstatement() -> Self {
+        Self::Reinstate
+    }
 
-    fn dispatch_request(&mut self, request: ConversationRequest, ctx: &mut Context<Self>) {
-        self.mark_used();
-        if self.asleep && !matches!(request, ConversationRequest::Attach { wakes: false, .. }) {
-            self.asleep = false;
+    fn into_rewind_reply(self) -> Result<ReplyHandle<InterruptOutcome>, Self> {
+        match self {
+            Self::Rewind(reply) => Ok(reply),
+            other => Err(other),
+        }
+    }
+
+    fn reject_with(self, error: DialogueError) {
+        match self {
+            Self::Rewind(reply) => reply.answer(Err(error)),
+            Self::Resume(reply) | Self::StayPaused(reply) => reply.answer(Err(error)),
+            Self::Reinstate => {}
+        }
+    }
+}
+
+/// A caller that waits until no line is running.
+pub(super) enum ConversationWaiter {
+    Join(ReplyHandle<JoinPoint>),
+    /// Continues the conversation, with the line that is being cut if possible.
+    Resume {
+        who: Principal,
+        reply: ReplyHandle<ConversationSnapshot>,
+    },
+}
+
+impl DialogueKind for ConversationKind {
+    type Request = ConversationRequest;
+    type Caller = ConversationCaller;
+    type Waiter = ConversationWaiter;
+
+    const INTERRUPT_ACTION: &'static str = "conversation.interrupt";
+    const REINSTATE_ACTION: &'static str = "conversation.put_back";
+    const FENCED_TURN: FencedWrite = FencedWrite::Line;
+
+    fn closed_error() -> DialogueError {
+        DialogueError::Ended
+    }
+
+    fn closed_event(head_turn: u32, reason: &'static str) -> EventBody {
+        EventBody::ConversationEnded {
+            turn: head_turn,
+            reason,
+        }
+    }
+
+    fn max_replayed_turns(_: &NpcConversation) -> u32 {
+        // A conversation has at most 100 lines.
+        u32::MAX
+    }
+
+    fn on_arrival(talk: &mut NpcConversation, request: &ConversationRequest, ctx: &mut Context<NpcConversation>) {
+        if talk.kind.asleep && !matches!(request, ConversationRequest::Attach { wakes: false, .. }) {
+            talk.kind.asleep = false;
             ctx.notify(ContinueTalking);
         }
-        let interrupts = matches!(request, ConversationRequest::Interrupt { .. });
-        let loaded = match &self.phase {
-            ConversationPhase::Ready(loaded) if interrupts || !self.rewinds.is_busy() => loaded,
-            _ => return self.early.push_back(request),
-        };
-        let over = loaded.closed || self.closing.is_some();
+    }
+
+    fn handle_request(talk: &mut NpcConversation, request: ConversationRequest, ctx: &mut Context<NpcConversation>) {
         match request {
-            ConversationRequest::Snapshot { ask } => ask.answer(self.snapshot()),
-            ConversationRequest::End { reason, ask } => {
-                if loaded.closed {
-                    return ask.answer(Err(DialogueError::Ended));
+            ConversationRequest::Snapshot { reply } => reply.answer(talk.snapshot()),
+            ConversationRequest::End { reason, reply } => {
+                if talk.state.loaded().is_some_and(|loaded| loaded.closed) {
+                    return reply.answer(Err(DialogueError::Ended));
                 }
-                self.begin_closing(reason, Some(ask), ctx);
+                talk.begin_closing(reason, Some(reply), ctx);
             }
-            refused if over => refused.reject_with(DialogueError::Ended),
             ConversationRequest::Attach {
                 listener,
                 last_seq,
                 wakes: _,
-                ask,
-            } => self.on_attach(listener, last_seq, ask, ctx),
-            refused if self.drained.is_some() || self.node.is_draining() => {
-                refused.reject_with(DialogueError::Draining);
-            }
-            ConversationRequest::Step { ask } => self.on_step(ask, ctx),
-            ConversationRequest::Interrupt { wish, ask } => self.on_interrupt(wish, ask, ctx),
-            ConversationRequest::Resume { who, ask } => self.on_resume(who, ask, ctx),
-            ConversationRequest::Join { ask } => self.on_join(ask, ctx),
+                reply,
+            } => talk.on_attach(listener, last_seq, reply, ctx),
+            ConversationRequest::Step { reply } => talk.on_step(reply, ctx),
+            ConversationRequest::Interrupt { command, reply } => talk.on_interrupt(command, reply, ctx),
+            ConversationRequest::Resume { who, reply } => talk.on_resume(who, reply, ctx),
+            ConversationRequest::Join { reply } => talk.on_join(reply, ctx),
         }
     }
 
-    fn snapshot(&self) -> Result<ConversationSnapshot, DialogueError> {
-        let ConversationPhase::Ready(loaded) = &self.phase else {
-            return Err(self.overloaded_error());
+    fn has_lines(talk: &NpcConversation) -> bool {
+        !talk.kind.stepping.is_empty()
+    }
+
+    fn cancel_lines(talk: &mut NpcConversation, _: &EventError, _: &DialogueError) {
+        talk.kind.stepping.clear();
+    }
+
+    fn start_next(talk: &mut NpcConversation, ctx: &mut Context<NpcConversation>) {
+        talk.start_next_line(ctx);
+    }
+
+    fn on_participants_failed(talk: &mut NpcConversation, _: &DialogueError, ctx: &mut Context<NpcConversation>) {
+        talk.kind.stepping.clear();
+        talk.on_line_failed(ctx);
+    }
+
+    fn on_committed(
+        talk: &mut NpcConversation,
+        turn: &Arc<Turn>,
+        _: CommitSummary,
+        ctx: &mut Context<NpcConversation>,
+    ) {
+        talk.kind.failures = 0;
+        if turn.status == TurnStatus::Completed {
+            let pause = pause_after(&turn.reply_text, &talk.node.ports.settings.conversation);
+            talk.schedule_next_line(pause, ctx);
+        }
+    }
+
+    fn on_failed(talk: &mut NpcConversation, error: &TurnError, ctx: &mut Context<NpcConversation>) {
+        if let Some(over) = error.over_budget().filter(|over| over.of.is_daily()) {
+            // The conversation continues by itself on the next day or with a larger budget. An exhausted storage budget
+            // counts as a failure instead.
+            talk.schedule_next_line(over.retry_after.min(lines::BUDGET_RETRY_PAUSE), ctx);
+        } else if !matches!(error, TurnError::CutBeforeReply) {
+            talk.on_line_failed(ctx);
+        }
+    }
+
+    fn has_replacement(talk: &NpcConversation) -> bool {
+        let now = talk.node.ports.clock.now();
+        let unfinished = talk.kind.unfinished.as_ref();
+        unfinished.is_some_and(|unfinished| unfinished.until > now)
+    }
+
+    fn on_loaded(_: &mut NpcConversation, _: &[RewindRecord], _: &mut Context<NpcConversation>) {}
+
+    fn on_ready(talk: &mut NpcConversation, ctx: &mut Context<NpcConversation>) {
+        for write in std::mem::take(&mut talk.kind.deferred_pauses) {
+            talk.write_pause(write, ctx);
+        }
+    }
+
+    fn on_load_failed(talk: &mut NpcConversation, error: &DialogueError, ctx: &mut Context<NpcConversation>) {
+        for write in std::mem::take(&mut talk.kind.deferred_pauses) {
+            (write.then)(talk, Err(error.clone()), ctx);
+        }
+    }
+
+    fn keeps_entry_after_failed_load(talk: &NpcConversation) -> bool {
+        // The node's chores wake every entry without an actor, and must not wake a conversation that was asleep.
+        !talk.kind.asleep
+    }
+
+    fn on_restored(talk: &mut NpcConversation, ctx: &mut Context<NpcConversation>) {
+        talk.kind.unfinished = None;
+        if let Some(timer) = talk.kind.line_timer.take() {
+            ctx.cancel_future(timer);
+        }
+        // Interrupts and requests were made to a dialogue that no longer stands.
+        talk.cancel_rewinds(&DialogueError::Overloaded {
+            retry_after: RESTORE_RETRY_DELAY,
+        });
+        talk.kind.stepping.clear();
+    }
+
+    fn on_close_failed(talk: &mut NpcConversation, ctx: &mut Context<NpcConversation>) {
+        // A natural end has no caller that would try again.
+        talk.kind.failures += 1;
+        talk.schedule_next_line(lines::retry_pause(talk.kind.failures), ctx);
+    }
+
+    fn has_work(talk: &NpcConversation) -> bool {
+        talk.paces_itself() || talk.has_continuation() || !talk.kind.stepping.is_empty()
+    }
+
+    fn keeps_ownership(talk: &NpcConversation) -> bool {
+        // In a cluster, another node takes a self-paced conversation over.
+        talk.paces_itself() && talk.node.membership.is_some()
+    }
+
+    fn on_rewind_starting(talk: &mut NpcConversation, rewind: &CoalescedRewind) {
+        if rewind.target.paused_after() == Some(true) {
+            // An interrupt overrules a resume.
+            for caller in talk.rewinds.queue.served_callers() {
+                caller.keep_paused();
+            }
+        }
+    }
+
+    fn continue_unchanged(talk: &mut NpcConversation, ctx: &mut Context<NpcConversation>) -> bool {
+        let State::Rewinding(_, in_flight) = &mut talk.state else {
+            return false;
         };
+        let pauses = in_flight.pauses.take() == Some(true);
+        if pauses {
+            // The whole line had been heard; the interrupt pauses the conversation all the same.
+            talk.pause_without_rewind(ctx);
+        }
+        pauses
+    }
+
+    fn on_rewind_applied(talk: &mut NpcConversation, effect: RewindEffect<'_>, _: &mut Context<NpcConversation>) {
+        talk.kind.unfinished = effect.unfinished;
+        if let Some(paused) = effect.pauses {
+            talk.apply_paused(paused, "interrupted");
+        }
+    }
+
+    fn answer_callers(
+        talk: &mut NpcConversation,
+        callers: Vec<ConversationCaller>,
+        rewound: &Arc<RewindRecord>,
+    ) -> Vec<ConversationCaller> {
+        let mut resuming = Vec::new();
+        for caller in callers {
+            match caller {
+                ConversationCaller::Rewind(reply) => reply.answer(Ok(InterruptOutcome::Rewound(Arc::clone(rewound)))),
+                ConversationCaller::StayPaused(reply) => reply.answer(talk.snapshot()),
+                ConversationCaller::Reinstate => {}
+                resume @ ConversationCaller::Resume(_) => resuming.push(resume),
+            }
+        }
+        resuming
+    }
+
+    fn answer_after_reread(talk: &mut NpcConversation, caller: ConversationCaller, ctx: &mut Context<NpcConversation>) {
+        if let ConversationCaller::Resume(reply) = caller {
+            talk.resume_pacing(reply, ctx);
+        }
+    }
+
+    fn answer_rejected(
+        talk: &mut NpcConversation,
+        caller: ConversationCaller,
+        applied: Option<&Arc<RewindRecord>>,
+        answer: Result<InterruptOutcome, DialogueError>,
+        ctx: &mut Context<NpcConversation>,
+    ) {
+        match (caller, answer) {
+            (ConversationCaller::Rewind(reply), Ok(answer)) => {
+                reply.answer(Ok(applied.cloned().map_or(answer, InterruptOutcome::Rewound)));
+            }
+            (ConversationCaller::Resume(reply), Ok(_) | Err(DialogueError::NothingToResume)) => {
+                talk.resume_pacing(reply, ctx);
+            }
+            (ConversationCaller::StayPaused(reply), Ok(_)) => reply.answer(talk.snapshot()),
+            (caller, Err(error)) => caller.reject_with(error),
+            (ConversationCaller::Reinstate, Ok(_)) => {}
+        }
+    }
+
+    fn answer_waiter(
+        talk: &mut NpcConversation,
+        waiter: ConversationWaiter,
+        ctx: &mut Context<NpcConversation>,
+    ) -> Option<ConversationWaiter> {
+        let loaded = match talk.state.loaded() {
+            Some(loaded) if talk.owed_turn().is_none() => loaded,
+            _ => return Some(waiter),
+        };
+        match waiter {
+            ConversationWaiter::Resume { who, reply } => talk.on_resume(who, reply, ctx),
+            ConversationWaiter::Join(reply) => reply.answer(Ok(JoinPoint {
+                dialogue: Arc::clone(&loaded.dialogue),
+                head: loaded.head,
+            })),
+        }
+        None
+    }
+
+    fn reject_waiter(waiter: ConversationWaiter, error: DialogueError) {
+        match waiter {
+            ConversationWaiter::Join(reply) => reply.answer(Err(error)),
+            ConversationWaiter::Resume { reply, .. } => reply.answer(Err(error)),
+        }
+    }
+}
+
+impl NpcConversation {
+    fn snapshot(&self) -> Result<ConversationSnapshot, DialogueError> {
+        let loaded = self.state.loaded().ok_or_else(|| self.overloaded_error())?;
         Ok(ConversationSnapshot {
             dialogue: Arc::clone(&loaded.dialogue),
             head_seq: self.log.head_seq(),
-            running_turn: self.running.as_ref().map(|running| running.number),
+            running_turn: self.running_number(),
         })
     }
 
-    // --- ending ---
-
-    /// Ends the conversation: the running line is cut and still committed.
-    fn begin_closing(&mut self, reason: &'static str, ask: Option<ReplyHandle<()>>, ctx: &mut Context<Self>) {
-        let ending = self.closing.get_or_insert(ConversationClosing {
-            reason,
-            asks: Vec::new(),
-            begun: false,
-        });
-        ending.asks.extend(ask);
-        self.cut_running_turn(None, None);
-        self.start_next_if_idle(ctx);
-    }
-
-    /// Writes the end once no line is running.
-    fn finish_closing(&mut self, ctx: &mut Context<Self>) {
-        let ConversationPhase::Ready(loaded) = &self.phase else {
-            return;
-        };
-        let Some(ending) = self.closing.as_mut().filter(|ending| !ending.begun) else {
-            return;
-        };
-        ending.begun = true;
-        let write = load::close_dialogue(Arc::clone(&self.node), self.key.clone(), loaded.epoch);
-        ctx.spawn(write.into_actor(self).map(|written, talk, ctx| {
-            let Some(mut ending) = talk.closing.take() else { return };
-            match written {
-                Ok(OwnerWriteOutcome::Fenced) => {
-                    // The reload finds the present state and ends the conversation accordingly. A caller whose dialogue
-                    // is on another node is redirected.
-                    ending.begun = false;
-                    talk.closing = Some(ending);
-                    talk.start_loading(ctx);
-                }
-                Ok(OwnerWriteOutcome::Done | OwnerWriteOutcome::NotOpen) => {
-                    let turn = match &talk.phase {
-                        ConversationPhase::Ready(loaded) => loaded.dialogue.head_turn,
-                        ConversationPhase::Loading => 0,
-                    };
-                    let reason = ending.reason;
-                    talk.log
-                        .publish_event(EventBody::ConversationEnded { turn, reason }, None);
-                    for ask in ending.asks {
-                        ask.answer(Ok(()));
-                    }
-                    talk.release_and_stop(ctx);
-                }
-                Err(error) => {
-                    tracing::warn!(dialogue = %talk.key.1, %error, "a conversation could not be ended");
-                    for ask in ending.asks {
-                        ask.answer(Err(error.clone().into()));
-                    }
-                    // A natural end has no caller that would try again.
-                    talk.failures += 1;
-                    talk.schedule_next_line(lines::retry_pause(talk.failures), ctx);
-                }
-            }
-        }));
-    }
-
-    // --- staying alive ---
-
     /// True if the conversation says lines without a request.
     fn paces_itself(&self) -> bool {
-        match &self.phase {
-            ConversationPhase::Ready(loaded) => {
-                let options = &loaded.dialogue.options;
-                options.auto && !options.paused && !loaded.closed && !self.asleep
-            }
-            ConversationPhase::Loading => true,
-        }
+        self.state.loaded().is_some_and(|loaded| {
+            let options = &loaded.dialogue.options;
+            options.auto && !options.paused && !loaded.closed && !self.kind.asleep
+        })
     }
-}
 
-impl Actor for NpcConversation {
-    type Context = Context<Self>;
-
-    fn started(&mut self, ctx: &mut Self::Context) {
-        self.start_loading(ctx);
-        self.on_tick(ctx);
-    }
-}
-
-impl Drop for NpcConversation {
-    /// Also runs while a panic unwinds: listeners must learn that the line will not come.
-    fn drop(&mut self) {
-        if self.running.is_some() {
-            self.log.publish_not_committed(&lost_turn_error());
-        }
+    /// True if a continuation of the cut line is about to start.
+    fn has_continuation(&self) -> bool {
+        let is_replaced = self.state.loaded().is_some_and(|loaded| loaded.replacing.is_some());
+        is_replaced && ConversationKind::has_replacement(self)
     }
 }
 
@@ -448,60 +414,11 @@ impl Handler<ConversationRequest> for NpcConversation {
     }
 }
 
-impl Handler<JobEnded> for NpcConversation {
-    type Result = ();
-
-    fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
-        if self.rewinds.is_busy() || matches!(self.phase, ConversationPhase::Loading) {
-            // Only the new head tells whether the job's line stands.
-            self.rewinds.deferred_jobs.push(ended);
-        } else {
-            self.on_job_ended(ended, ctx);
-            self.start_next_if_idle(ctx);
-        }
-    }
-}
-
 impl Handler<ContinueTalking> for NpcConversation {
     type Result = ();
 
     fn handle(&mut self, ContinueTalking: ContinueTalking, ctx: &mut Self::Context) {
         self.start_next_if_idle(ctx);
-    }
-}
-
-impl Handler<DrainDialogue> for NpcConversation {
-    type Result = ();
-
-    fn handle(&mut self, DrainDialogue { reply }: DrainDialogue, ctx: &mut Self::Context) {
-        self.drain_saw_turn = self.running.is_some();
-        self.drained = Some(reply);
-        self.start_next_if_idle(ctx);
-    }
-}
-
-impl Handler<CutRunningTurn> for NpcConversation {
-    type Result = ();
-
-    fn handle(&mut self, CutRunningTurn: CutRunningTurn, _: &mut Self::Context) {
-        self.cut_running_turn(None, None);
-    }
-}
-
-impl Handler<StopDialogue> for NpcConversation {
-    type Result = ();
-
-    fn handle(&mut self, StopDialogue: StopDialogue, ctx: &mut Self::Context) {
-        self.release_and_stop(ctx);
-    }
-}
-
-#[cfg(test)]
-impl Handler<super::messages::PanicForTest> for NpcConversation {
-    type Result = ();
-
-    fn handle(&mut self, _: super::messages::PanicForTest, _: &mut Self::Context) {
-        panic!("a test asked for it");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, SpawnHandle, WrapFuture};
 
-use super::{ConversationPhase, NpcConversation};
+use super::NpcConversation;
 use crate::{
     actors::participants::ParticipantRecords,
     dialogue::npc_conversation::next_speaker,
@@ -31,7 +31,7 @@ pub(super) enum SpeakerChoice {
 
 impl NpcConversation {
     pub(super) fn choose_speaker(&mut self, rows: &ParticipantRecords, ctx: &mut Context<Self>) -> SpeakerChoice {
-        let ConversationPhase::Ready(loaded) = &self.phase else {
+        let Some(loaded) = self.state.loaded() else {
             return SpeakerChoice::Known(None);
         };
         let members = rows.members();
@@ -40,14 +40,20 @@ impl NpcConversation {
         }
         let head = loaded.head;
         // A query after a rewound line is cancelled.
-        if let Some((after, asking)) = self.speaker_query.asked {
+        if let Some((after, asking)) = self.kind.speaker_query.asked {
             if after == head {
                 return SpeakerChoice::Pending;
             }
             ctx.cancel_future(asking);
-            self.speaker_query.asked = None;
+            self.kind.speaker_query.asked = None;
         }
-        if let Some((_, npc)) = self.speaker_query.chosen.take().filter(|(after, _)| *after == head) {
+        if let Some((_, npc)) = self
+            .kind
+            .speaker_query
+            .chosen
+            .take()
+            .filter(|(after, _)| *after == head)
+        {
             return SpeakerChoice::Known(npc);
         }
         let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
@@ -59,13 +65,13 @@ impl NpcConversation {
                 .await
         };
         let asking = ctx.spawn(ask.into_actor(self).map(move |npc, talk, ctx| {
-            talk.speaker_query = SpeakerQuery {
+            talk.kind.speaker_query = SpeakerQuery {
                 asked: None,
                 chosen: Some((head, npc)),
             };
             talk.start_next_if_idle(ctx);
         }));
-        self.speaker_query.asked = Some((head, asking));
+        self.kind.speaker_query.asked = Some((head, asking));
         SpeakerChoice::Pending
     }
 }

@@ -26,8 +26,8 @@ pub(in crate::actors) struct PendingCut {
     heard: Option<usize>,
     /// True if the turn's commit, if any, records the caller.
     noted: bool,
-    pub wish: InterruptCommand,
-    pub ask: ReplyHandle<InterruptOutcome>,
+    pub command: InterruptCommand,
+    pub reply: ReplyHandle<InterruptOutcome>,
 }
 
 /// The result of a cut after the turn has ended.
@@ -46,8 +46,8 @@ impl PendingCut {
         running: &RunningTurn,
         heard: Option<usize>,
         noted: bool,
-        wish: InterruptCommand,
-        ask: ReplyHandle<InterruptOutcome>,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
     ) -> Self {
         Self {
             id: running.id,
@@ -56,8 +56,8 @@ impl PendingCut {
             dropped: false,
             heard,
             noted,
-            wish,
-            ask,
+            command,
+            reply,
         }
     }
 
@@ -65,7 +65,7 @@ impl PendingCut {
     pub fn on_turn_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
         if self.id == turn.id {
             self.said = Some(Arc::clone(turn));
-            self.wish.key.take_if(|key| keys.contains(key));
+            self.command.key.take_if(|key| keys.contains(key));
         }
     }
 
@@ -76,12 +76,12 @@ impl PendingCut {
 
     /// True if the turn's own cut `by` a requester is the present request.
     pub fn is_requested_by(&self, by: &CutRequester) -> bool {
-        self.noted && self.wish.key == by.key && self.wish.who.subject == by.who.subject
+        self.noted && self.command.key == by.key && self.command.who.subject == by.who.subject
     }
 
     /// Returns the caller, if only the rewind of the turn can record the caller.
     pub fn audit_entry(&self, action: &'static str) -> Option<(Principal, &'static str)> {
-        (!self.noted || self.dropped).then(|| (self.wish.who.clone(), action))
+        (!self.noted || self.dropped).then(|| (self.command.who.clone(), action))
     }
 
     /// Returns the result of the cut in the present dialogue.

@@ -1,7 +1,7 @@
 //! Records of rewind requests. The ledger stores each key with its answer, so that a repeated request removes no later
 //! turn. The audit log stores the callers.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, fut::wrap_future};
 
@@ -80,16 +80,16 @@ pub(in crate::actors) fn callers_if_recorded<A>(
     kept: Result<(), StoreError>,
     (_, dialogue): &DialogueKey,
     callers: Vec<A>,
-    back: impl Fn(A) -> ControlFlow<ReplyHandle<InterruptOutcome>, A>,
+    back: impl Fn(A) -> Result<ReplyHandle<InterruptOutcome>, A>,
 ) -> Vec<A> {
     let Err(error) = kept else { return callers };
     tracing::warn!(%dialogue, %error, "who else asked for a move could not be kept");
     let refuse = |caller| match back(caller) {
-        ControlFlow::Break(ask) => {
-            ask.answer(Err(error.clone().into()));
+        Ok(reply) => {
+            reply.answer(Err(error.clone().into()));
             None
         }
-        ControlFlow::Continue(other) => Some(other),
+        Err(other) => Some(other),
     };
     callers.into_iter().filter_map(refuse).collect()
 }
@@ -100,12 +100,19 @@ pub(in crate::actors) fn record_and_answer<A: Actor<Context = Context<A>>>(
     dialogue: &DialogueKey,
     key: Option<String>,
     (told, outcome): (InterruptOutcome, Arc<RewindRecord>),
-    ask: ReplyHandle<InterruptOutcome>,
+    reply: ReplyHandle<InterruptOutcome>,
     ctx: &mut Context<A>,
 ) {
     match key {
-        Some(key) => record_then_answer(node, dialogue, LateCallers::from(vec![key]), (told, outcome), ask, ctx),
-        None => ask.answer(Ok(told)),
+        Some(key) => record_then_answer(
+            node,
+            dialogue,
+            LateCallers::from(vec![key]),
+            (told, outcome),
+            reply,
+            ctx,
+        ),
+        None => reply.answer(Ok(told)),
     }
 }
 
@@ -113,23 +120,23 @@ pub(in crate::actors) fn record_and_answer<A: Actor<Context = Context<A>>>(
 pub(in crate::actors) fn record_dropped_cut<A: Actor<Context = Context<A>>>(
     node: &Arc<Node>,
     dialogue: &DialogueKey,
-    wish: InterruptCommand,
+    command: InterruptCommand,
     action: &'static str,
     outcome: Arc<RewindRecord>,
-    ask: ReplyHandle<InterruptOutcome>,
+    reply: ReplyHandle<InterruptOutcome>,
     ctx: &mut Context<A>,
 ) {
     let turn = outcome.head_turn;
     let late = LateCallers {
-        keys: wish.key.into_iter().collect(),
-        asked: vec![(wish.who, action)],
+        keys: command.key.into_iter().collect(),
+        asked: vec![(command.who, action)],
     };
     record_then_answer(
         node,
         dialogue,
         late,
         (InterruptOutcome::Cut { turn }, outcome),
-        ask,
+        reply,
         ctx,
     );
 }
@@ -139,14 +146,14 @@ fn record_then_answer<A: Actor<Context = Context<A>>>(
     dialogue: &DialogueKey,
     late: LateCallers,
     (told, outcome): (InterruptOutcome, Arc<RewindRecord>),
-    ask: ReplyHandle<InterruptOutcome>,
+    reply: ReplyHandle<InterruptOutcome>,
     ctx: &mut Context<A>,
 ) {
     let kept = record_outcome(Arc::clone(node), dialogue.clone(), late, outcome, OnKeyConflict::Keep);
     ctx.spawn(wrap_future(async move {
         match kept.await {
-            Ok(()) => ask.answer(Ok(told)),
-            Err(error) => ask.answer(Err(error.into())),
+            Ok(()) => reply.answer(Ok(told)),
+            Err(error) => reply.answer(Err(error.into())),
         }
     }));
 }

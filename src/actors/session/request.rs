@@ -7,11 +7,24 @@ use actix::Message;
 use crate::{
     actors::{
         AcceptedLine, DialogueError, InterruptCommand, InterruptOutcome, Listener, PlayerLine, ResumeCommand,
+        dialogue::{decisions::RequestNeeds, kind::DialogueRequest},
         messages::{AttachedListener, ReplyHandle, SessionSnapshot},
     },
     dialogue::turn::TurnInput,
     tenancy::Principal,
 };
+
+/// A request to rewind the last turn and say its line again.
+#[derive(Debug, Clone)]
+pub(in crate::actors) struct RegenerateCommand {
+    /// 1–128 characters; makes a retry safe.
+    pub key: Option<String>,
+    /// The last turn that the caller knows.
+    pub if_head: Option<u32>,
+    /// `event_id` of the client's message, echoed as `re`.
+    pub re: Option<Arc<str>>,
+    pub who: Principal,
+}
 
 /// The requests to a session.
 #[derive(Message)]
@@ -20,75 +33,74 @@ pub(in crate::actors) enum SessionRequest {
     Say {
         line: PlayerLine,
         accepted_at: Instant,
-        ask: ReplyHandle<AcceptedLine>,
+        reply: ReplyHandle<AcceptedLine>,
     },
     Interrupt {
-        wish: InterruptCommand,
-        ask: ReplyHandle<InterruptOutcome>,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
     },
     Rewind {
-        wish: InterruptCommand,
-        ask: ReplyHandle<InterruptOutcome>,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
     },
     /// Rewinds the last turn and says its line again.
     Regenerate {
-        key: Option<String>,
-        if_head: Option<u32>,
-        re: Option<Arc<str>>,
-        who: Principal,
-        ask: ReplyHandle<AcceptedLine>,
+        command: RegenerateCommand,
+        reply: ReplyHandle<AcceptedLine>,
     },
     /// Reports that the client has played a reply to the end.
     Played {
         turn: u32,
-        ask: ReplyHandle<()>,
+        reply: ReplyHandle<()>,
     },
     /// Resumes a reply that was cut a moment ago.
     Resume {
-        wish: ResumeCommand,
-        ask: ReplyHandle<InterruptOutcome>,
+        command: ResumeCommand,
+        reply: ReplyHandle<InterruptOutcome>,
     },
     Attach {
         listener: Arc<dyn Listener>,
         last_seq: Option<u64>,
-        ask: ReplyHandle<AttachedListener>,
+        reply: ReplyHandle<AttachedListener>,
     },
     Snapshot {
-        ask: ReplyHandle<SessionSnapshot>,
+        reply: ReplyHandle<SessionSnapshot>,
     },
     /// Asks for the input of a turn with the given line.
     Prepare {
         text: String,
-        ask: ReplyHandle<TurnInput>,
+        reply: ReplyHandle<TurnInput>,
     },
     Close {
         reason: &'static str,
-        ask: ReplyHandle<()>,
+        reply: ReplyHandle<()>,
     },
 }
 
-impl SessionRequest {
-    /// True if the request rewinds the dialogue. Such a request does not wait for a running rewind.
-    pub fn is_rewind_request(&self) -> bool {
-        matches!(
-            self,
-            Self::Interrupt { .. } | Self::Rewind { .. } | Self::Regenerate { .. } | Self::Resume { .. }
-        )
+impl DialogueRequest for SessionRequest {
+    fn needs(&self) -> RequestNeeds {
+        match self {
+            Self::Say { .. } => RequestNeeds::OpenAndServing,
+            Self::Attach { .. } => RequestNeeds::Open,
+            Self::Interrupt { .. } | Self::Rewind { .. } | Self::Regenerate { .. } | Self::Resume { .. } => {
+                RequestNeeds::Rewind
+            }
+            Self::Played { .. } | Self::Snapshot { .. } | Self::Prepare { .. } | Self::Close { .. } => {
+                RequestNeeds::Nothing
+            }
+        }
     }
 
-    pub fn reject_with(self, error: DialogueError) {
+    fn reject_with(self, error: DialogueError) {
         match self {
-            Self::Say { ask, .. } | Self::Regenerate { ask, .. } => ask.answer(Err(error)),
-            Self::Interrupt { ask, .. } | Self::Rewind { ask, .. } | Self::Resume { ask, .. } => ask.answer(Err(error)),
-            Self::Attach { ask, .. } => ask.answer(Err(error)),
-            Self::Snapshot { ask } => ask.answer(Err(error)),
-            Self::Prepare { ask, .. } => ask.answer(Err(error)),
-            Self::Close { ask, .. } | Self::Played { ask, .. } => ask.answer(Err(error)),
+            Self::Say { reply, .. } | Self::Regenerate { reply, .. } => reply.answer(Err(error)),
+            Self::Interrupt { reply, .. } | Self::Rewind { reply, .. } | Self::Resume { reply, .. } => {
+                reply.answer(Err(error));
+            }
+            Self::Attach { reply, .. } => reply.answer(Err(error)),
+            Self::Snapshot { reply } => reply.answer(Err(error)),
+            Self::Prepare { reply, .. } => reply.answer(Err(error)),
+            Self::Close { reply, .. } | Self::Played { reply, .. } => reply.answer(Err(error)),
         }
     }
 }
-
-/// Starts the rewinds requested so far.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct BeginRewind;

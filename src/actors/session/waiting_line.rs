@@ -35,6 +35,8 @@ pub(super) struct WaitingLine {
     pub(super) waiters: Vec<oneshot::Sender<TurnOutcome>>,
     /// The parent span of the turn: the first caller's request.
     pub(super) span: Span,
+    /// True if the line was said while the outcome of a rewind was unknown: the rewind does not take the line back.
+    pub(super) said_in_doubt: bool,
     _counted: GaugeGuard,
 }
 
@@ -46,19 +48,6 @@ impl WaitingLine {
 
     pub(super) fn re(&self) -> Option<Arc<str>> {
         self.line.re.clone()
-    }
-
-    /// Creates a line for a regeneration.
-    pub(super) fn for_regeneration(
-        id: u64,
-        line: PlayerLine,
-        now: Instant,
-        ask: ReplyHandle<AcceptedLine>,
-        counted: GaugeGuard,
-    ) -> Self {
-        let mut waiting = Self::new(id, line, now, true, counted);
-        waiting.add_asker(ask);
-        waiting
     }
 
     /// Makes the line a replacement of the turn that followed `head`.
@@ -76,8 +65,8 @@ impl WaitingLine {
 
     /// Cancels the line: `refused` for unanswered callers, `ended` for waiters.
     pub(super) fn cancel_with(self, refused: &DialogueError, ended: &Arc<TurnError>) {
-        for ask in self.unanswered {
-            ask.answer(Err(refused.clone()));
+        for reply in self.unanswered {
+            reply.answer(Err(refused.clone()));
         }
         for waiter in self.waiters {
             // The waiter may have gone away.
@@ -85,26 +74,11 @@ impl WaitingLine {
         }
     }
 
-    /// Creates a line that continues a cut reply.
-    pub(super) fn for_continuation(
-        id: u64,
-        unfinished: PartialReply,
-        re: Option<Arc<str>>,
-        now: Instant,
-        counted: GaugeGuard,
-    ) -> Self {
-        let line = PlayerLine {
-            text: unfinished.of.player_text.clone(),
-            to: Some(unfinished.of.npc.clone()),
-            // A retry of the line joins the continuation.
-            key: unfinished.key.clone(),
-            on_busy: OnBusy::Queue,
-            re,
-            who: None,
-        };
+    /// Makes the line the continuation of a cut reply.
+    pub(super) fn continuing(self, unfinished: PartialReply) -> Self {
         Self {
             continuation: Some(Arc::new(unfinished)),
-            ..Self::new(id, line, now, true, counted)
+            ..self
         }
     }
 
@@ -120,6 +94,7 @@ impl WaitingLine {
             unanswered: Vec::new(),
             waiters: Vec::new(),
             span: Span::none(),
+            said_in_doubt: false,
             _counted: counted,
         }
     }
@@ -139,23 +114,23 @@ impl WaitingLine {
     }
 
     /// Adds a caller with the same key. Another text or addressee is refused as [`DialogueError::KeyReused`].
-    pub(super) fn join_repeat(&mut self, line: &PlayerLine, ask: ReplyHandle<AcceptedLine>) {
+    pub(super) fn join_repeat(&mut self, line: &PlayerLine, reply: ReplyHandle<AcceptedLine>) {
         let addressed = self.line.to.as_ref().is_none_or(|npc| is_addressed_to(line, npc));
         if self.line.text == line.text && addressed {
-            self.add_asker(ask);
+            self.add_asker(reply);
         } else {
-            ask.answer(Err(DialogueError::KeyReused));
+            reply.answer(Err(DialogueError::KeyReused));
         }
     }
 
-    pub(super) fn add_asker(&mut self, ask: ReplyHandle<AcceptedLine>) {
+    pub(super) fn add_asker(&mut self, reply: ReplyHandle<AcceptedLine>) {
         if self.span.is_none() {
-            self.span = ask.span().clone();
+            self.span = reply.span().clone();
         }
         if self.checked {
-            accept_line(&mut self.waiters, ask);
+            accept_line(&mut self.waiters, reply);
         } else {
-            self.unanswered.push(ask);
+            self.unanswered.push(reply);
         }
     }
 }
@@ -174,8 +149,8 @@ pub(super) fn is_addressed_to(line: &PlayerLine, npc: &NpcId) -> bool {
     line.to.as_ref().is_none_or(|to| to == npc)
 }
 
-pub(super) fn accept_line(waiters: &mut Vec<oneshot::Sender<TurnOutcome>>, ask: ReplyHandle<AcceptedLine>) {
+pub(super) fn accept_line(waiters: &mut Vec<oneshot::Sender<TurnOutcome>>, reply: ReplyHandle<AcceptedLine>) {
     let (outcome, done) = oneshot::channel();
     waiters.push(outcome);
-    ask.answer(Ok(AcceptedLine::Turn { done }));
+    reply.answer(Ok(AcceptedLine::Turn { done }));
 }

@@ -1,0 +1,455 @@
+//! Rewinds of a dialogue: the requests that wait, the running rewind, and what follows.
+//!
+//! The ledger gets the rewind at once, whatever the running turn waits for. The running turn is aborted only after the
+//! head has moved. Other requests wait meanwhile, and callers with further rewind requests get the same outcome.
+
+use std::sync::Arc;
+
+use actix::{ActorFutureExt, AsyncContext, Context, Message, WrapFuture};
+
+use super::{
+    actor::{DialogueActor, State},
+    decisions::{self, AfterRejectedRewind},
+    kind::{DialogueKind, RewindCaller, RewindEffect, TurnEndWaiter},
+    load,
+};
+use crate::{
+    actors::{
+        DialogueError, InterruptCommand, InterruptOutcome,
+        memory_wait::MemoryWait,
+        messages::ReplyHandle,
+        rewinding::{self, LateCallers, RecentRewinds, RewindIntent, RewindQueue},
+    },
+    dialogue::{
+        events::EventBody,
+        rewind::{AppliedRewind, RewindError, RewindResponse, RewindTarget},
+        turn::{CommittedTurn, TurnError, event_error},
+    },
+    ids::TurnId,
+    ports::{
+        StoreError,
+        ledger::rewinds::{OnKeyConflict, RewindRecord},
+    },
+    tenancy::Principal,
+};
+
+/// Starts the rewinds requested so far.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(in crate::actors) struct BeginRewind;
+
+/// The rewind requests of a dialogue, and the results of earlier rewinds.
+pub(in crate::actors) struct Rewinds<K: DialogueKind> {
+    pub queue: RewindQueue<K::Caller>,
+    /// Number of requests that may soon request a rewind. Simultaneous requests become a single rewind.
+    pub preparing: usize,
+    pub recent: RecentRewinds,
+    /// An applied rewind for callers that wait for a further rewind.
+    pub applied: Option<Arc<RewindRecord>>,
+    /// The turn being reinstated, or whose reinstatement failed.
+    pub reinstating: Option<TurnId>,
+    /// True if only the ledger knows the outcome of a rewind. The running turn ends first; then the whole state is
+    /// loaded again.
+    pub in_doubt: bool,
+}
+
+/// The rewind that is running in the ledger.
+#[derive(Default)]
+pub(in crate::actors) struct RewindInFlight {
+    /// The result of the running turn, if the turn ended meanwhile. The rewind decides whether the turn stands.
+    turn_result: Option<Box<Result<CommittedTurn, TurnError>>>,
+    /// True if the rewind pauses the conversation, false if it ends a pause; `None`: neither.
+    pub pauses: Option<bool>,
+    /// True if a load was wanted meanwhile.
+    pub load_after: bool,
+}
+
+impl<K: DialogueKind> Default for Rewinds<K> {
+    fn default() -> Self {
+        Self {
+            queue: RewindQueue::default(),
+            preparing: 0,
+            recent: RecentRewinds::default(),
+            applied: None,
+            reinstating: None,
+            in_doubt: false,
+        }
+    }
+}
+
+impl<K: DialogueKind> Rewinds<K> {
+    /// True if a rewind is queued or running.
+    pub fn is_busy(&self) -> bool {
+        self.queue.is_busy()
+    }
+}
+
+impl<K: DialogueKind> DialogueActor<K> {
+    // --- requests ---
+
+    /// Answers a repeated key with the stored outcome; otherwise continues with `then`. A request that meets a load
+    /// waits as `again`.
+    pub fn with_idempotency_check(
+        &mut self,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+        again: fn(InterruptCommand, ReplyHandle<InterruptOutcome>) -> K::Request,
+        then: fn(&mut Self, InterruptCommand, ReplyHandle<InterruptOutcome>, &mut Context<Self>),
+    ) {
+        let Some(key) = command.key.clone() else {
+            return then(self, command, reply, ctx);
+        };
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let look = async move { ports.ledger.rewinds.load_rewind_by_key(&scope, id, &key).await };
+        self.rewinds.preparing += 1;
+        ctx.spawn(look.into_actor(self).map(move |known, actor, ctx| {
+            match known {
+                Ok(Some(rewound)) => reply.answer(Ok(rewinding::repeated_outcome(rewound))),
+                Ok(None) if actor.state.loaded().is_none() => {
+                    actor.deferred.requests.push_back(again(command, reply));
+                }
+                Ok(None) => then(actor, command, reply, ctx),
+                Err(error) => reply.answer(Err(error.into())),
+            }
+            actor.end_preparation(ctx);
+        }));
+    }
+
+    /// Ends the preparation of a request, whether or not the request asked for a rewind.
+    pub fn end_preparation(&mut self, ctx: &mut Context<Self>) {
+        self.rewinds.preparing -= 1;
+        if self.rewinds.is_busy() {
+            ctx.notify(BeginRewind);
+        }
+        self.start_next_if_idle(ctx);
+    }
+
+    /// Checks that the dialogue is open and that the caller knows the head. Returns the head.
+    pub fn check_rewind_allowed(&self, if_head: Option<u32>) -> Result<u32, DialogueError> {
+        let Some(loaded) = self.state.loaded() else {
+            return Err(self.overloaded_error());
+        };
+        if loaded.closed || self.closing.is_some() {
+            return Err(K::closed_error());
+        }
+        decisions::check_head(loaded.dialogue.head_turn, self.running_number(), if_head)
+    }
+
+    pub fn enqueue_rewind(
+        &mut self,
+        target: RewindTarget,
+        key: Option<String>,
+        who: Principal,
+        action: &'static str,
+        caller: K::Caller,
+        ctx: &mut Context<Self>,
+    ) {
+        self.rewinds.queue.push_intent(RewindIntent {
+            target,
+            key,
+            who,
+            action,
+            caller,
+        });
+        // The message comes after the messages already in the mailbox, so that simultaneous requests become a single
+        // rewind.
+        ctx.notify(BeginRewind);
+    }
+
+    /// Returns the last rewind, if its target equals that of the command.
+    pub fn last_rewind_to(&self, command: &InterruptCommand) -> Option<Arc<RewindRecord>> {
+        let loaded = self.state.loaded()?;
+        // A turn with a pending replacement is not gone for good.
+        let idle = self.running.is_none() && !self.rewinds.is_busy() && loaded.replacing.is_none();
+        let last = self.rewinds.recent.last_with_target(command, loaded.head);
+        last.filter(|_| idle)
+    }
+
+    /// Returns the last rewind, if it removed `turn` and no turn was said since.
+    pub fn last_rewind_removing(&self, turn: u32) -> Option<Arc<RewindRecord>> {
+        let head = self.state.loaded()?.head;
+        self.rewinds.recent.last_removing(turn, head)
+    }
+
+    // --- a turn that stands again ---
+
+    /// Returns the turn that was rewound for a replacement, if no replacement is running or about to start.
+    pub fn owed_turn(&self) -> Option<TurnId> {
+        let replaced = self.state.loaded()?.replacing?;
+        (self.running.is_none() && !K::has_replacement(self)).then_some(replaced)
+    }
+
+    /// Reinstates a turn whose replacement does not come. If the reinstatement was just tried in vain, the actor stops:
+    /// the next line on top of the present head would lose the turn for good.
+    pub fn reinstate_turn(&mut self, turn: TurnId, ctx: &mut Context<Self>) {
+        if self.rewinds.reinstating.replace(turn) == Some(turn) {
+            tracing::error!(dialogue = %self.key.1, %turn, "a replaced turn could not be reinstated");
+            let error = StoreError::Unavailable("a turn could not be reinstated".to_owned());
+            return self.fail_load(&error.into(), ctx);
+        }
+        let who = rewinding::server_principal(&self.key.0);
+        let target = RewindTarget::Reinstate { turn };
+        self.enqueue_rewind(
+            target,
+            None,
+            who,
+            K::REINSTATE_ACTION,
+            K::Caller::of_reinstatement(),
+            ctx,
+        );
+    }
+
+    // --- the rewind ---
+
+    pub fn begin_rewind(&mut self, ctx: &mut Context<Self>) {
+        if self.rewinds.preparing > 0 {
+            // Simultaneous callers get the same rewind.
+            return;
+        }
+        let loaded = match self.state.take() {
+            State::Ready(loaded) => loaded,
+            other => {
+                self.state = other;
+                return;
+            }
+        };
+        let Some(rewind) = self.rewinds.queue.begin_next() else {
+            self.state = State::Ready(loaded);
+            return;
+        };
+        K::on_rewind_starting(self, &rewind);
+        // A turn with a pending replacement would come back after a rewind without changes.
+        let fence = self.running.is_some() || loaded.replacing.is_some() || self.rewinds.reinstating.is_some();
+        let seq = self.log.begin_rewind_hold();
+        let request = loaded.rewind_request(&self.node, &self.key, rewind, fence, seq);
+        let in_flight = RewindInFlight {
+            pauses: request.paused,
+            ..RewindInFlight::default()
+        };
+        self.state = State::Rewinding(loaded, in_flight);
+        let rewinding = rewinding::run_rewind(Arc::clone(&self.node), request);
+        ctx.spawn(
+            rewinding
+                .into_actor(self)
+                .map(|ended, actor, ctx| actor.on_rewind_ended(ended, ctx)),
+        );
+    }
+
+    /// Keeps the result of a turn that ended during a rewind. Returns the result if no rewind is running.
+    pub fn defer_turn_result(
+        &mut self,
+        result: Result<CommittedTurn, TurnError>,
+    ) -> Option<Result<CommittedTurn, TurnError>> {
+        match &mut self.state {
+            State::Rewinding(_, in_flight) => {
+                in_flight.turn_result = Some(Box::new(result));
+                None
+            }
+            _ => Some(result),
+        }
+    }
+
+    fn on_rewind_ended(&mut self, ended: Result<RewindResponse, RewindError>, ctx: &mut Context<Self>) {
+        self.mark_used();
+        match ended {
+            Ok(RewindResponse::Done(done)) => self.on_rewind_applied(*done, ctx),
+            Ok(RewindResponse::Repeated(rewound)) => {
+                let answer = rewinding::repeated_outcome(*rewound);
+                self.on_rewind_rejected(&|_| Ok(answer.clone()), false, ctx);
+            }
+            Ok(RewindResponse::Unchanged) => {
+                if !K::continue_unchanged(self, ctx) {
+                    self.on_rewind_rejected(&|head_turn| Ok(InterruptOutcome::Idle { head_turn }), false, ctx);
+                }
+            }
+            Err(error) => {
+                let in_doubt = rewinding::is_outcome_unknown(&error);
+                self.on_rewind_rejected(&|_| Err(rewinding::rewind_error(&error)), in_doubt, ctx);
+            }
+        }
+    }
+
+    /// Handles a rewind that did not happen, or with `in_doubt`, whose outcome is unknown. The running turn continues,
+    /// and the callers get `answer`, made from the number of the last turn.
+    pub fn on_rewind_rejected(
+        &mut self,
+        answer: &dyn Fn(u32) -> Result<InterruptOutcome, DialogueError>,
+        in_doubt: bool,
+        ctx: &mut Context<Self>,
+    ) {
+        self.log.release_rewind_hold(in_doubt);
+        let callers = self.rewinds.queue.take_failed_callers();
+        let State::Rewinding(loaded, in_flight) = self.state.take() else {
+            return;
+        };
+        let head_turn = loaded.dialogue.head_turn;
+        self.state = State::Ready(loaded);
+        let applied = self.rewinds.applied.clone();
+        for caller in callers {
+            K::answer_rejected(self, caller, applied.as_ref(), answer(head_turn), ctx);
+        }
+        // The running turn and further rewinds end first.
+        self.rewinds.in_doubt |= in_doubt || in_flight.load_after;
+        if let Some(result) = in_flight.turn_result {
+            self.on_turn_ended(*result, ctx);
+        }
+        match decisions::after_rejected_rewind(&self.view(), applied.is_some()) {
+            AfterRejectedRewind::AwaitLoad => {}
+            AfterRejectedRewind::Load => self.start_loading(ctx),
+            AfterRejectedRewind::NextRewind => self.begin_rewind(ctx),
+            AfterRejectedRewind::Reread => self.reread_after_rewind(Vec::new(), ctx),
+            AfterRejectedRewind::Continue => self.on_ready(ctx),
+        }
+    }
+
+    fn on_rewind_applied(&mut self, done: AppliedRewind, ctx: &mut Context<Self>) {
+        let State::Rewinding(mut loaded, in_flight) = self.state.take() else {
+            return;
+        };
+        let rewound = Arc::new(done.rewound);
+        loaded.epoch = rewound.epoch;
+        // The answer has the epoch that an earlier rewind would have raised.
+        self.rewinds.in_doubt = false;
+        self.rewinds.reinstating = None;
+        self.log.set_epoch(rewound.epoch);
+        let before = std::mem::replace(&mut loaded.head, rewound.head);
+        loaded.replacing = rewound.replacing;
+        Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
+        self.state = State::Ready(loaded);
+        let ended = self.running_number();
+        if let Some(running) = self.running.take() {
+            self.rewinds
+                .queue
+                .adopt_cuts_of_turn(&running, in_flight.turn_result.as_deref());
+            K::on_turn_unsaid(self, &running);
+            running.abort_unsaid();
+        }
+        self.adopt_pending_cuts();
+        let unsaid = event_error(&TurnError::Unsaid);
+        self.log
+            .publish_rewind(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
+        failpoint!("rewind.told");
+        let effect = RewindEffect {
+            rewound: &rewound,
+            unfinished: done.unfinished,
+            pauses: in_flight.pauses,
+            took_turns_back: ended.is_some() || !rewound.removed.is_empty(),
+        };
+        K::on_rewind_applied(self, effect, ctx);
+        self.reset_memory_wait(ctx);
+        let (scope, id) = self.key.clone();
+        let notify = rewinding::notify_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
+        ctx.spawn(notify.into_actor(self));
+        self.rewinds.recent.record_rewind(before, &rewound, ended);
+        self.rewinds.applied = Some(Arc::clone(&rewound));
+        let callers = self.rewinds.queue.finish_at_head(rewound.head_turn);
+        if self.rewinds.is_busy() {
+            return self.begin_rewind(ctx);
+        }
+        let late = self.rewinds.queue.take_late_callers();
+        if late.is_empty() {
+            return self.answer_rewind_callers(callers, &rewound, ctx);
+        }
+        self.record_late_callers(late, callers, rewound, ctx);
+    }
+
+    /// Callers of pending cuts get the outcome of the rewind. Other waiters keep waiting: their requests apply to the
+    /// present state of the dialogue.
+    fn adopt_pending_cuts(&mut self) {
+        for waiter in std::mem::take(&mut self.turn_end_waiters) {
+            match waiter {
+                TurnEndWaiter::Cut(cut) => {
+                    let reply = self.rewinds.queue.adopt_pending_cut(cut, K::INTERRUPT_ACTION);
+                    self.rewinds.queue.add_served_caller(K::Caller::of_rewind(reply));
+                }
+                other @ TurnEndWaiter::Other(_) => self.turn_end_waiters.push(other),
+            }
+        }
+    }
+
+    /// Stores the keys of late callers. All callers of the rewind are answered afterwards.
+    fn record_late_callers(
+        &mut self,
+        late: LateCallers,
+        callers: Vec<K::Caller>,
+        rewound: Arc<RewindRecord>,
+        ctx: &mut Context<Self>,
+    ) {
+        let State::Ready(loaded) = self.state.take() else {
+            return;
+        };
+        self.state = State::Recording(loaded);
+        let (node, key) = (Arc::clone(&self.node), self.key.clone());
+        let record = rewinding::record_outcome(node, key, late, Arc::clone(&rewound), OnKeyConflict::Replace);
+        ctx.spawn(record.into_actor(self).map(move |recorded, actor, ctx| {
+            let Some(State::Recording(loaded)) = actor.state.take_if(|state| matches!(state, State::Recording(_)))
+            else {
+                return;
+            };
+            actor.state = State::Ready(loaded);
+            let back = K::Caller::into_rewind_reply;
+            let callers = rewinding::callers_if_recorded(recorded, &actor.key, callers, back);
+            actor.answer_rewind_callers(callers, &rewound, ctx);
+        }));
+    }
+
+    fn answer_rewind_callers(&mut self, callers: Vec<K::Caller>, rewound: &Arc<RewindRecord>, ctx: &mut Context<Self>) {
+        let later = K::answer_callers(self, callers, rewound);
+        self.reread_after_rewind(later, ctx);
+    }
+
+    /// Reads the rows that the rewind changed; all requests wait until then. `callers` are answered afterwards.
+    fn reread_after_rewind(&mut self, callers: Vec<K::Caller>, ctx: &mut Context<Self>) {
+        self.rewinds.applied = None;
+        let State::Ready(loaded) = self.state.take() else {
+            return;
+        };
+        let read = load::reread_after_rewind(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
+        self.state = State::Rereading(loaded);
+        ctx.spawn(read.into_actor(self).map(move |read, actor, ctx| {
+            let Some(State::Rereading(mut loaded)) = actor.state.take_if(|state| matches!(state, State::Rereading(_)))
+            else {
+                return;
+            };
+            match read {
+                Ok(read) => {
+                    actor.memory.expect_turn(read.awaited);
+                    loaded.apply_reread(read);
+                    actor.state = State::Ready(loaded);
+                    for caller in callers {
+                        K::answer_after_reread(actor, caller, ctx);
+                    }
+                    actor.on_ready(ctx);
+                }
+                Err(error) => {
+                    tracing::warn!(dialogue = %actor.key.1, %error, "a rewound dialogue could not be read");
+                    for caller in callers {
+                        caller.reject_with(error.clone().into());
+                    }
+                    actor.start_loading(ctx);
+                }
+            }
+        }));
+    }
+
+    /// The last turn has changed: the next turn no longer waits for the facts of the previous last turn.
+    pub fn reset_memory_wait(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.memory.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.memory = MemoryWait::default();
+    }
+
+    pub fn cancel_rewinds(&mut self, error: &DialogueError) {
+        for caller in self.rewinds.queue.cancel_all() {
+            caller.reject_with(error.clone());
+        }
+        for waiter in self.turn_end_waiters.drain(..) {
+            match waiter {
+                TurnEndWaiter::Cut(cut) => cut.reply.answer(Err(error.clone())),
+                TurnEndWaiter::Other(waiter) => K::reject_waiter(waiter, error.clone()),
+            }
+        }
+    }
+}

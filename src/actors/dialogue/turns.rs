@@ -1,0 +1,284 @@
+//! The running turn of a dialogue: the start, the end, and the reports of the turn's jobs.
+
+use std::{sync::Arc, time::Duration};
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use tokio::sync::oneshot;
+use tracing::Span;
+
+use super::{
+    actor::DialogueActor,
+    kind::{CommitSummary, DialogueKind},
+    load,
+};
+use crate::{
+    actors::{
+        DialogueError,
+        event_log::TurnEvents,
+        messages::{CuratorRequest, DialogueKey, JobEnded},
+        node::Node,
+        participants::Participants,
+        running_turn::{KeyedLine, RunningTurn, TurnOutcome},
+    },
+    dialogue::{
+        events::EventBody,
+        jobs::JobReport,
+        turn::{CommittedTurn, TurnError, TurnInput, event_error},
+    },
+    ids::TurnId,
+    ports::ledger::jobs::Job,
+};
+
+/// The callers of a turn that is about to start, and the context of their request.
+pub(in crate::actors) struct TurnCallers {
+    /// Identifies a repeated request. A line between NPCs has no key.
+    pub key: Option<KeyedLine>,
+    pub waiters: Vec<oneshot::Sender<TurnOutcome>>,
+    /// The client's message that the turn's events answer.
+    pub re: Option<Arc<str>>,
+    /// The tracing span of the request.
+    pub span: Span,
+}
+
+impl<K: DialogueKind> DialogueActor<K> {
+    // --- before a turn ---
+
+    /// Reads the records of the participants, unless a read is running.
+    pub fn read_participants(&mut self, ctx: &mut Context<Self>) {
+        let Some(loaded) = self.state.loaded() else {
+            return;
+        };
+        let dialogue = Arc::clone(&loaded.dialogue);
+        if std::mem::replace(&mut self.reading_participants, true) {
+            return;
+        }
+        let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
+        let read = async move { Participants::read_all(&node, &scope, &dialogue.world, &dialogue.npcs).await };
+        ctx.spawn(read.into_actor(self).map(|read, actor, ctx| {
+            actor.reading_participants = false;
+            match read {
+                Ok(participants) => {
+                    if let Some(loaded) = actor.state.loaded_mut() {
+                        loaded.participants = participants;
+                    }
+                }
+                Err(DialogueError::NoNpc(_)) => return actor.begin_closing("npc_deleted", None, ctx),
+                Err(DialogueError::NoWorld(_)) => return actor.begin_closing("world_deleted", None, ctx),
+                Err(error) => {
+                    tracing::warn!(dialogue = %actor.key.1, %error, "the participants could not be read");
+                    K::on_participants_failed(actor, &error, ctx);
+                }
+            }
+            actor.start_next_if_idle(ctx);
+        }));
+    }
+
+    /// Lets the next turn wait, for a bounded time, until the facts of the last turn are known. `false`: the turn need
+    /// not wait.
+    pub fn wait_for_memory(&mut self, ctx: &mut Context<Self>) -> bool {
+        if self.memory.awaited_turn.is_none() {
+            return false;
+        }
+        let longest = Duration::from_millis(self.node.ports.settings.turn.wait_for_memory_ms);
+        if self.memory.begin_wait(self.now(), longest) {
+            self.memory.timer = Some(ctx.run_later(longest, |actor, ctx| {
+                actor.memory.give_up();
+                actor.start_next_if_idle(ctx);
+            }));
+        }
+        self.memory.awaited_turn.is_some()
+    }
+
+    /// Starts a turn with `input`.
+    pub fn start_turn(&mut self, mut input: TurnInput, callers: TurnCallers, ctx: &mut Context<Self>) {
+        let now = self.now();
+        if let Some(timer) = self.memory.finish_wait(now, &mut input) {
+            ctx.cancel_future(timer);
+        }
+        let TurnCallers { key, waiters, re, span } = callers;
+        input.started_seq = self
+            .log
+            .publish_turn_started(input.number, input.npc.id.clone(), re.clone());
+        let feed = TurnEvents {
+            log: Arc::clone(&self.log),
+            re,
+        };
+        let (mut running, turn) = RunningTurn::begin_turn(&self.node, now, input, feed, waiters, &span);
+        running.key = key;
+        self.running = Some(running);
+        ctx.spawn(turn.into_actor(self).map(|ended, actor, ctx| {
+            // A cancelled turn has been reported already.
+            if let Some(ended) = ended {
+                actor.on_turn_ended(ended, ctx);
+            }
+        }));
+    }
+
+    // --- the end of a turn ---
+
+    pub fn on_turn_ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
+        let Some(ended) = self.defer_turn_result(ended) else {
+            return;
+        };
+        let Some(running) = self.running.take() else { return };
+        self.mark_used();
+        self.last_turn_took = self.used.saturating_duration_since(running.started);
+        match ended {
+            Ok(committed) => {
+                let mut cut_keys = running.cut_keys();
+                cut_keys.retain(|key| !committed.cut_keys.contains(key));
+                self.on_turn_committed(committed, running, ctx);
+                self.record_cut_keys(cut_keys, ctx);
+            }
+            Err(error) => {
+                self.record_cut_keys(running.cut_keys(), ctx);
+                self.on_turn_failed(error, running, ctx);
+            }
+        }
+        self.start_next_if_idle(ctx);
+    }
+
+    fn on_turn_committed(&mut self, committed: CommittedTurn, running: RunningTurn, ctx: &mut Context<Self>) {
+        let CommittedTurn {
+            turn,
+            checkpoint,
+            state,
+            unlocking,
+            jobs,
+            cut_keys,
+        } = committed;
+        self.log
+            .publish_committed(turn.number, turn.id, turn.npc.clone(), running.re.clone());
+        failpoint!("turn.told");
+        let turn = Arc::new(turn);
+        // Before the waiters hear of the turn: their next cut applies to the next turn.
+        self.mark_cuts_committed(&turn, &cut_keys);
+        let Some(loaded) = self.state.loaded_mut() else {
+            return;
+        };
+        loaded.replacing = None;
+        loaded.append_turn(&turn, checkpoint);
+        self.memory.on_turn_committed(turn.id, &jobs);
+        let summary = CommitSummary {
+            key: running.key.as_ref().map(|keyed| keyed.key.clone()),
+            played: running.played,
+            has_jobs: !jobs.is_empty(),
+            unlocking,
+        };
+        running.notify_waiters(&Ok(Arc::clone(&turn)));
+        if !state.is_empty() {
+            let body = EventBody::StateChanged {
+                turn: turn.number,
+                changes: state,
+            };
+            self.log.publish_event(body, None);
+        }
+        K::on_committed(self, &turn, summary, ctx);
+        self.hand_jobs_to_curator(jobs, ctx);
+    }
+
+    fn hand_jobs_to_curator(&mut self, jobs: Vec<Job>, ctx: &mut Context<Self>) {
+        if jobs.is_empty() {
+            return;
+        }
+        match self.node.actors().and_then(|actors| actors.curator(&self.key.0)) {
+            Some(curator) => {
+                // A curator that is just stopping leaves the jobs leased; the jobs are found again later.
+                let node = Arc::clone(&self.node);
+                let hand_over = async move { curator.send(&node.metrics, CuratorRequest::TakeJobs(jobs)).await };
+                ctx.spawn(hand_over.into_actor(self).map(|_, _, _| ()));
+            }
+            None => self.memory.awaited_turn = None,
+        }
+    }
+
+    fn on_turn_failed(&mut self, error: TurnError, running: RunningTurn, ctx: &mut Context<Self>) {
+        tracing::info!(dialogue = %self.key.1, turn = running.number, %error, "a turn was not committed");
+        self.node.metrics.count_failed_turn(self.key.1, &error);
+        self.log.publish_not_committed(&event_error(&error));
+        if matches!(error, TurnError::Fenced) {
+            self.node.metrics.count_fenced_write(K::FENCED_TURN);
+        }
+        if matches!(error, TurnError::CutBeforeReply) {
+            self.mark_cuts_dropped(&running, ctx);
+        }
+        let error = Arc::new(error);
+        running.notify_waiters(&Err(Arc::clone(&error)));
+        // Only the ledger knows the outcome of a commit with a lost answer, and the present owner.
+        if error.is_doubtful() || self.rewinds.in_doubt {
+            self.start_loading(ctx);
+        }
+        K::on_failed(self, &error, ctx);
+    }
+
+    // --- after a turn ---
+
+    pub fn on_job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
+        if let Some(kind) = ended.kind {
+            self.memory.on_job_ended(ended.turn_id, kind);
+        }
+        if let Some(report) = ended.report {
+            self.on_job_report(ended.turn_id, report, ctx);
+        }
+    }
+
+    fn on_job_report(&mut self, turn_id: TurnId, report: JobReport, ctx: &mut Context<Self>) {
+        let turn = report.turn;
+        let epoch = match self.state.loaded() {
+            Some(loaded) if loaded.is_standing(turn_id, turn) => loaded.epoch,
+            _ => return,
+        };
+        if !report.memory.is_empty() {
+            let facts = report.memory;
+            self.log.publish_event(EventBody::MemoryUpdated { turn, facts }, None);
+        }
+        if !report.state.is_empty() {
+            let changes = report.state;
+            self.log.publish_event(EventBody::StateChanged { turn, changes }, None);
+        }
+        for body in EventBody::scenarios_unlocked(turn, report.unlocked) {
+            self.log.publish_event(body, None);
+        }
+        if report.summaries_changed {
+            self.reload_summaries(epoch, ctx);
+        }
+    }
+
+    fn reload_summaries(&self, epoch: u64, ctx: &mut Context<Self>) {
+        let buffer_min = self.node.ports.settings.summaries.buffer_min_turns;
+        let read = load::reload_summaries(Arc::clone(&self.node), self.key.clone());
+        ctx.spawn(read.into_actor(self).map(move |read, actor, _| {
+            let loaded = match actor.state.loaded_mut() {
+                // Summaries read before a rewind may be gone; the actor reads them again after the rewind.
+                Some(loaded) if loaded.epoch == epoch => loaded,
+                _ => return,
+            };
+            match read {
+                Ok(summaries) => loaded.set_summaries(summaries, buffer_min),
+                // The next summary, or the next load, reads the summaries.
+                Err(error) => tracing::warn!(dialogue = %actor.key.1, %error, "summaries could not be read"),
+            }
+        }));
+    }
+}
+
+/// Makes the jobs due that waited until a turn was heard. Returns the number of jobs; `None`: the ledger did not
+/// answer, and the jobs become due by themselves.
+pub(in crate::actors) async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) -> Option<u64> {
+    let jobs = &node.ports.ledger.jobs;
+    match jobs.make_due(&scope, id, turn, node.ports.clock.now()).await {
+        Ok(due) => {
+            if due > 0
+                && let Some(curator) = node.actors().and_then(|actors| actors.curator(&scope))
+            {
+                // A curator that is just stopping leaves the jobs to the next curator.
+                let _ = curator.send(&node.metrics, CuratorRequest::JobsDue).await;
+            }
+            Some(due)
+        }
+        Err(error) => {
+            tracing::warn!(dialogue = %id, %error, "jobs could not be made due");
+            None
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Interrupts and resumes of a conversation: the running line is cut, or the conversation is rewound to an earlier
+//! line. A single transaction rewinds and pauses. A cut of the running line writes the pause first, so that no restart
+//! continues behind an interrupt.
+
+use actix::Context;
+
+use super::{ConversationCaller, ConversationKind, ConversationRequest, ConversationWaiter, NpcConversation};
+use crate::{
+    actors::{
+        DialogueError, InterruptCommand, InterruptOutcome,
+        dialogue::kind::{DialogueKind as _, TurnEndWaiter},
+        messages::{ConversationSnapshot, ReplyHandle},
+    },
+    dialogue::{
+        rewind::RewindTarget,
+        turn::{CutRequester, TurnError},
+    },
+    tenancy::Principal,
+};
+
+/// The state of a conversation, as far as an interrupt depends on the state.
+#[derive(Debug, Clone, Copy, Default)]
+struct InterruptView {
+    head_turn: u32,
+    /// The running line.
+    running: Option<u32>,
+    /// True if a cut line stands again before another line is said: its reinstatement is queued, running or due.
+    awaits_reinstatement: bool,
+    /// True if the last rewind did what the interrupt asks.
+    repeats_last_rewind: bool,
+}
+
+/// What an interrupt does once the conversation is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InterruptStep {
+    /// The interrupt waits until the cut line stands again.
+    AwaitReinstatement,
+    /// The line is not in the conversation; an earlier rewind may have removed the line.
+    NotInConversation(u32),
+    /// The answer is the last rewind.
+    RepeatLastRewind,
+    RewindTo(u32),
+    /// The running line is cut.
+    Cut,
+    NothingToCut,
+}
+
+/// Decides what an interrupt does. `turn`: the line to cut; `None`: the running line.
+fn decide_interrupt(turn: Option<u32>, view: &InterruptView) -> InterruptStep {
+    if view.awaits_reinstatement && view.running.is_none() {
+        return InterruptStep::AwaitReinstatement;
+    }
+    match turn {
+        Some(turn) if turn > view.head_turn && Some(turn) != view.running => InterruptStep::NotInConversation(turn),
+        _ if view.repeats_last_rewind => InterruptStep::RepeatLastRewind,
+        Some(turn) if turn <= view.head_turn => InterruptStep::RewindTo(turn),
+        _ if view.running.is_some() => InterruptStep::Cut,
+        _ => InterruptStep::NothingToCut,
+    }
+}
+
+impl NpcConversation {
+    /// Answers a repeated key with the stored outcome; otherwise pauses and cuts.
+    pub(super) fn on_interrupt(
+        &mut self,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        let again = |command, reply| ConversationRequest::Interrupt { command, reply };
+        self.with_idempotency_check(command, reply, ctx, again, Self::pause_and_cut);
+    }
+
+    fn pause_and_cut(
+        &mut self,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        if self.is_draining() {
+            return reply.answer(Err(DialogueError::Draining));
+        }
+        if self.rewinds.queue.is_replacing() {
+            let again = ConversationRequest::Interrupt { command, reply };
+            return self.deferred.requests.push_back(again);
+        }
+        let head_turn = match self.check_rewind_allowed(command.if_head) {
+            Ok(head_turn) => head_turn,
+            Err(error) => return reply.answer(Err(error)),
+        };
+        if let Some(turn) = command.turn
+            && !self.is_in_conversation(turn, head_turn)
+        {
+            return self.answer_removed(turn, command.key, reply, ctx);
+        }
+        if self.needs_rewind(&command) {
+            return self.cut_or_rewind(command, reply, ctx);
+        }
+        self.rewinds.preparing += 1;
+        self.set_paused(true, "interrupted", ctx, move |talk, paused, ctx| {
+            match paused {
+                Ok(()) => talk.cut_or_rewind(command, reply, ctx),
+                Err(error) => reply.answer(Err(error)),
+            }
+            talk.end_preparation(ctx);
+        });
+    }
+
+    /// True if the line was said, is running, or stands again soon: a line with a pending continuation stands as it was
+    /// cut.
+    fn is_in_conversation(&self, turn: u32, head_turn: u32) -> bool {
+        let is_replaced = self.state.loaded().is_some_and(|loaded| loaded.replacing.is_some());
+        turn <= head_turn || Some(turn) == self.running_number() || (turn == head_turn + 1 && is_replaced)
+    }
+
+    /// True if the interrupt rewinds earlier lines. The rewind also pauses the conversation.
+    fn needs_rewind(&self, command: &InterruptCommand) -> bool {
+        let (Some(loaded), Some(turn)) = (self.state.loaded(), command.turn) else {
+            return false;
+        };
+        let head_turn = loaded.dialogue.head_turn;
+        let last = loaded.history.last().filter(|said| said.number == turn);
+        turn < head_turn
+            || last.zip(command.heard).is_some_and(|(said, heard)| {
+                turn == head_turn && heard.to_scalar_count(&said.reply_text) < said.reply_text.chars().count()
+            })
+    }
+
+    /// Answers with the rewind that removed `turn`, if no line was said since.
+    fn answer_removed(
+        &self,
+        turn: u32,
+        key: Option<String>,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        match self.last_rewind_removing(turn) {
+            Some(rewound) => self.answer_with_rewind(key, rewound, reply, ctx),
+            None => reply.answer(Err(DialogueError::NotRunning { turn })),
+        }
+    }
+
+    fn cut_or_rewind(
+        &mut self,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        let head_turn = match self.check_rewind_allowed(None) {
+            Ok(head_turn) => head_turn,
+            Err(error) => return reply.answer(Err(error)),
+        };
+        if self.running.is_none() {
+            // An interrupt applies where the cut line ended, before its continuation.
+            self.kind.unfinished = None;
+        }
+        let is_being_reinstated = self.rewinds.reinstating.is_some() && self.rewinds.is_busy();
+        let view = InterruptView {
+            head_turn,
+            running: self.running_number(),
+            awaits_reinstatement: is_being_reinstated || self.owed_turn().is_some(),
+            repeats_last_rewind: self.last_rewind_to(&command).is_some(),
+        };
+        let step = decide_interrupt(command.turn, &view);
+        if !matches!(
+            step,
+            InterruptStep::AwaitReinstatement | InterruptStep::NotInConversation(_)
+        ) {
+            self.cancel_requested_lines();
+        }
+        match step {
+            InterruptStep::AwaitReinstatement => {
+                let again = ConversationRequest::Interrupt { command, reply };
+                self.deferred.requests.push_back(again);
+                self.start_next_if_idle(ctx);
+            }
+            InterruptStep::NotInConversation(turn) => self.answer_removed(turn, command.key, reply, ctx),
+            InterruptStep::RepeatLastRewind => match self.last_rewind_to(&command) {
+                Some(rewound) => self.answer_with_rewind(command.key, rewound, reply, ctx),
+                None => reply.answer(Err(self.overloaded_error())),
+            },
+            InterruptStep::RewindTo(turn) => self.enqueue_line_rewind(turn, command, reply, ctx),
+            InterruptStep::Cut => {
+                // Counted in the text sent so far, as the client counted.
+                let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
+                let by = CutRequester {
+                    who: command.who.clone(),
+                    key: command.key.clone(),
+                    action: ConversationKind::INTERRUPT_ACTION,
+                };
+                self.cut_running_turn(heard, Some(by));
+                self.push_pending_cut(heard, true, command, reply);
+            }
+            InterruptStep::NothingToCut => self.answer_idle(command.key, reply, ctx),
+        }
+    }
+
+    /// A line requested before the cut is not said after it.
+    fn cancel_requested_lines(&mut self) {
+        for step in std::mem::take(&mut self.kind.stepping) {
+            // The caller may have gone away.
+            let _ = step.send(Err(std::sync::Arc::new(TurnError::Unsaid)));
+        }
+    }
+
+    fn enqueue_line_rewind(
+        &mut self,
+        turn: u32,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(loaded) = self.state.loaded() else {
+            return reply.answer(Err(self.overloaded_error()));
+        };
+        match loaded.heard_chars_of(turn, command.heard) {
+            Ok(heard_chars) => {
+                let target = RewindTarget::Turn {
+                    number: turn,
+                    heard_chars,
+                };
+                let (action, caller) = (ConversationKind::INTERRUPT_ACTION, ConversationCaller::Rewind(reply));
+                self.enqueue_rewind(target, command.key, command.who, action, caller, ctx);
+            }
+            Err(error) => reply.answer(Err(error)),
+        }
+    }
+
+    /// Resumes the last line, if cut a moment ago, and continues the conversation.
+    pub(super) fn on_resume(
+        &mut self,
+        who: Principal,
+        reply: ReplyHandle<ConversationSnapshot>,
+        ctx: &mut Context<Self>,
+    ) {
+        if self.running.is_none() {
+            let caller = ConversationCaller::Resume(reply);
+            self.enqueue_rewind(RewindTarget::Resume, None, who, "conversation.resume", caller, ctx);
+        } else if self.turn_end_waiters.is_empty() {
+            self.resume_pacing(reply, ctx);
+        } else {
+            let waiter = ConversationWaiter::Resume { who, reply };
+            self.turn_end_waiters.push(TurnEndWaiter::Other(waiter));
+        }
+    }
+}

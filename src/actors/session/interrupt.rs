@@ -1,0 +1,238 @@
+//! Interrupt and rewind requests of a session: cuts of the running reply, cuts and rewinds of earlier turns.
+
+use actix::Context;
+
+use super::{Session, SessionCaller, SessionKind, SessionRequest};
+use crate::{
+    actors::{
+        DialogueError, InterruptCommand, InterruptOutcome, dialogue::kind::DialogueKind as _, messages::ReplyHandle,
+    },
+    dialogue::{rewind::RewindTarget, turn::CutRequester},
+};
+
+/// The state of a session, as far as an interrupt depends on the state.
+#[derive(Debug, Clone, Copy, Default)]
+struct InterruptView {
+    head_turn: u32,
+    /// The running turn.
+    running: Option<u32>,
+    /// The running turn, while its reply is being sent.
+    replying: Option<u32>,
+    /// True if the turn after the head was rewound for a replacement that is not running.
+    is_next_turn_owed: bool,
+    /// True if the last turn is about to change, because a turn is being reinstated, regenerated or resumed.
+    is_head_changing: bool,
+    /// True if the last rewind did what the request asks.
+    repeats_last_rewind: bool,
+}
+
+/// What an interrupt or a rewind request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InterruptStep {
+    /// The request waits until the replaced turn stands again: the request applies to the original turn.
+    AwaitReinstatement,
+    /// The answer is the last rewind.
+    RepeatLastRewind,
+    /// The running reply is cut.
+    Cut,
+    /// The whole reply was sent and is being committed; the cut follows the commit.
+    CutAfterCommit,
+    /// No turn follows the head, or the whole reply was heard.
+    NothingToCut,
+    /// The turn is not in the dialogue; an earlier rewind may have removed the turn.
+    NotInDialogue(u32),
+    RewindTo(u32),
+}
+
+/// Decides what an interrupt does. `turn`: the turn to cut; `None`: the running turn.
+fn decide_interrupt(turn: Option<u32>, has_heard_length: bool, view: &InterruptView) -> InterruptStep {
+    if let Some(step) = decide_without_turn(turn, view) {
+        return step;
+    }
+    if view
+        .replying
+        .is_some_and(|number| turn.is_none_or(|turn| turn == number))
+    {
+        return InterruptStep::Cut;
+    }
+    match (view.running, turn) {
+        (Some(number), turn) if turn.is_none_or(|turn| turn == number) => {
+            if has_heard_length {
+                InterruptStep::CutAfterCommit
+            } else {
+                InterruptStep::NothingToCut
+            }
+        }
+        (_, None) => InterruptStep::NothingToCut,
+        (_, Some(turn)) if turn > view.head_turn => InterruptStep::NotInDialogue(turn),
+        (_, Some(turn)) => InterruptStep::RewindTo(turn),
+    }
+}
+
+/// Decides what a rewind request does. `turn`: the last turn that shall stand; `None`: no turn shall stand.
+fn decide_rewind(turn: Option<u32>, view: &InterruptView) -> InterruptStep {
+    decide_without_turn(turn, view).unwrap_or(match turn {
+        Some(turn) if turn > view.head_turn => InterruptStep::NotInDialogue(turn),
+        turn => InterruptStep::RewindTo(turn.unwrap_or_default()),
+    })
+}
+
+fn decide_without_turn(turn: Option<u32>, view: &InterruptView) -> Option<InterruptStep> {
+    if (view.is_next_turn_owed && turn == Some(view.head_turn + 1)) || view.is_head_changing {
+        Some(InterruptStep::AwaitReinstatement)
+    } else {
+        view.repeats_last_rewind.then_some(InterruptStep::RepeatLastRewind)
+    }
+}
+
+/// The two requests that take turns back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Interrupt,
+    Rewind,
+}
+
+impl Verb {
+    const fn action(self) -> &'static str {
+        match self {
+            Self::Interrupt => SessionKind::INTERRUPT_ACTION,
+            Self::Rewind => "session.rewind",
+        }
+    }
+
+    fn request(self, command: InterruptCommand, reply: ReplyHandle<InterruptOutcome>) -> SessionRequest {
+        match self {
+            Self::Interrupt => SessionRequest::Interrupt { command, reply },
+            Self::Rewind => SessionRequest::Rewind { command, reply },
+        }
+    }
+
+    fn decide(self, command: &InterruptCommand, view: &InterruptView) -> InterruptStep {
+        match self {
+            Self::Interrupt => decide_interrupt(command.turn, command.heard.is_some(), view),
+            Self::Rewind => decide_rewind(command.turn, view),
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn on_interrupt(
+        &mut self,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        let again = |command, reply| Verb::Interrupt.request(command, reply);
+        self.with_idempotency_check(command, reply, ctx, again, |session, command, reply, ctx| {
+            session.take_back(Verb::Interrupt, command, reply, ctx);
+        });
+    }
+
+    pub(super) fn on_rewind(
+        &mut self,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        // A rewind goes to the end of a turn.
+        let command = InterruptCommand { heard: None, ..command };
+        let again = |command, reply| Verb::Rewind.request(command, reply);
+        self.with_idempotency_check(command, reply, ctx, again, |session, command, reply, ctx| {
+            session.take_back(Verb::Rewind, command, reply, ctx);
+        });
+    }
+
+    fn interrupt_view(&self, head_turn: u32, command: &InterruptCommand) -> InterruptView {
+        let running = self.running_number();
+        let is_owed = self.state.loaded().is_some_and(|loaded| loaded.replacing.is_some());
+        InterruptView {
+            head_turn,
+            running,
+            replying: self.log.replying_turn().filter(|number| Some(*number) == running),
+            is_next_turn_owed: running.is_none() && is_owed,
+            is_head_changing: self.rewinds.queue.is_replacing(),
+            repeats_last_rewind: self.last_rewind_to(command).is_some(),
+        }
+    }
+
+    fn take_back(
+        &mut self,
+        verb: Verb,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        let head_turn = match self.check_rewind_allowed(command.if_head) {
+            Ok(head_turn) => head_turn,
+            Err(error) => return reply.answer(Err(error)),
+        };
+        match verb.decide(&command, &self.interrupt_view(head_turn, &command)) {
+            InterruptStep::AwaitReinstatement => {
+                self.deferred.requests.push_back(verb.request(command, reply));
+                if !self.rewinds.queue.is_replacing() {
+                    self.drop_replacements(|_| false);
+                    self.start_next_if_idle(ctx);
+                }
+            }
+            InterruptStep::RepeatLastRewind => match self.last_rewind_to(&command) {
+                Some(rewound) => self.answer_with_rewind(command.key, rewound, reply, ctx),
+                None => reply.answer(Err(self.overloaded_error())),
+            },
+            InterruptStep::Cut => self.cut_reply(command, reply),
+            InterruptStep::CutAfterCommit => {
+                let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
+                self.push_pending_cut(heard, false, command, reply);
+            }
+            InterruptStep::NothingToCut => self.answer_idle(command.key, reply, ctx),
+            InterruptStep::NotInDialogue(turn) => match self.last_rewind_removing(turn) {
+                Some(rewound) => self.answer_with_rewind(command.key, rewound, reply, ctx),
+                None => reply.answer(Err(match verb {
+                    Verb::Interrupt => DialogueError::NotRunning { turn },
+                    Verb::Rewind => DialogueError::NoSuchTurn { turn, head_turn },
+                })),
+            },
+            InterruptStep::RewindTo(turn) => self.enqueue_turn_rewind(turn, verb, command, reply, ctx),
+        }
+    }
+
+    /// Cuts the running reply. The caller is answered after the heard part is committed, or after the turn is dropped.
+    fn cut_reply(&mut self, command: InterruptCommand, reply: ReplyHandle<InterruptOutcome>) {
+        // Counted in the text sent so far, as the client counted.
+        let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
+        // A repeated cut is answered together with the first cut.
+        let is_repeat = command.key.is_some() && self.pending_cuts().any(|other| other.command.key == command.key);
+        if !is_repeat {
+            let by = CutRequester {
+                who: command.who.clone(),
+                key: command.key.clone(),
+                action: SessionKind::INTERRUPT_ACTION,
+            };
+            self.cut_running_turn(heard, Some(by));
+        }
+        self.push_pending_cut(heard, true, command, reply);
+    }
+
+    fn enqueue_turn_rewind(
+        &mut self,
+        turn: u32,
+        verb: Verb,
+        command: InterruptCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(loaded) = self.state.loaded() else {
+            return reply.answer(Err(self.overloaded_error()));
+        };
+        match loaded.heard_chars_of(turn, command.heard) {
+            Ok(heard_chars) => {
+                let target = RewindTarget::Turn {
+                    number: turn,
+                    heard_chars,
+                };
+                let caller = SessionCaller::Rewind(reply);
+                self.enqueue_rewind(target, command.key, command.who, verb.action(), caller, ctx);
+            }
+            Err(error) => reply.answer(Err(error)),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The queue of lines, and the start of turns.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+
+use super::{
+    Session, turn_keys,
+    waiting_line::{WaitingLine, accept_line, is_addressed_to, repeated_turn},
+};
+use crate::{
+    actors::{
+        AcceptedLine, DialogueError, OnBusy, PlayerLine,
+        dialogue::{
+            load::LoadedDialogue,
+            turn_input::{answering_npc, next_turn_input},
+            turns::TurnCallers,
+        },
+        messages::ReplyHandle,
+        participants::{ParticipantRecords, Participants},
+        running_turn::KeyedLine,
+    },
+    dialogue::turn::TurnInput,
+    memory::authored::Npc,
+    ports::{StoreResult, ledger::dialogues::KeyedTurn},
+};
+
+impl Session {
+    // --- lines ---
+
+    pub(super) fn on_say(
+        &mut self,
+        line: PlayerLine,
+        accepted_at: Instant,
+        reply: ReplyHandle<AcceptedLine>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(loaded) = self.state.loaded() else {
+            return;
+        };
+        if let Some(npc) = line.to.as_ref().filter(|npc| !loaded.dialogue.npcs.contains(npc)) {
+            return reply.answer(Err(DialogueError::TakesNoPart(npc.clone())));
+        }
+        if let Some(key) = &line.key {
+            if let Some(turn) = self.kind.keys.find_turn(key) {
+                return reply.answer(repeated_turn(turn, &line));
+            }
+            if let Some(running) = self.running.as_mut()
+                && let Some(keyed) = running.key.as_ref().filter(|keyed| keyed.key == *key)
+            {
+                if keyed.text != line.text || !is_addressed_to(&line, &keyed.npc) {
+                    return reply.answer(Err(DialogueError::KeyReused));
+                }
+                return accept_line(running.waiters_mut(), reply);
+            }
+            if let Some(waiting) = self
+                .kind
+                .queue
+                .iter_mut()
+                .find(|waiting| waiting.line.key.as_ref() == Some(key))
+            {
+                return waiting.join_repeat(&line, reply);
+            }
+        }
+        let busy = self.running.is_some() || !self.kind.queue.is_empty();
+        if busy && line.on_busy == OnBusy::Reject {
+            return reply.answer(Err(DialogueError::TurnInProgress {
+                retry_after: self.retry_after(),
+            }));
+        }
+        // A turn that the line cuts does not count against the queue.
+        let cuts = line.on_busy == OnBusy::Interrupt;
+        let ahead = self.kind.queue.len() + usize::from(self.running.is_some() && !cuts);
+        if ahead > self.node.ports.settings.turn.max_queued {
+            return reply.answer(Err(DialogueError::QueueFull {
+                queued: self.kind.queue.len(),
+                retry_after: self.retry_after(),
+            }));
+        }
+        let to_check = line.key.clone().filter(|key| self.kind.keys.needs_ledger_lookup(key));
+        let mut waiting = self.new_waiting_line(line, to_check.is_none());
+        waiting.accepted_at = accepted_at;
+        waiting.said_in_doubt = self.rewinds.in_doubt;
+        waiting.add_asker(reply);
+        let (id, cuts, by) = (waiting.id, waiting.is_cutting(), waiting.cut_request());
+        self.kind.queue.push_back(waiting);
+        if let Some(key) = to_check {
+            self.look_up_key(id, key, ctx);
+        } else if cuts {
+            // Lines queued earlier are still said first.
+            self.cut_running_turn(None, by);
+        }
+        self.start_next_if_idle(ctx);
+    }
+
+    /// Answers a caller with the running, waiting or just committed turn of the same key. Returns `reply` if no such turn
+    /// exists.
+    pub(super) fn join_turn_with_key(
+        &mut self,
+        key: Option<&str>,
+        reply: ReplyHandle<AcceptedLine>,
+    ) -> Option<ReplyHandle<AcceptedLine>> {
+        let Some(key) = key else { return Some(reply) };
+        if let Some(turn) = self.kind.keys.find_turn(key) {
+            reply.answer(Ok(AcceptedLine::Repeated(Arc::clone(turn))));
+            return None;
+        }
+        if let Some(running) = self.running.as_mut()
+            && running.key.as_ref().is_some_and(|keyed| keyed.key == key)
+        {
+            accept_line(running.waiters_mut(), reply);
+            return None;
+        }
+        match self
+            .kind
+            .queue
+            .iter_mut()
+            .find(|waiting| waiting.line.key.as_deref() == Some(key))
+        {
+            Some(waiting) => {
+                waiting.add_asker(reply);
+                None
+            }
+            None => Some(reply),
+        }
+    }
+
+    /// Asks the ledger whether a key belongs to an earlier turn. Also reads all keys if the read spares later lines the
+    /// question. Other work continues meanwhile.
+    fn look_up_key(&mut self, line: u64, key: String, ctx: &mut Context<Self>) {
+        let Some(loaded) = self.state.loaded() else {
+            return;
+        };
+        let (epoch, want_all) = (loaded.epoch, self.kind.keys.needs_all_keys());
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let look = async move {
+            let dialogues = &ports.ledger.dialogues;
+            let all = async {
+                if want_all {
+                    dialogues
+                        .list_turn_keys(&scope, id, turn_keys::MAX_KNOWN_KEYS + 1)
+                        .await
+                        .ok()
+                } else {
+                    None
+                }
+            };
+            tokio::join!(dialogues.load_turn_by_key(&scope, id, &key), all)
+        };
+        ctx.spawn(look.into_actor(self).map(move |(found, all), session, ctx| {
+            // Keys of turns that were rewound meanwhile may be missing.
+            let same = session.state.loaded().is_some_and(|loaded| loaded.epoch == epoch);
+            if let Some(all) = all.filter(|_| same) {
+                session.kind.keys.add_ledger_keys(all);
+            }
+            session.on_key_looked_up(line, found);
+            session.start_next_if_idle(ctx);
+        }));
+    }
+
+    fn on_key_looked_up(&mut self, line: u64, found: StoreResult<Option<KeyedTurn>>) {
+        let Some(at) = self.kind.queue.iter().position(|waiting| waiting.id == line) else {
+            return;
+        };
+        let key = self.kind.queue[at].line.key.as_deref();
+        let is_unsaid = key.is_some_and(|key| self.kind.keys.is_unsaid(key));
+        if let Ok(None) = found
+            && !is_unsaid
+        {
+            let waiting = &mut self.kind.queue[at];
+            waiting.checked = true;
+            for reply in std::mem::take(&mut waiting.unanswered) {
+                accept_line(&mut waiting.waiters, reply);
+            }
+            if waiting.is_cutting() {
+                let by = waiting.cut_request();
+                self.cut_running_turn(None, by);
+            }
+            return;
+        }
+        let Some(waiting) = self.kind.queue.remove(at) else {
+            return;
+        };
+        if at == 0 {
+            // The line's wait for memory does not count for the next line.
+            self.memory.waiting_since = None;
+        }
+        let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
+        for reply in waiting.unanswered {
+            reply.answer(match &found {
+                Ok(Some((true, turn))) => repeated_turn(turn, &waiting.line),
+                Ok(_) => Err(DialogueError::TurnUnsaid),
+                Err(error) => Err(error.clone().into()),
+            });
+        }
+    }
+
+    fn retry_after(&self) -> Duration {
+        let running = self.running.as_ref();
+        let spent = running.map_or(Duration::ZERO, |running| {
+            self.now().saturating_duration_since(running.started)
+        });
+        self.last_turn_took
+            .saturating_sub(spent)
+            .clamp(Duration::from_millis(200), Duration::from_secs(10))
+    }
+
+    // --- turns ---
+
+    /// Returns a new line for the queue. `checked`: the line's key belongs to no earlier turn.
+    pub(super) fn new_waiting_line(&mut self, line: PlayerLine, checked: bool) -> WaitingLine {
+        let id = self.kind.next_line;
+        self.kind.next_line += 1;
+        let counted = self.node.metrics.count_waiting_line();
+        WaitingLine::new(id, line, self.now(), checked, counted)
+    }
+
+    /// Starts the first line of the queue, or a preparation of its turn.
+    pub(super) fn start_next_line(&mut self, ctx: &mut Context<Self>) {
+        let now = self.now();
+        let Some(first) = self.kind.queue.front_mut() else {
+            return;
+        };
+        first.ready_at.get_or_insert(now);
+        // A replacement line must not start if a pending request may interrupt the replaced turn.
+        if first.replaces_after.is_some() && self.rewinds.preparing > 0 {
+            return;
+        }
+        let checked = first.checked;
+        // A line ends the wait for the playback of the last turn, even if spoken while the turn ran. The line then
+        // waits for the turn's facts.
+        self.on_head_heard(ctx);
+        let waits = self.wait_for_memory(ctx);
+        match self
+            .state
+            .loaded()
+            .and_then(|loaded| loaded.participants.loaded_records())
+        {
+            None => self.read_participants(ctx),
+            Some(records) if checked && !waits => self.start_first_line(&records, now, ctx),
+            Some(_) => {}
+        }
+    }
+
+    /// Turns the first line of the queue into the running turn.
+    fn start_first_line(&mut self, records: &ParticipantRecords, now: Instant, ctx: &mut Context<Self>) {
+        let (Some(loaded), Some(first)) = (self.state.loaded(), self.kind.queue.front()) else {
+            return;
+        };
+        let Some(npc) = answering_npc(loaded, records, &first.line.text, first.line.to.as_ref()) else {
+            return;
+        };
+        let Some(first) = self.kind.queue.pop_front() else {
+            return;
+        };
+        let queued = first
+            .ready_at
+            .unwrap_or(now)
+            .saturating_duration_since(first.accepted_at);
+        let line = first.line;
+        let key = line.key.clone().map(|key| KeyedLine {
+            key,
+            text: line.text.clone(),
+            npc: npc.id.clone(),
+        });
+        let mut input = self.build_turn_input(loaded, records, npc, line.text, first.accepted_at);
+        // A continued turn inherits the key of the cut turn.
+        input.key = line.key.filter(|_| first.continuation.is_none());
+        input.continuation = first.continuation;
+        input.queue_ms = queued.as_secs_f64() * 1_000.0;
+        let callers = TurnCallers {
+            key,
+            waiters: first.waiters,
+            re: line.re,
+            span: first.span,
+        };
+        self.start_turn(input, callers, ctx);
+    }
+
+    /// Returns the input of a turn with the given line.
+    fn build_turn_input(
+        &self,
+        loaded: &LoadedDialogue,
+        records: &ParticipantRecords,
+        npc: Arc<Npc>,
+        line: String,
+        accepted_at: Instant,
+    ) -> TurnInput {
+        let scene = records.build_scene(None, false);
+        TurnInput {
+            line,
+            accepted_at,
+            ..next_turn_input(&self.node, &self.key.0, loaded, records, npc, scene)
+        }
+    }
+
+    pub(super) fn on_prepare(&mut self, text: String, reply: ReplyHandle<TurnInput>, ctx: &mut Context<Self>) {
+        let Some(loaded) = self.state.loaded() else {
+            return;
+        };
+        if let Some(authored) = loaded.participants.loaded_records() {
+            return reply.answer(self.prepared_input(&authored, text));
+        }
+        let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
+        let dialogue = Arc::clone(&loaded.dialogue);
+        let read = async move { Participants::read_all(&node, &scope, &dialogue.world, &dialogue.npcs).await };
+        ctx.spawn(read.into_actor(self).map(|read, session, _| {
+            reply.answer(read.and_then(|cast| match cast.loaded_records() {
+                Some(authored) => session.prepared_input(&authored, text),
+                // Edited since the read.
+                None => Err(DialogueError::Overloaded {
+                    retry_after: session.last_turn_took,
+                }),
+            }));
+        }));
+    }
+
+    fn prepared_input(&self, authored: &ParticipantRecords, text: String) -> Result<TurnInput, DialogueError> {
+        let busy = DialogueError::Overloaded {
+            retry_after: self.last_turn_took,
+        };
+        let Some(loaded) = self.state.loaded() else {
+            return Err(busy);
+        };
+        let npc = answering_npc(loaded, authored, &text, None).ok_or(busy)?;
+        Ok(self.build_turn_input(loaded, authored, npc, text, self.now()))
+    }
+}

@@ -1,0 +1,116 @@
+//! The time after a turn: the playback of the reply, and the scenarios that the turn unlocked.
+
+use std::{sync::Arc, time::Duration};
+
+use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
+
+use super::Session;
+use crate::{
+    actors::{
+        DialogueError,
+        dialogue::turns::make_jobs_due,
+        messages::{JobEnded, ReplyHandle},
+        running_turn::RunningTurn,
+    },
+    dialogue::{jobs::JobReport, scenarios::UnlockTrigger},
+    memory::turn::Turn,
+    ports::ledger::dialogues::Playback,
+};
+
+impl Session {
+    /// Handles a turn that was played to the end: the jobs that waited for the playback become due.
+    pub(super) fn on_played(&mut self, turn: u32, reply: ReplyHandle<()>, ctx: &mut Context<Self>) {
+        let Some(loaded) = self.state.loaded() else {
+            return;
+        };
+        let head_turn = loaded.dialogue.head_turn;
+        let replying = self.log.replying_turn() == Some(turn);
+        let said = |running: &&mut RunningTurn| running.number == turn && !replying;
+        if let Some(running) = self.running.as_mut().filter(said) {
+            // The reply has ended and is about to be committed.
+            running.played = true;
+            return reply.answer(Ok(()));
+        }
+        if turn == 0 || turn > head_turn {
+            return reply.answer(Err(DialogueError::NoSuchTurn { turn, head_turn }));
+        }
+        let earlier = loaded.history.iter().find(|said| said.number == turn);
+        match earlier.map(|said| said.id).filter(|_| turn < head_turn) {
+            // The following line has ended the wait already, unless the ledger did not answer.
+            Some(id) if loaded.dialogue.options.playback == Playback::Ack => {
+                let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), id);
+                ctx.spawn(due.into_actor(self).map(|_, _, _| ()));
+            }
+            _ if turn == head_turn => self.on_head_heard(ctx),
+            _ => {}
+        }
+        reply.answer(Ok(()));
+    }
+
+    /// Starts to track the playback of a new last turn, or of the same turn again. With `playback: ack`, learning
+    /// starts when the client has heard the turn. After the longest playback time, the turn counts as heard without an
+    /// acknowledgement. The heard length of a cut reply is known already.
+    pub(super) fn track_head_playback(&mut self, was_cut: bool, ctx: &mut Context<Self>) {
+        if let Some(earlier) = self.kind.playback_timer.take() {
+            ctx.cancel_future(earlier);
+        }
+        let Some(loaded) = self.state.loaded() else {
+            return;
+        };
+        let by_ack = loaded.dialogue.options.playback == Playback::Ack;
+        let Some(turn) = loaded.head.filter(|_| by_ack && !was_cut) else {
+            self.kind.awaits_playback = false;
+            return;
+        };
+        self.kind.awaits_playback = true;
+        let longest = Duration::from_secs(self.node.ports.settings.turn.playback_timeout_s.into());
+        self.kind.playback_timer = Some(ctx.run_later(longest, move |session, ctx| {
+            session.kind.playback_timer = None;
+            let is_last = session.state.loaded().is_some_and(|loaded| loaded.head == Some(turn));
+            // After a restart, the jobs become due by themselves.
+            if is_last && !session.rewinds.is_busy() {
+                session.on_head_heard(ctx);
+            }
+        }));
+    }
+
+    /// Counts the last turn as heard. The waiting jobs become due, and the next turn waits for them as usual.
+    pub(super) fn on_head_heard(&mut self, ctx: &mut Context<Self>) {
+        let Some(loaded) = self.state.loaded() else {
+            return;
+        };
+        let head = loaded.head;
+        let Some(turn) = head.filter(|_| std::mem::take(&mut self.kind.awaits_playback)) else {
+            return;
+        };
+        // The next turn waits for extractions that already run in any case.
+        let was_awaited = self.memory.awaited_turn == head;
+        self.memory.awaited_turn = head;
+        let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), turn);
+        ctx.spawn(due.into_actor(self).map(move |due, session, ctx| {
+            if due == Some(0) && !was_awaited && session.memory.awaited_turn == head {
+                session.memory.awaited_turn = None;
+                session.start_next_if_idle(ctx);
+            }
+        }));
+    }
+
+    /// Publishes the scenarios that a turn unlocked, after reading them. No turn waits for the read.
+    pub(super) fn publish_unlocked(&self, turn: &Turn, unlocking: UnlockTrigger, ctx: &mut Context<Self>) {
+        let (node, turn_id, number) = (Arc::clone(&self.node), turn.id, turn.number);
+        let reading = async move { node.use_cases.find_newly_unlocked(&unlocking).await };
+        ctx.spawn(reading.into_actor(self).map(move |unlocked, session, ctx| {
+            let report = JobReport {
+                turn: number,
+                unlocked,
+                ..JobReport::default()
+            };
+            let read = JobEnded {
+                turn_id,
+                kind: None,
+                report: Some(report),
+            };
+            session.handle(read, ctx);
+        }));
+    }
+}

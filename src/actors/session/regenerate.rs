@@ -1,0 +1,151 @@
+//! Regenerated replies, and resumed replies that were cut.
+
+use std::sync::Arc;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+
+use super::{RegenerateCommand, Session, SessionCaller, SessionRequest};
+use crate::{
+    actors::{
+        AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, ResumeCommand, messages::ReplyHandle,
+        rewinding,
+    },
+    dialogue::rewind::RewindTarget,
+};
+
+impl Session {
+    pub(super) fn on_regenerate(
+        &mut self,
+        command: RegenerateCommand,
+        reply: ReplyHandle<AcceptedLine>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(key) = command.key.clone() else {
+            return self.regenerate_last_turn(command, reply, ctx);
+        };
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let known = key.clone();
+        let look = async move { ports.ledger.dialogues.load_turn_by_key(&scope, id, &known).await };
+        ctx.spawn(look.into_actor(self).map(move |found, session, ctx| match found {
+            Ok(Some(found)) if found.stands => reply.answer(Ok(AcceptedLine::Repeated(Arc::new(found.turn)))),
+            // The key may belong to a cut reply that is being continued.
+            Ok(Some(_)) => {
+                if let Some(reply) = session.join_turn_with_key(Some(&key), reply) {
+                    reply.answer(Err(DialogueError::TurnUnsaid));
+                }
+            }
+            Ok(None) if session.kind.keys.is_unsaid(&key) => reply.answer(Err(DialogueError::TurnUnsaid)),
+            Ok(None) if session.state.loaded().is_none() => {
+                let again = SessionRequest::Regenerate { command, reply };
+                session.deferred.requests.push_back(again);
+            }
+            Ok(None) => session.regenerate_last_turn(command, reply, ctx),
+            Err(error) => reply.answer(Err(error.into())),
+        }));
+    }
+
+    fn regenerate_last_turn(
+        &mut self,
+        command: RegenerateCommand,
+        reply: ReplyHandle<AcceptedLine>,
+        ctx: &mut Context<Self>,
+    ) {
+        let RegenerateCommand { key, if_head, re, who } = command;
+        let Some(reply) = self.join_turn_with_key(key.as_deref(), reply) else {
+            return;
+        };
+        if self.is_draining() {
+            return reply.answer(Err(DialogueError::Draining));
+        }
+        let head_turn = match self.check_rewind_allowed(if_head) {
+            Ok(head_turn) => head_turn,
+            Err(error) => return reply.answer(Err(error)),
+        };
+        // Simultaneous callers with the same key get the same turn.
+        let has_other_rewind = self.rewinds.is_busy() && !self.is_regenerating(key.as_deref());
+        if self.running.is_some() || !self.kind.queue.is_empty() || has_other_rewind {
+            return reply.answer(Err(DialogueError::TurnInProgress {
+                retry_after: self.last_turn_took,
+            }));
+        }
+        // Checked before the rewind: without a budget the turn would only be reinstated.
+        if let Err(over) = self.node.ports.budgets.check_turn(self.key.0.tenant()) {
+            return reply.answer(Err(over.into()));
+        }
+        let history = self.state.loaded().map(|loaded| &loaded.history);
+        let last = history.and_then(|history| history.last().filter(|turn| turn.number == head_turn));
+        let Some(last) = last else {
+            return reply.answer(Err(DialogueError::NothingToRegenerate));
+        };
+        let line = PlayerLine {
+            text: last.player_text.clone(),
+            to: Some(last.npc.clone()),
+            key,
+            on_busy: OnBusy::Queue,
+            re,
+            who: None,
+        };
+        let before = head_turn - 1;
+        // Only the new turn gets the key: if the new turn fails, the next try is not a repeat.
+        let target = RewindTarget::Regenerate { number: before };
+        let caller = SessionCaller::Regenerate { before, line, reply };
+        self.enqueue_rewind(target, None, who, "session.regenerate", caller, ctx);
+    }
+
+    /// True if a regeneration with the given key is queued.
+    fn is_regenerating(&self, key: Option<&str>) -> bool {
+        let has_key = |caller: &SessionCaller| matches!(caller, SessionCaller::Regenerate { line, .. } if line.key.as_deref() == key);
+        key.is_some() && self.rewinds.queue.callers().any(has_key)
+    }
+
+    pub(super) fn on_resume(
+        &mut self,
+        command: ResumeCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(key) = command.key.clone() else {
+            return self.resume_cut_reply(command, reply, ctx);
+        };
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let look = async move { ports.ledger.rewinds.load_rewind_by_key(&scope, id, &key).await };
+        ctx.spawn(look.into_actor(self).map(move |known, session, ctx| {
+            let Some(loaded) = session.state.loaded() else {
+                let again = SessionRequest::Resume { command, reply };
+                return session.deferred.requests.push_back(again);
+            };
+            match known {
+                // The continuation failed and the cut turn stands again: the request is a new try.
+                Ok(Some(known)) if known.replacing.is_some() && known.replacing == loaded.head => {
+                    session.resume_cut_reply(ResumeCommand { key: None, ..command }, reply, ctx);
+                }
+                Ok(Some(known)) => reply.answer(Ok(rewinding::repeated_outcome(known))),
+                Ok(None) => session.resume_cut_reply(command, reply, ctx),
+                Err(error) => reply.answer(Err(error.into())),
+            }
+        }));
+    }
+
+    fn resume_cut_reply(
+        &mut self,
+        command: ResumeCommand,
+        reply: ReplyHandle<InterruptOutcome>,
+        ctx: &mut Context<Self>,
+    ) {
+        if let Err(error) = self.check_rewind_allowed(None) {
+            return reply.answer(Err(error));
+        }
+        if self.is_draining() {
+            return reply.answer(Err(DialogueError::Draining));
+        }
+        // Simultaneous callers get the same answer.
+        let is_resuming = |caller: &SessionCaller| matches!(caller, SessionCaller::Resume { .. });
+        let has_other_rewind = self.rewinds.is_busy() && !self.rewinds.queue.callers().any(is_resuming);
+        if self.running.is_some() || !self.kind.queue.is_empty() || has_other_rewind {
+            return reply.answer(Err(DialogueError::NothingToResume));
+        }
+        let ResumeCommand { key, re, who } = command;
+        let caller = SessionCaller::Resume { re, reply };
+        self.enqueue_rewind(RewindTarget::Resume, key, who, "session.resume", caller, ctx);
+    }
+}

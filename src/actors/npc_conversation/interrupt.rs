@@ -244,3 +244,60 @@ impl NpcConversation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A conversation with three lines, and none running.
+    const IDLE: InterruptView = InterruptView {
+        head_turn: 3,
+        running: None,
+        awaits_reinstatement: false,
+        repeats_last_rewind: false,
+    };
+    const TALKING: InterruptView = InterruptView {
+        running: Some(4),
+        ..IDLE
+    };
+
+    #[test]
+    fn interrupt_cuts_the_running_line_or_rewinds_to_an_earlier_line() {
+        assert_eq!(decide_interrupt(None, &TALKING), InterruptStep::Cut);
+        assert_eq!(decide_interrupt(Some(4), &TALKING), InterruptStep::Cut);
+        for view in [IDLE, TALKING] {
+            assert_eq!(decide_interrupt(Some(3), &view), InterruptStep::RewindTo(3));
+            assert_eq!(decide_interrupt(Some(5), &view), InterruptStep::NotInConversation(5));
+        }
+        assert_eq!(decide_interrupt(None, &IDLE), InterruptStep::NothingToCut);
+    }
+
+    #[test]
+    fn interrupt_waits_until_a_cut_line_stands_again() {
+        let owed = InterruptView {
+            awaits_reinstatement: true,
+            ..IDLE
+        };
+        for turn in [None, Some(2), Some(4), Some(9)] {
+            assert_eq!(decide_interrupt(turn, &owed), InterruptStep::AwaitReinstatement);
+        }
+        let continued = InterruptView {
+            running: Some(4),
+            ..owed
+        };
+        assert_eq!(decide_interrupt(Some(4), &continued), InterruptStep::Cut);
+    }
+
+    #[test]
+    fn interrupt_repeats_the_last_rewind_to_the_same_line() {
+        let repeated = InterruptView {
+            repeats_last_rewind: true,
+            ..IDLE
+        };
+        assert_eq!(decide_interrupt(Some(3), &repeated), InterruptStep::RepeatLastRewind);
+        assert_eq!(
+            decide_interrupt(Some(4), &repeated),
+            InterruptStep::NotInConversation(4)
+        );
+    }
+}

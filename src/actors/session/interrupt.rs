@@ -236,3 +236,85 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session with three turns, and none running.
+    const IDLE: InterruptView = InterruptView {
+        head_turn: 3,
+        running: None,
+        replying: None,
+        is_next_turn_owed: false,
+        is_head_changing: false,
+        repeats_last_rewind: false,
+    };
+    /// The reply of turn 4 is being sent.
+    const REPLYING: InterruptView = InterruptView {
+        running: Some(4),
+        replying: Some(4),
+        ..IDLE
+    };
+    /// The whole reply of turn 4 was sent, and is being committed.
+    const COMMITTING: InterruptView = InterruptView {
+        replying: None,
+        ..REPLYING
+    };
+
+    #[test]
+    fn interrupt_cuts_the_reply_that_is_being_sent() {
+        for turn in [None, Some(4)] {
+            assert_eq!(decide_interrupt(turn, false, &REPLYING), InterruptStep::Cut);
+            assert_eq!(decide_interrupt(turn, true, &REPLYING), InterruptStep::Cut);
+        }
+    }
+
+    #[test]
+    fn interrupt_of_a_sent_reply_cuts_only_at_a_heard_length() {
+        for turn in [None, Some(4)] {
+            assert_eq!(decide_interrupt(turn, true, &COMMITTING), InterruptStep::CutAfterCommit);
+            assert_eq!(decide_interrupt(turn, false, &COMMITTING), InterruptStep::NothingToCut);
+        }
+    }
+
+    #[test]
+    fn interrupt_of_an_earlier_turn_rewinds_and_of_a_later_turn_is_refused() {
+        for view in [IDLE, REPLYING, COMMITTING] {
+            assert_eq!(decide_interrupt(Some(3), false, &view), InterruptStep::RewindTo(3));
+            assert_eq!(decide_interrupt(Some(5), true, &view), InterruptStep::NotInDialogue(5));
+        }
+        assert_eq!(decide_interrupt(Some(4), true, &IDLE), InterruptStep::NotInDialogue(4));
+        assert_eq!(decide_interrupt(None, true, &IDLE), InterruptStep::NothingToCut);
+    }
+
+    #[test]
+    fn rewind_without_a_turn_goes_before_the_first() {
+        assert_eq!(decide_rewind(None, &REPLYING), InterruptStep::RewindTo(0));
+        assert_eq!(decide_rewind(Some(3), &REPLYING), InterruptStep::RewindTo(3));
+        assert_eq!(decide_rewind(Some(4), &REPLYING), InterruptStep::NotInDialogue(4));
+    }
+
+    #[test]
+    fn requests_for_a_replaced_turn_wait_until_it_stands_again() {
+        let owed = InterruptView {
+            is_next_turn_owed: true,
+            repeats_last_rewind: true,
+            ..IDLE
+        };
+        assert_eq!(
+            decide_interrupt(Some(4), false, &owed),
+            InterruptStep::AwaitReinstatement
+        );
+        assert_eq!(decide_rewind(Some(4), &owed), InterruptStep::AwaitReinstatement);
+        assert_eq!(decide_rewind(Some(2), &owed), InterruptStep::RepeatLastRewind);
+        let changing = InterruptView {
+            is_head_changing: true,
+            ..REPLYING
+        };
+        assert_eq!(
+            decide_interrupt(None, false, &changing),
+            InterruptStep::AwaitReinstatement
+        );
+    }
+}

@@ -4,6 +4,7 @@
 
 mod after_turn;
 mod asleep;
+mod both_kinds;
 mod budgets;
 mod conversation;
 mod conversation_memory;

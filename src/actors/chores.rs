@@ -168,10 +168,13 @@ pub(super) async fn sweep_tenant(node: &Arc<Registry>, scope: &TenantScope) -> R
         };
     }
     let unsettled = rewinds.list_dirty_memories(scope, 1).await?;
-    if jobs.is_empty() && unsettled.is_empty() {
+    let work_left = !jobs.is_empty() || !unsettled.is_empty();
+    if !work_left && !curator::has_silent_dialogues(node, scope).await? {
         return Ok(());
     }
-    tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
+    if work_left {
+        tracing::info!(tenant = %scope.tenant(), jobs = jobs.len(), "resuming jobs left behind");
+    }
     if let Some(curator) = node.get_or_spawn_curator(scope) {
         // A curator that is just stopping leaves the jobs leased; the jobs come again later.
         let _ = send_message(node, &curator, CuratorRequest::TakeJobs(jobs)).await;

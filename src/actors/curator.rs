@@ -1,10 +1,12 @@
 //! The work after a reply, per tenant: jobs run in order, with bounded concurrency and retries after growing pauses.
-//! The curator also picks up jobs that another process left behind.
+//! The curator also picks up jobs that another process left behind, and queues summaries after a silence.
 //!
 //! `dialogue::jobs` does the work of a job. The ledger's queue is the truth. The curator holds only jobs leased to the
 //! node, so a loss costs only the time of a lease.
 
 mod attempts;
+mod silence;
+mod state;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -13,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(super) use self::silence::has_silent_dialogues;
+pub use self::state::{CuratorState, NodeCurator};
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use attempts::{Attempt, attempt_job, record_failure};
 use futures_util::{
@@ -57,6 +61,7 @@ pub(super) struct Curator {
     slots: Arc<Semaphore>,
     leasing: bool,
     reconciling: ReconcileState,
+    silence: silence::SilenceWatch,
     draining: Option<Vec<oneshot::Sender<usize>>>,
     used: Instant,
 }
@@ -103,6 +108,7 @@ impl Curator {
             slots,
             leasing: false,
             reconciling: ReconcileState::Idle,
+            silence: silence::SilenceWatch::due_at(used),
             draining: None,
             used,
         }
@@ -283,7 +289,10 @@ impl Curator {
         let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(SHORTEST_POLL_PAUSE);
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let now = self.node.ports.clock.monotonic_now();
-        let resting = self.held.is_empty() && !self.leasing && self.reconciling == ReconcileState::Idle;
+        let resting = self.held.is_empty()
+            && !self.leasing
+            && !self.silence.is_looking()
+            && self.reconciling == ReconcileState::Idle;
         if resting && now.saturating_duration_since(self.used) >= idle {
             self.leave_directory();
             return ctx.stop();
@@ -294,6 +303,7 @@ impl Curator {
         }
         self.lease_jobs(ctx);
         self.reconcile_dirty(ctx);
+        self.look_for_silence(ctx);
         ctx.run_later(poll, Self::on_tick);
     }
 
@@ -412,4 +422,8 @@ impl Handler<StopCurator> for Curator {
     }
 }
 
-mailbox!(Curator, ActorKind::Curator, [CuratorRequest, DrainCurator, StopCurator]);
+mailbox!(
+    Curator,
+    ActorKind::Curator,
+    [CuratorRequest, DrainCurator, StopCurator, state::DescribeCurator]
+);

@@ -7,7 +7,7 @@ mod api;
 mod authored_npc;
 mod chores;
 mod connection;
-mod curator;
+pub mod curator;
 mod dialogue;
 mod disabled_tenants;
 mod event_log;

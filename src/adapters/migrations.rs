@@ -39,6 +39,7 @@ histories! {
     "0016_write_probe"
     "0017_budgets"
     "0018_unused_tables"
+    "0019_curator"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

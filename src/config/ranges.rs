@@ -120,6 +120,8 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("summaries.first_after_turns", 1.0, 10_000.0),
     ("summaries.then_every_turns", 1.0, 10_000.0),
     ("summaries.then_every_s", 1.0, 31_536_000.0),
+    ("summaries.after_silence_s", 0.0, 31_536_000.0),
+    ("summaries.min_turns", 1.0, 10_000.0),
     ("summaries.force_turns", 1.0, 10_000.0),
     ("summaries.force_tokens", 1.0, 2_000_000.0),
     ("summaries.keep", 1.0, 1000.0),

@@ -1,9 +1,11 @@
 //! The numbers of docs/algorithms.md as settings. Defaults are in `config/default.toml`. A file or
 //! `COLLOQUY__SECTION__KEY` can set each.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use crate::memory::scoring::RecallWeights;
+use crate::memory::{scoring::RecallWeights, summary::SummaryRules};
 
 /// Settings of the dialogue use cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -128,6 +130,10 @@ pub struct SummarySettings {
     pub then_every_turns: u32,
     /// Seconds since the last summary that also trigger a summary; 3,600.
     pub then_every_s: u64,
+    /// Seconds of silence after a turn that trigger a summary; 0: no summary after a silence; 3,600.
+    pub after_silence_s: u64,
+    /// Fewer unsummarised turns get no summary because of time alone; 4.
+    pub min_turns: u32,
     /// Unsummarised raw turns that force a summary; 30.
     pub force_turns: u32,
     /// Unsummarised tokens that force a summary; 6,000.
@@ -136,6 +142,22 @@ pub struct SummarySettings {
     pub keep: usize,
     /// Turns that stay in the buffer even after a summary; 8.
     pub buffer_min_turns: u32,
+}
+
+impl SummarySettings {
+    /// Returns the numbers as the rules that decide when a summary is due.
+    #[must_use]
+    pub fn rules(&self) -> SummaryRules {
+        SummaryRules {
+            first_after_turns: self.first_after_turns,
+            then_every_turns: self.then_every_turns,
+            then_every: Duration::from_secs(self.then_every_s),
+            after_silence: (self.after_silence_s > 0).then(|| Duration::from_secs(self.after_silence_s)),
+            min_turns: self.min_turns,
+            force_turns: self.force_turns,
+            force_tokens: self.force_tokens,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

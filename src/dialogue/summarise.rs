@@ -1,9 +1,13 @@
 //! Summaries of older turns (docs/algorithms.md#summaries). A job writes summaries; the pure rules of `memory::summary`
 //! decide which summaries stay.
 
+mod silence;
+
+use chrono::{DateTime, Utc};
 use minijinja::context;
 use serde::Deserialize;
 
+pub use self::silence::{SilenceReport, queue_summaries_after_silence};
 use super::{
     Services,
     jobs::{JobError, JobInput, JobReport, ask_json_or_salvage},
@@ -11,7 +15,7 @@ use super::{
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
     redaction,
-    turn::{gather::MAX_STANDING_FACTS, summary_rules},
+    turn::gather::MAX_STANDING_FACTS,
 };
 use crate::{
     memory::{
@@ -20,6 +24,7 @@ use crate::{
         turn::Turn,
     },
     ports::{
+        StoreError,
         ledger::{jobs::Job, summaries::SummaryCommit},
         llm::{JsonSchema, Task},
     },
@@ -47,50 +52,12 @@ pub(super) async fn summarise_turns(
     said: &JobInput,
 ) -> Result<JobReport, JobError> {
     let dialogue = said.dialogue.id;
-    let (kept, checkpoint) = tokio::try_join!(
-        services.ledger.summaries.load_summaries(scope, dialogue),
-        services.ledger.dialogues.load_checkpoint(scope, dialogue)
-    )?;
-    let checkpoint = checkpoint.unwrap_or_default();
-    // The latest summary may have been evicted, so the checkpoint counts too.
-    let through = kept
-        .iter()
-        .map(|summary| summary.to_turn)
-        .max()
-        .unwrap_or_default()
-        .max(checkpoint.summarised_through);
-    let since = kept
-        .iter()
-        .map(|summary| summary.created_at)
-        .max()
-        .max(checkpoint.summarised_at);
-    let to = said.turn.number.min(through.saturating_add(MAX_TURNS_COVERED));
-    let turns = services
-        .ledger
-        .dialogues
-        .load_turns(scope, dialogue, through + 1, to)
-        .await?;
-    let counter = services.models.counter_for_task(Task::Reply);
-    let sizes: Vec<u32> = turns
-        .iter()
-        .map(|turn| {
-            services.prompts.count_tokens(counter, &turn.player_text)
-                + services.prompts.count_tokens(counter, &turn.reply_text)
-        })
-        .collect();
-    let tokens = sizes.iter().fold(0_u32, |sum, size| sum.saturating_add(*size));
-    let due = summary::is_due(
-        &summary_rules(&services.settings.summaries),
-        said.turn.number,
-        u32::try_from(turns.len()).unwrap_or(u32::MAX),
-        tokens,
-        through,
-        since.and_then(|at| (said.turn.committed_at - at).to_std().ok()),
-    );
-    if !due {
+    let backlog = load_backlog(services, scope, said).await?;
+    if !is_due(services, scope, said, &backlog).await? {
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     }
+    let Backlog { kept, turns, sizes, .. } = backlog;
     let oldest = count_within_budget(&sizes, services.settings.summaries.force_tokens);
     let (viewpoint, began) = (
         said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone()),
@@ -109,7 +76,8 @@ pub(super) async fn summarise_turns(
     let previous = redaction::redact_summaries(&standing.taken_out, began, &kept);
     // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
     // the request also removes this summary.
-    let forgotten = facts.list_forget_requests(scope, dialogue, through + 1, to).await?;
+    let (from, to) = (backlog.through + 1, said.last_to_summarise(backlog.through));
+    let forgotten = facts.list_forget_requests(scope, dialogue, from, to).await?;
     let new = write_summary(services, scope, said, &previous, &forgotten, &turns[..oldest]).await?;
     let admission = summary::admit_summary(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
@@ -135,6 +103,77 @@ pub(super) async fn summarise_turns(
         summaries_changed: landed,
         ..JobReport::default()
     })
+}
+
+/// The turns of a dialogue without a summary, up to the turn of a job.
+struct Backlog {
+    /// The kept summaries.
+    kept: Vec<Summary>,
+    /// The last turn with a summary.
+    through: u32,
+    /// When the last summary was stored.
+    since: Option<DateTime<Utc>>,
+    turns: Vec<Turn>,
+    /// The tokens of each turn.
+    sizes: Vec<u32>,
+}
+
+impl JobInput {
+    /// Returns the last turn for a summary that follows turn `through`.
+    fn last_to_summarise(&self, through: u32) -> u32 {
+        self.turn.number.min(through.saturating_add(MAX_TURNS_COVERED))
+    }
+}
+
+async fn load_backlog(services: &Services, scope: &TenantScope, said: &JobInput) -> Result<Backlog, StoreError> {
+    let (ledger, dialogue) = (&services.ledger, said.dialogue.id);
+    let (kept, checkpoint) = tokio::try_join!(
+        ledger.summaries.load_summaries(scope, dialogue),
+        ledger.dialogues.load_checkpoint(scope, dialogue)
+    )?;
+    let checkpoint = checkpoint.unwrap_or_default();
+    // The latest summary may have been evicted, so the checkpoint counts too.
+    let through = kept.iter().map(|summary| summary.to_turn).max().unwrap_or_default();
+    let through = through.max(checkpoint.summarised_through);
+    let stored = kept.iter().map(|summary| summary.created_at).max();
+    let last = said.last_to_summarise(through);
+    let turns = ledger.dialogues.load_turns(scope, dialogue, through + 1, last).await?;
+    let counter = services.models.counter_for_task(Task::Reply);
+    let count = |text: &str| services.prompts.count_tokens(counter, text);
+    let sizes = turns
+        .iter()
+        .map(|turn| count(&turn.player_text) + count(&turn.reply_text));
+    Ok(Backlog {
+        through,
+        since: stored.max(checkpoint.summarised_at),
+        sizes: sizes.collect(),
+        kept,
+        turns,
+    })
+}
+
+/// True if a summary is due: after the commit of the job's turn, or after the silence that followed the turn.
+async fn is_due(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+    backlog: &Backlog,
+) -> Result<bool, StoreError> {
+    let (rules, turn) = (services.settings.summaries.rules(), &said.turn);
+    let unsummarised = u32::try_from(backlog.turns.len()).unwrap_or(u32::MAX);
+    let tokens = backlog.sizes.iter().fold(0_u32, |sum, size| sum.saturating_add(*size));
+    let since = backlog.since.and_then(|at| (turn.committed_at - at).to_std().ok());
+    if summary::is_due(&rules, turn.number, unsummarised, tokens, backlog.through, since) {
+        return Ok(true);
+    }
+    let next = turn.number.saturating_add(1);
+    let dialogues = &services.ledger.dialogues;
+    let following = dialogues.load_turns(scope, turn.dialogue, next, next).await?;
+    let spoken_at = following
+        .first()
+        .map_or_else(|| services.clock.now(), |turn| turn.started_at);
+    let silence = (spoken_at - turn.committed_at).to_std().unwrap_or_default();
+    Ok(summary::is_due_after_silence(&rules, unsummarised, silence))
 }
 
 /// Returns how many of the oldest turns fit into `budget`, given their sizes in tokens; at least one turn. The other

@@ -11,6 +11,7 @@ mod audit;
 mod backlog;
 mod bounds;
 mod context;
+mod curator;
 pub mod docs;
 pub mod errors;
 mod etag;
@@ -147,6 +148,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(npc_conversations::delete_conversation)
         .service(jobs::list_jobs)
         .service(jobs::retry_job)
+        .service(curator::get_curator)
         .service(usage::get_usage)
         .service(audit::list_audit)
         .service(socket::open_socket);

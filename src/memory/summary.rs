@@ -84,7 +84,7 @@ pub fn without_content(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
     (!left.is_empty()).then_some(left)
 }
 
-/// The numbers of [`is_due`]; `dialogue::settings` holds their defaults.
+/// The numbers of [`is_due`] and [`is_due_after_silence`]; `dialogue::settings` holds their defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SummaryRules {
     /// Turns until the first summary; 10.
@@ -93,6 +93,10 @@ pub struct SummaryRules {
     pub then_every_turns: u32,
     /// Time since the last summary after which a summary is due; an hour.
     pub then_every: Duration,
+    /// The silence after a turn that makes a summary due; an hour. `None`: never.
+    pub after_silence: Option<Duration>,
+    /// Fewer unsummarised turns are not worth a summary because of time alone; 4.
+    pub min_turns: u32,
     /// Unsummarised raw turns that force a summary; 30.
     pub force_turns: u32,
     /// Unsummarised tokens above which a summary is forced; 6,000.
@@ -121,7 +125,15 @@ pub fn is_due(
     if summarised_through == 0 {
         return turn >= rules.first_after_turns;
     }
-    turn - summarised_through >= rules.then_every_turns || since_last.is_some_and(|since| since >= rules.then_every)
+    let is_late = since_last.is_some_and(|since| since >= rules.then_every);
+    turn - summarised_through >= rules.then_every_turns || is_late && unsummarised_turns >= rules.min_turns
+}
+
+/// True if a summary is due after a turn that was followed by a silence, up to the next turn or to now.
+/// `unsummarised_turns` counts up to this turn.
+#[must_use]
+pub fn is_due_after_silence(rules: &SummaryRules, unsummarised_turns: u32, silence: Duration) -> bool {
+    unsummarised_turns >= rules.min_turns.max(1) && rules.after_silence.is_some_and(|after| silence >= after)
 }
 
 /// The effect of a new summary on the stored summaries.
@@ -185,6 +197,8 @@ mod tests {
         first_after_turns: 10,
         then_every_turns: 20,
         then_every: Duration::from_hours(1),
+        after_silence: Some(Duration::from_hours(1)),
+        min_turns: 4,
         force_turns: 30,
         force_tokens: 6_000,
     };
@@ -219,8 +233,12 @@ mod tests {
     fn later_summaries_are_due_by_turns_or_by_time() {
         assert!(!is_due(&RULES, 29, 19, 900, 10, MINUTE));
         assert!(is_due(&RULES, 30, 20, 900, 10, MINUTE));
-        assert!(!is_due(&RULES, 11, 1, 90, 10, Some(Duration::from_secs(3_599))));
-        assert!(is_due(&RULES, 11, 1, 90, 10, Some(Duration::from_hours(1))));
+        assert!(!is_due(&RULES, 14, 4, 90, 10, Some(Duration::from_secs(3_599))));
+        assert!(is_due(&RULES, 14, 4, 90, 10, Some(Duration::from_hours(1))));
+        assert!(
+            !is_due(&RULES, 13, 3, 90, 10, Some(Duration::from_hours(1))),
+            "too few turns for a summary"
+        );
         assert!(
             !is_due(&RULES, 10, 0, 0, 10, Some(Duration::from_secs(9_999))),
             "nothing to summarise"
@@ -237,6 +255,22 @@ mod tests {
         };
         assert!(is_due(&patient, 30, 30, 10, 0, None));
         assert!(!is_due(&patient, 29, 29, 10, 0, None));
+    }
+
+    #[test]
+    fn silence_makes_a_summary_of_enough_turns_due() {
+        let hour = Duration::from_hours(1);
+        assert!(is_due_after_silence(&RULES, 4, hour));
+        assert!(!is_due_after_silence(&RULES, 3, hour), "too few turns");
+        assert!(!is_due_after_silence(&RULES, 30, Duration::from_secs(3_599)));
+        let never = SummaryRules {
+            after_silence: None,
+            ..RULES
+        };
+        assert!(!is_due_after_silence(&never, 30, Duration::from_hours(1_000)));
+        let any = SummaryRules { min_turns: 0, ..RULES };
+        assert!(!is_due_after_silence(&any, 0, hour), "nothing to summarise");
+        assert!(is_due_after_silence(&any, 1, hour));
     }
 
     #[test]

@@ -54,8 +54,8 @@ pub(super) async fn attempt_job(node: &Arc<Node>, scope: &TenantScope, job: &Job
     let run = AssertUnwindSafe(node.use_cases.run_job(scope, job).instrument(span)).catch_unwind();
     Attempt::Ended(match tokio::time::timeout(left, run).await {
         Ok(Ok(result)) => result,
-        Ok(Err(_panic)) => Err(StoreError::Rejected("the job panicked".into()).into()),
-        Err(_elapsed) => Err(JobError::Model(LlmError::Timeout)),
+        Ok(Err(_panic)) => Err(JobError::Panicked),
+        Err(_elapsed) => Err(JobError::LeaseExpired),
     })
 }
 
@@ -141,8 +141,9 @@ fn can_retry(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> 
     match error {
         JobError::Model(error) if error.is_transient() => may_pass,
         JobError::Store(error) if error.is_transient() => may_pass,
+        JobError::LeaseExpired => may_pass,
         JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
-        JobError::Store(_) => has_tries,
+        JobError::Store(_) | JobError::Panicked => has_tries,
         JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,
     }
 }
@@ -192,6 +193,7 @@ mod tests {
             JobError::Model(LlmError::Broken("cut".into())),
             JobError::Store(StoreError::Unavailable("locked".into())),
             JobError::Store(StoreError::NotWritable("full".into())),
+            JobError::LeaseExpired,
         ] {
             assert!(can_retry(&passing, &jobs, &job_tried(500, 1), soon), "{passing}");
             assert!(can_retry(&passing, &jobs, &job_tried(0, 0), late), "{passing}");
@@ -200,9 +202,13 @@ mod tests {
         let useless = JobError::Unusable("prose".into());
         assert!(can_retry(&useless, &jobs, &job_tried(500, 0), late), "after an outage");
         assert!(!can_retry(&useless, &jobs, &job_tried(1, 1), soon));
-        let defect = JobError::Store(StoreError::Rejected("syntax".into()));
-        assert!(can_retry(&defect, &jobs, &job_tried(1, 1), late));
-        assert!(!can_retry(&defect, &jobs, &job_tried(2, 0), soon));
+        for defect in [
+            JobError::Store(StoreError::Rejected("syntax".into())),
+            JobError::Panicked,
+        ] {
+            assert!(can_retry(&defect, &jobs, &job_tried(1, 1), late), "{defect}");
+            assert!(!can_retry(&defect, &jobs, &job_tried(2, 0), soon), "{defect}");
+        }
         let refused = JobError::Model(LlmError::Refused("400".into()));
         assert!(!can_retry(&refused, &jobs, &job_tried(0, 0), soon));
     }

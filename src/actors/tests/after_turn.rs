@@ -8,7 +8,7 @@ use crate::{
     memory::turn::Usage,
     ports::{
         PageRequest,
-        ledger::{jobs::JobStatus, usage::UsageDelta},
+        ledger::{curator::FailedJob, jobs::JobStatus, usage::UsageDelta},
     },
 };
 
@@ -227,6 +227,54 @@ async fn job_waits_for_its_predecessor_at_another_node() {
     jobs.finish_job(&world.scope, taken[1].id, &[]).await.unwrap();
     wait_until("the third runs", || ran().len() == 2).await;
     assert!(!ran().contains(&taken[1].id), "the model is paid once");
+    world.shut_down().await;
+}
+
+/// Waits for a failed job, and returns it.
+async fn failed_job(world: &TestWorld) -> FailedJob {
+    let now = world.ports.clock.now();
+    let failed = async {
+        loop {
+            let curator = &world.ports.ledger.curator;
+            let report = curator.load_curator_report(&world.scope, now, now).await.unwrap();
+            if let Some(failure) = report.failures.into_iter().next() {
+                break failure;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, failed).await.unwrap()
+}
+
+#[actix::test]
+async fn job_that_panics_is_a_failed_attempt_and_runs_again() {
+    let world = TestWorld::with_settings(test_actor_settings(), no_wait()).await;
+    *world.fake.with_jobs.lock() = true;
+    world.fake.panicking_jobs.store(1, Relaxed);
+    let id = world.new_session().await;
+    let turn = world.say_and_wait(id, "1").await;
+    wait_until("it runs", || world.fake.jobs.lock().len() == 1).await;
+    let failure = failed_job(&world).await;
+    assert_eq!((failure.turn, failure.error.as_str()), (turn.id, "the job panicked"));
+    assert_eq!((failure.failed_attempts, failure.status), (1, JobStatus::Done));
+    world.shut_down().await;
+}
+
+#[actix::test]
+async fn job_longer_than_its_lease_is_a_failed_attempt_and_runs_again() {
+    let mut dialogue = no_wait();
+    dialogue.jobs.lease_s = 1;
+    let world = TestWorld::with_settings(test_actor_settings(), dialogue).await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    *world.fake.leased_for.lock() = Duration::from_secs(1);
+    let id = world.new_session().await;
+    world.say_and_wait(id, "1").await;
+    let failure = failed_job(&world).await;
+    assert_eq!(failure.error, "the job ran longer than its lease");
+    *world.fake.hold_jobs.lock() = false;
+    world.fake.job_go.add_permits(10);
+    wait_until("it runs", || world.fake.jobs.lock().len() == 1).await;
     world.shut_down().await;
 }
 

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use super::world::{TestWorld, wait_until};
+use super::{
+    idle::StoppedClock,
+    world::{TestWorld, test_actor_settings, test_dialogue_settings, wait_until},
+};
 use crate::{
+    actors::curator::has_silent_dialogues,
     memory::turn::Usage,
     ports::{
         PageRequest,
@@ -39,6 +43,27 @@ impl TestWorld {
             .unwrap();
         ports.budgets.refresh_from_ledger(&ports.ledger).await.unwrap();
     }
+
+    /// Lets other nodes use up a budget of tokens.
+    async fn exhaust_budget(&self) {
+        let ports = &self.ports;
+        let elsewhere = UsageDelta {
+            day: ports.clock.now().date_naive(),
+            task: "reply",
+            model: "m".to_owned(),
+            calls: 1,
+            usage: Usage {
+                prompt_tokens: 100,
+                ..Usage::default()
+            },
+        };
+        ports.ledger.usage.add_usage(&self.scope, &[elsewhere]).await.unwrap();
+        self.set_budget(TenantBudget {
+            tokens_per_day: Some(100),
+            ..TenantBudget::default()
+        })
+        .await;
+    }
 }
 
 #[actix::test]
@@ -46,23 +71,7 @@ async fn jobs_wait_while_the_tenant_budget_is_exhausted() {
     let world = TestWorld::new().await;
     *world.fake.with_jobs.lock() = true;
     let (ports, tenant) = (&world.ports, world.scope.tenant());
-    let elsewhere = UsageDelta {
-        day: ports.clock.now().date_naive(),
-        task: "reply",
-        model: "m".to_owned(),
-        calls: 1,
-        usage: Usage {
-            prompt_tokens: 100,
-            ..Usage::default()
-        },
-    };
-    ports.ledger.usage.add_usage(&world.scope, &[elsewhere]).await.unwrap();
-    world
-        .set_budget(TenantBudget {
-            tokens_per_day: Some(100),
-            ..TenantBudget::default()
-        })
-        .await;
+    world.exhaust_budget().await;
     assert!(!ports.budgets.can_run_jobs(tenant), "what others used counts");
     let id = world.new_session().await;
     world.say_and_wait(id, "1").await;
@@ -77,6 +86,28 @@ async fn jobs_wait_while_the_tenant_budget_is_exhausted() {
     assert!(dead.items.is_empty());
     world.set_budget(TenantBudget::default()).await;
     wait_until("the job ran", || !world.fake.jobs.lock().is_empty()).await;
+    world.shut_down().await;
+}
+
+#[actix::test]
+async fn summary_after_a_silence_waits_while_the_tenant_budget_is_exhausted() {
+    let clock = StoppedClock::new();
+    let world = TestWorld::with_clock(clock.clone(), test_actor_settings(), test_dialogue_settings()).await;
+    let id = world.new_session().await;
+    for line in ["1", "2", "3", "4"] {
+        world.say_and_wait(id, line).await;
+    }
+    world.exhaust_budget().await;
+    clock.advance(Duration::from_hours(1));
+    let has_silent = async || {
+        let node = world.sessions.node();
+        has_silent_dialogues(node, &world.scope).await.unwrap()
+    };
+    assert!(!has_silent().await, "no curator is woken");
+    world.set_budget(TenantBudget::default()).await;
+    assert!(has_silent().await, "nothing is lost");
+    clock.advance(Duration::from_mins(1));
+    wait_until("the summary ran", || !world.fake.jobs.lock().is_empty()).await;
     world.shut_down().await;
 }
 

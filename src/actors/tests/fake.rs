@@ -69,6 +69,8 @@ pub struct FakeUseCases {
     pub jobs: Mutex<Vec<(DialogueId, Job)>>,
     /// Remaining failures of each dialogue's jobs.
     pub failures: Mutex<HashMap<DialogueId, u32>>,
+    /// Jobs that panic before any other job runs.
+    pub panicking_jobs: AtomicUsize,
     pub running_jobs: AtomicUsize,
     pub most_running_jobs: AtomicUsize,
     pub usage: Mutex<Vec<(TenantScope, UsageDelta)>>,
@@ -402,6 +404,10 @@ impl UseCases for FakeUseCases {
             self.job_go.acquire().await.unwrap().forget();
         }
         self.running_jobs.fetch_sub(1, Relaxed);
+        let panics = self
+            .panicking_jobs
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        assert!(panics.is_err(), "a test asked for it");
         if let Some(left) = self.failures.lock().get_mut(&job.dialogue)
             && *left > 0
         {

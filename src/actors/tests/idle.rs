@@ -18,14 +18,15 @@ use crate::{
     },
 };
 
-/// A clock that stands still until `advance`.
-struct StoppedClock(Mutex<(DateTime<Utc>, Instant)>);
+/// A clock that stands still until `advance`. Starts at noon, so that hours do not end the day.
+pub(super) struct StoppedClock(Mutex<(DateTime<Utc>, Instant)>);
 
 impl StoppedClock {
-    fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new((SystemClock.now(), SystemClock.monotonic_now()))))
+    pub(super) fn new() -> Arc<Self> {
+        let noon = "2031-05-04T12:00:00Z".parse().unwrap();
+        Arc::new(Self(Mutex::new((noon, SystemClock.monotonic_now()))))
     }
-    fn advance(&self, by: Duration) {
+    pub(super) fn advance(&self, by: Duration) {
         let mut now = self.0.lock();
         *now = (now.0 + by, now.1 + by);
     }

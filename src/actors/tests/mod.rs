@@ -22,6 +22,7 @@ mod restored;
 mod resume;
 mod rewinding;
 mod saves;
+mod silence;
 mod sockets;
 mod speaking;
 pub(super) mod world;

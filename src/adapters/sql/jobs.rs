@@ -74,7 +74,7 @@ const FINISH_UNSAID_JOB: &str = "UPDATE jobs SET status = 'done', last_error = '
 const FAIL_JOB: &str =
     "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
         useless = useless + $5, status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
-        due_at = COALESCE($4, due_at), calls = COALESCE(calls, '') || $7
+        due_at = COALESCE($4, due_at), calls = COALESCE(calls, '') || $7, failed_at = $8
     WHERE tenant = $1 AND id = $2 AND status = 'pending' AND leased_to = $6";
 const RETRY_JOB: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless = 0, due_at = $3, retried_at = $3,
         leased_to = NULL, leased_until = NULL
@@ -139,7 +139,7 @@ const fn status_name(status: JobStatus) -> &'static str {
     }
 }
 
-fn parse_status(name: &str) -> Option<JobStatus> {
+pub(super) fn parse_status(name: &str) -> Option<JobStatus> {
     [JobStatus::Pending, JobStatus::Done, JobStatus::Dead]
         .into_iter()
         .find(|status| status_name(*status) == name)
@@ -306,7 +306,8 @@ impl JobStore for SqlJobStore {
         then: JobFailure,
         calls: &[TaskUsage],
     ) -> StoreResult<()> {
-        let (tenant, error, calls) = (scope.tenant().clone(), error.to_owned(), usage_line(calls)?);
+        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
+        let (error, calls) = (error.to_owned(), usage_line(calls)?);
         self.0
             .write_statement(scope, move |connection| {
                 Box::pin(async move {
@@ -315,8 +316,11 @@ impl JobStore for SqlJobStore {
                         JobFailure::Dead => None,
                     };
                     let useless = i64::from(matches!(then, JobFailure::RetryUselessAt(_)));
-                    execute!(connection, FAIL_JOB; tenant, job, without_nul(&error), retry_at, useless, node, calls)
-                        .await?;
+                    execute!(
+                        connection, FAIL_JOB;
+                        tenant, job, without_nul(&error), retry_at, useless, node, calls, to_micros(now)
+                    )
+                    .await?;
                     Ok(())
                 })
             })

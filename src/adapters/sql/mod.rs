@@ -36,6 +36,7 @@ mod statements;
 mod audit;
 mod authored;
 mod backlog;
+mod curator;
 mod dialogues;
 mod facts;
 mod idempotency;
@@ -129,6 +130,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenanc
         summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),
         state: Arc::new(state::SqlStateStore(engine.clone())),
         jobs: Arc::new(jobs::SqlJobStore(engine.clone())),
+        curator: Arc::new(curator::SqlCuratorStore(engine.clone())),
         rewinds: Arc::new(rewinds::SqlRewindStore(engine.clone())),
         saves: Arc::new(saves::SqlSaveStore(engine.clone())),
         audit: Arc::new(audit::SqlAuditStore(engine.clone())),

@@ -59,7 +59,8 @@ pub(super) const TRACE_OF_TURN: &str =
 /// The fence: the dialogue is open with the same owner epoch and head, and the key is unused.
 macro_rules! take_head {
     () => {
-        "UPDATE dialogues SET head_turn = $4, head_turn_id = $2, next_seq = $29, updated_at = $17, replacing = NULL
+        "UPDATE dialogues SET head_turn = $4, head_turn_id = $2, next_seq = $29, updated_at = $17, replacing = NULL,
+            silence_check_from = COALESCE(silence_check_from, $17)
          WHERE tenant = $1 AND id = $3 AND status = 'open' AND owner_epoch = $30
            AND head_turn_id IS NOT DISTINCT FROM $25
            AND NOT EXISTS (SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $3 AND key = $6)

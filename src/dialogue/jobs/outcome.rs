@@ -29,6 +29,12 @@ pub enum JobError {
     /// The model's answers could not be used, after several attempts.
     #[error("the model's answer could not be used: {0}")]
     Unusable(String),
+    /// A defect of this server.
+    #[error("the job panicked")]
+    Panicked,
+    /// The attempt was stopped, before another node would take the job.
+    #[error("the job ran longer than its lease")]
+    LeaseExpired,
 }
 
 impl From<TemplateError> for JobError {

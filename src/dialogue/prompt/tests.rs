@@ -91,6 +91,8 @@ fn settings() -> DialogueSettings {
             first_after_turns: 10,
             then_every_turns: 20,
             then_every_s: 3_600,
+            after_silence_s: 3_600,
+            min_turns: 4,
             force_turns: 30,
             force_tokens: 6_000,
             keep: 5,

@@ -22,7 +22,7 @@ use crate::{
         party,
         state::StateChange,
         state_block::{self, StateBlock, StateBlockError, StateRules},
-        summary::{self, SummaryRules},
+        summary,
         tokens::TokenCounter,
         trace::{Timings, TurnTrace},
         turn::{Checkpoint, Turn, TurnSeqs, TurnStatus},
@@ -321,17 +321,6 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &U
     checkpoint
 }
 
-/// Converts the configured numbers to the rules of `memory::summary`.
-pub(in crate::dialogue) fn summary_rules(settings: &crate::dialogue::settings::SummarySettings) -> SummaryRules {
-    SummaryRules {
-        first_after_turns: settings.first_after_turns,
-        then_every_turns: settings.then_every_turns,
-        then_every: std::time::Duration::from_secs(settings.then_every_s),
-        force_turns: settings.force_turns,
-        force_tokens: settings.force_tokens,
-    }
-}
-
 fn is_summary_due(
     services: &Services,
     input: &TurnInput,
@@ -353,7 +342,7 @@ fn is_summary_due(
         .summarised_at
         .and_then(|at| (turn.committed_at - at).to_std().ok());
     summary::is_due(
-        &summary_rules(&services.settings.summaries),
+        &services.settings.summaries.rules(),
         turn.number,
         turn.number.saturating_sub(checkpoint.summarised_through),
         tokens,

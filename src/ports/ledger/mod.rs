@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod authored;
+pub mod curator;
 pub mod dialogues;
 pub mod facts;
 pub mod idempotency;
@@ -41,6 +42,7 @@ pub struct Ledger {
     pub summaries: Arc<dyn summaries::SummaryStore>,
     pub state: Arc<dyn state::StateStore>,
     pub jobs: Arc<dyn jobs::JobStore>,
+    pub curator: Arc<dyn curator::CuratorStore>,
     pub rewinds: Arc<dyn rewinds::RewindStore>,
     pub saves: Arc<dyn saves::SaveStore>,
     pub audit: Arc<dyn audit::AuditStore>,

@@ -18,6 +18,7 @@ mod player_inventions;
 mod recall;
 mod reconciliation;
 mod rejecting_index;
+mod silence;
 mod speculative_recall;
 mod turns;
 

@@ -23,7 +23,8 @@ use futures_util::{StreamExt, stream, stream::BoxStream};
 use parking_lot::Mutex;
 
 /// Streams [`REPLY`] in pieces. For a line with `STALL`, the stream stops after the first piece for ever. A line with
-/// `REFUSE` is refused. Extractions have no facts, and fail for a turn with `DULL`.
+/// `REFUSE` is refused. Extractions have no facts. The extraction of a turn with `DULL` is refused, and with `OUTAGE`
+/// nobody answers.
 pub struct FakeLlm;
 
 pub const PIECES: [&str; 3] = ["Well 😀, ", "hello there, ", "traveller."];
@@ -44,6 +45,9 @@ impl Llm for FakeLlm {
     async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
         if request.task == Task::Extraction && last_line(request).contains("DULL") {
             return Err(LlmError::Refused("too dull".into()));
+        }
+        if request.task == Task::Extraction && last_line(request).contains("OUTAGE") {
+            return Err(LlmError::Unavailable("nobody answers".into()));
         }
         let text = match request.task {
             Task::Intent => "memory".to_owned(),

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod budgets;
+mod curator;
 mod docs;
 mod fakes;
 mod harness;

@@ -131,6 +131,7 @@ const STORE_NEW_HEAD: &str = batch!(
         "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",
         sql_greatest!("next_seq", "$5"),
         ", updated_at = $6, owner_epoch = owner_epoch + 1, replacing = $8,
+            silence_check_from = COALESCE(silence_check_from, $6),
             status = CASE WHEN $7 THEN 'open' ELSE status END,
             options = CASE WHEN $9 IS NULL THEN options ELSE ",
         with_member!("options", "paused", "$9"),

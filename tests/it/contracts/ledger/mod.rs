@@ -4,6 +4,7 @@
 mod audit;
 mod authored;
 mod backlog;
+mod curator;
 mod cuts;
 mod dialogues;
 mod durability;
@@ -118,6 +119,11 @@ macro_rules! ledger_contract {
                     dead_job_is_retried_on_request, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages,
                     job_of_a_reinstated_turn_is_not_ended_as_unsaid,
                     job_answer_is_stored_until_the_job_is_done, job_usage_is_summed_by_task;
+                curator: silence_check_waits_from_the_first_turn_after_the_last_check,
+                    silence_check_of_a_changed_dialogue_is_not_settled,
+                    summary_after_a_silence_is_one_job_of_the_last_turn,
+                    silence_check_counts_summaries_and_ended_conversations,
+                    curator_report_shows_queue_ends_and_failures, curator_report_is_bounded;
                 prune: expired_rows_alone_are_pruned, join_position_survives_pruning, unsaid_rows_are_pruned_unless_they_can_stand_again,
                     unchanged_rows_alone_are_pruned, jobs_of_a_pinned_turn_are_not_pruned, verdicts_are_not_pruned_while_a_save_exists;
                 rewinds: rewind_lifts_rows_caused_by_later_turns, rewind_there_and_back_changes_nothing,

@@ -11,6 +11,7 @@ mod outage;
 mod resilient_client;
 mod revocations;
 mod rolling;
+mod silence;
 mod sockets;
 mod world_state;
 

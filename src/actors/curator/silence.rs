@@ -1,0 +1,100 @@
+//! The curator's looks for silent dialogues.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use futures_util::FutureExt;
+
+use super::{Curator, is_over_job_budget};
+use crate::{
+    actors::node::Node,
+    dialogue::summarise::queue_summaries_after_silence,
+    ports::{StoreResult, ledger::priority::in_background},
+    tenancy::TenantScope,
+};
+
+/// The longest pause between two looks of a curator.
+const LONGEST_LOOK_PAUSE: Duration = Duration::from_mins(1);
+
+/// When the curator looks again.
+pub(super) enum SilenceWatch {
+    At(Instant),
+    Looking,
+}
+
+impl SilenceWatch {
+    pub fn due_at(at: Instant) -> Self {
+        Self::At(at)
+    }
+
+    pub fn is_looking(&self) -> bool {
+        matches!(self, Self::Looking)
+    }
+
+    /// Returns the time until the next look.
+    pub fn wait_from(&self, now: Instant) -> Duration {
+        match self {
+            Self::At(next) => next.saturating_duration_since(now),
+            Self::Looking => Duration::ZERO,
+        }
+    }
+}
+
+/// Returns the silence after which a summary is due, unless the tenant's jobs have to wait: a summary calls a model.
+fn watched_silence(node: &Node, scope: &TenantScope) -> Option<Duration> {
+    let after = node.ports.settings.summaries.rules().after_silence;
+    after.filter(|_| !node.is_disabled(scope) && !is_over_job_budget(node, scope))
+}
+
+/// True if a curator would find a dialogue to check.
+pub(in crate::actors) async fn has_silent_dialogues(node: &Node, scope: &TenantScope) -> StoreResult<bool> {
+    let Some(after) = watched_silence(node, scope) else {
+        return Ok(false);
+    };
+    let until = node.ports.clock.now() - after;
+    let found = node.ports.ledger.curator.list_silence_checks(scope, until, 1).await?;
+    Ok(!found.is_empty())
+}
+
+impl Curator {
+    /// Looks for dialogues that were silent for long enough, if a look is due. Their summaries become jobs.
+    pub(super) fn look_for_silence(&mut self, ctx: &mut Context<Self>) {
+        let now = self.node.ports.clock.monotonic_now();
+        let Some(after) = watched_silence(&self.node, &self.scope) else {
+            return;
+        };
+        if self.draining.is_some() || self.silence.is_looking() || !self.silence.wait_from(now).is_zero() {
+            return;
+        }
+        self.silence = SilenceWatch::Looking;
+        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let look = async move {
+            let (ports, rules) = (&node.ports, node.ports.settings.summaries.rules());
+            let look = queue_summaries_after_silence(&ports.ledger, &ports.ids, &rules, &scope, ports.clock.now());
+            AssertUnwindSafe(in_background(look)).catch_unwind().await
+        };
+        ctx.spawn(look.into_actor(self).map(move |looked, curator, ctx| {
+            let now = curator.node.ports.clock.monotonic_now();
+            let tenant = curator.scope.tenant();
+            let mut pause = LONGEST_LOOK_PAUSE.min(after);
+            match looked {
+                Ok(Ok(report)) => {
+                    if report.more {
+                        pause = Duration::ZERO;
+                    }
+                    if report.queued > 0 {
+                        tracing::debug!(%tenant, queued = report.queued, "summaries are due after a silence");
+                    }
+                }
+                Ok(Err(error)) => tracing::warn!(%tenant, %error, "silent dialogues could not be looked for"),
+                Err(_panic) => tracing::error!(%tenant, "looking for silent dialogues panicked"),
+            }
+            curator.silence = SilenceWatch::At(now + pause);
+            curator.lease_jobs(ctx);
+        }));
+    }
+}

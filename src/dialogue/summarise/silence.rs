@@ -1,0 +1,81 @@
+//! Summaries after a silence: the curator looks for dialogues in which nothing was said for a while.
+//!
+//! Turns, cuts and rewinds mark their dialogue in the ledger, so a look needs no actor of the dialogue. A look takes the
+//! mark away, or moves the mark to the last turn. Of several nodes, only one can do that to a mark, and queues the job.
+
+use chrono::{DateTime, Utc};
+
+use crate::{
+    memory::summary::{self, SummaryRules},
+    ports::{
+        StoreResult,
+        clock::IdSource,
+        ledger::{
+            Ledger,
+            curator::{SilenceCheck, SilenceOutcome},
+        },
+    },
+    tenancy::TenantScope,
+};
+
+/// Dialogues checked in one look.
+const MAX_CHECKS: u32 = 32;
+
+/// The result of a look for silent dialogues.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SilenceReport {
+    /// Summaries that the look has queued.
+    pub queued: usize,
+    /// True if more dialogues may be due.
+    pub more: bool,
+}
+
+/// Queues the summaries that a silence has made due.
+///
+/// # Errors
+/// The store's. Dialogues without a check stay marked for the next look.
+pub async fn queue_summaries_after_silence(
+    ledger: &Ledger,
+    ids: &IdSource,
+    rules: &SummaryRules,
+    scope: &TenantScope,
+    now: DateTime<Utc>,
+) -> StoreResult<SilenceReport> {
+    let Some(after) = rules.after_silence else {
+        return Ok(SilenceReport::default());
+    };
+    let checks = ledger
+        .curator
+        .list_silence_checks(scope, now - after, MAX_CHECKS)
+        .await?;
+    let is_full = checks.len() == MAX_CHECKS as usize;
+    let mut report = SilenceReport::default();
+    for check in checks {
+        let outcome = check_silence(rules, &check, now, ids);
+        if !ledger.curator.settle_silence_check(scope, &check, outcome).await? {
+            continue;
+        }
+        // Marks that could not be settled are the same in the next look.
+        report.more = is_full;
+        if matches!(outcome, SilenceOutcome::Summarise(_)) {
+            report.queued += 1;
+        }
+    }
+    Ok(report)
+}
+
+fn check_silence(rules: &SummaryRules, check: &SilenceCheck, now: DateTime<Utc>, ids: &IdSource) -> SilenceOutcome {
+    let Some(head) = &check.head else {
+        return SilenceOutcome::Nothing;
+    };
+    let silence = (now - head.committed_at).to_std().unwrap_or_default();
+    if rules.after_silence.is_some_and(|after| silence < after) {
+        return SilenceOutcome::CheckFrom(head.committed_at);
+    }
+    let unsummarised = head.number.saturating_sub(check.summarised_through);
+    if check.is_read_again && summary::is_due_after_silence(rules, unsummarised, silence) {
+        SilenceOutcome::Summarise(ids.next_id())
+    } else {
+        SilenceOutcome::Nothing
+    }
+}

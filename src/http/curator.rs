@@ -1,0 +1,218 @@
+//! `GET /v1/curator`: what the tenant's jobs are doing, and which summaries a silence will make due.
+
+use std::time::Duration;
+
+use actix_web::{HttpResponse, get, web};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    AppState,
+    errors::Problem,
+    extract::{Author, Authorized},
+};
+use crate::{
+    actors::curator::NodeCurator,
+    ids::{DialogueId, JobId, NodeId, TurnId},
+    ports::ledger::{
+        curator::{CuratorReport, FailedJob, JobPass, KindQueue, PassOutcome},
+        jobs::{JobKind, JobStatus},
+    },
+};
+
+/// Pending jobs of one kind.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CuratorQueueView {
+    kind: JobKind,
+    /// Jobs that could run now.
+    waiting: u64,
+    /// Jobs that a node runs, or holds to run them next.
+    running: u64,
+    /// Jobs that are due later: after a failure, or once the player has heard the reply.
+    delayed: u64,
+    /// Of `waiting`: jobs whose node ended, or which ran longer than their lease. Another attempt follows.
+    lease_expired: u64,
+    /// When the oldest of these jobs was created; null without a job.
+    oldest_at: Option<DateTime<Utc>>,
+}
+
+/// A job that has ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CuratorPassView {
+    kind: JobKind,
+    #[schema(value_type = String)]
+    dialogue_id: DialogueId,
+    #[schema(value_type = String)]
+    turn_id: TurnId,
+    outcome: PassOutcome,
+    /// Failed attempts before the end.
+    failed_attempts: u32,
+    ended_at: DateTime<Utc>,
+    /// Milliseconds from the creation of the job to its end, with all waits. For a job that a person retried, or whose
+    /// turn stood again: from then on.
+    took_ms: u64,
+}
+
+/// A job whose last attempt failed, or failed before the job succeeded.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CuratorFailureView {
+    #[schema(value_type = String)]
+    job_id: JobId,
+    kind: JobKind,
+    #[schema(value_type = String)]
+    dialogue_id: DialogueId,
+    #[schema(value_type = String)]
+    turn_id: TurnId,
+    /// The number of the turn; null if the turn is not stored any more.
+    turn: Option<u32>,
+    /// `pending`: will be tried again. `dead`: given up. `done`: a later attempt succeeded.
+    status: JobStatus,
+    attempts: u32,
+    /// The error of the last failed attempt.
+    error: String,
+    /// When the last failed attempt ended.
+    at: DateTime<Utc>,
+    /// When a pending job is tried again; otherwise null.
+    retry_at: Option<DateTime<Utc>>,
+}
+
+/// Summaries after a silence (`summaries.after_silence_s`).
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CuratorSummariesView {
+    /// Dialogues that may have been silent for long enough, and are looked at next; counted up to 1,000.
+    due: u64,
+    /// When the next dialogue is to be looked at, unless it goes on; a moment in the past if one is due. Null: none.
+    next_due_at: Option<DateTime<Utc>>,
+}
+
+/// The curator as the answering node sees it. Other nodes may answer differently.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CuratorNodeView {
+    #[schema(value_type = String)]
+    node_id: NodeId,
+    /// False: this node has no curator of the tenant in memory. One starts with the next job.
+    awake: bool,
+    /// Jobs in memory, running jobs included.
+    held_jobs: usize,
+    running_jobs: usize,
+    /// True: jobs wait, because the tenant's model budget of the day is used up.
+    waits_for_budget: bool,
+    /// When this curator next looks for silent dialogues.
+    next_look_at: Option<DateTime<Utc>>,
+}
+
+/// The work after turns of a tenant. All but `this_node` is the same on every node.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CuratorView {
+    /// All kinds of jobs.
+    queue: Vec<CuratorQueueView>,
+    /// False if the tenant has more pending jobs than the 10,000 that are counted.
+    queue_complete: bool,
+    /// The last ended jobs, at most 10 of each kind, newest first.
+    last_passes: Vec<CuratorPassView>,
+    /// The last failures, at most 20, newest first.
+    failures: Vec<CuratorFailureView>,
+    summaries: CuratorSummariesView,
+    this_node: CuratorNodeView,
+}
+
+impl From<KindQueue> for CuratorQueueView {
+    fn from(queue: KindQueue) -> Self {
+        Self {
+            kind: queue.kind,
+            waiting: queue.waiting,
+            running: queue.running,
+            delayed: queue.delayed,
+            lease_expired: queue.lease_expired,
+            oldest_at: queue.oldest_at,
+        }
+    }
+}
+
+impl From<JobPass> for CuratorPassView {
+    fn from(pass: JobPass) -> Self {
+        Self {
+            kind: pass.kind,
+            dialogue_id: pass.dialogue,
+            turn_id: pass.turn,
+            outcome: pass.outcome,
+            failed_attempts: pass.failed_attempts,
+            ended_at: pass.ended_at,
+            // Nodes' clocks differ by a little.
+            took_ms: (pass.ended_at - pass.since)
+                .num_milliseconds()
+                .try_into()
+                .unwrap_or_default(),
+        }
+    }
+}
+
+impl From<FailedJob> for CuratorFailureView {
+    fn from(failed: FailedJob) -> Self {
+        Self {
+            job_id: failed.job,
+            kind: failed.kind,
+            dialogue_id: failed.dialogue,
+            turn_id: failed.turn,
+            turn: failed.turn_number,
+            status: failed.status,
+            attempts: failed.failed_attempts,
+            error: failed.error,
+            at: failed.failed_at,
+            retry_at: failed.retry_at,
+        }
+    }
+}
+
+impl From<NodeCurator> for CuratorNodeView {
+    fn from(seen: NodeCurator) -> Self {
+        let state = seen.curator;
+        Self {
+            node_id: seen.node,
+            awake: state.is_some(),
+            held_jobs: state.map_or(0, |state| state.held_jobs),
+            running_jobs: state.map_or(0, |state| state.running_jobs),
+            waits_for_budget: seen.waits_for_budget,
+            next_look_at: state.and_then(|state| state.next_look_at),
+        }
+    }
+}
+
+impl CuratorView {
+    /// `after`: the silence that makes a summary due; `None`: no silence does.
+    fn new(report: CuratorReport, after: Option<Duration>, this_node: NodeCurator) -> Self {
+        Self {
+            queue: report.queue.into_iter().map(CuratorQueueView::from).collect(),
+            queue_complete: report.queue_is_complete,
+            last_passes: report.passes.into_iter().map(CuratorPassView::from).collect(),
+            failures: report.failures.into_iter().map(CuratorFailureView::from).collect(),
+            summaries: CuratorSummariesView {
+                due: after.map_or(0, |_| report.silence_checks_due),
+                next_due_at: report.next_silence_check.zip(after).map(|(from, after)| from + after),
+            },
+            this_node: this_node.into(),
+        }
+    }
+}
+
+/// Shows the work after turns: the queue, the last ended jobs, failures, and summaries after a silence.
+#[utoipa::path(
+    tag = "operation",
+    responses((status = 200, body = CuratorView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/curator")]
+pub async fn get_curator(state: web::Data<AppState>, caller: Authorized<Author>) -> Result<HttpResponse, Problem> {
+    let (services, scope) = (&state.services, &caller.scope);
+    let now = services.clock.now();
+    let after = services.settings.summaries.rules().after_silence;
+    let silent_until = now - after.unwrap_or_default();
+    let report = services
+        .ledger
+        .curator
+        .load_curator_report(scope, now, silent_until)
+        .await?;
+    let this_node = state.sessions.describe_curator(scope).await;
+    Ok(HttpResponse::Ok().json(CuratorView::new(report, after, this_node)))
+}

@@ -1,0 +1,149 @@
+//! What a tenant's curator looks for, and what the ledger knows of its work.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use super::jobs::{JobKind, JobStatus};
+use crate::{
+    ids::{DialogueId, JobId, TurnId},
+    ports::StoreResult,
+    tenancy::TenantScope,
+};
+
+/// A dialogue with turns, cuts or rewinds after which nobody checked for a silence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SilenceCheck {
+    pub dialogue: DialogueId,
+    /// The time of the first of these changes.
+    pub since: DateTime<Utc>,
+    /// The last turn; `None` if none stands.
+    pub head: Option<SilentHead>,
+    /// The last turn with a summary.
+    pub summarised_through: u32,
+    /// False for an NPC conversation that has ended: no prompt reads its summaries.
+    pub is_read_again: bool,
+}
+
+/// The last turn of a dialogue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SilentHead {
+    pub turn: TurnId,
+    pub number: u32,
+    pub text_version: u32,
+    pub committed_at: DateTime<Utc>,
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SilenceOutcome {
+    /// A summary up to the last turn is due: a job with this id, unless the turn has one that is pending or dead.
+    Summarise(JobId),
+    /// Not silent for long enough: the next check counts from this time.
+    CheckFrom(DateTime<Utc>),
+    /// Silent, and no summary is due.
+    Nothing,
+}
+
+/// Pending jobs of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindQueue {
+    pub kind: JobKind,
+    /// Due jobs without a valid lease.
+    pub waiting: u64,
+    /// Jobs under a valid lease.
+    pub running: u64,
+    /// Jobs that are due later: after a failure, or once the player has heard the turn.
+    pub delayed: u64,
+    /// Of the waiting jobs, those whose lease ran out.
+    pub lease_expired: u64,
+    /// When the oldest of these jobs was created.
+    pub oldest_at: Option<DateTime<Utc>>,
+}
+
+/// The end of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PassOutcome {
+    /// The job did its work, or found nothing to do.
+    Done,
+    /// The job's turn was taken back.
+    Unsaid,
+}
+
+/// A job that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobPass {
+    pub kind: JobKind,
+    pub dialogue: DialogueId,
+    pub turn: TurnId,
+    pub outcome: PassOutcome,
+    /// Failed attempts before the end.
+    pub failed_attempts: u32,
+    /// The job's creation, a manual retry, or the time when its turn stood again.
+    pub since: DateTime<Utc>,
+    pub ended_at: DateTime<Utc>,
+}
+
+/// The last failed attempt at a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedJob {
+    pub job: JobId,
+    pub kind: JobKind,
+    pub dialogue: DialogueId,
+    pub turn: TurnId,
+    /// The turn's number; `None` if the ledger has no row of the turn any more.
+    pub turn_number: Option<u32>,
+    /// `Done`: a later attempt succeeded.
+    pub status: JobStatus,
+    pub failed_attempts: u32,
+    pub error: String,
+    pub failed_at: DateTime<Utc>,
+    /// When a pending job is tried again.
+    pub retry_at: Option<DateTime<Utc>>,
+}
+
+/// The work of a tenant's curators on all nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CuratorReport {
+    /// All kinds, in the order of [`JobKind::ALL`].
+    pub queue: Vec<KindQueue>,
+    /// False if the tenant has more pending jobs than are counted.
+    pub queue_is_complete: bool,
+    /// The last ended jobs of each kind, newest first.
+    pub passes: Vec<JobPass>,
+    /// Newest first.
+    pub failures: Vec<FailedJob>,
+    /// Dialogues to check for a silence by now, counted up to a limit.
+    pub silence_checks_due: u64,
+    /// [`SilenceCheck::since`] of the next dialogue to check.
+    pub next_silence_check: Option<DateTime<Utc>>,
+}
+
+/// The curator's view of the ledger.
+#[async_trait]
+pub trait CuratorStore: Send + Sync {
+    /// Returns dialogues with [`SilenceCheck::since`] up to `until`, longest first.
+    async fn list_silence_checks(
+        &self,
+        scope: &TenantScope,
+        until: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<SilenceCheck>>;
+    /// Writes the outcome of a check. `false`, without a write: the dialogue has changed, or another node has written
+    /// an outcome.
+    async fn settle_silence_check(
+        &self,
+        scope: &TenantScope,
+        check: &SilenceCheck,
+        outcome: SilenceOutcome,
+    ) -> StoreResult<bool>;
+    /// Returns the tenant's queue, recent ends and recent failures. Dialogues with [`SilenceCheck::since`] up to
+    /// `silent_until` are due for a check.
+    async fn load_curator_report(
+        &self,
+        scope: &TenantScope,
+        now: DateTime<Utc>,
+        silent_until: DateTime<Utc>,
+    ) -> StoreResult<CuratorReport>;
+}

@@ -8,16 +8,14 @@ use std::{
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 
-use super::HeardLength;
 use crate::{
-    dialogue::{events::DialogueEvent, turn::TurnError},
+    dialogue::{events::DialogueEvent, heard::HeardLength, requester::Requester, turn::TurnError},
     ids::{FactionId, NodeId, NpcId, PlayerId, WorldId},
     memory::{fact::Cause, turn::Turn},
     ports::{
         StoreError,
         ledger::{
             dialogues::{Interrupters, NextSpeaker, Playback},
-            rewinds::RewindRecord,
             usage::OverBudget,
         },
     },
@@ -209,30 +207,28 @@ pub enum AcceptedLine {
     Repeated(Arc<Turn>),
 }
 
-/// What an interrupt did.
-#[derive(Debug, Clone, PartialEq)]
-pub enum InterruptOutcome {
-    /// Turn `turn` was cut. The turn is committed as interrupted, or dropped if its reply had no character yet.
-    Cut { turn: u32 },
-    /// No turn was running, and no turn follows `head_turn`.
-    Idle { head_turn: u32 },
-    /// The dialogue was rewound, and the later turns are unsaid.
-    Rewound(Arc<RewindRecord>),
-}
-
 /// A request to cut a reply or to rewind a dialogue.
 #[derive(Debug, Clone)]
 pub struct InterruptCommand {
     /// The turn to cut, or the last turn that shall stand. `None`: the running turn.
     pub turn: Option<u32>,
-    /// How much of the turn's reply was heard; `None`: the whole reply. UTF-16 units are possible only for the running
-    /// reply or a turn in the buffer.
+    /// How much of the turn's reply was heard; `None`: the whole reply.
     pub heard: Option<HeardLength>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     /// The last turn that the caller knows.
     pub if_head: Option<u32>,
     pub who: Principal,
+}
+
+impl InterruptCommand {
+    pub(super) fn into_requester(self, action: &'static str) -> Requester {
+        Requester {
+            who: self.who,
+            key: self.key,
+            action,
+        }
+    }
 }
 
 /// A request to resume a reply that was cut a moment ago.

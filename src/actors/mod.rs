@@ -13,7 +13,6 @@ mod disabled_tenants;
 mod event_log;
 mod eviction;
 pub mod handle;
-mod heard;
 mod heartbeat;
 mod mailbox;
 pub mod membership;
@@ -36,8 +35,9 @@ mod tests;
 mod use_cases;
 
 pub use api::{
-    AcceptedLine, ActorSettings, DialogueError, InterruptCommand, InterruptOutcome, Listener, ListenerGone,
-    NewConversation, NewSession, OnBusy, PlayerLine, PublishedEvent, ResumeCommand,
+    AcceptedLine, ActorSettings, DialogueError, InterruptCommand, Listener, ListenerGone, NewConversation, NewSession,
+    OnBusy, PlayerLine, PublishedEvent, ResumeCommand,
 };
 pub use event_log::{event_of_rewind, events_of_turn};
-pub use heard::HeardLength;
+
+pub use crate::{dialogue::heard::HeardLength, ports::ledger::rewinds::InterruptOutcome};

@@ -20,8 +20,9 @@ use super::{
 };
 use crate::{
     dialogue::{
-        rewind::{RewindError, RewindRequest, RewindResponse, RewindTarget},
-        turn::{CommittedTurn, CutRequester, TurnError},
+        requester::{LateRequesters, Requester, Requesters},
+        rewind::{OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+        turn::{CommittedTurn, TurnError},
     },
     ids::{DialogueId, DialogueKind, TurnId},
     memory::turn::TurnStatus,
@@ -30,7 +31,7 @@ use crate::{
 };
 
 pub(super) use pending_cut::{CutOutcome, PendingCut};
-pub(super) use recording::{LateCallers, callers_if_recorded, record_and_answer, record_dropped_cut, record_outcome};
+pub(super) use recording::{callers_if_recorded, record_outcome};
 
 /// Retry delay for a caller whose dialogue is on another node or has changed meanwhile.
 pub(super) const REWIND_RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -38,24 +39,8 @@ pub(super) const REWIND_RETRY_AFTER: Duration = Duration::from_millis(200);
 /// A rewind request with its caller.
 pub(super) struct RewindIntent<A> {
     pub target: RewindTarget,
-    pub key: Option<String>,
-    pub who: Principal,
-    /// The action's name for the audit log.
-    pub action: &'static str,
+    pub requester: Requester,
     pub caller: A,
-}
-
-/// The next rewind, combined from all served requests.
-#[derive(Debug, Clone)]
-pub(super) struct CoalescedRewind {
-    pub target: RewindTarget,
-    pub key: Option<String>,
-    /// Keys of the other served callers.
-    pub also: Vec<String>,
-    pub who: Principal,
-    pub action: &'static str,
-    /// Simultaneous callers that asked for less.
-    pub others: Vec<(Principal, &'static str)>,
 }
 
 /// The rewind requests of a dialogue.
@@ -65,7 +50,7 @@ pub(super) struct RewindQueue<A> {
     /// Callers that get the outcome once no request is left.
     callers: Vec<A>,
     /// Callers served by an earlier rewind that was written without them.
-    late: LateCallers,
+    late: LateRequesters,
     /// Keys written with the running rewind.
     written: Vec<String>,
     under_way: Option<RewindTarget>,
@@ -76,7 +61,7 @@ impl<A> Default for RewindQueue<A> {
         Self {
             waiting: Vec::new(),
             callers: Vec::new(),
-            late: LateCallers::default(),
+            late: LateRequesters::default(),
             written: Vec::new(),
             under_way: None,
         }
@@ -122,8 +107,8 @@ impl<A> RewindQueue<A> {
     ///
     /// A replaced turn is reinstated by a separate rewind: if the first rewind fails, the reinstatement is still
     /// queued.
-    pub fn begin_next(&mut self) -> Option<CoalescedRewind> {
-        if self.under_way.is_some() || self.waiting.is_empty() {
+    pub fn begin_next(&mut self) -> Option<(RewindTarget, Requesters)> {
+        if self.under_way.is_some() {
             return None;
         }
         let puts_back = |intent: &RewindIntent<A>| matches!(intent.target, RewindTarget::Reinstate { .. });
@@ -132,46 +117,18 @@ impl<A> RewindQueue<A> {
             .into_iter()
             .partition::<Vec<_>, _>(|intent| alone || !puts_back(intent));
         self.waiting = later;
-        let mut lowest: Option<CoalescedRewind> = None;
-        // Late callers of an earlier rewind: the new rewind must not take one of their keys as its own key.
-        let told = std::mem::take(&mut self.late);
-        let (mut keys, mut others) = (Vec::new(), Vec::new());
-        for intent in served {
-            let lower = lowest
-                .as_ref()
-                .is_none_or(|goal| target_rank(intent.target) < target_rank(goal.target));
-            let mut other = intent.key;
-            if lower {
-                let goal = CoalescedRewind {
-                    target: intent.target,
-                    key: other.take(),
-                    also: Vec::new(),
-                    who: intent.who,
-                    action: intent.action,
-                    others: Vec::new(),
-                };
-                let before = lowest.replace(goal);
-                other = before.and_then(|before| {
-                    others.push((before.who, before.action));
-                    before.key
-                });
-            } else {
-                others.push((intent.who, intent.action));
-            }
-            keys.extend(other);
-            self.callers.push(intent.caller);
-        }
-        let mut goal = lowest?;
-        self.under_way = Some(goal.target);
-        goal.others = told.asked;
-        goal.others.extend(others);
-        keys.retain(|key| !told.keys.contains(key));
-        goal.key = goal.key.or_else(|| keys.pop());
-        goal.also = told.keys;
-        goal.also.extend(keys);
-        goal.also.retain(|key| goal.key.as_ref() != Some(key));
-        self.written = goal.key.iter().chain(&goal.also).cloned().collect();
-        Some(goal)
+        let lowest = served.iter().enumerate().min_by_key(|(_, intent)| intent.target.rank());
+        let (at, target) = lowest.map(|(at, intent)| (at, intent.target))?;
+        let (mut others, callers): (Vec<_>, Vec<_>) = served
+            .into_iter()
+            .map(|intent| (intent.requester, intent.caller))
+            .unzip();
+        self.callers.extend(callers);
+        let author = others.remove(at);
+        let requesters = Requesters::new(author, others, std::mem::take(&mut self.late));
+        self.under_way = Some(target);
+        self.written = requesters.keys().cloned().collect();
+        Some((target, requesters))
     }
 
     /// Ends the rewind with `head` as the last turn. Queued requests that the head already satisfies need no further
@@ -180,13 +137,14 @@ impl<A> RewindQueue<A> {
         self.under_way = None;
         let (served, waiting) = std::mem::take(&mut self.waiting)
             .into_iter()
-            .partition::<Vec<_>, _>(|intent| is_target_reached(intent.target, head));
+            .partition::<Vec<_>, _>(|intent| intent.target.is_reached_at(head));
         self.waiting = waiting;
         for intent in served {
             // A refused request is not recorded as a rewind.
-            let takes_back = matches!(intent.target, RewindTarget::Turn { .. });
-            self.late
-                .add_caller(intent.key, takes_back.then_some((intent.who, intent.action)));
+            match intent.target {
+                RewindTarget::Turn { .. } => self.late.add_requester(intent.requester),
+                _ => self.late.add_key(intent.requester.key),
+            }
             self.callers.push(intent.caller);
         }
         let written = std::mem::take(&mut self.written);
@@ -194,7 +152,9 @@ impl<A> RewindQueue<A> {
             return std::mem::take(&mut self.callers);
         }
         // The late callers get the outcome of the next rewind, and so do repeats of their keys.
-        self.late.keys.extend(written);
+        for key in written {
+            self.late.add_key(Some(key));
+        }
         Vec::new()
     }
 
@@ -202,20 +162,28 @@ impl<A> RewindQueue<A> {
     /// requests, and has done so if `said` came before the rewind.
     pub fn adopt_cuts_of_turn(&mut self, running: &RunningTurn, said: Option<&Result<CommittedTurn, TurnError>>) {
         let noted = matches!(said, Some(Ok(said)) if said.turn.status == TurnStatus::Interrupted);
-        for CutRequester { who, key, action } in running.cut_requesters() {
-            self.late.add_caller(key, (!noted).then_some((who, action)));
+        for requester in running.cut_requesters() {
+            self.add_late_requester(requester, noted);
         }
     }
 
     /// Answers the caller of a pending cut with the rewind, or with a later, lower rewind.
-    pub fn adopt_pending_cut(&mut self, cut: PendingCut, action: &'static str) -> ReplyHandle<InterruptOutcome> {
-        let asked = cut.audit_entry(action);
-        self.late.add_caller(cut.command.key, asked);
+    pub fn adopt_pending_cut(&mut self, cut: PendingCut) -> ReplyHandle<InterruptOutcome> {
+        let is_audited = cut.is_audited();
+        self.add_late_requester(cut.requester, is_audited);
         cut.reply
     }
 
-    /// Takes the callers served by the last rewind but not written with the rewind.
-    pub fn take_late_callers(&mut self) -> LateCallers {
+    fn add_late_requester(&mut self, requester: Requester, is_audited: bool) {
+        if is_audited {
+            self.late.add_key(requester.key);
+        } else {
+            self.late.add_requester(requester);
+        }
+    }
+
+    /// Takes the requesters served by the last rewind but not written with the rewind.
+    pub fn take_late_requesters(&mut self) -> LateRequesters {
         std::mem::take(&mut self.late)
     }
 
@@ -268,49 +236,33 @@ impl RecentRewinds {
 }
 
 impl LoadedDialogue {
-    /// Returns the outcome for a request to rewind turns that do not stand; the key is stored with the outcome.
-    pub(super) fn unchanged_outcome(&self, node: &Node) -> RewindRecord {
-        let (ports, dialogue) = (&node.ports, &self.dialogue);
-        let head = (self.head, dialogue.head_turn);
-        RewindRecord::for_no_change(
-            ports.ids.next_id(),
-            dialogue.world.clone(),
-            self.epoch,
-            head,
-            ports.clock.now(),
-        )
-    }
-
     /// Creates the request for a rewind of the dialogue's head. `fence`: a running turn must not commit; `seq`: the
     /// number of the rewind's event.
     pub(super) fn rewind_request(
         &self,
         node: &Node,
-        (scope, dialogue): &DialogueKey,
-        goal: CoalescedRewind,
+        (scope, id): &DialogueKey,
+        (target, requesters): (RewindTarget, Requesters),
         fence: bool,
         seq: u64,
     ) -> RewindRequest {
         RewindRequest {
-            scope: scope.clone(),
-            node: node.id,
-            dialogue: *dialogue,
-            world: self.dialogue.world.clone(),
-            epoch: self.epoch,
-            head_turn: self.dialogue.head_turn,
-            head: self.head,
+            dialogue: OwnedDialogue {
+                scope: scope.clone(),
+                node: node.id,
+                id: *id,
+                world: self.dialogue.world.clone(),
+                epoch: self.epoch,
+                head: self.head,
+                head_turn: self.dialogue.head_turn,
+            },
+            target,
             fence,
-            target: goal.target,
-            paused: goal
-                .target
+            paused: target
                 .paused_after()
-                .filter(|_| dialogue.kind() == DialogueKind::NpcConversation),
-            key: goal.key,
-            also: goal.also,
+                .filter(|_| id.kind() == DialogueKind::NpcConversation),
             seq,
-            who: goal.who,
-            action: goal.action,
-            others: goal.others,
+            requesters,
         }
     }
 }
@@ -338,21 +290,6 @@ pub(super) async fn run_rewind(node: Arc<Node>, request: RewindRequest) -> Resul
         node.metrics.count_fenced_write(FencedWrite::Rewind);
     }
     moved
-}
-
-/// Returns the answer for a repeated key.
-pub(super) fn repeated_outcome(rewound: RewindRecord) -> InterruptOutcome {
-    if rewound.is_live_cut() {
-        return InterruptOutcome::Cut {
-            turn: rewound.head_turn,
-        };
-    }
-    if rewound.is_no_change() {
-        return InterruptOutcome::Idle {
-            head_turn: rewound.head_turn,
-        };
-    }
-    InterruptOutcome::Rewound(Arc::new(rewound))
 }
 
 /// Returns the caller's error for a rewind that did not happen.
@@ -414,26 +351,6 @@ pub(super) async fn notify_others(
         if let Err(error) = several.peers.notify_peers(&notice).await {
             tracing::warn!(%error, "not every node heard of closed sessions; those that did not learn of it when they write");
         }
-    }
-}
-
-/// Ranks targets: a lower rank goes further back.
-fn target_rank(target: RewindTarget) -> (u32, usize, u8) {
-    match target {
-        RewindTarget::Turn { number, heard_chars } => (number, heard_chars.unwrap_or(usize::MAX), 0),
-        // A permanent rewind of the turn wins.
-        RewindTarget::Regenerate { number } => (number, usize::MAX, 1),
-        RewindTarget::Resume | RewindTarget::Reinstate { .. } => (u32::MAX, usize::MAX, 2),
-    }
-}
-
-/// True if the head at turn `head` already satisfies `target`.
-fn is_target_reached(target: RewindTarget, head: u32) -> bool {
-    match target {
-        RewindTarget::Turn { number, heard_chars } => number > head || (number == head && heard_chars.is_none()),
-        RewindTarget::Regenerate { number } => number >= head,
-        // A turn was unsaid since, so no reply can be resumed.
-        RewindTarget::Resume | RewindTarget::Reinstate { .. } => true,
     }
 }
 

@@ -16,7 +16,10 @@ use tracing::{Instrument as _, Span};
 
 use super::{event_log::TurnEvents, node::Node, use_cases::UseCases};
 use crate::{
-    dialogue::turn::{CommittedTurn, Cut, CutRequester, TurnError, TurnInput},
+    dialogue::{
+        requester::Requester,
+        turn::{CommittedTurn, Cut, TurnError, TurnInput},
+    },
     ids::{NpcId, TurnId},
     memory::turn::Turn,
     ports::{StoreError, ledger::metrics::GaugeGuard},
@@ -103,7 +106,7 @@ impl RunningTurn {
 
     /// Asks the turn to end at its present text, or at the heard length. Several requests may arrive before the end.
     /// The smallest heard length decides; all requesters are recorded with the turn.
-    pub fn request_cut(&self, heard_chars: Option<usize>, by: Option<CutRequester>) {
+    pub fn request_cut(&self, heard_chars: Option<usize>, by: Option<Requester>) {
         self.cut.send_if_modified(|cut| {
             let first = cut.is_none();
             cut.get_or_insert_default().add_requester(heard_chars, by);
@@ -112,7 +115,7 @@ impl RunningTurn {
     }
 
     /// Returns the callers that requested a cut.
-    pub fn cut_requesters(&self) -> Vec<CutRequester> {
+    pub fn cut_requesters(&self) -> Vec<Requester> {
         self.cut.borrow().as_ref().map(|cut| cut.by.clone()).unwrap_or_default()
     }
 

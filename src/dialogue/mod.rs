@@ -5,6 +5,7 @@
 mod acquaintance;
 pub mod events;
 pub mod explain;
+pub mod heard;
 pub mod intent;
 pub mod jobs;
 mod locks;
@@ -16,6 +17,7 @@ pub mod prompt;
 pub mod recall;
 mod redaction;
 pub mod remember;
+pub mod requester;
 pub mod rewind;
 pub mod saves;
 pub mod scenarios;

@@ -4,12 +4,16 @@
 //! The ledger moves the head and all dependent rows in one transaction. This module then updates the copies. The
 //! reconciliation of affected memories happens later, without a waiting caller: [`reconcile_after_rewinds`].
 
-use chrono::TimeDelta;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
     Services,
+    heard::HeardLength,
     jobs::{JobError, outbox::relay_or_log},
     remember::reconcile_dirty_memories,
+    requester::Requesters,
     turn::{PartialReply, grapheme_prefix},
 };
 use crate::{
@@ -18,21 +22,24 @@ use crate::{
     ports::{
         StoreError,
         buffer::{BufferHead, BufferedTurn},
+        clock::IdSource,
         ledger::{
-            audit::Edit,
             jobs::{JobKind, NewJob},
-            rewinds::{OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindOutcome, RewindRecord},
+            rewinds::{
+                InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindCommitResult,
+                RewindOrigin, RewindRecord,
+            },
         },
     },
-    tenancy::{Principal, TenantScope},
+    tenancy::TenantScope,
 };
 
 /// The target of a rewind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RewindTarget {
-    /// This turn becomes the head; 0 means no turn. With `heard_chars` (Unicode scalar values), its reply ends there
-    /// too. If no text was heard, the turn goes as well.
-    Turn { number: u32, heard_chars: Option<usize> },
+    /// This turn becomes the head; 0 means no turn. With `heard`, its reply ends there too. If no text was heard, the
+    /// turn goes as well.
+    Turn { number: u32, heard: Option<HeardLength> },
     /// Turn `number` becomes the head with its full reply. The next turn goes, to be generated again.
     Regenerate { number: u32 },
     /// The turn that went for a regenerate stands again, because no new turn came.
@@ -53,36 +60,97 @@ impl RewindTarget {
             Self::Regenerate { .. } | Self::Reinstate { .. } => None,
         }
     }
+
+    /// Returns the rank of the target: a lower rank goes further back. For the same turn, counts in different units
+    /// compare as if no character had two UTF-16 units.
+    #[must_use]
+    pub fn rank(self) -> impl Ord {
+        match self {
+            Self::Turn { number, heard } => (number, heard.map_or(usize::MAX, HeardLength::units), 0),
+            // A permanent rewind of the turn wins.
+            Self::Regenerate { number } => (number, usize::MAX, 1),
+            Self::Resume | Self::Reinstate { .. } => (u32::MAX, usize::MAX, 2),
+        }
+    }
+
+    /// True if a head with number `head` satisfies the target already.
+    #[must_use]
+    pub fn is_reached_at(self, head: u32) -> bool {
+        match self {
+            Self::Turn { number, heard } => number > head || (number == head && heard.is_none()),
+            Self::Regenerate { number } => number >= head,
+            // A turn was unsaid since, so no reply can be resumed.
+            Self::Resume | Self::Reinstate { .. } => true,
+        }
+    }
+}
+
+/// A dialogue as its owner knows the dialogue.
+#[derive(Debug, Clone)]
+pub struct OwnedDialogue {
+    pub scope: TenantScope,
+    pub node: NodeId,
+    pub id: DialogueId,
+    pub world: WorldId,
+    /// The owner's epoch. A rewind increments the epoch.
+    pub epoch: u64,
+    pub head: Option<TurnId>,
+    /// The number of the head.
+    pub head_turn: u32,
 }
 
 /// A request for a rewind, with the expected state of the dialogue.
 #[derive(Debug, Clone)]
 pub struct RewindRequest {
-    pub scope: TenantScope,
-    pub node: NodeId,
-    pub dialogue: DialogueId,
-    pub world: WorldId,
-    /// The owner's epoch. The rewind increments the epoch.
-    pub epoch: u64,
-    /// The number of the head, as the owner knows it.
-    pub head_turn: u32,
-    pub head: Option<TurnId>,
+    pub dialogue: OwnedDialogue,
+    pub target: RewindTarget,
     /// True if a running turn must not commit. The epoch then rises even if every turn stays.
     pub fence: bool,
-    pub target: RewindTarget,
     /// Whether a conversation is paused after the rewind. `None`: no change.
     pub paused: Option<bool>,
-    /// The idempotency key, unique in a dialogue. Makes a retry safe.
-    pub key: Option<String>,
-    /// The keys of other callers that get an answer from this rewind.
-    pub also: Vec<String>,
     /// The `seq` of the event that reports the rewind.
     pub seq: u64,
-    pub who: Principal,
-    /// A dotted verb for the audit log: `session.rewind`, `conversation.interrupt`, …
-    pub action: &'static str,
-    /// Callers with weaker requests at the same time. The audit log names them too.
-    pub others: Vec<(Principal, &'static str)>,
+    pub requesters: Requesters,
+}
+
+impl RewindRequest {
+    /// Returns the commit that moves the head to `to`, with `replacement` on top. `is_continued`: the next turn
+    /// continues the reply of the old head.
+    #[must_use]
+    pub fn commit_to(
+        &self,
+        ids: &IdSource,
+        at: DateTime<Utc>,
+        to: Option<TurnId>,
+        replacement: Option<Replacement>,
+        is_continued: bool,
+    ) -> RewindCommit {
+        let OwnedDialogue { id, head, .. } = self.dialogue;
+        let is_replaced = is_continued || matches!(self.target, RewindTarget::Regenerate { .. });
+        let other_keys = self.requesters.other_keys();
+        RewindCommit {
+            id: ids.next_id(),
+            at,
+            dialogue: id,
+            world: self.dialogue.world.clone(),
+            epoch: self.dialogue.epoch,
+            origin: match (self.target, head) {
+                // A reinstated turn must stand even if the dialogue was closed meanwhile.
+                (RewindTarget::Reinstate { .. }, _) => RewindOrigin::Reinstatement,
+                // A player who joined at the cut turn has continued from the cut.
+                (RewindTarget::Resume, Some(cut)) => RewindOrigin::Resume { cut },
+                _ => RewindOrigin::Request,
+            },
+            to,
+            replacement,
+            replacing: head.filter(|_| is_replaced),
+            paused: self.paused,
+            key: self.requesters.own_key().cloned(),
+            other_keys: other_keys.map(|key| (ids.next_id(), key.clone())).collect(),
+            seq: self.seq,
+            edits: self.requesters.audit_edits(ids, at, id),
+        }
+    }
 }
 
 /// The response to a rewind request.
@@ -90,8 +158,8 @@ pub struct RewindRequest {
 pub enum RewindResponse {
     /// The head was moved.
     Done(Box<AppliedRewind>),
-    /// The key belongs to this earlier rewind; nothing was written.
-    Repeated(Box<RewindRecord>),
+    /// The key has this outcome already; nothing was written.
+    Repeated(InterruptOutcome),
     /// The head is there already; only the keys were written.
     Unchanged,
 }
@@ -99,7 +167,7 @@ pub enum RewindResponse {
 /// A rewind that was applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppliedRewind {
-    pub rewound: RewindRecord,
+    pub rewound: Arc<RewindRecord>,
     /// The turn that replaced the cut turn.
     pub replacement: Option<Turn>,
     /// The reply that the next turn continues. If that turn does not come, the reply stands again as it was cut
@@ -130,100 +198,64 @@ pub enum RewindError {
 pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Result<RewindResponse, RewindError> {
     let now = services.clock.now();
     let plan = match request.target {
-        RewindTarget::Turn { number, heard_chars } => plan_rewind_to(services, &request, number, heard_chars).await?,
+        RewindTarget::Turn { number, heard } => plan_rewind_to(services, &request, number, heard).await?,
         RewindTarget::Regenerate { number } => plan_rewind_to(services, &request, number, None).await?,
-        RewindTarget::Reinstate { turn } => Some(RewindPlan {
-            number: request.head_turn + 1,
-            to: Some(turn),
-            replacement: None,
-            unfinished: None,
-        }),
+        RewindTarget::Reinstate { turn } => Some(RewindPlan::with_head(request.dialogue.head_turn + 1, Some(turn))),
         RewindTarget::Resume => plan_resume(services, &request).await?,
     };
     let Some(plan) = plan else {
         record_unchanged_keys(services, &request).await?;
         return Ok(RewindResponse::Unchanged);
     };
-    let edit_by = |who, action| Edit::made_by(who, &services.ids, now, action, request.dialogue);
-    let rewind = RewindCommit {
-        id: services.ids.next_id(),
-        dialogue: request.dialogue,
-        world: request.world.clone(),
-        epoch: request.epoch,
-        // A reinstated turn must stand even if the dialogue was closed meanwhile.
-        include_closed: matches!(request.target, RewindTarget::Reinstate { .. }),
-        to: plan.to,
-        replacement: plan.replacement,
-        replacing: request
-            .head
-            .filter(|_| has_pending_replacement(&request, plan.unfinished.as_ref())),
-        paused: request.paused,
-        key: request.key.clone(),
-        other_keys: request
-            .also
-            .iter()
-            .map(|key| (services.ids.next_id(), key.clone()))
-            .collect(),
-        // A player who joined at the cut turn has continued from the cut.
-        unless_joined: request.head.filter(|_| request.target == RewindTarget::Resume),
-        seq: request.seq,
-        edit: edit_by(&request.who, request.action),
-        other_edits: request
-            .others
-            .iter()
-            .map(|(who, action)| edit_by(who, action))
-            .collect(),
-    };
+    let (number, unfinished) = (plan.number, plan.unfinished);
+    let rewind = request.commit_to(&services.ids, now, plan.to, plan.replacement, unfinished.is_some());
     failpoint!("rewind.planned");
-    let rewound = match services.ledger.rewinds.commit_rewind(&request.scope, &rewind).await? {
-        RewindOutcome::Done(rewound) => *rewound,
-        RewindOutcome::Repeated(rewound) => return Ok(RewindResponse::Repeated(rewound)),
-        RewindOutcome::Fenced => return Err(RewindError::Fenced),
-        RewindOutcome::Closed => return Err(RewindError::Closed),
-        RewindOutcome::Joined => return Err(RewindError::NothingToResume),
-        RewindOutcome::NoSuchTurn => {
+    let scope = &request.dialogue.scope;
+    let rewound = match services.ledger.rewinds.commit_rewind(scope, &rewind).await? {
+        RewindCommitResult::Done(rewound) => rewound,
+        RewindCommitResult::Repeated(outcome) => return Ok(RewindResponse::Repeated(outcome)),
+        RewindCommitResult::Fenced => return Err(RewindError::Fenced),
+        RewindCommitResult::Closed => return Err(RewindError::Closed),
+        RewindCommitResult::Joined => return Err(RewindError::NothingToResume),
+        RewindCommitResult::NoSuchTurn => {
             return Err(RewindError::NoSuchTurn {
-                turn: plan.number,
-                head_turn: request.head_turn,
+                turn: number,
+                head_turn: request.dialogue.head_turn,
             });
         }
     };
     let replacement = rewind.replacement.map(|replacement| replacement.turn);
     failpoint!("rewind.durable");
-    update_buffer(services, &request, &rewound, replacement.as_ref()).await;
+    update_buffer(services, &request.dialogue, &rewound, replacement.as_ref()).await;
     failpoint!("rewind.followed");
     Ok(RewindResponse::Done(Box::new(AppliedRewind {
         rewound,
         replacement,
-        unfinished: plan.unfinished,
+        unfinished,
     })))
 }
 
 /// Stores the keys of a request that moved nothing. A repeated key gets the same answer, even after later turns.
 async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
-    let keys = request.key.iter().chain(&request.also);
+    let keys = request.requesters.keys();
     let told = RewindAcks {
+        at: services.clock.now(),
         keys: keys.map(|key| (services.ids.next_id(), key.clone())).collect(),
         edits: Vec::new(),
     };
     if told.keys.is_empty() {
         return Ok(());
     }
-    let head = (request.head, request.head_turn);
-    let (id, now) = (services.ids.next_id(), services.clock.now());
-    let nothing = RewindRecord::for_no_change(id, request.world.clone(), request.epoch, head, now);
-    services
-        .ledger
-        .rewinds
-        .record_outcome(&request.scope, request.dialogue, &told, &nothing, OnKeyConflict::Keep)
+    let OwnedDialogue {
+        scope, id, head_turn, ..
+    } = &request.dialogue;
+    let idle = InterruptOutcome::Idle { head_turn: *head_turn };
+    let rewinds = &services.ledger.rewinds;
+    rewinds
+        .record_outcome(scope, *id, &told, &idle, OnKeyConflict::Keep)
         .await?;
     failpoint!("rewind.noted");
     Ok(())
-}
-
-/// True if the head goes only to be regenerated or continued.
-fn has_pending_replacement(request: &RewindRequest, unfinished: Option<&PartialReply>) -> bool {
-    matches!(request.target, RewindTarget::Regenerate { .. }) || unfinished.is_some()
 }
 
 /// Does the work that rewinds leave for a tenant. The index drops invalid facts, and memories with an unsaid part are
@@ -242,88 +274,66 @@ struct RewindPlan {
     unfinished: Option<PartialReply>,
 }
 
+impl RewindPlan {
+    const fn with_head(number: u32, to: Option<TurnId>) -> Self {
+        Self {
+            number,
+            to,
+            replacement: None,
+            unfinished: None,
+        }
+    }
+}
+
 async fn plan_rewind_to(
     services: &Services,
     request: &RewindRequest,
     number: u32,
-    heard: Option<usize>,
+    heard: Option<HeardLength>,
 ) -> Result<Option<RewindPlan>, RewindError> {
+    let OwnedDialogue { scope, id, head, .. } = &request.dialogue;
+    let dialogues = &services.ledger.dialogues;
     if number == 0 {
-        let plan = RewindPlan {
-            number,
-            to: None,
-            replacement: None,
-            unfinished: None,
-        };
-        let already = request.head.is_none() && !request.fence;
-        return Ok((!already).then_some(plan));
+        let already = head.is_none() && !request.fence;
+        return Ok((!already).then_some(RewindPlan::with_head(number, None)));
     }
     // Loads the predecessor too. The predecessor becomes the head if no text was heard.
-    let turns = services
-        .ledger
-        .dialogues
-        .load_turns(
-            &request.scope,
-            request.dialogue,
-            number.saturating_sub(1).max(1),
-            number,
-        )
+    let turns = dialogues
+        .load_turns(scope, *id, number.saturating_sub(1).max(1), number)
         .await?;
     let mut turns = turns.into_iter().rev();
     let Some(turn) = turns.next().filter(|turn| turn.number == number) else {
         return Err(RewindError::NoSuchTurn {
             turn: number,
-            head_turn: request.head_turn,
+            head_turn: request.dialogue.head_turn,
         });
     };
     let before = turns.next().map(|turn| turn.id);
     let cut = heard
-        .map(|heard| grapheme_prefix(&turn.reply_text, heard))
+        .map(|heard| grapheme_prefix(&turn.reply_text, heard.to_scalar_count(&turn.reply_text)))
         .filter(|text| text.len() < turn.reply_text.len());
     match cut {
         None => {
-            let already = request.head == Some(turn.id) && !request.fence;
-            let plan = RewindPlan {
-                number,
-                to: Some(turn.id),
-                replacement: None,
-                unfinished: None,
-            };
-            Ok((!already).then_some(plan))
+            let already = *head == Some(turn.id) && !request.fence;
+            Ok((!already).then_some(RewindPlan::with_head(number, Some(turn.id))))
         }
-        Some(text) if text.trim().is_empty() => Ok(Some(RewindPlan {
-            number: number - 1,
-            to: before,
-            replacement: None,
-            unfinished: None,
-        })),
+        Some(text) if text.trim().is_empty() => Ok(Some(RewindPlan::with_head(number - 1, before))),
         Some(text) => {
-            let trace = services
-                .ledger
-                .dialogues
-                .load_trace(&request.scope, request.dialogue, number)
-                .await?;
+            let trace = dialogues.load_trace(scope, *id, number).await?;
             // The same rule as for a reply cut mid-stream: without a state block, the turn changes no state.
             let had_block = trace.is_some_and(|trace| trace.state_block);
-            let replacement = cut_replacement(services, request, &turn, text.trim_end().to_owned(), had_block);
+            let node = request.dialogue.node;
+            let replacement = cut_replacement(services, node, &turn, text.trim_end().to_owned(), had_block);
             Ok(Some(RewindPlan {
-                number,
-                to: before,
                 replacement: Some(replacement),
-                unfinished: None,
+                ..RewindPlan::with_head(number, before)
             }))
         }
     }
 }
 
 /// Returns the same turn with only the `heard` text, at the old turn's place and time. Its facts are extracted again.
-fn cut_replacement(
-    services: &Services,
-    request: &RewindRequest,
-    of: &Turn,
-    heard: String,
-    had_block: bool,
-) -> Replacement {
+fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, had_block: bool) -> Replacement {
     let now = services.clock.now();
     let turn = Turn {
         id: services.ids.next_id(),
@@ -340,7 +350,7 @@ fn cut_replacement(
         turn: turn.id,
         text_version: turn.text_version,
         created_at: now,
-        leased_to: request.node,
+        leased_to: node,
         leased_until: now,
         held_until: None,
     };
@@ -366,25 +376,22 @@ fn cut_replacement(
 }
 
 async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Option<RewindPlan>, RewindError> {
-    let head = request.head.ok_or(RewindError::NothingToResume)?;
-    let (scope, rewinds) = (&request.scope, &services.ledger.rewinds);
-    let now = services.clock.now();
+    let OwnedDialogue {
+        scope, id, head_turn, ..
+    } = &request.dialogue;
+    let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
+    let (rewinds, now) = (&services.ledger.rewinds, services.clock.now());
     let sealed = rewinds.load_sealed_reply(scope, head, now).await?;
     let sealed = sealed.ok_or(RewindError::NothingToResume)?;
     if let Some(whole) = sealed.whole {
-        return Ok(Some(RewindPlan {
-            number: request.head_turn,
-            to: Some(whole),
-            replacement: None,
-            unfinished: None,
-        }));
+        return Ok(Some(RewindPlan::with_head(*head_turn, Some(whole))));
     }
     // A reply cut mid-stream has no stored end. The model continues the reply.
-    let (before, number) = (request.head_turn.saturating_sub(1), request.head_turn);
+    let before = head_turn.saturating_sub(1);
     let dialogues = &services.ledger.dialogues;
     let (turns, checkpoint) = tokio::try_join!(
-        dialogues.load_turns(scope, request.dialogue, before.max(1), number),
-        dialogues.load_checkpoint(scope, request.dialogue)
+        dialogues.load_turns(scope, *id, before.max(1), *head_turn),
+        dialogues.load_checkpoint(scope, *id)
     )?;
     let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
     let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
@@ -393,9 +400,6 @@ async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Opt
         .filter(|_| !sealed.text.trim().is_empty())
         .ok_or(RewindError::NothingToResume)?;
     Ok(Some(RewindPlan {
-        number: before,
-        to,
-        replacement: None,
         unfinished: Some(PartialReply {
             of,
             key: sealed.key,
@@ -405,29 +409,25 @@ async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Opt
             told_locks: checkpoint.told_locks,
             confided: checkpoint.confided,
         }),
+        ..RewindPlan::with_head(before, to)
     }))
 }
 
 /// Updates the buffer. Afterwards the buffer ends at the ledger's head, or is removed.
-async fn update_buffer(
-    services: &Services,
-    request: &RewindRequest,
-    rewound: &RewindRecord,
-    replacement: Option<&Turn>,
-) {
-    if let Err(error) = truncate_buffer(services, request, rewound, replacement).await {
+async fn update_buffer(services: &Services, owned: &OwnedDialogue, rewound: &RewindRecord, replacement: Option<&Turn>) {
+    if let Err(error) = truncate_buffer(services, owned, rewound, replacement).await {
         // The buffer carries an old head, so no reader trusts it or appends to it.
-        tracing::warn!(dialogue = %request.dialogue, %error, "the buffer could not follow a rewind; it is built anew");
+        tracing::warn!(dialogue = %owned.id, %error, "the buffer could not follow a rewind; it is built anew");
     }
 }
 
 async fn truncate_buffer(
     services: &Services,
-    request: &RewindRequest,
+    owned: &OwnedDialogue,
     rewound: &RewindRecord,
     replacement: Option<&Turn>,
 ) -> Result<(), StoreError> {
-    let (buffers, scope, dialogue) = (&services.buffers, &request.scope, request.dialogue);
+    let (buffers, scope, dialogue) = (&services.buffers, &owned.scope, owned.id);
     if !rewound.reinstated.is_empty() {
         // The buffer lacks the reinstated turns.
         return buffers.remove_buffer(scope, dialogue).await;
@@ -437,8 +437,8 @@ async fn truncate_buffer(
         None => rewound.head_turn,
     };
     let before = BufferHead {
-        epoch: request.epoch,
-        turn: request.head,
+        epoch: owned.epoch,
+        turn: owned.head,
     };
     let head = |turn| BufferHead {
         epoch: rewound.epoch,

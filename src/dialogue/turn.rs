@@ -34,7 +34,7 @@ use self::{
 pub use self::{
     continuation::{PartialReply, ReplyBeginning},
     failure::event_error,
-    input::{CommittedTurn, Cut, CutRequester, TurnError, TurnFeed, TurnInput},
+    input::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
 use super::{Services, models::run_admitted};
 use crate::{

@@ -460,7 +460,7 @@ pub async fn interrupt_conversation(
     let body = body.value.with_header_key(&request)?;
     run_uncancelled(async move {
         interruptible_conversation(&state, &caller.principal, path.0).await?;
-        let wish = body.into_command(&state, &caller.principal, path.0).await?;
+        let wish = body.into_command(&caller.principal)?;
         let conversations = state.sessions.npc_conversations();
         let done = conversations.interrupt_dialogue(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))

@@ -16,7 +16,7 @@ use crate::{
     actors::{AcceptedLine, HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand},
     dialogue::events::DialogueRewound,
     ids::{DialogueId, PlayerId},
-    tenancy::{Principal, Role, TenantScope},
+    tenancy::{Principal, Role},
 };
 
 /// The reply to cut.
@@ -56,18 +56,12 @@ impl InterruptBody {
         Ok(Self { key, ..self })
     }
 
-    /// Converts the body to a command for the dialogue `id`.
+    /// Converts the body to a command of `who`.
     ///
     /// # Errors
     /// The body has both heard lengths, or a player names another player.
-    pub(super) async fn into_command(
-        self,
-        state: &AppState,
-        who: &Principal,
-        id: DialogueId,
-    ) -> Result<InterruptCommand, Problem> {
-        let counted = (self.heard_chars, self.heard_utf16);
-        let heard = resolve_heard(state, &who.scope(), id, self.turn, counted).await?;
+    pub(super) fn into_command(self, who: &Principal) -> Result<InterruptCommand, Problem> {
+        let heard = parse_heard(self.heard_chars, self.heard_utf16)?;
         let mut who = who.clone();
         match (&who.player, self.by) {
             (Some(own), Some(by)) if *own != by => {
@@ -107,7 +101,7 @@ pub struct InterruptView {
 impl InterruptView {
     pub(super) fn for_caller(done: InterruptOutcome, who: &Principal) -> Self {
         match done {
-            InterruptOutcome::Cut { turn } => Self {
+            InterruptOutcome::Cut { turn } | InterruptOutcome::Dropped { turn } => Self {
                 interrupted: true,
                 turn,
                 rewound: None,
@@ -157,48 +151,26 @@ pub async fn interrupt_turn(
     let body = body.0.with_header_key(&request)?;
     run_uncancelled(async move {
         sessions::reachable_session(&state, &caller.principal, path.0).await?;
-        let wish = body.into_command(&state, &caller.principal, path.0).await?;
+        let wish = body.into_command(&caller.principal)?;
         let done = state.sessions.interrupt_dialogue(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
     })
     .await
 }
 
-/// Reads the heard length from the only unit that the client may use. For a committed turn, UTF-16 units are converted
-/// with the turn's text. For a running turn, the code with the running text converts.
+/// Reads the heard length from the only unit that the client may use.
 ///
 /// # Errors
 /// The client sent both lengths.
-pub(super) async fn resolve_heard(
-    state: &AppState,
-    scope: &TenantScope,
-    id: DialogueId,
-    turn: Option<u32>,
-    counted: (Option<usize>, Option<usize>),
-) -> Result<Option<HeardLength>, Problem> {
-    let units = match counted {
-        (Some(_), Some(_)) => {
-            return Err(Problem::invalid_field(
-                "heard_utf16",
-                "does not go together with heard_chars",
-            ));
-        }
-        (chars, None) => return Ok(chars.map(HeardLength::Chars)),
-        (None, Some(units)) => HeardLength::Utf16(units),
-    };
-    let Some(number) = turn else {
-        return Ok(Some(units));
-    };
-    let turns = state
-        .services
-        .ledger
-        .dialogues
-        .load_turns(scope, id, number, number)
-        .await?;
-    Ok(Some(match turns.first() {
-        Some(turn) => HeardLength::Chars(units.to_scalar_count(&turn.reply_text)),
-        None => units,
-    }))
+pub(super) fn parse_heard(chars: Option<usize>, utf16: Option<usize>) -> Result<Option<HeardLength>, Problem> {
+    match (chars, utf16) {
+        (Some(_), Some(_)) => Err(Problem::invalid_field(
+            "heard_utf16",
+            "does not go together with heard_chars",
+        )),
+        (None, Some(units)) => Ok(Some(HeardLength::Utf16(units))),
+        (chars, None) => Ok(chars.map(HeardLength::Chars)),
+    }
 }
 
 /// The target of a rewind.

@@ -10,19 +10,23 @@ use super::{
 };
 use crate::{
     actors::{
-        InterruptCommand, InterruptOutcome,
+        InterruptOutcome,
         messages::ReplyHandle,
-        rewinding::{self, CutOutcome, LateCallers, PendingCut},
+        rewinding::{self, CutOutcome, PendingCut},
         running_turn::RunningTurn,
     },
-    dialogue::{rewind::RewindTarget, turn::CutRequester},
+    dialogue::{
+        heard::HeardLength,
+        requester::{LateRequesters, Requester},
+        rewind::RewindTarget,
+    },
     memory::turn::Turn,
-    ports::ledger::rewinds::{OnKeyConflict, RewindRecord},
+    ports::ledger::rewinds::OnKeyConflict,
 };
 
 impl<K: DialogueKind> DialogueActor<K> {
     /// Asks the running turn to end at its present text. Of several requests, the smallest heard length decides.
-    pub fn cut_running_turn(&mut self, heard_chars: Option<usize>, by: Option<CutRequester>) {
+    pub fn cut_running_turn(&mut self, heard_chars: Option<usize>, by: Option<Requester>) {
         if let Some(running) = &self.running {
             running.request_cut(heard_chars, by);
         }
@@ -34,12 +38,12 @@ impl<K: DialogueKind> DialogueActor<K> {
         &mut self,
         heard: Option<usize>,
         recorded: bool,
-        command: InterruptCommand,
+        requester: Requester,
         reply: ReplyHandle<InterruptOutcome>,
     ) {
         match &self.running {
             Some(running) => {
-                let cut = PendingCut::of_running_turn(running, heard, recorded, command, reply);
+                let cut = PendingCut::of_running_turn(running, heard, recorded, requester, reply);
                 self.turn_end_waiters.push(TurnEndWaiter::Cut(cut));
             }
             None => reply.answer(Err(self.overloaded_error())),
@@ -77,37 +81,35 @@ impl<K: DialogueKind> DialogueActor<K> {
                 by.swap_remove(at);
             }
         }
-        let Some(loaded) = self.state.loaded() else {
-            return;
-        };
-        let outcome = loaded.unchanged_outcome(&self.node).into_dropped(running.number);
-        let mut late = LateCallers::default();
-        for CutRequester { who, key, action } in by {
-            late.add_caller(key, Some((who, action)));
-        }
-        self.record_late_cuts(late, outcome, ctx);
+        let mut late = LateRequesters::default();
+        by.into_iter().for_each(|requester| late.add_requester(requester));
+        self.record_late_cuts(late, InterruptOutcome::Dropped { turn: running.number }, ctx);
     }
 
     /// Stores the keys of cuts without effect, because the reply had ended or never began. A repeated key then cuts no
     /// later turn.
-    pub fn record_cut_keys(&self, mut keys: Vec<String>, ctx: &mut Context<Self>) {
+    pub fn record_cut_keys(&self, keys: Vec<String>, ctx: &mut Context<Self>) {
         let Some(loaded) = self.state.loaded() else {
             return;
         };
-        // Keys of waiting callers are stored with their answers.
-        keys.retain(|key| self.pending_cuts().all(|cut| cut.command.key.as_ref() != Some(key)));
-        if !keys.is_empty() {
-            self.record_late_cuts(keys.into(), loaded.unchanged_outcome(&self.node), ctx);
+        let mut late = LateRequesters::default();
+        for key in keys {
+            // Keys of waiting callers are stored with their answers.
+            if self.pending_cuts().all(|cut| cut.requester.key.as_ref() != Some(&key)) {
+                late.add_key(Some(key));
+            }
         }
+        let head_turn = loaded.dialogue.head_turn;
+        self.record_late_cuts(late, InterruptOutcome::Idle { head_turn }, ctx);
     }
 
     /// Records the outcome of cuts without waiting callers.
-    fn record_late_cuts(&self, late: LateCallers, outcome: RewindRecord, ctx: &mut Context<Self>) {
+    fn record_late_cuts(&self, late: LateRequesters, outcome: InterruptOutcome, ctx: &mut Context<Self>) {
         if late.is_empty() {
             return;
         }
         let (node, key) = (Arc::clone(&self.node), self.key.clone());
-        let record = rewinding::record_outcome(node, key, late, Arc::new(outcome), OnKeyConflict::Keep);
+        let record = rewinding::record_outcome(node, key, late, outcome, OnKeyConflict::Keep);
         ctx.spawn(record.into_actor(self).map(|recorded, actor, _| {
             if let Err(error) = recorded {
                 tracing::warn!(dialogue = %actor.key.1, %error, "the outcome of cuts could not be recorded");
@@ -134,54 +136,59 @@ impl<K: DialogueKind> DialogueActor<K> {
         let Some(loaded) = self.state.loaded() else {
             return cut.reply.answer(Err(self.overloaded_error()));
         };
-        let outcome = cut.outcome(loaded, &self.node);
+        let outcome = cut.outcome(loaded);
         let PendingCut {
-            number, command, reply, ..
+            number,
+            requester,
+            reply,
+            ..
         } = cut;
         match outcome {
             CutOutcome::TooLate(heard) => {
                 let target = RewindTarget::Turn {
                     number,
-                    heard_chars: Some(heard),
+                    heard: Some(HeardLength::Chars(heard)),
                 };
-                let caller = K::Caller::of_rewind(reply);
-                self.enqueue_rewind(target, command.key, command.who, K::INTERRUPT_ACTION, caller, ctx);
+                self.enqueue_rewind(target, requester, K::Caller::of_rewind(reply), ctx);
             }
-            CutOutcome::Dropped(outcome) => {
-                let action = K::INTERRUPT_ACTION;
-                rewinding::record_dropped_cut(&self.node, &self.key, command, action, outcome, reply, ctx);
+            CutOutcome::Answered(outcome @ InterruptOutcome::Dropped { .. }) => {
+                // No commit wrote the audit row.
+                let mut late = LateRequesters::default();
+                late.add_requester(requester);
+                self.record_then_answer(late, outcome, reply, ctx);
             }
-            CutOutcome::Answered(answer, outcome) => self.record_and_answer(command.key, answer, outcome, reply, ctx),
+            CutOutcome::Answered(outcome) => self.record_and_answer(requester.key, outcome, reply, ctx),
         }
     }
 
-    /// Answers with `answer`. A key is first stored with its outcome.
+    /// Answers with `outcome`. A key is first stored with the outcome, so that a repeat removes no later turn.
     pub fn record_and_answer(
         &self,
         key: Option<String>,
-        answer: InterruptOutcome,
-        outcome: Arc<RewindRecord>,
+        outcome: InterruptOutcome,
         reply: ReplyHandle<InterruptOutcome>,
         ctx: &mut Context<Self>,
     ) {
-        rewinding::record_and_answer(&self.node, &self.key, key, (answer, outcome), reply, ctx);
+        let mut late = LateRequesters::default();
+        late.add_key(key);
+        if late.is_empty() {
+            return reply.answer(Ok(outcome));
+        }
+        self.record_then_answer(late, outcome, reply, ctx);
     }
 
-    /// Answers with an earlier rewind that did what is asked.
-    pub fn answer_with_rewind(
+    fn record_then_answer(
         &self,
-        key: Option<String>,
-        rewound: Arc<RewindRecord>,
+        late: LateRequesters,
+        outcome: InterruptOutcome,
         reply: ReplyHandle<InterruptOutcome>,
         ctx: &mut Context<Self>,
     ) {
-        self.record_and_answer(
-            key,
-            InterruptOutcome::Rewound(Arc::clone(&rewound)),
-            rewound,
-            reply,
-            ctx,
-        );
+        let (node, key) = (Arc::clone(&self.node), self.key.clone());
+        let record = rewinding::record_outcome(node, key, late, outcome.clone(), OnKeyConflict::Keep);
+        ctx.spawn(record.into_actor(self).map(move |recorded, _, _| {
+            reply.answer(recorded.map(|()| outcome).map_err(Into::into));
+        }));
     }
 
     /// Answers that no turn follows the head.
@@ -189,10 +196,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         let Some(loaded) = self.state.loaded() else {
             return reply.answer(Err(self.overloaded_error()));
         };
-        let outcome = loaded.unchanged_outcome(&self.node);
-        let answer = InterruptOutcome::Idle {
-            head_turn: outcome.head_turn,
-        };
-        self.record_and_answer(key, answer, Arc::new(outcome), reply, ctx);
+        let head_turn = loaded.dialogue.head_turn;
+        self.record_and_answer(key, InterruptOutcome::Idle { head_turn }, reply, ctx);
     }
 }

@@ -7,14 +7,12 @@ use actix::{Context, Message};
 use super::{actor::DialogueActor, decisions::RequestNeeds};
 use crate::{
     actors::{
-        DialogueError, InterruptOutcome,
-        messages::ReplyHandle,
-        metrics::FencedWrite,
-        rewinding::{CoalescedRewind, PendingCut},
+        DialogueError, InterruptOutcome, messages::ReplyHandle, metrics::FencedWrite, rewinding::PendingCut,
         running_turn::RunningTurn,
     },
     dialogue::{
         events::{EventBody, EventError},
+        rewind::RewindTarget,
         scenarios::UnlockTrigger,
         turn::{PartialReply, TurnError},
     },
@@ -152,7 +150,7 @@ pub(in crate::actors) trait DialogueKind: Sized + Unpin + 'static {
     // --- rewinds ---
 
     /// Called when a rewind is about to start.
-    fn on_rewind_starting(_actor: &mut DialogueActor<Self>, _rewind: &CoalescedRewind) {}
+    fn on_rewind_starting(_actor: &mut DialogueActor<Self>, _target: RewindTarget) {}
     /// Called for a rewind that changed nothing. `true`: the kind continues the rewind, which counts as running until
     /// then.
     fn continue_unchanged(_actor: &mut DialogueActor<Self>, _ctx: &mut Context<DialogueActor<Self>>) -> bool {

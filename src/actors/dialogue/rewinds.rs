@@ -18,10 +18,11 @@ use crate::{
         DialogueError, InterruptCommand, InterruptOutcome,
         memory_wait::MemoryWait,
         messages::ReplyHandle,
-        rewinding::{self, LateCallers, RecentRewinds, RewindIntent, RewindQueue},
+        rewinding::{self, RecentRewinds, RewindIntent, RewindQueue},
     },
     dialogue::{
         events::EventBody,
+        requester::{LateRequesters, Requester},
         rewind::{AppliedRewind, RewindError, RewindResponse, RewindTarget},
         turn::{CommittedTurn, TurnError, event_error},
     },
@@ -30,7 +31,6 @@ use crate::{
         StoreError,
         ledger::rewinds::{OnKeyConflict, RewindRecord},
     },
-    tenancy::Principal,
 };
 
 /// Starts the rewinds requested so far.
@@ -101,11 +101,11 @@ impl<K: DialogueKind> DialogueActor<K> {
             return then(self, command, reply, ctx);
         };
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let look = async move { ports.ledger.rewinds.load_rewind_by_key(&scope, id, &key).await };
+        let look = async move { ports.ledger.rewinds.load_outcome_by_key(&scope, id, &key).await };
         self.rewinds.preparing += 1;
         ctx.spawn(look.into_actor(self).map(move |known, actor, ctx| {
             match known {
-                Ok(Some(rewound)) => reply.answer(Ok(rewinding::repeated_outcome(rewound))),
+                Ok(Some(outcome)) => reply.answer(Ok(outcome)),
                 Ok(None) if actor.state.loaded().is_none() => {
                     actor.deferred.requests.push_back(again(command, reply));
                 }
@@ -139,17 +139,13 @@ impl<K: DialogueKind> DialogueActor<K> {
     pub fn enqueue_rewind(
         &mut self,
         target: RewindTarget,
-        key: Option<String>,
-        who: Principal,
-        action: &'static str,
+        requester: Requester,
         caller: K::Caller,
         ctx: &mut Context<Self>,
     ) {
         self.rewinds.queue.push_intent(RewindIntent {
             target,
-            key,
-            who,
-            action,
+            requester,
             caller,
         });
         // The message comes after the messages already in the mailbox, so that simultaneous requests become a single
@@ -188,16 +184,13 @@ impl<K: DialogueKind> DialogueActor<K> {
             let error = StoreError::Unavailable("a turn could not be reinstated".to_owned());
             return self.fail_load(&error.into(), ctx);
         }
-        let who = rewinding::server_principal(&self.key.0);
+        let requester = Requester {
+            who: rewinding::server_principal(&self.key.0),
+            key: None,
+            action: K::REINSTATE_ACTION,
+        };
         let target = RewindTarget::Reinstate { turn };
-        self.enqueue_rewind(
-            target,
-            None,
-            who,
-            K::REINSTATE_ACTION,
-            K::Caller::of_reinstatement(),
-            ctx,
-        );
+        self.enqueue_rewind(target, requester, K::Caller::of_reinstatement(), ctx);
     }
 
     // --- the rewind ---
@@ -218,7 +211,7 @@ impl<K: DialogueKind> DialogueActor<K> {
             self.state = State::Ready(loaded);
             return;
         };
-        K::on_rewind_starting(self, &rewind);
+        K::on_rewind_starting(self, rewind.0);
         // A turn with a pending replacement would come back after a rewind without changes.
         let fence = self.running.is_some() || loaded.replacing.is_some() || self.rewinds.reinstating.is_some();
         let seq = self.log.begin_rewind_hold();
@@ -254,10 +247,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         self.mark_used();
         match ended {
             Ok(RewindResponse::Done(done)) => self.on_rewind_applied(*done, ctx),
-            Ok(RewindResponse::Repeated(rewound)) => {
-                let answer = rewinding::repeated_outcome(*rewound);
-                self.on_rewind_rejected(&|_| Ok(answer.clone()), false, ctx);
-            }
+            Ok(RewindResponse::Repeated(outcome)) => self.on_rewind_rejected(&|_| Ok(outcome.clone()), false, ctx),
             Ok(RewindResponse::Unchanged) => {
                 if !K::continue_unchanged(self, ctx) {
                     self.on_rewind_rejected(&|head_turn| Ok(InterruptOutcome::Idle { head_turn }), false, ctx);
@@ -307,7 +297,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         let State::Rewinding(mut loaded, in_flight) = self.state.take() else {
             return;
         };
-        let rewound = Arc::new(done.rewound);
+        let rewound = done.rewound;
         loaded.epoch = rewound.epoch;
         // The answer has the epoch that an earlier rewind would have raised.
         self.rewinds.in_doubt = false;
@@ -347,7 +337,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         if self.rewinds.is_busy() {
             return self.begin_rewind(ctx);
         }
-        let late = self.rewinds.queue.take_late_callers();
+        let late = self.rewinds.queue.take_late_requesters();
         if late.is_empty() {
             return self.answer_rewind_callers(callers, &rewound, ctx);
         }
@@ -360,7 +350,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         for waiter in std::mem::take(&mut self.turn_end_waiters) {
             match waiter {
                 TurnEndWaiter::Cut(cut) => {
-                    let reply = self.rewinds.queue.adopt_pending_cut(cut, K::INTERRUPT_ACTION);
+                    let reply = self.rewinds.queue.adopt_pending_cut(cut);
                     self.rewinds.queue.add_served_caller(K::Caller::of_rewind(reply));
                 }
                 other @ TurnEndWaiter::Other(_) => self.turn_end_waiters.push(other),
@@ -368,10 +358,10 @@ impl<K: DialogueKind> DialogueActor<K> {
         }
     }
 
-    /// Stores the keys of late callers. All callers of the rewind are answered afterwards.
+    /// Stores the keys of late requesters. All callers of the rewind are answered afterwards.
     fn record_late_callers(
         &mut self,
-        late: LateCallers,
+        late: LateRequesters,
         callers: Vec<K::Caller>,
         rewound: Arc<RewindRecord>,
         ctx: &mut Context<Self>,
@@ -381,7 +371,8 @@ impl<K: DialogueKind> DialogueActor<K> {
         };
         self.state = State::Recording(loaded);
         let (node, key) = (Arc::clone(&self.node), self.key.clone());
-        let record = rewinding::record_outcome(node, key, late, Arc::clone(&rewound), OnKeyConflict::Replace);
+        let outcome = InterruptOutcome::Rewound(Arc::clone(&rewound));
+        let record = rewinding::record_outcome(node, key, late, outcome, OnKeyConflict::Replace);
         ctx.spawn(record.into_actor(self).map(move |recorded, actor, ctx| {
             let Some(State::Recording(loaded)) = actor.state.take_if(|state| matches!(state, State::Recording(_)))
             else {

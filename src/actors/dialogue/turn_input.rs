@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    actors::{DialogueError, HeardLength, dialogue::load, node::Node, participants::ParticipantRecords},
+    actors::{dialogue::load, node::Node, participants::ParticipantRecords},
     dialogue::{
         npc_conversation::{self, Scene},
         turn::TurnInput,
@@ -101,25 +101,6 @@ impl load::LoadedDialogue {
         self.checkpoint = read.checkpoint;
         self.history = Arc::new(read.history);
         self.summaries = Arc::new(read.summaries);
-    }
-
-    /// Returns the heard length of an earlier turn, in Unicode scalar values.
-    ///
-    /// # Errors
-    /// The length was counted in UTF-16 units, and the turn's text is not in the buffer.
-    pub(in crate::actors) fn heard_chars_of(
-        &self,
-        turn: u32,
-        heard: Option<HeardLength>,
-    ) -> Result<Option<usize>, DialogueError> {
-        let units = match heard {
-            None => return Ok(None),
-            Some(HeardLength::Chars(chars)) => return Ok(Some(chars)),
-            Some(units @ HeardLength::Utf16(_)) => units,
-        };
-        let text = self.history.iter().find(|said| said.number == turn);
-        text.map(|said| Some(units.to_scalar_count(&said.reply_text)))
-            .ok_or(DialogueError::NotRunning { turn })
     }
 
     /// Applies summaries that were read again.

@@ -11,10 +11,7 @@ use crate::{
         dialogue::kind::{DialogueKind as _, TurnEndWaiter},
         messages::{ConversationSnapshot, ReplyHandle},
     },
-    dialogue::{
-        rewind::RewindTarget,
-        turn::{CutRequester, TurnError},
-    },
+    dialogue::{requester::Requester, rewind::RewindTarget, turn::TurnError},
     tenancy::Principal,
 };
 
@@ -135,7 +132,7 @@ impl NpcConversation {
         ctx: &mut Context<Self>,
     ) {
         match self.last_rewind_removing(turn) {
-            Some(rewound) => self.answer_with_rewind(key, rewound, reply, ctx),
+            Some(rewound) => self.record_and_answer(key, InterruptOutcome::Rewound(rewound), reply, ctx),
             None => reply.answer(Err(DialogueError::NotRunning { turn })),
         }
     }
@@ -176,20 +173,23 @@ impl NpcConversation {
             }
             InterruptStep::NotInConversation(turn) => self.answer_removed(turn, command.key, reply, ctx),
             InterruptStep::RepeatLastRewind => match self.last_rewind_to(&command) {
-                Some(rewound) => self.answer_with_rewind(command.key, rewound, reply, ctx),
+                Some(rewound) => self.record_and_answer(command.key, InterruptOutcome::Rewound(rewound), reply, ctx),
                 None => reply.answer(Err(self.overloaded_error())),
             },
-            InterruptStep::RewindTo(turn) => self.enqueue_line_rewind(turn, command, reply, ctx),
+            InterruptStep::RewindTo(number) => {
+                let target = RewindTarget::Turn {
+                    number,
+                    heard: command.heard,
+                };
+                let requester = command.into_requester(ConversationKind::INTERRUPT_ACTION);
+                self.enqueue_rewind(target, requester, ConversationCaller::Rewind(reply), ctx);
+            }
             InterruptStep::Cut => {
                 // Counted in the text sent so far, as the client counted.
                 let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
-                let by = CutRequester {
-                    who: command.who.clone(),
-                    key: command.key.clone(),
-                    action: ConversationKind::INTERRUPT_ACTION,
-                };
-                self.cut_running_turn(heard, Some(by));
-                self.push_pending_cut(heard, true, command, reply);
+                let requester = command.into_requester(ConversationKind::INTERRUPT_ACTION);
+                self.cut_running_turn(heard, Some(requester.clone()));
+                self.push_pending_cut(heard, true, requester, reply);
             }
             InterruptStep::NothingToCut => self.answer_idle(command.key, reply, ctx),
         }
@@ -203,29 +203,6 @@ impl NpcConversation {
         }
     }
 
-    fn enqueue_line_rewind(
-        &mut self,
-        turn: u32,
-        command: InterruptCommand,
-        reply: ReplyHandle<InterruptOutcome>,
-        ctx: &mut Context<Self>,
-    ) {
-        let Some(loaded) = self.state.loaded() else {
-            return reply.answer(Err(self.overloaded_error()));
-        };
-        match loaded.heard_chars_of(turn, command.heard) {
-            Ok(heard_chars) => {
-                let target = RewindTarget::Turn {
-                    number: turn,
-                    heard_chars,
-                };
-                let (action, caller) = (ConversationKind::INTERRUPT_ACTION, ConversationCaller::Rewind(reply));
-                self.enqueue_rewind(target, command.key, command.who, action, caller, ctx);
-            }
-            Err(error) => reply.answer(Err(error)),
-        }
-    }
-
     /// Resumes the last line, if cut a moment ago, and continues the conversation.
     pub(super) fn on_resume(
         &mut self,
@@ -234,8 +211,13 @@ impl NpcConversation {
         ctx: &mut Context<Self>,
     ) {
         if self.running.is_none() {
+            let requester = Requester {
+                who,
+                key: None,
+                action: "conversation.resume",
+            };
             let caller = ConversationCaller::Resume(reply);
-            self.enqueue_rewind(RewindTarget::Resume, None, who, "conversation.resume", caller, ctx);
+            self.enqueue_rewind(RewindTarget::Resume, requester, caller, ctx);
         } else if self.turn_end_waiters.is_empty() {
             self.resume_pacing(reply, ctx);
         } else {

@@ -33,13 +33,13 @@ use super::{
         StopDialogue, WorldRestored,
     },
     metrics::{ActorKind, FencedWrite},
-    rewinding::CoalescedRewind,
     running_turn::TurnOutcome,
 };
 use crate::{
     dialogue::{
         events::{EventBody, EventError},
         npc_conversation::pause_after,
+        rewind::RewindTarget,
         turn::{PartialReply, TurnError},
     },
     memory::turn::{Turn, TurnStatus},
@@ -283,8 +283,8 @@ impl DialogueKind for ConversationKind {
         talk.paces_itself() && talk.node.membership.is_some()
     }
 
-    fn on_rewind_starting(talk: &mut NpcConversation, rewind: &CoalescedRewind) {
-        if rewind.target.paused_after() == Some(true) {
+    fn on_rewind_starting(talk: &mut NpcConversation, target: RewindTarget) {
+        if target.paused_after() == Some(true) {
             // An interrupt overrules a resume.
             for caller in talk.rewinds.queue.served_callers() {
                 caller.keep_paused();

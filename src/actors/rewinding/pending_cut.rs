@@ -3,15 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    actors::{
-        InterruptCommand, InterruptOutcome, dialogue::load::LoadedDialogue, messages::ReplyHandle, node::Node,
-        running_turn::RunningTurn,
-    },
-    dialogue::turn::CutRequester,
+    actors::{InterruptOutcome, dialogue::load::LoadedDialogue, messages::ReplyHandle, running_turn::RunningTurn},
+    dialogue::requester::Requester,
     ids::TurnId,
     memory::turn::{Turn, TurnStatus},
-    ports::ledger::rewinds::RewindRecord,
-    tenancy::Principal,
 };
 
 /// A request to cut the running turn.
@@ -24,9 +19,9 @@ pub(in crate::actors) struct PendingCut {
     dropped: bool,
     /// The heard length in Unicode scalar values of the text sent so far, as the client counted.
     heard: Option<usize>,
-    /// True if the turn's commit, if any, records the caller.
+    /// True if the turn's commit, if any, records the requester.
     noted: bool,
-    pub command: InterruptCommand,
+    pub requester: Requester,
     pub reply: ReplyHandle<InterruptOutcome>,
 }
 
@@ -34,19 +29,17 @@ pub(in crate::actors) struct PendingCut {
 pub(in crate::actors) enum CutOutcome {
     /// The reply ended before the cut. A rewind must cut at the heard length, in Unicode scalar values.
     TooLate(usize),
-    /// The turn was cut before the first character of its reply. The record is stored with the key.
-    Dropped(Arc<RewindRecord>),
-    /// The answer for the caller, and the record stored with the key.
-    Answered(InterruptOutcome, Arc<RewindRecord>),
+    /// The answer for the caller.
+    Answered(InterruptOutcome),
 }
 
 impl PendingCut {
-    /// `noted`: the commit records the caller.
+    /// `noted`: the commit records the requester.
     pub fn of_running_turn(
         running: &RunningTurn,
         heard: Option<usize>,
         noted: bool,
-        command: InterruptCommand,
+        requester: Requester,
         reply: ReplyHandle<InterruptOutcome>,
     ) -> Self {
         Self {
@@ -56,7 +49,7 @@ impl PendingCut {
             dropped: false,
             heard,
             noted,
-            command,
+            requester,
             reply,
         }
     }
@@ -65,7 +58,7 @@ impl PendingCut {
     pub fn on_turn_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
         if self.id == turn.id {
             self.said = Some(Arc::clone(turn));
-            self.command.key.take_if(|key| keys.contains(key));
+            self.requester.key.take_if(|key| keys.contains(key));
         }
     }
 
@@ -75,18 +68,17 @@ impl PendingCut {
     }
 
     /// True if the turn's own cut `by` a requester is the present request.
-    pub fn is_requested_by(&self, by: &CutRequester) -> bool {
-        self.noted && self.command.key == by.key && self.command.who.subject == by.who.subject
+    pub fn is_requested_by(&self, by: &Requester) -> bool {
+        self.noted && self.requester.key == by.key && self.requester.who.subject == by.who.subject
     }
 
-    /// Returns the caller, if only the rewind of the turn can record the caller.
-    pub fn audit_entry(&self, action: &'static str) -> Option<(Principal, &'static str)> {
-        (!self.noted || self.dropped).then(|| (self.command.who.clone(), action))
+    /// True if the turn's commit writes the audit row, and not the rewind of the turn.
+    pub fn is_audited(&self) -> bool {
+        self.noted && !self.dropped
     }
 
     /// Returns the result of the cut in the present dialogue.
-    pub fn outcome(&self, loaded: &LoadedDialogue, node: &Node) -> CutOutcome {
-        let nothing = loaded.unchanged_outcome(node);
+    pub fn outcome(&self, loaded: &LoadedDialogue) -> CutOutcome {
         let chars = match &self.said {
             Some(turn) => turn.reply_text.chars().count(),
             // The turn's own task never learned of the commit.
@@ -96,15 +88,13 @@ impl PendingCut {
         if let Some(heard) = self.heard.filter(|heard| *heard < chars) {
             return CutOutcome::TooLate(heard);
         }
-        let cut = self.said.as_ref().filter(|turn| turn.status == TurnStatus::Interrupted);
-        if let Some(turn) = cut {
-            let cut = RewindRecord::for_live_cut(nothing.id, nothing.world, nothing.epoch, turn);
-            return CutOutcome::Answered(InterruptOutcome::Cut { turn: turn.number }, Arc::new(cut));
-        }
-        if self.dropped {
-            return CutOutcome::Dropped(Arc::new(nothing.into_dropped(self.number)));
-        }
-        let head_turn = nothing.head_turn;
-        CutOutcome::Answered(InterruptOutcome::Idle { head_turn }, Arc::new(nothing))
+        let turn = self.number;
+        CutOutcome::Answered(match &self.said {
+            Some(said) if said.status == TurnStatus::Interrupted => InterruptOutcome::Cut { turn },
+            _ if self.dropped => InterruptOutcome::Dropped { turn },
+            _ => InterruptOutcome::Idle {
+                head_turn: loaded.dialogue.head_turn,
+            },
+        })
     }
 }

@@ -2,24 +2,35 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::memory::turn::Turn;
+use crate::{actors::HeardLength, ports::ledger::rewinds::RolledBack};
 
-fn rewind_intent(number: u32, heard_chars: Option<usize>, caller: u32) -> RewindIntent<u32> {
+fn turn_target(number: u32, heard: Option<usize>) -> RewindTarget {
+    RewindTarget::Turn {
+        number,
+        heard: heard.map(HeardLength::Chars),
+    }
+}
+
+fn rewind_intent(number: u32, heard: Option<usize>, caller: u32) -> RewindIntent<u32> {
     RewindIntent {
-        target: RewindTarget::Turn { number, heard_chars },
-        key: Some(format!("k{caller}")),
-        who: Principal {
-            subject: "s".into(),
-            tenant: "t".parse().unwrap(),
-            role: Role::Backend,
-            player: None,
-            world: None,
-            issued: crate::tenancy::TokenIdentity::default(),
-            expires_at: DateTime::<Utc>::MAX_UTC,
+        target: turn_target(number, heard),
+        requester: Requester {
+            who: server_principal(&TenantScope::new("t".parse().unwrap())),
+            key: Some(format!("k{caller}")),
+            action: "session.rewind",
         },
-        action: "session.rewind",
         caller,
     }
+}
+
+fn begin(moves: &mut RewindQueue<u32>) -> (RewindTarget, Option<String>, Vec<String>) {
+    let (target, requesters) = moves.begin_next().unwrap();
+    let others = requesters.other_keys().cloned().collect();
+    (target, requesters.own_key().cloned(), others)
+}
+
+fn key(caller: u32) -> Option<String> {
+    Some(format!("k{caller}"))
 }
 
 #[test]
@@ -28,17 +39,8 @@ fn lowest_rewind_wins_and_all_callers_are_answered() {
     for (number, heard, caller) in [(7, None, 1), (3, Some(9), 2), (3, Some(4), 3), (5, None, 4)] {
         moves.push_intent(rewind_intent(number, heard, caller));
     }
-    let goal = moves.begin_next().unwrap();
-    assert_eq!(
-        (goal.target, goal.key.as_deref()),
-        (
-            RewindTarget::Turn {
-                number: 3,
-                heard_chars: Some(4)
-            },
-            Some("k3")
-        )
-    );
+    let (target, own, _) = begin(&mut moves);
+    assert_eq!((target, own), (turn_target(3, Some(4)), key(3)));
     assert!(moves.begin_next().is_none(), "one at a time");
     assert_eq!(moves.finish_at_head(3), [1, 2, 3, 4]);
     assert!(!moves.is_busy());
@@ -49,43 +51,35 @@ fn keys_of_coalesced_callers_go_with_the_later_rewind() {
     let mut moves = RewindQueue::default();
     moves.push_intent(rewind_intent(5, None, 1));
     moves.push_intent(rewind_intent(6, None, 2));
-    assert_eq!(moves.begin_next().unwrap().also, ["k2"]);
+    assert_eq!(begin(&mut moves).2, ["k2"]);
     moves.push_intent(rewind_intent(3, None, 3));
     assert!(moves.finish_at_head(5).is_empty(), "something lower is asked");
-    let goal = moves.begin_next().unwrap();
-    assert_eq!(
-        (goal.key.as_deref(), goal.also.as_slice()),
-        (Some("k3"), ["k1".to_owned(), "k2".to_owned()].as_slice())
-    );
+    let (_, own, others) = begin(&mut moves);
+    assert_eq!((own, others), (key(3), vec!["k1".to_owned(), "k2".to_owned()]));
     assert_eq!(moves.finish_at_head(3), [1, 2, 3]);
     moves.push_intent(rewind_intent(1, None, 4));
-    assert!(moves.begin_next().unwrap().also.is_empty(), "they have been told");
+    assert!(begin(&mut moves).2.is_empty(), "they have been told");
 }
 
 #[test]
 fn late_caller_is_answered_with_the_last_rewind_of_its_turn() {
     let id = |n: u128| Some(TurnId::from_u128(n));
     let moved = |to: u32, removed: &[u32]| {
-        let turn = Turn {
-            id: TurnId::from_u128(u128::from(to)),
-            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
-            number: to,
-            status: crate::memory::turn::TurnStatus::Completed,
-            player: None,
-            player_text: String::new(),
-            npc: "mira".parse().unwrap(),
-            reply_text: String::new(),
-            text_version: 1,
-            cues: Vec::new(),
-            usage: crate::memory::turn::Usage::default(),
-            started_at: DateTime::UNIX_EPOCH,
-            committed_at: DateTime::UNIX_EPOCH,
-            seqs: crate::memory::turn::TurnSeqs::default(),
-        };
         Arc::new(RewindRecord {
+            id: crate::ids::RewindId::from_u128(1),
+            world: "vale".parse().unwrap(),
+            epoch: 1,
+            head: id(to.into()),
+            head_turn: to,
+            heard_chars: None,
             removed: removed.to_vec(),
+            reinstated: Vec::new(),
+            rolled_back: RolledBack::default(),
+            quoted_in: Vec::new(),
+            closed: Vec::new(),
+            replacing: None,
             seq: 9,
-            ..RewindRecord::for_live_cut(crate::ids::RewindId::from_u128(1), "vale".parse().unwrap(), 1, &turn)
+            at: DateTime::UNIX_EPOCH,
         })
     };
     let mut gone = RecentRewinds::default();
@@ -114,10 +108,9 @@ fn reinstatement_is_still_pending_after_a_failed_lower_rewind() {
     let mut moves = RewindQueue::default();
     moves.push_intent(again());
     moves.push_intent(rewind_intent(4, None, 2));
-    assert_eq!(moves.begin_next().unwrap().key.as_deref(), Some("k2"));
+    assert_eq!(begin(&mut moves).1, key(2));
     assert_eq!(moves.take_failed_callers(), [2]);
-    let goal = moves.begin_next().unwrap();
-    assert_eq!(goal.target, again().target);
+    assert_eq!(begin(&mut moves).0, again().target);
     assert_eq!(moves.finish_at_head(5), [1]);
     // A permanent rewind of the turn decides.
     moves.push_intent(again());
@@ -133,24 +126,21 @@ fn idempotency_keys_go_with_the_rewind_that_serves_them() {
     moves.push_intent(rewind_intent(7, None, 1));
     moves.push_intent(rewind_intent(3, None, 2));
     moves.push_intent(rewind_intent(5, None, 3));
-    let goal = moves.begin_next().unwrap();
-    assert_eq!(goal.key.as_deref(), Some("k2"));
-    assert_eq!(goal.also, ["k1", "k3"]);
+    let (_, own, others) = begin(&mut moves);
+    assert_eq!(own, key(2));
+    assert_eq!(others, ["k1", "k3"]);
     moves.push_intent(rewind_intent(4, None, 4));
     assert_eq!(moves.finish_at_head(3), [1, 2, 3, 4]);
-    assert_eq!(
-        moves.take_late_callers().keys,
-        ["k4"],
-        "it came when the move was written"
-    );
+    let late = moves.take_late_requesters();
+    let late: Vec<_> = late.keys().collect();
+    assert_eq!(late, ["k4"], "it came when the move was written");
     // The lowest request has no key.
-    moves.push_intent(RewindIntent {
-        key: None,
-        ..rewind_intent(1, None, 5)
-    });
+    let mut keyless = rewind_intent(1, None, 5);
+    keyless.requester.key = None;
+    moves.push_intent(keyless);
     moves.push_intent(rewind_intent(2, None, 6));
-    let goal = moves.begin_next().unwrap();
-    assert_eq!((goal.key.as_deref(), goal.also.len()), (Some("k6"), 0));
+    let (_, own, others) = begin(&mut moves);
+    assert_eq!((own, others.len()), (key(6), 0));
 }
 
 #[test]
@@ -161,8 +151,7 @@ fn answers_are_held_while_a_lower_rewind_is_pending() {
     moves.push_intent(rewind_intent(9, None, 2));
     moves.push_intent(rewind_intent(4, None, 3));
     assert_eq!(moves.finish_at_head(7), [0; 0]);
-    let goal = moves.begin_next().unwrap();
-    assert_eq!(goal.key.as_deref(), Some("k3"));
+    assert_eq!(begin(&mut moves).1, key(3));
     assert_eq!(moves.finish_at_head(4), [1, 2, 3]);
 }
 
@@ -176,4 +165,22 @@ fn failed_rewind_is_reported_to_its_callers() {
     assert!(moves.is_busy());
     assert_eq!(moves.cancel_all(), [2]);
     assert!(!moves.is_busy());
+}
+
+#[test]
+fn rewind_takes_no_late_key_as_its_own() {
+    let keyless = |number| {
+        let mut intent = rewind_intent(number, None, 0);
+        intent.requester.key = None;
+        intent
+    };
+    let mut moves = RewindQueue::default();
+    moves.push_intent(rewind_intent(5, None, 1));
+    begin(&mut moves);
+    moves.push_intent(keyless(3));
+    moves.push_intent(rewind_intent(4, None, 1));
+    assert!(moves.finish_at_head(5).is_empty());
+    // The first rewind has stored the key with its outcome.
+    let (_, own, others) = begin(&mut moves);
+    assert_eq!((own, others), (None, vec!["k1".to_owned()]));
 }

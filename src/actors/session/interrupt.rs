@@ -7,7 +7,7 @@ use crate::{
     actors::{
         DialogueError, InterruptCommand, InterruptOutcome, dialogue::kind::DialogueKind as _, messages::ReplyHandle,
     },
-    dialogue::{rewind::RewindTarget, turn::CutRequester},
+    dialogue::rewind::RewindTarget,
 };
 
 /// The state of a session, as far as an interrupt depends on the state.
@@ -175,23 +175,30 @@ impl Session {
                 }
             }
             InterruptStep::RepeatLastRewind => match self.last_rewind_to(&command) {
-                Some(rewound) => self.answer_with_rewind(command.key, rewound, reply, ctx),
+                Some(rewound) => self.record_and_answer(command.key, InterruptOutcome::Rewound(rewound), reply, ctx),
                 None => reply.answer(Err(self.overloaded_error())),
             },
             InterruptStep::Cut => self.cut_reply(command, reply),
             InterruptStep::CutAfterCommit => {
                 let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
-                self.push_pending_cut(heard, false, command, reply);
+                self.push_pending_cut(heard, false, command.into_requester(verb.action()), reply);
             }
             InterruptStep::NothingToCut => self.answer_idle(command.key, reply, ctx),
             InterruptStep::NotInDialogue(turn) => match self.last_rewind_removing(turn) {
-                Some(rewound) => self.answer_with_rewind(command.key, rewound, reply, ctx),
+                Some(rewound) => self.record_and_answer(command.key, InterruptOutcome::Rewound(rewound), reply, ctx),
                 None => reply.answer(Err(match verb {
                     Verb::Interrupt => DialogueError::NotRunning { turn },
                     Verb::Rewind => DialogueError::NoSuchTurn { turn, head_turn },
                 })),
             },
-            InterruptStep::RewindTo(turn) => self.enqueue_turn_rewind(turn, verb, command, reply, ctx),
+            InterruptStep::RewindTo(number) => {
+                let target = RewindTarget::Turn {
+                    number,
+                    heard: command.heard,
+                };
+                let requester = command.into_requester(verb.action());
+                self.enqueue_rewind(target, requester, SessionCaller::Rewind(reply), ctx);
+            }
         }
     }
 
@@ -199,41 +206,14 @@ impl Session {
     fn cut_reply(&mut self, command: InterruptCommand, reply: ReplyHandle<InterruptOutcome>) {
         // Counted in the text sent so far, as the client counted.
         let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
+        let requester = command.into_requester(SessionKind::INTERRUPT_ACTION);
         // A repeated cut is answered together with the first cut.
-        let is_repeat = command.key.is_some() && self.pending_cuts().any(|other| other.command.key == command.key);
+        let key = requester.key.as_ref();
+        let is_repeat = key.is_some() && self.pending_cuts().any(|other| other.requester.key.as_ref() == key);
         if !is_repeat {
-            let by = CutRequester {
-                who: command.who.clone(),
-                key: command.key.clone(),
-                action: SessionKind::INTERRUPT_ACTION,
-            };
-            self.cut_running_turn(heard, Some(by));
+            self.cut_running_turn(heard, Some(requester.clone()));
         }
-        self.push_pending_cut(heard, true, command, reply);
-    }
-
-    fn enqueue_turn_rewind(
-        &mut self,
-        turn: u32,
-        verb: Verb,
-        command: InterruptCommand,
-        reply: ReplyHandle<InterruptOutcome>,
-        ctx: &mut Context<Self>,
-    ) {
-        let Some(loaded) = self.state.loaded() else {
-            return reply.answer(Err(self.overloaded_error()));
-        };
-        match loaded.heard_chars_of(turn, command.heard) {
-            Ok(heard_chars) => {
-                let target = RewindTarget::Turn {
-                    number: turn,
-                    heard_chars,
-                };
-                let caller = SessionCaller::Rewind(reply);
-                self.enqueue_rewind(target, command.key, command.who, verb.action(), caller, ctx);
-            }
-            Err(error) => reply.answer(Err(error)),
-        }
+        self.push_pending_cut(heard, true, requester, reply);
     }
 }
 

@@ -6,11 +6,8 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{RegenerateCommand, Session, SessionCaller, SessionRequest};
 use crate::{
-    actors::{
-        AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, ResumeCommand, messages::ReplyHandle,
-        rewinding,
-    },
-    dialogue::rewind::RewindTarget,
+    actors::{AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, ResumeCommand, messages::ReplyHandle},
+    dialogue::{requester::Requester, rewind::RewindTarget},
 };
 
 impl Session {
@@ -86,10 +83,15 @@ impl Session {
             who: None,
         };
         let before = head_turn - 1;
-        // Only the new turn gets the key: if the new turn fails, the next try is not a repeat.
+        let requester = Requester {
+            who,
+            // Only the new turn gets the key: if the new turn fails, the next try is not a repeat.
+            key: None,
+            action: "session.regenerate",
+        };
         let target = RewindTarget::Regenerate { number: before };
         let caller = SessionCaller::Regenerate { before, line, reply };
-        self.enqueue_rewind(target, None, who, "session.regenerate", caller, ctx);
+        self.enqueue_rewind(target, requester, caller, ctx);
     }
 
     /// True if a regeneration with the given key is queued.
@@ -108,7 +110,7 @@ impl Session {
             return self.resume_cut_reply(command, reply, ctx);
         };
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let look = async move { ports.ledger.rewinds.load_rewind_by_key(&scope, id, &key).await };
+        let look = async move { ports.ledger.rewinds.load_outcome_by_key(&scope, id, &key).await };
         ctx.spawn(look.into_actor(self).map(move |known, session, ctx| {
             let Some(loaded) = session.state.loaded() else {
                 let again = SessionRequest::Resume { command, reply };
@@ -116,10 +118,12 @@ impl Session {
             };
             match known {
                 // The continuation failed and the cut turn stands again: the request is a new try.
-                Ok(Some(known)) if known.replacing.is_some() && known.replacing == loaded.head => {
+                Ok(Some(InterruptOutcome::Rewound(known)))
+                    if known.replacing.is_some() && known.replacing == loaded.head =>
+                {
                     session.resume_cut_reply(ResumeCommand { key: None, ..command }, reply, ctx);
                 }
-                Ok(Some(known)) => reply.answer(Ok(rewinding::repeated_outcome(known))),
+                Ok(Some(known)) => reply.answer(Ok(known)),
                 Ok(None) => session.resume_cut_reply(command, reply, ctx),
                 Err(error) => reply.answer(Err(error.into())),
             }
@@ -145,7 +149,16 @@ impl Session {
             return reply.answer(Err(DialogueError::NothingToResume));
         }
         let ResumeCommand { key, re, who } = command;
-        let caller = SessionCaller::Resume { re, reply };
-        self.enqueue_rewind(RewindTarget::Resume, key, who, "session.resume", caller, ctx);
+        let requester = Requester {
+            who,
+            key,
+            action: "session.resume",
+        };
+        self.enqueue_rewind(
+            RewindTarget::Resume,
+            requester,
+            SessionCaller::Resume { re, reply },
+            ctx,
+        );
     }
 }

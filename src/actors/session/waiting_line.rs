@@ -7,7 +7,10 @@ use tracing::Span;
 
 use crate::{
     actors::{AcceptedLine, DialogueError, OnBusy, PlayerLine, messages::ReplyHandle, running_turn::TurnOutcome},
-    dialogue::turn::{CutRequester, PartialReply, TurnError},
+    dialogue::{
+        requester::Requester,
+        turn::{PartialReply, TurnError},
+    },
     ids::{NpcId, TurnId},
     memory::turn::Turn,
     ports::ledger::metrics::GaugeGuard,
@@ -105,8 +108,8 @@ impl WaitingLine {
     }
 
     /// Returns the cut request of the line's speaker.
-    pub(super) fn cut_request(&self) -> Option<CutRequester> {
-        self.line.who.clone().map(|who| CutRequester {
+    pub(super) fn cut_request(&self) -> Option<Requester> {
+        self.line.who.clone().map(|who| Requester {
             who,
             key: None,
             action: "session.interrupt",

@@ -12,16 +12,20 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    actors::use_cases::{Ports, UseCases},
+    actors::{
+        HeardLength,
+        use_cases::{Ports, UseCases},
+    },
     dialogue::{
         events::{MemoryChange, MemoryOp, ReplyDone},
         jobs::{JobError, JobReport},
         npc_conversation::{SceneMember, next_speaker},
         preview::Preview,
-        rewind::{AppliedRewind, RewindError, RewindRequest, RewindResponse, RewindTarget},
+        requester::Requester,
+        rewind::{AppliedRewind, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
         saves::RestoreRequest,
         scenarios::{ScenarioUnlock, UnlockTrigger},
-        turn::{CommittedTurn, Cut, CutRequester, PartialReply, TurnError, TurnFeed, TurnInput},
+        turn::{CommittedTurn, Cut, PartialReply, TurnError, TurnFeed, TurnInput},
     },
     ids::{DialogueId, NpcId, TurnId},
     memory::{
@@ -36,7 +40,7 @@ use crate::{
             audit::Edit,
             dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
             jobs::{Job, JobKind, NewJob},
-            rewinds::{LiveCut, Replacement, RewindCommit, RewindOutcome, RewindRecord},
+            rewinds::{LiveCut, Replacement, RewindCommitResult},
             saves::{RestoreCommit, RestoreOutcome},
             usage::{OverBudget, UsageDelta},
         },
@@ -113,20 +117,20 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
 
 impl FakeUseCases {
     /// Returns the last turn as it was before a heard length cut it.
-    async fn uncut_turn(&self, request: &RewindRequest) -> Result<Option<TurnId>, RewindError> {
-        let head = request.head.ok_or(RewindError::NothingToResume)?;
+    async fn uncut_turn(&self, owned: &OwnedDialogue) -> Result<Option<TurnId>, RewindError> {
+        let head = owned.head.ok_or(RewindError::NothingToResume)?;
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
-        let sealed = ledger.rewinds.load_sealed_reply(&request.scope, head, now).await?;
+        let sealed = ledger.rewinds.load_sealed_reply(&owned.scope, head, now).await?;
         Ok(sealed.and_then(|sealed| sealed.whole))
     }
 
     /// Returns the last line, if cut while running.
-    async fn sealed_reply(&self, request: &RewindRequest) -> Result<PartialReply, RewindError> {
-        let head = request.head.ok_or(RewindError::NothingToResume)?;
+    async fn sealed_reply(&self, owned: &OwnedDialogue) -> Result<PartialReply, RewindError> {
+        let head = owned.head.ok_or(RewindError::NothingToResume)?;
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
-        let sealed = ledger.rewinds.load_sealed_reply(&request.scope, head, now).await?;
+        let sealed = ledger.rewinds.load_sealed_reply(&owned.scope, head, now).await?;
         let sealed = sealed.ok_or(RewindError::NothingToResume)?;
-        let of = ledger.dialogues.load_turn(&request.scope, head).await?;
+        let of = ledger.dialogues.load_turn(&owned.scope, head).await?;
         Ok(PartialReply {
             of: of.ok_or(RewindError::NothingToResume)?.turn,
             key: sealed.key,
@@ -141,17 +145,19 @@ impl FakeUseCases {
     /// Returns turn `number` cut at `heard`, unless the whole reply was heard.
     async fn cut_replacement(
         &self,
-        request: &RewindRequest,
+        owned: &OwnedDialogue,
         number: u32,
-        heard: usize,
+        heard: HeardLength,
     ) -> Result<Option<Replacement>, RewindError> {
         let (ledger, now) = (&self.ports.ledger, self.ports.clock.now());
-        let turns = ledger
-            .dialogues
-            .load_turns(&request.scope, request.dialogue, number, number);
-        let Some(of) = turns.await?.pop().filter(|of| of.reply_text.len() > heard) else {
+        let turns = ledger.dialogues.load_turns(&owned.scope, owned.id, number, number);
+        let Some(of) = turns.await?.pop() else {
             return Ok(None);
         };
+        let heard = heard.to_scalar_count(&of.reply_text);
+        if of.reply_text.len() <= heard {
+            return Ok(None);
+        }
         let turn = Turn {
             id: self.ports.ids.next_id(),
             status: TurnStatus::Interrupted,
@@ -168,7 +174,7 @@ impl FakeUseCases {
                 turn: turn.id,
                 text_version: turn.text_version,
                 created_at: now,
-                leased_to: request.node,
+                leased_to: owned.node,
                 leased_until: now,
                 held_until: None,
             }],
@@ -177,11 +183,11 @@ impl FakeUseCases {
         }))
     }
 
-    fn cuts_of(&self, input: &TurnInput, turn: &Turn, cut: Option<Cut>) -> Vec<LiveCut> {
+    fn cuts_of(&self, turn: &Turn, cut: Option<Cut>) -> Vec<LiveCut> {
         let (ids, at) = (&self.ports.ids, turn.committed_at);
-        let cut_by = |by: CutRequester| LiveCut {
-            rewound: RewindRecord::for_live_cut(ids.next_id(), input.world.id.clone(), input.epoch, turn),
-            edit: Edit::made_by(&by.who, ids, at, by.action, turn.dialogue),
+        let cut_by = |by: Requester| LiveCut {
+            id: ids.next_id(),
+            edit: by.audit_edit(ids, at, turn.dialogue),
             key: by.key,
         };
         cut.unwrap_or_default().by.into_iter().map(cut_by).collect()
@@ -271,7 +277,7 @@ impl FakeUseCases {
                 let until = now + Duration::from_secs(seal.into());
                 (format!("{} and more.", turn.reply_text), until)
             }),
-            cuts: self.cuts_of(&input, &turn, cut),
+            cuts: self.cuts_of(&turn, cut),
             checkpoint: checkpoint.clone(),
             trace: empty_trace(now),
             state: Vec::new(),
@@ -433,71 +439,44 @@ impl UseCases for FakeUseCases {
         if *self.hold_rewinds.lock() {
             self.rewind_go.acquire().await.unwrap().forget();
         }
-        let ledger = &self.ports.ledger;
+        let (ledger, owned) = (&self.ports.ledger, &request.dialogue);
         let at = async |number| -> Result<Option<TurnId>, RewindError> {
-            let turns = ledger
-                .dialogues
-                .load_turns(&request.scope, request.dialogue, number, number);
+            let turns = ledger.dialogues.load_turns(&owned.scope, owned.id, number, number);
             Ok(turns.await?.first().map(|turn| turn.id))
         };
         let (mut unfinished, mut replacement) = (None, None);
         let to = match request.target {
-            RewindTarget::Turn { number, heard_chars } => {
-                if let Some(heard) = heard_chars {
-                    replacement = self.cut_replacement(&request, number, heard).await?;
+            RewindTarget::Turn { number, heard } => {
+                if let Some(heard) = heard {
+                    replacement = self.cut_replacement(owned, number, heard).await?;
                 }
                 at(number - u32::from(replacement.is_some())).await?
             }
             RewindTarget::Regenerate { number } => at(number).await?,
             RewindTarget::Reinstate { turn } => Some(turn),
             RewindTarget::Resume => {
-                let whole = self.uncut_turn(&request).await?;
+                let whole = self.uncut_turn(owned).await?;
                 if whole.is_none() {
-                    unfinished = Some(self.sealed_reply(&request).await?);
+                    unfinished = Some(self.sealed_reply(owned).await?);
                 }
                 match whole {
                     Some(whole) => Some(whole),
-                    None => at(request.head_turn - 1).await?,
+                    None => at(owned.head_turn - 1).await?,
                 }
             }
         };
-        let comes_again = matches!(request.target, RewindTarget::Regenerate { .. }) || unfinished.is_some();
         let now = self.ports.clock.now();
-        let rewind = RewindCommit {
-            id: self.ports.ids.next_id(),
-            dialogue: request.dialogue,
-            world: request.world.clone(),
-            epoch: request.epoch,
-            include_closed: matches!(request.target, RewindTarget::Reinstate { .. }),
-            to,
-            replacement,
-            replacing: request.head.filter(|_| comes_again),
-            paused: request.paused,
-            key: request.key.clone(),
-            other_keys: request
-                .also
-                .iter()
-                .map(|key| (self.ports.ids.next_id(), key.clone()))
-                .collect(),
-            unless_joined: request.head.filter(|_| request.target == RewindTarget::Resume),
-            seq: request.seq,
-            edit: Edit::made_by(&request.who, &self.ports.ids, now, request.action, request.dialogue),
-            other_edits: request
-                .others
-                .iter()
-                .map(|(who, action)| Edit::made_by(who, &self.ports.ids, now, action, request.dialogue))
-                .collect(),
-        };
-        match ledger.rewinds.commit_rewind(&request.scope, &rewind).await? {
-            RewindOutcome::Done(rewound) => Ok(RewindResponse::Done(Box::new(AppliedRewind {
-                rewound: *rewound,
+        let rewind = request.commit_to(&self.ports.ids, now, to, replacement, unfinished.is_some());
+        match ledger.rewinds.commit_rewind(&owned.scope, &rewind).await? {
+            RewindCommitResult::Done(rewound) => Ok(RewindResponse::Done(Box::new(AppliedRewind {
+                rewound,
                 replacement: rewind.replacement.map(|replacement| replacement.turn),
                 unfinished,
             }))),
-            RewindOutcome::Repeated(rewound) => Ok(RewindResponse::Repeated(rewound)),
-            RewindOutcome::Fenced => Err(RewindError::Fenced),
-            RewindOutcome::Closed => Err(RewindError::Closed),
-            RewindOutcome::NoSuchTurn | RewindOutcome::Joined => Err(RewindError::NothingToResume),
+            RewindCommitResult::Repeated(outcome) => Ok(RewindResponse::Repeated(outcome)),
+            RewindCommitResult::Fenced => Err(RewindError::Fenced),
+            RewindCommitResult::Closed => Err(RewindError::Closed),
+            RewindCommitResult::NoSuchTurn | RewindCommitResult::Joined => Err(RewindError::NothingToResume),
         }
     }
 

@@ -29,7 +29,7 @@ fn head_turn(told: &InterruptOutcome) -> u32 {
     match told {
         InterruptOutcome::Rewound(rewound) => rewound.head_turn,
         InterruptOutcome::Idle { head_turn } => *head_turn,
-        InterruptOutcome::Cut { turn } => *turn,
+        InterruptOutcome::Cut { turn } | InterruptOutcome::Dropped { turn } => *turn,
     }
 }
 
@@ -191,7 +191,7 @@ async fn cut_before_the_first_character_is_published_and_audited() {
     let wish = world.keyed_interrupt(None, "cut");
     for again in [false, true] {
         let told = world.sessions.interrupt_dialogue(&world.scope, id, wish.clone()).await;
-        assert_eq!(told.unwrap(), InterruptOutcome::Cut { turn: 1 }, "again: {again}");
+        assert_eq!(told.unwrap(), InterruptOutcome::Dropped { turn: 1 }, "again: {again}");
     }
     assert!(matches!(
         *wait_for_turn(running).await.unwrap_err(),
@@ -206,7 +206,7 @@ async fn cut_before_the_first_character_is_published_and_audited() {
         .npc_conversations()
         .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
         .await;
-    assert_eq!(told.unwrap(), InterruptOutcome::Cut { turn: 1 });
+    assert_eq!(told.unwrap(), InterruptOutcome::Dropped { turn: 1 });
     assert_eq!(world.audit_rows("conversation.interrupt").await.len(), 1);
     world.shut_down().await;
 }

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     Connection, Engine, LedgerLock, Row, acquire_lock, audit, ownership,
-    rewinds::{self, HeadRewind, rewind_head},
+    rewinds::{self, rewind_head},
     rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
 };
@@ -18,7 +18,7 @@ use crate::{
         Page, PageRequest, StoreError, StoreResult,
         ledger::{
             audit::Edit,
-            rewinds::{RewindRecord, RolledBack},
+            rewinds::{RewindCommit, RewindOrigin, RewindRecord, RolledBack},
             saves::{
                 NewSave, RestoreCommit, RestoreOutcome, RestoreReport, RestoredDialogue, Save, SaveOutcome, SaveStore,
             },
@@ -273,7 +273,7 @@ async fn restore_save(
         if planned.moves {
             let rewound = restore_dialogue(connection, tenant, asked, planned).await?;
             add_to_totals(&mut restored, planned, &rewound);
-            done.rewound = Some(rewound);
+            done.rewound = Some(Arc::unwrap_or_clone(rewound));
         } else if let Some(paused) = planned.pause {
             ownership::set_paused_unfenced(connection, tenant, &planned.id.to_string(), paused).await?;
         }
@@ -307,27 +307,26 @@ async fn restore_dialogue(
     tenant: &TenantId,
     asked: &RestoreCommit,
     planned: &PlannedDialogue,
-) -> StoreResult<RewindRecord> {
+) -> StoreResult<Arc<RewindRecord>> {
     let gap = asked.seq_gap.saturating_mul(planned.epoch.saturating_add(1));
     let id = derive_rewind_id(asked.edit.id, planned.id);
-    let edit = dialogue_edit(&asked.edit, id, planned.id);
-    let to = HeadRewind {
+    let rewind = RewindCommit {
         id,
+        at: asked.edit.at,
         dialogue: planned.id,
-        world: &asked.world,
+        world: asked.world.clone(),
         epoch: planned.epoch,
+        origin: RewindOrigin::Restore { open: planned.open },
         to: planned.to,
         replacement: None,
         replacing: None,
-        seq: planned.next_seq.saturating_add(gap),
-        at: asked.edit.at,
-        reopen: planned.open,
-        restores: true,
         paused: planned.pause,
         key: None,
-        edits: vec![&edit],
+        other_keys: Vec::new(),
+        seq: planned.next_seq.saturating_add(gap),
+        edits: vec![dialogue_edit(&asked.edit, id, planned.id)],
     };
-    let rewound = rewind_head(connection, tenant, to)
+    let rewound = rewind_head(connection, tenant, &rewind)
         .await?
         .ok_or_else(|| StoreError::Corrupt(format!("a save names a turn that {} does not have", planned.id)))?;
     failpoint!("restore.head");

@@ -218,7 +218,7 @@ impl PreparedCommit {
             rewinds::drop_checkpoints(connection, &self.tenant, commit.turn.dialogue, [replaced]).await?;
         }
         for cut in &commit.cuts {
-            rewinds::record_cut(connection, &self.tenant, commit.turn.dialogue, cut).await?;
+            rewinds::record_cut(connection, &self.tenant, &commit.turn, cut).await?;
         }
         failpoint!("turn.written");
         Ok(CommitOutcome::Committed)

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{
-    CommittedTurn, CutRequester, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply,
-};
+use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply};
 use crate::{
     dialogue::{
         Services,
         prompt::{self, Prompt},
+        requester::Requester,
         scenarios::UnlockTrigger,
     },
     ids::PlayerId,
@@ -32,10 +31,9 @@ use crate::{
         StoreResult,
         buffer::{BufferHead, BufferSnapshot, BufferedTurn},
         ledger::{
-            audit::Edit,
             dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
             jobs::{Job, JobKind, NewJob},
-            rewinds::{LiveCut, RewindRecord},
+            rewinds::LiveCut,
             state::NewStateChange,
         },
     },
@@ -45,7 +43,7 @@ use crate::{
 /// The gathered context and the spoken reply, after `reply.done` went out.
 pub(super) struct UncommittedTurn {
     /// The requesters of the cut, if the reply was cut.
-    pub cuts: Vec<CutRequester>,
+    pub cuts: Vec<Requester>,
     pub gathered: GatheredContext,
     pub prompt: Prompt,
     pub reply: Reply,
@@ -90,7 +88,7 @@ pub(super) async fn commit_reply(
         .collect();
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
     let uncut = spoken.reply.uncut.clone();
-    let cuts = cuts_of(services, input, &turn, &spoken.cuts);
+    let cuts = cuts_of(services, &turn, &spoken.cuts);
     let commit = TurnCommit {
         epoch: input.epoch,
         expected_head: input.previous,
@@ -131,11 +129,11 @@ pub(super) async fn commit_reply(
 }
 
 /// Returns a row for each requester of the cut.
-fn cuts_of(services: &Services, input: &TurnInput, turn: &Turn, by: &[CutRequester]) -> Vec<LiveCut> {
-    let cut = |by: &CutRequester| LiveCut {
-        rewound: RewindRecord::for_live_cut(services.ids.next_id(), input.world.id.clone(), input.epoch, turn),
+fn cuts_of(services: &Services, turn: &Turn, by: &[Requester]) -> Vec<LiveCut> {
+    let cut = |by: &Requester| LiveCut {
+        id: services.ids.next_id(),
         key: by.key.clone(),
-        edit: Edit::made_by(&by.who, &services.ids, turn.committed_at, by.action, turn.dialogue),
+        edit: by.audit_edit(&services.ids, turn.committed_at, turn.dialogue),
     };
     by.iter().map(cut).collect()
 }

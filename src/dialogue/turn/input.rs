@@ -6,7 +6,9 @@ use chrono::{DateTime, Utc};
 
 use super::continuation::PartialReply;
 use crate::{
-    dialogue::{events::ReplyDone, prompt::TemplateError, scenarios::UnlockTrigger, scene::Scene},
+    dialogue::{
+        events::ReplyDone, prompt::TemplateError, requester::Requester, scenarios::UnlockTrigger, scene::Scene,
+    },
     ids::{NodeId, NpcId, PlayerId, TurnId},
     memory::{
         authored::{Npc, World},
@@ -21,7 +23,7 @@ use crate::{
         ledger::{dialogues::Dialogue, jobs::Job, usage::OverBudget},
         llm::LlmError,
     },
-    tenancy::{Principal, TenantScope},
+    tenancy::TenantScope,
 };
 
 /// The input of one turn. The session owns the values; the turn borrows nothing from the actor.
@@ -99,7 +101,7 @@ pub struct Cut {
     /// The part that the player heard, in Unicode scalar values. `None`: all the text sent up to now.
     pub heard_chars: Option<usize>,
     /// The requesters before the commit. The requester that heard least decides where the reply ends.
-    pub by: Vec<CutRequester>,
+    pub by: Vec<Requester>,
 }
 
 /// The maximum number of cut requests recorded for one turn.
@@ -107,7 +109,7 @@ const MAX_RECORDED_CUTS: usize = 32;
 
 impl Cut {
     /// Adds another cut request, or a repeat of an earlier request.
-    pub fn add_requester(&mut self, heard_chars: Option<usize>, by: Option<CutRequester>) {
+    pub fn add_requester(&mut self, heard_chars: Option<usize>, by: Option<Requester>) {
         self.heard_chars = match (self.heard_chars, heard_chars) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -118,16 +120,6 @@ impl Cut {
             self.by.extend(news);
         }
     }
-}
-
-/// The requester of a cut, for the audit log and for the answer to a repeated request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutRequester {
-    pub who: Principal,
-    /// The idempotency key, unique in a dialogue. Makes a retry safe.
-    pub key: Option<String>,
-    /// A dotted verb: `session.interrupt`, …
-    pub action: &'static str,
 }
 
 /// The receiver of a running turn's events. The session's event log implements the trait.
@@ -215,11 +207,11 @@ impl TurnError {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::tenancy::Role;
+    use crate::tenancy::{Principal, Role};
 
     #[test]
     fn interrupter_that_heard_least_decides_the_cut_and_each_is_named_once() {
-        let by = |key: &str| CutRequester {
+        let by = |key: &str| Requester {
             who: Principal {
                 subject: "s".into(),
                 tenant: "t".parse().unwrap(),

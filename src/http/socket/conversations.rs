@@ -19,7 +19,7 @@ use crate::{
     http::{
         errors::{Code, Problem},
         npc_conversations::{interruptible_conversation, joining_player, reachable_conversation},
-        rewinds::resolve_heard,
+        rewinds::parse_heard,
     },
     ids::DialogueId,
     ports::ledger::dialogues::DialogueStatus,
@@ -130,8 +130,7 @@ impl SocketState {
                 Some((player, text.clone()))
             }
         };
-        let counted = (message.heard_chars, message.heard_utf16);
-        let heard = resolve_heard(&self.state, &scope, id, message.turn, counted).await?;
+        let heard = parse_heard(message.heard_chars, message.heard_utf16)?;
         let player = speaks.as_ref().map(|(player, _)| player.clone());
         let wish = InterruptCommand {
             turn: message.turn,

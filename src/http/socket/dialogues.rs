@@ -21,7 +21,7 @@ use crate::{
     dialogue::events::EventBody,
     http::{
         errors::{Code, Problem},
-        rewinds::resolve_heard,
+        rewinds::parse_heard,
         sessions::{SessionBody, parse_new_session, reachable_session},
     },
     ids::{DialogueId, PlayerId},
@@ -262,8 +262,7 @@ impl SocketState {
     ) -> Result<(), Problem> {
         let id = message.session_id;
         self.with_open(id, |_| ())?;
-        let counted = (message.heard_chars, message.heard_utf16);
-        let heard = resolve_heard(&self.state, &who.scope(), id, message.turn, counted).await?;
+        let heard = parse_heard(message.heard_chars, message.heard_utf16)?;
         let wish = InterruptCommand {
             turn: message.turn,
             heard,
@@ -272,14 +271,14 @@ impl SocketState {
             who: who.clone(),
         };
         match self.state.sessions.interrupt_dialogue(&who.scope(), id, wish).await? {
-            done @ (InterruptOutcome::Cut { .. } | InterruptOutcome::Rewound(_)) => {
-                send_interrupt_outcome(connection, who, id, &done, re);
-                Ok(())
-            }
             InterruptOutcome::Idle { head_turn } => Err(Problem::new(
                 Code::TurnNotRunning,
                 format!("no reply is running; the last turn is {head_turn}"),
             )),
+            done => {
+                send_interrupt_outcome(connection, who, id, &done, re);
+                Ok(())
+            }
         }
     }
 
@@ -377,7 +376,7 @@ pub(super) fn send_interrupt_outcome(
             let _ = connection.deliver_event(&PublishedEvent::new(event));
             return;
         }
-        InterruptOutcome::Cut { turn } => (true, *turn),
+        InterruptOutcome::Cut { turn } | InterruptOutcome::Dropped { turn } => (true, *turn),
         InterruptOutcome::Idle { head_turn } => (false, *head_turn),
     };
     let _ = connection.send_text(events::write_event(&InterruptDone {

@@ -4,6 +4,8 @@
 //! chain. Turns outside the chain become unsaid, and unsaid turns in the chain stand again, each with all effects.
 //! Interrupts, rewinds, resumed replies and restored saves all use this one operation.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -21,13 +23,13 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct RewindCommit {
     pub id: RewindId,
+    pub at: DateTime<Utc>,
     pub dialogue: DialogueId,
     /// The dialogue's world.
     pub world: WorldId,
     /// The owner's epoch. The rewind raises the epoch, so that a running turn cannot commit.
     pub epoch: u64,
-    /// True if a closed dialogue is rewound too.
-    pub include_closed: bool,
+    pub origin: RewindOrigin,
     /// The new head, standing or unsaid before; `None`: the start of the dialogue.
     pub to: Option<TurnId>,
     /// The turn after `to`, in place of a turn with a longer reply than the player heard.
@@ -42,14 +44,24 @@ pub struct RewindCommit {
     /// Keys of other callers served by the same rewind, each with the id of its row. A key already known to the
     /// dialogue keeps its meaning.
     pub other_keys: Vec<(RewindId, String)>,
-    /// The rewind is refused if a player has joined at this turn, or at a turn which this turn replaced.
-    pub unless_joined: Option<TurnId>,
     /// The `seq` of the rewind's event.
     pub seq: u64,
-    /// The rewind's time, author and audit row.
-    pub edit: Edit,
-    /// Audit rows of other callers served by the same rewind, whose requests were smaller.
-    pub other_edits: Vec<Edit>,
+    /// Audit rows of all callers. The first caller's request decided the new head.
+    pub edits: Vec<Edit>,
+}
+
+/// The origin of a rewind, which decides the conditions of the rewind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RewindOrigin {
+    /// An interrupt, a rewind or a regenerate. Only an open dialogue is rewound.
+    Request,
+    /// A resume of the reply of turn `cut`. Only an open dialogue is rewound, and only if no player has joined at the
+    /// turn, or at a turn which this turn replaced.
+    Resume { cut: TurnId },
+    /// A replaced turn stands again, in a closed dialogue too.
+    Reinstatement,
+    /// A restored save. The save decides whether the dialogue is open, and which other dialogues are closed.
+    Restore { open: bool },
 }
 
 /// A turn in place of another turn: the same line, number and key, and the heard part of the reply.
@@ -83,7 +95,7 @@ pub struct QuotedIn {
     pub turn: u32,
 }
 
-/// The outcome of a rewind.
+/// A rewind that moved the head.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RewindRecord {
     pub id: RewindId,
@@ -106,89 +118,69 @@ pub struct RewindRecord {
     /// The turn removed for a regenerated or resumed reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacing: Option<TurnId>,
-    /// The `seq` of the rewind's event; 0 without an event, since a cut of a running reply shows in the turn's own
-    /// events.
+    /// The `seq` of the rewind's event.
     pub seq: u64,
     pub at: DateTime<Utc>,
 }
 
-impl RewindRecord {
-    /// Returns the record for a cut of the running reply of `turn`: the turn stands, and no turn was rewound.
-    #[must_use]
-    pub fn for_live_cut(id: RewindId, world: WorldId, epoch: u64, turn: &Turn) -> Self {
-        Self {
-            id,
-            world,
-            epoch,
-            head: Some(turn.id),
-            head_turn: turn.number,
-            heard_chars: Some(turn.reply_text.chars().count()),
-            removed: Vec::new(),
-            reinstated: Vec::new(),
-            rolled_back: RolledBack::default(),
-            quoted_in: Vec::new(),
-            closed: Vec::new(),
-            replacing: None,
-            seq: 0,
-            at: turn.committed_at,
+/// What an interrupt did. The ledger stores the outcome with the key of each caller, and a repeated request gets the
+/// outcome again.
+///
+/// In JSON, `kind` names the variant, and the fields of a [`RewindRecord`] stand beside `kind`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", from = "StoredOutcome")]
+pub enum InterruptOutcome {
+    /// The running reply was cut. The turn is committed as interrupted.
+    Cut { turn: u32 },
+    /// The running turn was cut before the first character of its reply, and dropped.
+    Dropped { turn: u32 },
+    /// No turn was running, and no turn follows `head_turn`.
+    Idle { head_turn: u32 },
+    /// The dialogue was rewound, and the later turns are unsaid.
+    Rewound(Arc<RewindRecord>),
+}
+
+/// An outcome in JSON, of this build or of an earlier build.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum StoredOutcome {
+    Cut {
+        turn: u32,
+    },
+    Dropped {
+        turn: u32,
+    },
+    Idle {
+        head_turn: u32,
+    },
+    Rewound(Arc<RewindRecord>),
+    /// A row of an earlier build: a record for every outcome. Without an event (`seq` 0), the head was not moved, and
+    /// `heard_chars` tells whether a reply was cut.
+    #[serde(untagged)]
+    WithoutKind(Arc<RewindRecord>),
+}
+
+impl From<StoredOutcome> for InterruptOutcome {
+    fn from(stored: StoredOutcome) -> Self {
+        match stored {
+            StoredOutcome::Cut { turn } => Self::Cut { turn },
+            StoredOutcome::Dropped { turn } => Self::Dropped { turn },
+            StoredOutcome::Idle { head_turn } => Self::Idle { head_turn },
+            StoredOutcome::Rewound(record) => Self::Rewound(record),
+            StoredOutcome::WithoutKind(record) => match (record.seq, record.heard_chars, record.head_turn) {
+                (0, None, head_turn) => Self::Idle { head_turn },
+                (0, Some(0), turn) => Self::Dropped { turn },
+                (0, Some(_), turn) => Self::Cut { turn },
+                _ => Self::Rewound(record),
+            },
         }
-    }
-
-    /// Returns the record of a request that changed no turn: the head is still `head`, with the number `head_turn`.
-    #[must_use]
-    pub fn for_no_change(
-        id: RewindId,
-        world: WorldId,
-        epoch: u64,
-        (head, head_turn): (Option<TurnId>, u32),
-        at: DateTime<Utc>,
-    ) -> Self {
-        Self {
-            id,
-            world,
-            epoch,
-            head,
-            head_turn,
-            heard_chars: None,
-            removed: Vec::new(),
-            reinstated: Vec::new(),
-            rolled_back: RolledBack::default(),
-            quoted_in: Vec::new(),
-            closed: Vec::new(),
-            replacing: None,
-            seq: 0,
-            at,
-        }
-    }
-
-    /// Turns a [`Self::for_no_change`] record into the record of dropped `turn`, cut before its reply's first
-    /// character.
-    #[must_use]
-    pub fn into_dropped(self, turn: u32) -> Self {
-        Self {
-            head_turn: turn,
-            heard_chars: Some(0),
-            ..self
-        }
-    }
-
-    /// True for a record of [`Self::for_live_cut`] or [`Self::into_dropped`].
-    #[must_use]
-    pub fn is_live_cut(&self) -> bool {
-        self.seq == 0 && self.heard_chars.is_some()
-    }
-
-    /// True for a record of [`Self::for_no_change`].
-    #[must_use]
-    pub fn is_no_change(&self) -> bool {
-        self.seq == 0 && self.heard_chars.is_none()
     }
 }
 
 /// A cut of a running reply. The turn's commit writes the cut too, for the audit log and for retries with its key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveCut {
-    pub rewound: RewindRecord,
+    pub id: RewindId,
     /// Makes a retry safe. A key already known to the dialogue keeps its meaning.
     pub key: Option<String>,
     /// The cut's time, author and audit row.
@@ -198,19 +190,19 @@ pub struct LiveCut {
 /// The largest number of turns in [`RewindRecord::quoted_in`].
 pub const MAX_QUOTED: usize = 100;
 
-/// The outcome of a rewind request.
+/// The result of a rewind's commit.
 #[derive(Debug, Clone, PartialEq)]
-pub enum RewindOutcome {
-    Done(Box<RewindRecord>),
+pub enum RewindCommitResult {
+    Done(Arc<RewindRecord>),
     /// The epoch differs: this node no longer owns the dialogue. The store wrote no row.
     Fenced,
     /// The dialogue is closed. The store wrote no row.
     Closed,
     /// `to` is not a turn of this dialogue. The store wrote no row.
     NoSuchTurn,
-    /// The key belongs to this earlier rewind. The store wrote no row.
-    Repeated(Box<RewindRecord>),
-    /// A player has joined there ([`RewindCommit::unless_joined`]). The store wrote no row.
+    /// The key has this outcome already. The store wrote no row.
+    Repeated(InterruptOutcome),
+    /// A player has joined at the turn of [`RewindOrigin::Resume`]. The store wrote no row.
     Joined,
 }
 
@@ -225,10 +217,11 @@ pub struct DirtyMemory {
     pub mark: u64,
 }
 
-/// Callers who get the outcome of a rewind that is not, or not only, their own.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// Callers who get an outcome that is not, or not only, their own.
+#[derive(Debug, Clone, PartialEq)]
 pub struct RewindAcks {
-    /// Their keys, which belong to the rewind from now on, each with the id of its row.
+    pub at: DateTime<Utc>,
+    /// Their keys, which have the outcome from now on, each with the id of its row.
     pub keys: Vec<(RewindId, String)>,
     /// The audit rows of their requests.
     pub edits: Vec<Edit>,
@@ -247,23 +240,23 @@ pub enum OnKeyConflict {
 #[async_trait]
 pub trait RewindStore: Send + Sync {
     /// Moves a head. Durable when the call returns.
-    async fn commit_rewind(&self, scope: &TenantScope, rewind: &RewindCommit) -> StoreResult<RewindOutcome>;
+    async fn commit_rewind(&self, scope: &TenantScope, rewind: &RewindCommit) -> StoreResult<RewindCommitResult>;
     /// Stores the outcome for callers served without a rewind of their own: all keys and audit rows, or none.
     async fn record_outcome(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         told: &RewindAcks,
-        outcome: &RewindRecord,
+        outcome: &InterruptOutcome,
         known: OnKeyConflict,
     ) -> StoreResult<()>;
-    /// Returns the rewind of a key, whether the key's own or a rewind shared with other callers.
-    async fn load_rewind_by_key(
+    /// Returns the outcome of a key, whether the key's own or an outcome shared with other callers.
+    async fn load_outcome_by_key(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         key: &str,
-    ) -> StoreResult<Option<RewindRecord>>;
+    ) -> StoreResult<Option<InterruptOutcome>>;
     /// Returns the rewinds of a dialogue with a `seq` above `after`, in order; at most `limit`.
     async fn list_rewinds_since(
         &self,
@@ -298,4 +291,65 @@ pub struct SealedReply {
     pub text: String,
     /// The end of the time for a resume.
     pub until: DateTime<Utc>,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A row of a build without `kind`.
+    fn old_row(seq: u64, heard_chars: serde_json::Value) -> serde_json::Value {
+        json!({
+            "id": "rew_00000000000000000000000001", "world": "vale", "epoch": 4,
+            "head": "turn_00000000000000000000000002", "head_turn": 2, "heard_chars": heard_chars,
+            "removed": [], "reinstated": [],
+            "rolled_back": {"facts": 0, "restored": 0, "summaries": 0, "state": 0},
+            "quoted_in": [], "closed": [], "seq": seq, "at": "2026-11-22T10:00:00.000001Z",
+        })
+    }
+
+    fn read(row: &serde_json::Value) -> InterruptOutcome {
+        serde_json::from_str(&row.to_string()).unwrap()
+    }
+
+    #[test]
+    fn outcomes_of_earlier_builds_are_read_by_their_event_and_their_heard_length() {
+        assert_eq!(read(&old_row(0, json!(7))), InterruptOutcome::Cut { turn: 2 });
+        assert_eq!(read(&old_row(0, json!(0))), InterruptOutcome::Dropped { turn: 2 });
+        assert_eq!(read(&old_row(0, json!(null))), InterruptOutcome::Idle { head_turn: 2 });
+        for heard in [json!(7), json!(0), json!(null)] {
+            let row = old_row(9, heard);
+            let record: RewindRecord = serde_json::from_value(row.clone()).unwrap();
+            assert_eq!(read(&row), InterruptOutcome::Rewound(Arc::new(record)));
+        }
+    }
+
+    #[test]
+    fn outcomes_name_their_kind_in_json() {
+        let record: Arc<RewindRecord> = serde_json::from_value(old_row(9, json!(7))).unwrap();
+        for (outcome, expected) in [
+            (InterruptOutcome::Cut { turn: 3 }, json!({"kind": "cut", "turn": 3})),
+            (
+                InterruptOutcome::Dropped { turn: 3 },
+                json!({"kind": "dropped", "turn": 3}),
+            ),
+            (
+                InterruptOutcome::Idle { head_turn: 3 },
+                json!({"kind": "idle", "head_turn": 3}),
+            ),
+        ] {
+            assert_eq!(serde_json::to_value(&outcome).unwrap(), expected);
+            assert_eq!(read(&expected), outcome);
+        }
+        let mut expected = old_row(9, json!(7));
+        expected["kind"] = json!("rewound");
+        let outcome = InterruptOutcome::Rewound(Arc::clone(&record));
+        assert_eq!(serde_json::to_value(&outcome).unwrap(), expected);
+        assert_eq!(read(&expected), outcome);
+        // The readers of events read the same rows.
+        assert_eq!(serde_json::from_value::<RewindRecord>(expected).unwrap(), *record);
+    }
 }

@@ -4,8 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use colloquy::{
     dialogue::{
-        rewind::{self, RewindRequest, RewindResponse, RewindTarget},
-        turn::{Cut, CutRequester, PartialReply},
+        heard::HeardLength,
+        requester::Requester,
+        rewind::{self, RewindResponse, RewindTarget},
+        turn::{Cut, PartialReply},
     },
     memory::turn::TurnStatus,
     ports::{
@@ -33,7 +35,7 @@ pub(super) async fn cut_and_resume(
     let stage = talk.stage;
     let cut = Cut {
         heard_chars: heard,
-        by: vec![CutRequester {
+        by: vec![Requester {
             who: player_principal(stage),
             key: Some("cut".to_owned()),
             action: "session.interrupt",
@@ -45,24 +47,12 @@ pub(super) async fn cut_and_resume(
     let checkpoint = talk.open.checkpoint.clone();
     talk.say_line(line).await;
     *talk.feed.cut_after.lock() = None;
-    let request = RewindRequest {
-        scope: stage.scope.clone(),
-        node: stage.node,
-        dialogue: talk.open.dialogue.id,
-        world: stage.world.id.clone(),
-        epoch: talk.open.epoch,
-        head_turn: talk.open.dialogue.head_turn,
-        head: talk.open.head,
-        fence: false,
-        target: RewindTarget::Resume,
-        paused: None,
-        also: Vec::new(),
-        others: Vec::new(),
-        key: None,
-        seq: 50,
+    let requester = Requester {
         who: player_principal(stage),
+        key: None,
         action: "session.resume",
     };
+    let request = talk.rewind_request(RewindTarget::Resume, requester, 50);
     let moved = rewind::rewind_dialogue(&stage.services, request).await.unwrap();
     let RewindResponse::Done(done) = moved else {
         panic!("{moved:?}")
@@ -218,5 +208,25 @@ fn sealed_text_is_invisible_and_expires() {
         let over = stage.clock.now() + Duration::from_secs(31);
         assert_eq!(rewinds.load_sealed_reply(&stage.scope, head, over).await.unwrap(), None);
         assert_eq!(rewinds.delete_expired_seals(&stage.scope, over).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn earlier_reply_is_cut_at_the_heard_length_in_the_units_of_the_client() {
+    run(async {
+        for (heard, expected) in [
+            (HeardLength::Chars(6), "Well 😀"),
+            (HeardLength::Utf16(7), "Well 😀"),
+            // Between the two units of a character.
+            (HeardLength::Utf16(6), "Well"),
+        ] {
+            let stage = Stage::prepare().await;
+            let mut talk = stage.session("p1").await;
+            stage.llm.queue_text(Task::Reply, "Well 😀, come in.");
+            talk.say_line("Hello").await;
+            talk.rewind_at(1, Some(heard)).await;
+            let cut = (1, TurnStatus::Interrupted, expected.to_owned());
+            assert_eq!(talk.transcript().await, [cut], "{heard:?}");
+        }
     });
 }

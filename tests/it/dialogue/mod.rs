@@ -40,11 +40,13 @@ use colloquy::{
         Services,
         events::ReplyDone,
         explain::{self, Explained},
+        heard::HeardLength,
         jobs::{self, JobReport},
         models::{ModelLimits, ModelRouter, RouteTable, with_usage_tally},
         prompt::Templates,
         recall::MemoryCache,
-        rewind::{self, RewindRequest, RewindResponse, RewindTarget},
+        requester::Requester,
+        rewind::{self, OwnedDialogue, RewindRequest, RewindResponse, RewindTarget},
         settings::DialogueSettings,
         turn::{self, CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -528,22 +530,11 @@ impl TestDialogue<'_> {
     }
     /// Rewinds the session to a turn.
     pub async fn rewind(&mut self, number: u32, heard_chars: Option<usize>) -> RewindResponse {
+        self.rewind_at(number, heard_chars.map(HeardLength::Chars)).await
+    }
+    pub async fn rewind_at(&mut self, number: u32, heard: Option<HeardLength>) -> RewindResponse {
         let stage = self.stage;
-        let request = RewindRequest {
-            scope: stage.scope.clone(),
-            node: stage.node,
-            dialogue: self.open.dialogue.id,
-            world: stage.world.id.clone(),
-            epoch: self.open.epoch,
-            head_turn: self.open.dialogue.head_turn,
-            head: self.open.head,
-            fence: false,
-            target: RewindTarget::Turn { number, heard_chars },
-            paused: None,
-            key: None,
-            also: Vec::new(),
-            others: Vec::new(),
-            seq: self.seq,
+        let requester = Requester {
             who: Principal {
                 subject: "player".to_owned(),
                 tenant: stage.scope.tenant().clone(),
@@ -553,9 +544,30 @@ impl TestDialogue<'_> {
                 issued: colloquy::tenancy::TokenIdentity::default(),
                 expires_at: DateTime::<Utc>::MAX_UTC,
             },
+            key: None,
             action: "session.rewind",
         };
+        let request = self.rewind_request(RewindTarget::Turn { number, heard }, requester, self.seq);
         rewind::rewind_dialogue(&stage.services, request).await.unwrap()
+    }
+    pub fn rewind_request(&self, target: RewindTarget, requester: Requester, seq: u64) -> RewindRequest {
+        let (stage, open) = (self.stage, &self.open);
+        RewindRequest {
+            dialogue: OwnedDialogue {
+                scope: stage.scope.clone(),
+                node: stage.node,
+                id: open.dialogue.id,
+                world: stage.world.id.clone(),
+                epoch: open.epoch,
+                head: open.head,
+                head_turn: open.dialogue.head_turn,
+            },
+            target,
+            fence: false,
+            paused: None,
+            seq,
+            requesters: requester.into(),
+        }
     }
     pub async fn explain_turn(&self, number: u32) -> Explained {
         let stage = self.stage;

@@ -61,13 +61,18 @@ const DELETE_SESSIONS: [&str; 2] = [
     ),
     concat!("DELETE FROM dialogues WHERE tenant = $1 AND id ", in_json_list!("$2")),
 ];
-/// Selects keyed rewinds with no turn to undo, or with a cut before the reply's first character.
+/// Selects stored outcomes without effect: no turn was undone, and no reply with text was cut. Rows of earlier builds
+/// have no `kind`.
 const NO_OP_REWINDS: &str = concat!(
-    "SELECT id FROM rewinds r WHERE tenant = $1 AND id < $2 AND seq = 0 AND CAST(",
+    "SELECT id FROM rewinds r WHERE tenant = $1 AND id < $2 AND seq = 0 AND (CASE WHEN ",
+    member_of!("r.outcome", "kind"),
+    " IS NULL THEN CAST(",
     member_of!("r.outcome", "seq"),
     " AS TEXT) = '0' AND COALESCE(CAST(",
     member_of!("r.outcome", "heard_chars"),
-    " AS TEXT), '0') = '0' ORDER BY id LIMIT $3"
+    " AS TEXT), '0') = '0' ELSE ",
+    member_of!("r.outcome", "kind"),
+    " IN ('idle', 'dropped') END) ORDER BY id LIMIT $3"
 );
 const DELETE_NO_OP_REWINDS: &str = concat!("DELETE FROM rewinds WHERE tenant = $1 AND id ", in_json_list!("$2"));
 

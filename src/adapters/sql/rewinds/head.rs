@@ -1,6 +1,8 @@
 //! The rewind of a dialogue's head, inside the writer's transaction: which turns stand, and with them all rows that the
 //! turns caused.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 
 use super::super::{
@@ -16,40 +18,12 @@ use super::{
     replacement,
 };
 use crate::{
-    ids::{DialogueId, RewindId, TenantId, TurnId, WorldId},
+    ids::{DialogueId, TenantId, TurnId},
     ports::{
         StoreResult,
-        ledger::{
-            audit::Edit,
-            rewinds::{Replacement, RewindRecord, RolledBack},
-        },
+        ledger::rewinds::{InterruptOutcome, RewindCommit, RewindOrigin, RewindRecord, RolledBack},
     },
 };
-
-/// The parameters of a rewind. The caller has checked that the rewind is allowed.
-pub(in super::super) struct HeadRewind<'a> {
-    pub id: RewindId,
-    pub dialogue: DialogueId,
-    pub world: &'a WorldId,
-    /// The owner's epoch, which rises.
-    pub epoch: u64,
-    pub to: Option<TurnId>,
-    pub replacement: Option<&'a Replacement>,
-    /// A turn that is unsaid only to be regenerated, and keeps the data it needs to stand again.
-    pub replacing: Option<TurnId>,
-    pub seq: u64,
-    pub at: DateTime<Utc>,
-    /// Opens a closed dialogue again.
-    pub reopen: bool,
-    /// True if the rewind is part of loading a save.
-    pub restores: bool,
-    /// The new pause state of an NPC conversation; `None` leaves it unchanged.
-    pub paused: Option<bool>,
-    /// The idempotency key of the caller.
-    pub key: Option<&'a str>,
-    /// Audit rows of the callers.
-    pub edits: Vec<&'a Edit>,
-}
 
 /// A turn that the rewind removes or reinstates.
 struct ChainTurn {
@@ -142,18 +116,18 @@ const STORE_NEW_HEAD: &str = batch!(
     audit::insert_audit!("$14")
 );
 
-/// Rewinds the head. `None` means that the dialogue has no such turn.
+/// Rewinds the head. The caller has checked that the rewind is allowed. `None` means that the dialogue has no such turn.
 pub(in super::super) async fn rewind_head(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: HeadRewind<'_>,
-) -> StoreResult<Option<RewindRecord>> {
+    asked: &RewindCommit,
+) -> StoreResult<Option<Arc<RewindRecord>>> {
     let dialogue = asked.dialogue.to_string();
     let Some(TurnChain { kept, branch, after }) = load_turn_chain(connection, tenant, &dialogue, asked.to).await?
     else {
         return Ok(None);
     };
-    if let Some(replacement) = asked.replacement {
+    if let Some(replacement) = &asked.replacement {
         replacement::copy_checkpoint(connection, tenant, replacement).await?;
     }
     failpoint!("rewind.begun");
@@ -168,7 +142,7 @@ pub(in super::super) async fn rewind_head(
         back = derived_rows::unsay_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.unsaid");
     }
-    let cut = asked.replacement.map(|replacement| replacement.of);
+    let cut = asked.replacement.as_ref().map(|replacement| replacement.of);
     let again = || branch.iter().map(|turn| turn.id);
     let whole = json_list(cut.or(asked.replacing).into_iter().chain(again()));
     let there = json_list(cut.into_iter().chain(again()));
@@ -184,13 +158,13 @@ pub(in super::super) async fn rewind_head(
         failpoint!("rewind.put_back");
     }
     if folds_anew {
-        state::bump_state_generation(connection, tenant, asked.world).await?;
+        state::bump_state_generation(connection, tenant, &asked.world).await?;
     }
     let since = after.iter().chain(&branch).map(|turn| turn.said_at).min();
     let quoted_in = match since {
         Some(since) if !touched.is_empty() => {
             let memory = RewoundDialogue {
-                world: asked.world,
+                world: &asked.world,
                 dialogue: &dialogue,
                 since,
             };
@@ -203,13 +177,13 @@ pub(in super::super) async fn rewind_head(
     failpoint!("rewind.cached");
 
     let mut head = (asked.to, branch.iter().map(|turn| turn.number).max().unwrap_or(kept));
-    if let Some(replacement) = asked.replacement {
+    if let Some(replacement) = &asked.replacement {
         replacement::insert_replacement(connection, tenant, asked.to, replacement).await?;
         failpoint!("rewind.replaced");
         head = (Some(replacement.turn.id), replacement.turn.number);
     }
-    let replaced = asked.replacement.map(|replacement| replacement.turn.number);
-    let rewound = RewindRecord {
+    let replaced = asked.replacement.as_ref().map(|replacement| replacement.turn.number);
+    let rewound = Arc::new(RewindRecord {
         id: asked.id,
         world: asked.world.clone(),
         epoch: asked.epoch + 1,
@@ -217,18 +191,22 @@ pub(in super::super) async fn rewind_head(
         head_turn: head.1,
         heard_chars: asked
             .replacement
+            .as_ref()
             .map(|replacement| replacement.turn.reply_text.chars().count()),
         removed: turn_numbers(&after, replaced),
         reinstated: turn_numbers(&branch, None),
         rolled_back: back,
         quoted_in,
         // The save itself decides which dialogues are open.
-        closed: if asked.restores { Vec::new() } else { closed },
+        closed: match asked.origin {
+            RewindOrigin::Restore { .. } => Vec::new(),
+            _ => closed,
+        },
         replacing: asked.replacing,
         seq: asked.seq,
         at: asked.at,
-    };
-    store_new_head(connection, tenant, &asked, &rewound).await?;
+    });
+    store_new_head(connection, tenant, asked, &rewound).await?;
     failpoint!("rewind.head");
     Ok(Some(rewound))
 }
@@ -320,14 +298,16 @@ async fn remove_dependents(
 async fn store_new_head(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &HeadRewind<'_>,
-    rewound: &RewindRecord,
+    asked: &RewindCommit,
+    rewound: &Arc<RewindRecord>,
 ) -> StoreResult<()> {
+    let reopen = matches!(asked.origin, RewindOrigin::Restore { open: true });
+    let outcome = InterruptOutcome::Rewound(Arc::clone(rewound));
     execute!(
         connection, STORE_NEW_HEAD;
         tenant, asked.dialogue, i64::from(rewound.head_turn), rewound.head, to_signed(asked.seq.saturating_add(1)),
-        to_micros(asked.at), asked.reopen, asked.replacing, asked.paused.map(ownership::bool_json), asked.id, asked.key,
-        to_signed(asked.seq), to_json(rewound)?, audit::audit_rows_json(asked.edits.iter().copied())
+        to_micros(asked.at), reopen, asked.replacing, asked.paused.map(ownership::bool_json), asked.id, asked.key,
+        to_signed(asked.seq), to_json(&outcome)?, audit::audit_rows_json(&asked.edits)
     )
     .await?;
     Ok(())

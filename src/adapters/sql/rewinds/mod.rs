@@ -39,7 +39,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-pub(super) use self::head::{HeadRewind, drop_checkpoints, rewind_head};
+pub(super) use self::head::{drop_checkpoints, rewind_head};
 use super::{
     Connection, Engine, LedgerLock, Row, acquire_lock, audit,
     rows::{Columns, json_list, to_json, to_micros},
@@ -48,12 +48,12 @@ use super::{
 };
 use crate::{
     ids::{DialogueId, RewindId, TenantId, TurnId},
-    memory::fact::Audience,
+    memory::{fact::Audience, turn::Turn},
     ports::{
         StoreResult,
         ledger::rewinds::{
-            DirtyMemory, LiveCut, OnKeyConflict, RewindAcks, RewindCommit, RewindOutcome, RewindRecord, RewindStore,
-            SealedReply,
+            DirtyMemory, InterruptOutcome, LiveCut, OnKeyConflict, RewindAcks, RewindCommit, RewindCommitResult,
+            RewindOrigin, RewindRecord, RewindStore, SealedReply,
         },
     },
     tenancy::TenantScope,
@@ -61,7 +61,7 @@ use crate::{
 
 pub(super) struct SqlRewindStore(pub(super) Arc<Engine>);
 
-const REWIND_BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
+const OUTCOME_BY_KEY: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND key = $3";
 /// Selects whether the caller is the owner, whether the dialogue is open, and the rewind with the same key. The row
 /// stays locked until the head has been rewound: no turn is committed meanwhile.
 const LOCK_DIALOGUE_FOR_REWIND: &str = concat!(
@@ -71,7 +71,7 @@ const LOCK_DIALOGUE_FOR_REWIND: &str = concat!(
     for_update!()
 );
 const RECORD_KEY_OUTCOME: &str = "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
+    VALUES ($1, $2, $3, $4, 0, $5, $6) ON CONFLICT (tenant, dialogue, key) WHERE key IS NOT NULL DO NOTHING";
 /// Frees a key. The rewind itself stays, for its event.
 const FREE_KEY: &str = "UPDATE rewinds SET key = NULL WHERE tenant = $1 AND dialogue = $2 AND key = $3";
 const REWINDS_SINCE: &str = "SELECT outcome FROM rewinds WHERE tenant = $1 AND dialogue = $2 AND seq > $3
@@ -110,7 +110,7 @@ async fn rewind_dialogue(
     connection: &mut Connection,
     tenant: &TenantId,
     rewind: &RewindCommit,
-) -> StoreResult<RewindOutcome> {
+) -> StoreResult<RewindCommitResult> {
     let dialogue = rewind.dialogue.to_string();
     acquire_lock(connection, tenant, LedgerLock::MemoryIn(&rewind.world, rewind.dialogue)).await?;
     let held = fetch_optional!(
@@ -119,55 +119,32 @@ async fn rewind_dialogue(
     )
     .await?;
     let Some(held) = held else {
-        return Ok(RewindOutcome::Fenced);
+        return Ok(RewindCommitResult::Fenced);
     };
     let mut columns = Columns::new(&held);
     let (is_owners, is_open): (bool, bool) = (columns.next()?, columns.next()?);
     if let Some(known) = columns.maybe_json()? {
-        return Ok(RewindOutcome::Repeated(Box::new(known)));
+        return Ok(RewindCommitResult::Repeated(known));
     }
     if !is_owners {
-        return Ok(RewindOutcome::Fenced);
+        return Ok(RewindCommitResult::Fenced);
     }
-    if !(is_open || rewind.include_closed) {
-        return Ok(RewindOutcome::Closed);
+    match rewind.origin {
+        RewindOrigin::Request | RewindOrigin::Resume { .. } if !is_open => return Ok(RewindCommitResult::Closed),
+        RewindOrigin::Resume { cut } if is_joined_at(connection, tenant, cut).await? => {
+            return Ok(RewindCommitResult::Joined);
+        }
+        _ => {}
     }
-    if let Some(turn) = rewind.unless_joined
-        && is_joined_at(connection, tenant, turn).await?
-    {
-        return Ok(RewindOutcome::Joined);
-    }
-    let asked = HeadRewind {
-        id: rewind.id,
-        dialogue: rewind.dialogue,
-        world: &rewind.world,
-        epoch: rewind.epoch,
-        to: rewind.to,
-        replacement: rewind.replacement.as_ref(),
-        replacing: rewind.replacing,
-        seq: rewind.seq,
-        at: rewind.edit.at,
-        reopen: false,
-        restores: false,
-        paused: rewind.paused,
-        key: rewind.key.as_deref(),
-        edits: std::iter::once(&rewind.edit).chain(&rewind.other_edits).collect(),
-    };
-    let Some(rewound) = rewind_head(connection, tenant, asked).await? else {
-        return Ok(RewindOutcome::NoSuchTurn);
+    let Some(rewound) = rewind_head(connection, tenant, rewind).await? else {
+        return Ok(RewindCommitResult::NoSuchTurn);
     };
     // Callers served by this rewind instead of an earlier rewind get the same answer for a repeated request.
-    record_key_outcomes(
-        connection,
-        tenant,
-        rewind.dialogue,
-        &rewind.other_keys,
-        &rewound,
-        OnKeyConflict::Replace,
-    )
-    .await?;
+    let outcome = InterruptOutcome::Rewound(Arc::clone(&rewound));
+    let keys = (rewind.other_keys.as_slice(), OnKeyConflict::Replace);
+    record_key_outcomes(connection, tenant, rewind.dialogue, keys, &outcome, rewind.at).await?;
     failpoint!("rewind.audited");
-    Ok(RewindOutcome::Done(Box::new(rewound)))
+    Ok(RewindCommitResult::Done(rewound))
 }
 
 /// Returns whether a player joined at the turn. A concurrent join comes before the check, or no longer finds the turn.
@@ -176,79 +153,38 @@ async fn is_joined_at(connection: &mut Connection, tenant: &TenantId, turn: Turn
     fetch_scalar!(connection, IS_JOINED_AT; tenant, json_list([turn])).await
 }
 
-/// Returns the rewind with this key.
-async fn find_rewind_by_key(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    dialogue: &str,
-    key: &str,
-) -> StoreResult<Option<RewindRecord>> {
-    let row = fetch_optional!(connection, REWIND_BY_KEY; tenant, dialogue, key).await?;
-    row.map(|row| Columns::new(&row).json()).transpose()
-}
-
-/// Records a cut of a reply that was still streaming. A known key keeps its rewind.
+/// Records a cut of a reply that was still streaming. A known key keeps its outcome.
 pub(super) async fn record_cut(
     connection: &mut Connection,
     tenant: &TenantId,
-    dialogue: DialogueId,
+    turn: &Turn,
     cut: &LiveCut,
 ) -> StoreResult<()> {
-    let (id, key) = (cut.rewound.id, cut.key.as_deref());
-    insert_rewind(
-        connection,
-        RECORD_KEY_OUTCOME,
-        tenant,
-        dialogue,
-        (id, key),
-        0,
-        &cut.rewound,
+    let outcome = to_json(&InterruptOutcome::Cut { turn: turn.number })?;
+    execute!(
+        connection, RECORD_KEY_OUTCOME;
+        tenant, cut.id, turn.dialogue, cut.key, outcome, to_micros(cut.edit.at)
     )
     .await?;
     audit::record_audit(connection, tenant, &cut.edit).await
 }
 
-/// Stores the answer for the keys of all callers that asked for the same rewind. No event reports these rows.
+/// Stores the outcome for the keys of all callers that asked for the same rewind. No event reports these rows.
 async fn record_key_outcomes(
     connection: &mut Connection,
     tenant: &TenantId,
     dialogue: DialogueId,
-    keys: &[(RewindId, String)],
-    outcome: &RewindRecord,
-    known: OnKeyConflict,
+    (keys, known): (&[(RewindId, String)], OnKeyConflict),
+    outcome: &InterruptOutcome,
+    at: DateTime<Utc>,
 ) -> StoreResult<()> {
+    let (outcome, at) = (to_json(outcome)?, to_micros(at));
     for (id, key) in keys {
         if known == OnKeyConflict::Replace {
             execute!(connection, FREE_KEY; tenant, dialogue, key).await?;
         }
-        insert_rewind(
-            connection,
-            RECORD_KEY_OUTCOME,
-            tenant,
-            dialogue,
-            (*id, Some(key)),
-            0,
-            outcome,
-        )
-        .await?;
+        execute!(connection, RECORD_KEY_OUTCOME; tenant, *id, dialogue, key, outcome, at).await?;
     }
-    Ok(())
-}
-
-async fn insert_rewind(
-    connection: &mut Connection,
-    statement: &'static str,
-    tenant: &TenantId,
-    dialogue: DialogueId,
-    (id, key): (RewindId, Option<&str>),
-    seq: u64,
-    rewound: &RewindRecord,
-) -> StoreResult<()> {
-    execute!(
-        connection, statement;
-        tenant, id, dialogue, key, to_signed(seq), to_json(rewound)?, to_micros(rewound.at)
-    )
-    .await?;
     Ok(())
 }
 
@@ -271,7 +207,7 @@ fn read_dirty_memory(row: &Row) -> StoreResult<DirtyMemory> {
 
 #[async_trait]
 impl RewindStore for SqlRewindStore {
-    async fn commit_rewind(&self, scope: &TenantScope, asked: &RewindCommit) -> StoreResult<RewindOutcome> {
+    async fn commit_rewind(&self, scope: &TenantScope, asked: &RewindCommit) -> StoreResult<RewindCommitResult> {
         let (tenant, world, asked) = (scope.tenant().clone(), asked.world.clone(), asked.clone());
         self.0
             .write_memory(scope.tenant(), &world, move |connection| {
@@ -284,14 +220,15 @@ impl RewindStore for SqlRewindStore {
         scope: &TenantScope,
         dialogue: DialogueId,
         told: &RewindAcks,
-        outcome: &RewindRecord,
+        outcome: &InterruptOutcome,
         known: OnKeyConflict,
     ) -> StoreResult<()> {
         let (tenant, told, outcome) = (scope.tenant().clone(), told.clone(), outcome.clone());
         self.0
             .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    record_key_outcomes(connection, &tenant, dialogue, &told.keys, &outcome, known).await?;
+                    let keys = (told.keys.as_slice(), known);
+                    record_key_outcomes(connection, &tenant, dialogue, keys, &outcome, told.at).await?;
                     for edit in &told.edits {
                         audit::record_audit(connection, &tenant, edit).await?;
                     }
@@ -300,14 +237,15 @@ impl RewindStore for SqlRewindStore {
             })
             .await
     }
-    async fn load_rewind_by_key(
+    async fn load_outcome_by_key(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         key: &str,
-    ) -> StoreResult<Option<RewindRecord>> {
+    ) -> StoreResult<Option<InterruptOutcome>> {
         let mut connection = self.0.acquire_reader(scope).await?;
-        find_rewind_by_key(&mut connection, scope.tenant(), &dialogue.to_string(), key).await
+        let row = fetch_optional!(connection, OUTCOME_BY_KEY; scope.tenant(), dialogue, key).await?;
+        row.map(|row| Columns::new(&row).json()).transpose()
     }
     async fn list_rewinds_since(
         &self,
@@ -368,7 +306,7 @@ sqlite_plan_tests! {
 
         #[tokio::test]
         async fn rewinds_are_found_by_dialogue() {
-            assert_searches(REWIND_BY_KEY, &["rewinds_by_key"]).await;
+            assert_searches(OUTCOME_BY_KEY, &["rewinds_by_key"]).await;
             assert_searches(DIALOGUES_REPLACING, &["dialogues_replacing"]).await;
             assert_searches(REWINDS_SINCE, &["rewinds_of_dialogue"]).await;
             assert_searches(SEALED_REPLY, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;

@@ -10,7 +10,7 @@ use colloquy::{
         dialogues::CommitOutcome,
         facts::ReconcileOutcome,
         jobs::{JobKind, NewJob},
-        rewinds::{LiveCut, Replacement, RewindCommit, RewindOutcome, RewindRecord},
+        rewinds::{InterruptOutcome, LiveCut, Replacement, RewindCommit, RewindCommitResult, RewindOrigin},
     },
 };
 
@@ -76,12 +76,14 @@ pub async fn line_joined_by_a_player_cannot_be_resumed<S: LedgerSubject>(f: &mut
     assert!(f.ledger().dialogues.create_dialogue(&f.scope, &joined).await.unwrap());
     let cut = told.cut_turn(f, &whole, "rep").await;
     let resumed = RewindCommit {
-        unless_joined: Some(cut),
-        other_edits: vec![f.audit_edit("session.interrupt"), f.audit_edit("session.rewind")],
+        origin: RewindOrigin::Resume { cut },
+        edits: ["session.rewind", "session.interrupt", "session.rewind"]
+            .map(|action| f.audit_edit(action))
+            .into(),
         ..told.rewind_request_to(f, Some(whole.id))
     };
     let outcome = f.ledger().rewinds.commit_rewind(&f.scope, &resumed).await.unwrap();
-    assert_eq!(outcome, RewindOutcome::Joined, "at the line that was cut since");
+    assert_eq!(outcome, RewindCommitResult::Joined, "at the line that was cut since");
     let audit = async || {
         f.ledger()
             .audit
@@ -112,10 +114,10 @@ pub async fn line_joined_by_a_player_cannot_be_resumed<S: LedgerSubject>(f: &mut
         f.close_dialogue(left.id, open.epoch).await;
     }
     let outcome = f.ledger().rewinds.commit_rewind(&f.scope, &resumed).await.unwrap();
-    assert_eq!(outcome, RewindOutcome::Joined, "by somebody who left");
+    assert_eq!(outcome, RewindCommitResult::Joined, "by somebody who left");
 
     let elsewhere = RewindCommit {
-        unless_joined: Some(told.turn(1)),
+        origin: RewindOrigin::Resume { cut: told.turn(1) },
         ..resumed
     };
     told.rewind(f, &elsewhere).await;
@@ -241,7 +243,7 @@ pub async fn live_cut_is_sealed_audited_and_continued<S: LedgerSubject>(f: &mut 
     commit.turn.status = TurnStatus::Interrupted;
     commit.sealed_reply = Some(("reply and more".to_owned(), until));
     let cut = |key: Option<&str>| LiveCut {
-        rewound: RewindRecord::for_live_cut(f.id(), f.world.clone(), commit.epoch, &commit.turn),
+        id: f.id(),
         key: key.map(str::to_owned),
         edit: f.audit_edit("session.interrupt"),
     };
@@ -250,10 +252,9 @@ pub async fn live_cut_is_sealed_audited_and_continued<S: LedgerSubject>(f: &mut 
     told.turns.push(commit.turn.clone());
 
     let (rewinds, scope, id) = (&f.ledger().rewinds, &f.scope, told.id());
-    for (key, cut) in [("a", &commit.cuts[0]), ("b", &commit.cuts[1])] {
-        let known = rewinds.load_rewind_by_key(scope, id, key).await.unwrap();
-        assert_eq!(known.as_ref(), Some(&cut.rewound), "the first with a key");
-        assert!(known.is_some_and(|known| known.is_live_cut()));
+    for key in ["a", "b"] {
+        let known = rewinds.load_outcome_by_key(scope, id, key).await.unwrap();
+        assert_eq!(known, Some(InterruptOutcome::Cut { turn: 2 }), "{key}");
     }
     assert_eq!(
         rewinds.list_rewinds_since(scope, id, 0, 9).await.unwrap(),
@@ -312,8 +313,8 @@ pub async fn live_cut_is_sealed_audited_and_continued<S: LedgerSubject>(f: &mut 
     assert_eq!((keyed.turn.id, keyed.stands), (whole.turn.id, true));
     let rewinds = &f.ledger().rewinds;
     assert_eq!(
-        rewinds.load_rewind_by_key(&f.scope, id, "up").await.unwrap(),
-        Some(rewound)
+        rewinds.load_outcome_by_key(&f.scope, id, "up").await.unwrap(),
+        Some(InterruptOutcome::Rewound(rewound.into()))
     );
     assert_eq!(
         rewinds
@@ -579,11 +580,11 @@ pub async fn turn_pending_regeneration_stands_again_in_a_closed_dialogue<S: Ledg
     let back = told.rewind_request_to(f, Some(owed));
     assert_eq!(
         rewinds.commit_rewind(&f.scope, &back).await.unwrap(),
-        RewindOutcome::Closed,
+        RewindCommitResult::Closed,
         "nothing else moves it"
     );
     let back = RewindCommit {
-        include_closed: true,
+        origin: RewindOrigin::Reinstatement,
         ..back
     };
     assert_eq!(told.rewind(f, &back).await.reinstated, [2]);

@@ -9,7 +9,7 @@ use colloquy::{
             OwnershipClaim,
         },
         jobs::JobKind,
-        rewinds::RewindCommit,
+        rewinds::{RewindCommit, RewindOrigin},
     },
     tenancy::TenantScope,
 };
@@ -263,20 +263,19 @@ pub async fn conversation_heard_last_is_found<S: LedgerSubject>(f: &Fixture<S>) 
     for (open, to) in [(&second, Some(second_head)), (&others, None)] {
         let rewind = RewindCommit {
             id: f.id(),
+            at: f.now(),
             dialogue: open.dialogue.id,
             world: open.dialogue.world.clone(),
             epoch: open.epoch,
-            include_closed: false,
+            origin: RewindOrigin::Request,
             to,
             replacement: None,
             replacing: None,
             paused: None,
             key: None,
             other_keys: Vec::new(),
-            unless_joined: None,
-            other_edits: Vec::new(),
             seq: 100,
-            edit: f.audit_edit("conversation.interrupt"),
+            edits: vec![f.audit_edit("conversation.interrupt")],
         };
         f.ledger().rewinds.commit_rewind(&f.scope, &rewind).await.unwrap();
     }

@@ -8,7 +8,7 @@ use colloquy::{
     },
     ports::ledger::{
         jobs::{JobFence, JobKind},
-        rewinds::RewindCommit,
+        rewinds::{RewindCommit, RewindOrigin},
         scenarios::Embedding,
     },
 };
@@ -66,20 +66,19 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
     // Unsaid turns do not count.
     let rewind = RewindCommit {
         id: f.id(),
+        at: f.now(),
         dialogue: later,
         world: f.world.clone(),
         epoch: 1,
-        include_closed: false,
+        origin: RewindOrigin::Request,
         to: None,
         replacement: None,
         replacing: None,
         paused: None,
         key: None,
         other_keys: Vec::new(),
-        unless_joined: None,
-        other_edits: Vec::new(),
         seq: 100,
-        edit: f.audit_edit("session.rewind"),
+        edits: vec![f.audit_edit("session.rewind")],
     };
     f.ledger().rewinds.commit_rewind(&f.scope, &rewind).await.unwrap();
     assert_eq!(met().await, first);

@@ -58,6 +58,8 @@ pub trait LedgerSubject: Send + Sync + Sized {
     async fn change_embedder(&mut self, clock: Arc<ManualClock>, model: &str);
     /// Tries to change and delete all audit rows without the port. `true` if both attempts were refused.
     async fn is_audit_immutable(&self) -> bool;
+    /// Replaces the stored outcome of a key without the port.
+    async fn overwrite_outcome(&self, key: &str, outcome: &str);
 }
 
 macro_rules! ledger_contract {

@@ -9,7 +9,7 @@ use colloquy::{
             dialogues::{DialogueFilter, OpenDialogue},
             facts::{JudgedPair, ReconcileTrigger},
             jobs::{JobFailure, JobKind},
-            rewinds::{OnKeyConflict, RewindAcks, RewindRecord},
+            rewinds::{InterruptOutcome, OnKeyConflict, RewindAcks, RewindRecord},
         },
     },
 };
@@ -146,7 +146,7 @@ pub async fn unsaid_rows_are_pruned_unless_they_can_stand_again<S: LedgerSubject
     );
     let moved = ledger
         .rewinds
-        .load_rewind_by_key(&f.scope, talk.id(), "back")
+        .load_outcome_by_key(&f.scope, talk.id(), "back")
         .await
         .unwrap();
     assert_eq!(moved, None);
@@ -322,23 +322,37 @@ pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S
         release(&f.claim_dialogue(id).await).await;
     }
     // A caller of the same rewind as another caller, and a caller with nothing to rewind.
-    let note = async |key: &str, outcome: &RewindRecord| {
+    let note = async |key: &str, outcome: InterruptOutcome| {
         let asked = RewindAcks {
+            at: f.now(),
             keys: vec![(f.id(), key.to_owned())],
             edits: Vec::new(),
         };
         let rewinds = &ledger.rewinds;
         rewinds
-            .record_outcome(&f.scope, other, &asked, outcome, OnKeyConflict::Keep)
+            .record_outcome(&f.scope, other, &asked, &outcome, OnKeyConflict::Keep)
             .await
             .unwrap();
     };
-    let nothing = || RewindRecord::for_no_change(f.id(), f.world.clone(), 1, (None, 1), f.now());
-    note("same", &moved).await;
-    note("nothing", &nothing()).await;
-    note("dropped", &nothing().into_dropped(2)).await;
+    let idle = InterruptOutcome::Idle { head_turn: 1 };
+    note("same", InterruptOutcome::Rewound(moved.clone().into())).await;
+    note("cut", InterruptOutcome::Cut { turn: 2 }).await;
+    note("nothing", idle.clone()).await;
+    note("dropped", InterruptOutcome::Dropped { turn: 2 }).await;
+    // The outcomes of an earlier build had the form of a rewind, and no kind.
+    for (key, heard_chars) in [("old cut", Some(7)), ("old nothing", None), ("old dropped", Some(0))] {
+        note(key, idle.clone()).await;
+        let old = RewindRecord {
+            heard_chars,
+            head_turn: 2,
+            seq: 0,
+            ..moved.clone()
+        };
+        let old = serde_json::to_string(&old).unwrap();
+        f.subject.overwrite_outcome(key, &old).await;
+    }
     f.clock.advance(Duration::from_hours(36));
-    note("new", &nothing()).await;
+    note("new", idle.clone()).await;
     let until = f.now() + chrono::Duration::seconds(30);
     let renewed = ledger
         .dialogues
@@ -360,9 +374,9 @@ pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S
     };
     assert_eq!(prune(&f.scope, 48, 9).await, 0);
     assert_eq!(prune(&f.other, 24, 9).await, 0);
-    // Three sessions and two answers. A call prunes at most one of each.
+    // Three sessions and four outcomes. A call prunes at most one of each.
     assert_eq!(prune(&f.scope, 24, 1).await, 2);
-    assert_eq!(prune(&f.scope, 24, 9).await, 3);
+    assert_eq!(prune(&f.scope, 24, 9).await, 5);
     assert_eq!(prune(&f.scope, 24, 9).await, 0);
     let is_there = async |id| ledger.dialogues.load_dialogue(&f.scope, id).await.unwrap().is_some();
     for gone in [unopened, left.dialogue.id, left_behind] {
@@ -371,21 +385,19 @@ pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S
     for kept in [saved, in_memory.dialogue.id, all_back, other, young] {
         assert!(is_there(kept).await);
     }
-    let is_known = async |key| {
-        ledger
-            .rewinds
-            .load_rewind_by_key(&f.scope, other, key)
-            .await
-            .unwrap()
-            .is_some()
-    };
-    let known = [
-        is_known("same").await,
-        is_known("nothing").await,
-        is_known("dropped").await,
-        is_known("new").await,
-    ];
-    assert_eq!(known, [true, false, false, true]);
+    for (key, known) in [
+        ("same", Some(InterruptOutcome::Rewound(moved.into()))),
+        ("cut", Some(InterruptOutcome::Cut { turn: 2 })),
+        ("nothing", None),
+        ("dropped", None),
+        ("old cut", Some(InterruptOutcome::Cut { turn: 2 })),
+        ("old nothing", None),
+        ("old dropped", None),
+        ("new", Some(idle)),
+    ] {
+        let found = ledger.rewinds.load_outcome_by_key(&f.scope, other, key).await.unwrap();
+        assert_eq!(found, known, "{key}");
+    }
     let filter = DialogueFilter {
         npc: Some(f.npc.clone()),
         ..DialogueFilter::default()

@@ -8,7 +8,7 @@ use colloquy::{
     ports::ledger::{
         facts::ReconcileOutcome,
         priority::{in_background, with_interactive_priority, with_urgent_priority},
-        rewinds::RewindOutcome,
+        rewinds::RewindCommitResult,
     },
     tenancy::TenantScope,
 };
@@ -87,7 +87,7 @@ async fn rewind_locks_only_the_memories_of_listeners() {
         created.unwrap();
     };
     let (outcome, ()) = tokio::join!(moving, others);
-    assert!(matches!(outcome.unwrap(), RewindOutcome::Done(rewound) if rewound.rolled_back.facts == 1));
+    assert!(matches!(outcome.unwrap(), RewindCommitResult::Done(rewound) if rewound.rolled_back.facts == 1));
 }
 
 /// Another node holds the memories of two worlds. Jobs of both worlds wait for the locks.

@@ -1,6 +1,6 @@
 //! Dialogues with turns, for the tests of rewinds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use colloquy::{
     ids::{DialogueId, FactId, TurnId},
@@ -13,7 +13,7 @@ use colloquy::{
         dialogues::{OpenDialogue, TurnCommit},
         facts::{ReconcileTrigger, Reconciliation},
         jobs::{JobFence, JobKind, NewJob},
-        rewinds::{Replacement, RewindCommit, RewindOutcome, RewindRecord},
+        rewinds::{Replacement, RewindCommit, RewindCommitResult, RewindOrigin, RewindRecord},
         state::NewStateChange,
     },
 };
@@ -118,20 +118,19 @@ impl RewindFixture {
     pub(super) fn rewind_request_to<S: LedgerSubject>(&self, f: &Fixture<S>, to: Option<TurnId>) -> RewindCommit {
         RewindCommit {
             id: f.id(),
+            at: f.now(),
             dialogue: self.id(),
             world: self.open.dialogue.world.clone(),
             epoch: self.open.epoch,
-            include_closed: false,
+            origin: RewindOrigin::Request,
             to,
             replacement: None,
             replacing: None,
             paused: None,
             key: None,
             other_keys: Vec::new(),
-            unless_joined: None,
-            other_edits: Vec::new(),
             seq: 100,
-            edit: f.audit_edit("session.rewind"),
+            edits: vec![f.audit_edit("session.rewind")],
         }
     }
 
@@ -161,10 +160,10 @@ impl RewindFixture {
     pub(super) async fn rewind<S: LedgerSubject>(&mut self, f: &Fixture<S>, rewind: &RewindCommit) -> RewindRecord {
         f.advance_clock();
         match f.ledger().rewinds.commit_rewind(&f.scope, rewind).await.unwrap() {
-            RewindOutcome::Done(rewound) => {
+            RewindCommitResult::Done(rewound) => {
                 assert_eq!(rewound.epoch, self.open.epoch + 1);
                 self.open.epoch = rewound.epoch;
-                *rewound
+                Arc::unwrap_or_clone(rewound)
             }
             other => panic!("not moved: {other:?}"),
         }

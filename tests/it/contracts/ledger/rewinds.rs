@@ -12,7 +12,7 @@ use colloquy::{
         dialogues::{CommitOutcome, DialogueOptions, DialogueStatus, TurnCommit},
         facts::{Extraction, FactEditOutcome, FactPatch, ReconcileOutcome, ReconcileTrigger},
         jobs::{JobFence, JobKind},
-        rewinds::{OnKeyConflict, QuotedIn, RewindAcks, RewindCommit, RewindOutcome, RewindRecord},
+        rewinds::{InterruptOutcome, OnKeyConflict, QuotedIn, RewindAcks, RewindCommit, RewindCommitResult},
         summaries::SummaryCommit,
     },
 };
@@ -360,28 +360,28 @@ pub async fn rejected_rewind_writes_nothing<S: LedgerSubject>(f: &mut Fixture<S>
     };
     assert_eq!(
         rewinds.commit_rewind(&f.scope, &stale).await.unwrap(),
-        RewindOutcome::Fenced
+        RewindCommitResult::Fenced
     );
     let foreign = told.rewind_request_to(f, None);
     assert_eq!(
         rewinds.commit_rewind(&f.other, &foreign).await.unwrap(),
-        RewindOutcome::Fenced
+        RewindCommitResult::Fenced
     );
     let missing = told.rewind_request_to(f, Some(f.id()));
     assert_eq!(
         rewinds.commit_rewind(&f.scope, &missing).await.unwrap(),
-        RewindOutcome::NoSuchTurn
+        RewindCommitResult::NoSuchTurn
     );
     let others = told.rewind_request_to(f, Some(stranger.turn(1)));
     assert_eq!(
         rewinds.commit_rewind(&f.scope, &others).await.unwrap(),
-        RewindOutcome::NoSuchTurn
+        RewindCommitResult::NoSuchTurn
     );
     f.close_dialogue(told.id(), told.open.epoch).await;
     let closed = told.rewind_request_to(f, None);
     assert_eq!(
         rewinds.commit_rewind(&f.scope, &closed).await.unwrap(),
-        RewindOutcome::Closed
+        RewindCommitResult::Closed
     );
     assert_eq!(
         f.ledger()
@@ -434,7 +434,7 @@ pub async fn rewind_pauses_a_conversation_and_resume_continues_it<S: LedgerSubje
     let rewinds = &f.ledger().rewinds;
     assert_eq!(
         rewinds.commit_rewind(&f.scope, &stale).await.unwrap(),
-        RewindOutcome::Fenced
+        RewindCommitResult::Fenced
     );
     let stored = dialogues.load_dialogue(&f.scope, told.id()).await.unwrap().unwrap();
     assert!(!stored.options.paused);
@@ -489,58 +489,63 @@ pub async fn keys_of_coalesced_callers_find_the_rewind_that_served_them<S: Ledge
     rewind.key = Some("own".to_owned());
     rewind.other_keys = ["b", "c"].map(|key| (f.id(), key.to_owned())).into();
     let done = told.rewind(f, &rewind).await;
+    let outcome = InterruptOutcome::Rewound(done.clone().into());
     let (scope, id, rewinds) = (&f.scope, told.id(), &f.ledger().rewinds);
     let noted = |keys: &[&str]| RewindAcks {
+        at: f.now(),
         keys: keys.iter().map(|key| (f.id(), (*key).to_owned())).collect(),
         edits: vec![f.audit_edit("session.interrupt")],
     };
     rewinds
-        .record_outcome(scope, id, &noted(&["late", "own"]), &done, OnKeyConflict::Keep)
+        .record_outcome(scope, id, &noted(&["late", "own"]), &outcome, OnKeyConflict::Keep)
         .await
         .unwrap();
     for key in ["own", "b", "c", "late"] {
-        let known = rewinds.load_rewind_by_key(scope, id, key).await.unwrap();
-        assert_eq!(known.as_ref(), Some(&done), "{key}");
+        let known = rewinds.load_outcome_by_key(scope, id, key).await.unwrap();
+        assert_eq!(known.as_ref(), Some(&outcome), "{key}");
     }
     assert_eq!(
         rewinds.list_rewinds_since(scope, id, 0, 9).await.unwrap(),
         std::slice::from_ref(&done),
         "one event"
     );
-    // A stored key keeps its rewind.
-    let nothing = RewindRecord::for_no_change(f.id(), f.world.clone(), done.epoch, (done.head, 2), f.now());
+    // A stored key keeps its outcome.
+    let nothing = InterruptOutcome::Idle { head_turn: 2 };
     rewinds
         .record_outcome(scope, id, &noted(&["b", "idle"]), &nothing, OnKeyConflict::Keep)
         .await
         .unwrap();
     assert_eq!(
-        rewinds.load_rewind_by_key(scope, id, "b").await.unwrap(),
-        Some(done.clone())
+        rewinds.load_outcome_by_key(scope, id, "b").await.unwrap(),
+        Some(outcome.clone())
     );
-    let idle = rewinds.load_rewind_by_key(scope, id, "idle").await.unwrap();
-    assert!(idle.as_ref().is_some_and(RewindRecord::is_no_change));
+    let idle = rewinds.load_outcome_by_key(scope, id, "idle").await.unwrap();
     assert_eq!(idle, Some(nothing));
-    assert_eq!(rewinds.load_rewind_by_key(&f.other, id, "late").await.unwrap(), None);
+    assert_eq!(rewinds.load_outcome_by_key(&f.other, id, "late").await.unwrap(), None);
     // The key moves to the next rewind if the caller got that answer. The first rewind is still published.
     let mut lower = told.rewind_request_to(f, Some(told.turn(1)));
     lower.seq = done.seq + 1;
     lower.other_keys = vec![(f.id(), "own".to_owned())];
     let last = told.rewind(f, &lower).await;
     assert_eq!(
-        rewinds.load_rewind_by_key(scope, id, "own").await.unwrap().as_ref(),
-        Some(&last)
+        rewinds.load_outcome_by_key(scope, id, "own").await.unwrap(),
+        Some(InterruptOutcome::Rewound(last.clone().into()))
     );
     let events = rewinds.list_rewinds_since(scope, id, 0, 9).await.unwrap();
-    assert_eq!(events, [done.clone(), last]);
+    assert_eq!(events, [done, last]);
     let noted = RewindAcks {
+        at: f.now(),
         keys: vec![(f.id(), "own".to_owned())],
         edits: Vec::new(),
     };
     rewinds
-        .record_outcome(scope, id, &noted, &done, OnKeyConflict::Replace)
+        .record_outcome(scope, id, &noted, &outcome, OnKeyConflict::Replace)
         .await
         .unwrap();
-    assert_eq!(rewinds.load_rewind_by_key(scope, id, "own").await.unwrap(), Some(done));
+    assert_eq!(
+        rewinds.load_outcome_by_key(scope, id, "own").await.unwrap(),
+        Some(outcome)
+    );
 }
 
 pub async fn rewind_key_finds_its_rewind_and_rewinds_are_read_in_order<S: LedgerSubject>(f: &mut Fixture<S>) {
@@ -553,24 +558,25 @@ pub async fn rewind_key_finds_its_rewind_and_rewinds_are_read_in_order<S: Ledger
     let (third, second) = (told.turn(3), told.turn(2));
     let rewind = keyed(told.rewind_request_to(f, Some(third)), 50);
     let first = told.rewind(f, &rewind).await;
+    let outcome = InterruptOutcome::Rewound(first.clone().into());
     let rewinds = &f.ledger().rewinds;
     // The key finds its rewind in any epoch.
     let again = keyed(told.rewind_request_to(f, None), 60);
     assert_eq!(
         rewinds.commit_rewind(&f.scope, &again).await.unwrap(),
-        RewindOutcome::Repeated(Box::new(first.clone()))
+        RewindCommitResult::Repeated(outcome.clone())
     );
     assert_eq!(
-        rewinds.load_rewind_by_key(&f.scope, told.id(), "retry").await.unwrap(),
-        Some(first.clone())
+        rewinds.load_outcome_by_key(&f.scope, told.id(), "retry").await.unwrap(),
+        Some(outcome)
     );
     assert_eq!(
-        rewinds.load_rewind_by_key(&f.other, told.id(), "retry").await.unwrap(),
+        rewinds.load_outcome_by_key(&f.other, told.id(), "retry").await.unwrap(),
         None
     );
     assert_eq!(
         rewinds
-            .load_rewind_by_key(&f.scope, told.id(), "another")
+            .load_outcome_by_key(&f.scope, told.id(), "another")
             .await
             .unwrap(),
         None

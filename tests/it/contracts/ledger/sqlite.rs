@@ -66,6 +66,12 @@ impl LedgerSubject for SqliteSubject {
         }
         refused
     }
+    async fn overwrite_outcome(&self, key: &str, outcome: &str) {
+        let mut connection = connect(&self.folder.path().join("deep/er/ledger.db")).await;
+        let update = sqlx::query("UPDATE rewinds SET outcome = $2 WHERE key = $1");
+        let done = update.bind(key).bind(outcome).execute(&mut connection).await.unwrap();
+        assert_eq!(done.rows_affected(), 1);
+    }
 }
 
 async fn connect(file: &std::path::Path) -> SqliteConnection {

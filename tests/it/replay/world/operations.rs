@@ -10,10 +10,12 @@ use chrono::{DateTime, Utc};
 use colloquy::{
     dialogue::{
         events::ReplyDone,
+        heard::HeardLength,
         jobs,
         npc_conversation::{Scene, next_speaker},
         remember,
-        rewind::{self, RewindError, RewindRequest, RewindResponse, RewindTarget},
+        requester::Requester,
+        rewind::{self, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
         saves::{self, RestoreRequest},
         turn::{self, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -261,23 +263,26 @@ impl ReplayWorld {
     }
 
     fn request(&self, open: &OpenDialogue, target: RewindTarget) -> RewindRequest {
-        RewindRequest {
-            scope: self.scope.clone(),
-            node: self.node,
-            dialogue: open.dialogue.id,
-            world: open.dialogue.world.clone(),
-            epoch: open.epoch,
-            head_turn: open.dialogue.head_turn,
-            head: open.head,
-            fence: false,
-            target,
-            paused: None,
-            also: Vec::new(),
-            others: Vec::new(),
-            key: None,
-            seq: open.next_seq,
+        let requester = Requester {
             who: self.player_principal(),
+            key: None,
             action: "session.rewind",
+        };
+        RewindRequest {
+            dialogue: OwnedDialogue {
+                scope: self.scope.clone(),
+                node: self.node,
+                id: open.dialogue.id,
+                world: open.dialogue.world.clone(),
+                epoch: open.epoch,
+                head: open.head,
+                head_turn: open.dialogue.head_turn,
+            },
+            target,
+            fence: false,
+            paused: None,
+            seq: open.next_seq,
+            requesters: requester.into(),
         }
     }
 
@@ -339,18 +344,19 @@ impl ReplayWorld {
     async fn rewind(&mut self, talk: usize, to: u16, heard: Option<u16>) {
         let open = self.open(talk).await;
         let number = u32::try_from(index_by_share(to, open.dialogue.head_turn as usize)).unwrap();
-        let heard_chars = match heard {
+        let heard = match heard {
             Some(heard) if number > 0 => {
                 let dialogues = &self.services.ledger.dialogues;
                 let turns = dialogues
                     .load_turns(&self.scope, open.dialogue.id, number, number)
                     .await
                     .unwrap();
-                Some(index_by_share(heard, turns[0].reply_text.chars().count()))
+                let chars = index_by_share(heard, turns[0].reply_text.chars().count());
+                Some(HeardLength::Chars(chars))
             }
             _ => None,
         };
-        let request = self.request(&open, RewindTarget::Turn { number, heard_chars });
+        let request = self.request(&open, RewindTarget::Turn { number, heard });
         let moved = rewind::rewind_dialogue(&self.services, request).await.unwrap();
         if let RewindResponse::Done(made) = moved {
             self.assert_buffer_matches(talk, made.rewound.head_turn).await;

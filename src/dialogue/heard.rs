@@ -10,8 +10,15 @@ pub enum HeardLength {
 }
 
 impl HeardLength {
+    /// Returns the number of units, of either kind.
+    pub(super) fn units(self) -> usize {
+        let (Self::Chars(units) | Self::Utf16(units)) = self;
+        units
+    }
+
     /// Returns the same position of `text` in Unicode scalar values. A count inside a surrogate pair is rounded down to
     /// before the pair. A count beyond the end stays as far beyond the end.
+    #[must_use]
     pub fn to_scalar_count(self, text: &str) -> usize {
         let units = match self {
             Self::Chars(chars) => return chars,

@@ -1,0 +1,141 @@
+//! The requesters of cuts and rewinds, for the audit log and for the answers to repeated requests.
+
+use chrono::{DateTime, Utc};
+
+use crate::{
+    ids::DialogueId,
+    ports::{
+        clock::IdSource,
+        ledger::{audit::Edit, rewinds::RewindAcks},
+    },
+    tenancy::Principal,
+};
+
+/// The requester of a cut or a rewind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requester {
+    pub who: Principal,
+    /// The idempotency key, unique in a dialogue. Makes a retry safe.
+    pub key: Option<String>,
+    /// A dotted verb for the audit log: `session.interrupt`, …
+    pub action: &'static str,
+}
+
+impl Requester {
+    /// Returns the audit row of the request.
+    #[must_use]
+    pub fn audit_edit(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> Edit {
+        Edit::made_by(&self.who, ids, at, self.action, dialogue)
+    }
+}
+
+/// Requesters that get an outcome which was written without them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LateRequesters {
+    /// Requesters without an audit row.
+    unaudited: Vec<Requester>,
+    /// Keys of requesters that have an audit row, or need none.
+    other_keys: Vec<String>,
+}
+
+impl LateRequesters {
+    /// Adds a requester, who gets an audit row. A repeat with the same key counts once.
+    pub fn add_requester(&mut self, requester: Requester) {
+        if !requester.key.as_ref().is_some_and(|key| self.has_key(key)) {
+            self.unaudited.push(requester);
+        }
+    }
+
+    /// Adds the key of a requester that has an audit row, or needs none.
+    pub fn add_key(&mut self, key: Option<String>) {
+        self.other_keys.extend(key.filter(|key| !self.has_key(key)));
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.unaudited.is_empty() && self.other_keys.is_empty()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &String> {
+        let unaudited = self.unaudited.iter().filter_map(|requester| requester.key.as_ref());
+        self.other_keys.iter().chain(unaudited)
+    }
+
+    fn has_key(&self, key: &String) -> bool {
+        self.keys().any(|known| known == key)
+    }
+
+    /// Returns the rows that the ledger writes for the requesters.
+    #[must_use]
+    pub fn acks(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> RewindAcks {
+        let edit = |requester: &Requester| requester.audit_edit(ids, at, dialogue);
+        RewindAcks {
+            at,
+            keys: self.keys().map(|key| (ids.next_id(), key.clone())).collect(),
+            edits: self.unaudited.iter().map(edit).collect(),
+        }
+    }
+}
+
+/// The requesters of a rewind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requesters {
+    author: Requester,
+    others: Vec<Requester>,
+    late: LateRequesters,
+}
+
+impl From<Requester> for Requesters {
+    fn from(author: Requester) -> Self {
+        Self::new(author, Vec::new(), LateRequesters::default())
+    }
+}
+
+impl Requesters {
+    /// `author` requested the target of the rewind, and `others` requested less at the same time. `late` requesters got
+    /// no answer from an earlier rewind or the end of a turn.
+    ///
+    /// A rewind whose author has no key takes the key of another requester, but no late key: a late key may have an
+    /// outcome already.
+    #[must_use]
+    pub fn new(mut author: Requester, mut others: Vec<Requester>, late: LateRequesters) -> Self {
+        for other in &mut others {
+            other.key.take_if(|key| late.has_key(key));
+        }
+        if author.key.is_none() {
+            author.key = others.iter_mut().rev().find_map(|other| other.key.take());
+        }
+        Self { author, others, late }
+    }
+
+    /// Returns the key of the rewind itself.
+    #[must_use]
+    pub fn own_key(&self) -> Option<&String> {
+        self.author.key.as_ref()
+    }
+
+    /// Returns the keys that have the same outcome as the rewind.
+    pub fn other_keys(&self) -> impl Iterator<Item = &String> {
+        let others = self.others.iter().filter_map(|other| other.key.as_ref());
+        self.late
+            .keys()
+            .chain(others)
+            .filter(|key| self.own_key() != Some(*key))
+    }
+
+    /// Returns all keys, the rewind's own key first.
+    pub fn keys(&self) -> impl Iterator<Item = &String> {
+        self.own_key().into_iter().chain(self.other_keys())
+    }
+
+    /// Returns the audit rows of the requests, the author's row first.
+    #[must_use]
+    pub fn audit_edits(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> Vec<Edit> {
+        let requesters = std::iter::once(&self.author)
+            .chain(&self.late.unaudited)
+            .chain(&self.others);
+        requesters
+            .map(|requester| requester.audit_edit(ids, at, dialogue))
+            .collect()
+    }
+}

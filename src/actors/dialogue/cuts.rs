@@ -82,7 +82,9 @@ impl<K: DialogueKind> DialogueActor<K> {
             }
         }
         let mut late = LateRequesters::default();
-        by.into_iter().for_each(|requester| late.add_requester(requester));
+        for requester in by {
+            late.add_requester(requester);
+        }
         self.record_late_cuts(late, InterruptOutcome::Dropped { turn: running.number }, ctx);
     }
 

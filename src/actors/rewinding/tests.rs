@@ -16,7 +16,7 @@ fn rewind_intent(number: u32, heard: Option<usize>, caller: u32) -> RewindIntent
         target: turn_target(number, heard),
         requester: Requester {
             who: server_principal(&TenantScope::new("t".parse().unwrap())),
-            key: Some(format!("k{caller}")),
+            key: Some(key(caller)),
             action: "session.rewind",
         },
         caller,
@@ -29,8 +29,8 @@ fn begin(moves: &mut RewindQueue<u32>) -> (RewindTarget, Option<String>, Vec<Str
     (target, requesters.own_key().cloned(), others)
 }
 
-fn key(caller: u32) -> Option<String> {
-    Some(format!("k{caller}"))
+fn key(caller: u32) -> String {
+    format!("k{caller}")
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn lowest_rewind_wins_and_all_callers_are_answered() {
         moves.push_intent(rewind_intent(number, heard, caller));
     }
     let (target, own, _) = begin(&mut moves);
-    assert_eq!((target, own), (turn_target(3, Some(4)), key(3)));
+    assert_eq!((target, own), (turn_target(3, Some(4)), Some(key(3))));
     assert!(moves.begin_next().is_none(), "one at a time");
     assert_eq!(moves.finish_at_head(3), [1, 2, 3, 4]);
     assert!(!moves.is_busy());
@@ -55,7 +55,7 @@ fn keys_of_coalesced_callers_go_with_the_later_rewind() {
     moves.push_intent(rewind_intent(3, None, 3));
     assert!(moves.finish_at_head(5).is_empty(), "something lower is asked");
     let (_, own, others) = begin(&mut moves);
-    assert_eq!((own, others), (key(3), vec!["k1".to_owned(), "k2".to_owned()]));
+    assert_eq!((own, others), (Some(key(3)), vec!["k1".to_owned(), "k2".to_owned()]));
     assert_eq!(moves.finish_at_head(3), [1, 2, 3]);
     moves.push_intent(rewind_intent(1, None, 4));
     assert!(begin(&mut moves).2.is_empty(), "they have been told");
@@ -108,7 +108,7 @@ fn reinstatement_is_still_pending_after_a_failed_lower_rewind() {
     let mut moves = RewindQueue::default();
     moves.push_intent(again());
     moves.push_intent(rewind_intent(4, None, 2));
-    assert_eq!(begin(&mut moves).1, key(2));
+    assert_eq!(begin(&mut moves).1, Some(key(2)));
     assert_eq!(moves.take_failed_callers(), [2]);
     assert_eq!(begin(&mut moves).0, again().target);
     assert_eq!(moves.finish_at_head(5), [1]);
@@ -127,7 +127,7 @@ fn idempotency_keys_go_with_the_rewind_that_serves_them() {
     moves.push_intent(rewind_intent(3, None, 2));
     moves.push_intent(rewind_intent(5, None, 3));
     let (_, own, others) = begin(&mut moves);
-    assert_eq!(own, key(2));
+    assert_eq!(own, Some(key(2)));
     assert_eq!(others, ["k1", "k3"]);
     moves.push_intent(rewind_intent(4, None, 4));
     assert_eq!(moves.finish_at_head(3), [1, 2, 3, 4]);
@@ -140,7 +140,7 @@ fn idempotency_keys_go_with_the_rewind_that_serves_them() {
     moves.push_intent(keyless);
     moves.push_intent(rewind_intent(2, None, 6));
     let (_, own, others) = begin(&mut moves);
-    assert_eq!((own, others.len()), (key(6), 0));
+    assert_eq!((own, others.len()), (Some(key(6)), 0));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn answers_are_held_while_a_lower_rewind_is_pending() {
     moves.push_intent(rewind_intent(9, None, 2));
     moves.push_intent(rewind_intent(4, None, 3));
     assert_eq!(moves.finish_at_head(7), [0; 0]);
-    assert_eq!(begin(&mut moves).1, key(3));
+    assert_eq!(begin(&mut moves).1, Some(key(3)));
     assert_eq!(moves.finish_at_head(4), [1, 2, 3]);
 }
 

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     /// A row of a build without `kind`.
-    fn old_row(seq: u64, heard_chars: serde_json::Value) -> serde_json::Value {
+    fn old_row(seq: u64, heard_chars: Option<usize>) -> serde_json::Value {
         json!({
             "id": "rew_00000000000000000000000001", "world": "vale", "epoch": 4,
             "head": "turn_00000000000000000000000002", "head_turn": 2, "heard_chars": heard_chars,
@@ -317,10 +317,10 @@ mod tests {
 
     #[test]
     fn outcomes_of_earlier_builds_are_read_by_their_event_and_their_heard_length() {
-        assert_eq!(read(&old_row(0, json!(7))), InterruptOutcome::Cut { turn: 2 });
-        assert_eq!(read(&old_row(0, json!(0))), InterruptOutcome::Dropped { turn: 2 });
-        assert_eq!(read(&old_row(0, json!(null))), InterruptOutcome::Idle { head_turn: 2 });
-        for heard in [json!(7), json!(0), json!(null)] {
+        assert_eq!(read(&old_row(0, Some(7))), InterruptOutcome::Cut { turn: 2 });
+        assert_eq!(read(&old_row(0, Some(0))), InterruptOutcome::Dropped { turn: 2 });
+        assert_eq!(read(&old_row(0, None)), InterruptOutcome::Idle { head_turn: 2 });
+        for heard in [Some(7), Some(0), None] {
             let row = old_row(9, heard);
             let record: RewindRecord = serde_json::from_value(row.clone()).unwrap();
             assert_eq!(read(&row), InterruptOutcome::Rewound(Arc::new(record)));
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn outcomes_name_their_kind_in_json() {
-        let record: Arc<RewindRecord> = serde_json::from_value(old_row(9, json!(7))).unwrap();
+        let record: Arc<RewindRecord> = serde_json::from_value(old_row(9, Some(7))).unwrap();
         for (outcome, expected) in [
             (InterruptOutcome::Cut { turn: 3 }, json!({"kind": "cut", "turn": 3})),
             (
@@ -344,7 +344,7 @@ mod tests {
             assert_eq!(serde_json::to_value(&outcome).unwrap(), expected);
             assert_eq!(read(&expected), outcome);
         }
-        let mut expected = old_row(9, json!(7));
+        let mut expected = old_row(9, Some(7));
         expected["kind"] = json!("rewound");
         let outcome = InterruptOutcome::Rewound(Arc::clone(&record));
         assert_eq!(serde_json::to_value(&outcome).unwrap(), expected);

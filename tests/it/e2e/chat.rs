@@ -160,7 +160,7 @@ fn line_from_a_pipe_cuts_in_on_npcs_at_the_word_that_was_shown() {
 fn chat_commands_tell_what_was_taken_back_and_what_is_valid_again() {
     let server = fresh(&[]).start();
     let lines = "I like grapes.\n/save grapes\nForget that I like grapes.\n/facts\n/rewind 1\n/facts\n\
-         I like figs.\n/facts\n/save\n/again\n/load grapes\n/facts\n/load\n/facts figs\n/trace\n/rewind 0\n/facts\n";
+         I like figs.\n/facts\n/save\n/again\n/facts\n/load grapes\n/facts\n/load\n/facts figs\n/trace\n/rewind 0\n/facts\n";
     let (output, printed) = chat(&server, &["--npc", "mira"], lines);
     assert!(
         output.status.success(),

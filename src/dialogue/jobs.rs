@@ -43,27 +43,25 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
     Ok(report)
 }
 
-impl JobInput {
-    /// Returns the participating NPCs by name, or by id if an NPC was deleted.
-    pub(super) async fn cast_members(
-        &self,
-        services: &Services,
-        scope: &TenantScope,
-    ) -> Result<Vec<SceneMember>, StoreError> {
-        let mut cast = Vec::with_capacity(self.dialogue.npcs.len());
-        for id in &self.dialogue.npcs {
-            let name = if *id == self.npc.id {
-                self.npc.name.clone()
-            } else {
-                let npc = services
-                    .ledger
-                    .authored
-                    .load_npc(scope, &self.dialogue.world, id)
-                    .await?;
-                npc.map_or_else(|| id.to_string(), |npc| npc.name)
-            };
-            cast.push(SceneMember { id: id.clone(), name });
-        }
-        Ok(cast)
+/// Returns the participating NPCs of a job's turn by name, or by id if an NPC was deleted.
+pub(super) async fn cast_members(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+) -> Result<Vec<SceneMember>, StoreError> {
+    let mut cast = Vec::with_capacity(said.dialogue.npcs.len());
+    for id in &said.dialogue.npcs {
+        let name = if *id == said.npc.id {
+            said.npc.name.clone()
+        } else {
+            let npc = services
+                .ledger
+                .authored
+                .load_npc(scope, &said.dialogue.world, id)
+                .await?;
+            npc.map_or_else(|| id.to_string(), |npc| npc.name)
+        };
+        cast.push(SceneMember { id: id.clone(), name });
     }
+    Ok(cast)
 }

@@ -24,10 +24,10 @@ use super::{
     recall,
 };
 use crate::{
-    ids::{FactId, NpcId, PlayerId, ScenarioId},
+    ids::{FactId, PlayerId, ScenarioId},
     memory::{
         aliases::NameAliases,
-        fact::{Audience, Knower, Statement},
+        fact::Statement,
         locks::{DisclosureLock, DisclosureLocks},
         party,
         trace::{LockedWords, ScenarioTrace},
@@ -196,58 +196,29 @@ fn shown_scenarios(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = (&Scenar
         .filter_map(|traced| Some((&traced.scenario, traced.shown.as_deref()?)))
 }
 
-impl JobInput {
-    /// Returns the NPCs that took part or overheard.
-    fn learner_npcs(&self) -> Vec<NpcId> {
-        let mut npcs: Vec<NpcId> = self
-            .dialogue
-            .npcs
-            .iter()
-            .chain(&self.dialogue.witnesses)
-            .cloned()
-            .collect();
-        npcs.sort();
-        npcs.dedup();
-        npcs
+/// Returns the locks of a fact of a turn:
+/// - all the NPC's past in the prompt, because a model may retell the past in any words;
+/// - locked memories that share a word with the fact.
+///
+/// A player's statement about itself has no locks, unless it retells locked content to others.
+fn locks_of(said: &JobInput, statement: &Statement, injected: &InjectedMemory) -> DisclosureLocks {
+    let own = is_of_players(said, &statement.subject, &injected.names);
+    let is_told = || injected.told.as_ref().is_some_and(|told| told.is_retold_by(statement));
+    let mut locks = if own && party::is_player(&statement.speaker) && !is_told() {
+        DisclosureLocks::default()
+    } else {
+        injected.locks_of(statement)
+    };
+    if said.turn.player.is_none() {
+        locks.0.extend(said.dialogue.options.watchers().hearers_lock());
     }
-    /// Returns the audience of the line: the NPCs and factions that heard it. The audience may use the facts only in
-    /// talks with this player, unless the world shares facts between players.
-    fn audience(&self) -> Audience {
-        let shared = self.world.settings.share_between_players.unwrap_or(false);
-        let factions = self.dialogue.options.factions.iter().cloned().map(Knower::Faction);
-        Audience {
-            knowers: self
-                .learner_npcs()
-                .into_iter()
-                .map(Knower::Npc)
-                .chain(factions)
-                .collect(),
-            private_to: if shared { None } else { self.turn.player.clone() },
-        }
-    }
-    /// Returns the locks of a fact of this turn:
-    /// - all the NPC's past in the prompt, because a model may retell the past in any words;
-    /// - locked memories that share a word with the fact.
-    ///
-    /// A player's statement about itself has no locks, unless it retells locked content to others.
-    fn locks_of(&self, statement: &Statement, injected: &InjectedMemory) -> DisclosureLocks {
-        let own = self.is_of_players(&statement.subject, &injected.names);
-        let is_told = || injected.told.as_ref().is_some_and(|told| told.is_retold_by(statement));
-        let mut locks = if own && party::is_player(&statement.speaker) && !is_told() {
-            DisclosureLocks::default()
-        } else {
-            injected.locks_of(statement)
-        };
-        if self.turn.player.is_none() {
-            locks.0.extend(self.dialogue.options.watchers().hearers_lock());
-        }
-        locks
-    }
-    /// True if a subject is a player or belongs to a player, by any of its names. Never true for the NPC.
-    fn is_of_players(&self, subject: &str, names: &NameAliases) -> bool {
-        let npc = party::subject_key(&self.npc.name);
-        let known: Vec<&str> = std::iter::once(subject).chain(names.other_names(subject)).collect();
-        let is_players = |name: &&str| party::is_player(name) || party::owner_id(name).is_some();
-        known.iter().any(is_players) && known.iter().all(|name| party::subject_key(name) != npc)
-    }
+    locks
+}
+
+/// True if a subject is a player or belongs to a player, by any of its names. Never true for the NPC.
+fn is_of_players(said: &JobInput, subject: &str, names: &NameAliases) -> bool {
+    let npc = party::subject_key(&said.npc.name);
+    let known: Vec<&str> = std::iter::once(subject).chain(names.other_names(subject)).collect();
+    let is_players = |name: &&str| party::is_player(name) || party::owner_id(name).is_some();
+    known.iter().any(is_players) && known.iter().all(|name| party::subject_key(name) != npc)
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub use self::silence::{SilenceReport, queue_summaries_after_silence};
 use super::{
     Services,
-    jobs::{JobError, JobInput, JobReport, ask_json_or_salvage},
+    jobs::{JobError, JobInput, JobReport, ask_json_or_salvage, cast_members},
     models::{salvage_sentences, tallied_usage},
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
@@ -76,7 +76,7 @@ pub(super) async fn summarise_turns(
     let previous = redaction::redact_summaries(&standing.taken_out, began, &kept);
     // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
     // the request also removes this summary.
-    let (from, to) = (backlog.through + 1, said.last_to_summarise(backlog.through));
+    let (from, to) = (backlog.through + 1, last_to_summarise(said, backlog.through));
     let forgotten = facts.list_forget_requests(scope, dialogue, from, to).await?;
     let new = write_summary(services, scope, said, &previous, &forgotten, &turns[..oldest]).await?;
     let admission = summary::admit_summary(&kept, &new, services.settings.summaries.keep);
@@ -118,11 +118,9 @@ struct Backlog {
     sizes: Vec<u32>,
 }
 
-impl JobInput {
-    /// Returns the last turn for a summary that follows turn `through`.
-    fn last_to_summarise(&self, through: u32) -> u32 {
-        self.turn.number.min(through.saturating_add(MAX_TURNS_COVERED))
-    }
+/// Returns the last turn for a summary that follows turn `through`.
+fn last_to_summarise(said: &JobInput, through: u32) -> u32 {
+    said.turn.number.min(through.saturating_add(MAX_TURNS_COVERED))
 }
 
 async fn load_backlog(services: &Services, scope: &TenantScope, said: &JobInput) -> Result<Backlog, StoreError> {
@@ -136,7 +134,7 @@ async fn load_backlog(services: &Services, scope: &TenantScope, said: &JobInput)
     let through = kept.iter().map(|summary| summary.to_turn).max().unwrap_or_default();
     let through = through.max(checkpoint.summarised_through);
     let stored = kept.iter().map(|summary| summary.created_at).max();
-    let last = said.last_to_summarise(through);
+    let last = last_to_summarise(said, through);
     let turns = ledger.dialogues.load_turns(scope, dialogue, through + 1, last).await?;
     let counter = services.models.counter_for_task(Task::Reply);
     let count = |text: &str| services.prompts.count_tokens(counter, text);
@@ -196,7 +194,7 @@ async fn write_summary(
     turns: &[Turn],
 ) -> Result<Summary, JobError> {
     let scene = Scene {
-        cast: said.cast_members(services, scope).await?,
+        cast: cast_members(services, scope, said).await?,
         ..Scene::default()
     };
     let shown: Vec<_> = turns

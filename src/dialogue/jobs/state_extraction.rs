@@ -34,7 +34,7 @@ pub(super) async fn extract_state(
     let others: Vec<String> = if turn.player.is_some() {
         Vec::new()
     } else {
-        let cast = said.cast_members(services, scope).await?;
+        let cast = super::cast_members(services, scope, said).await?;
         let others = cast.iter().filter(|member| member.id != npc.id);
         others.map(|member| escape_untrusted(&member.name)).collect()
     };

@@ -9,7 +9,7 @@ use super::InjectedMemory;
 use crate::{
     dialogue::{
         Services,
-        jobs::{JobError, JobInput, ask_json_or_salvage},
+        jobs::{JobError, JobInput, ask_json_or_salvage, cast_members},
         models::salvage_list,
         npc_conversation::Scene,
         prompt::{Template, escape_untrusted},
@@ -198,7 +198,7 @@ async fn render_prompt(
     let weekday = weekday_name(npc.language, turn.started_at);
     let reply = escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status));
     let scene = Scene {
-        cast: said.cast_members(services, scope).await?,
+        cast: cast_members(services, scope, said).await?,
         ..Scene::default()
     };
     let before: Vec<String> = said

@@ -70,7 +70,7 @@ pub(super) async fn split_shared(
     facts: Vec<FreshFact>,
 ) -> StoreResult<(Vec<FreshFact>, Vec<FreshFact>)> {
     let is_own = |fresh: &FreshFact| injected.is_free && is_of_its_life(&fresh.statement, &said.npc.name);
-    let Some(player) = said.sharing_with() else {
+    let Some(player) = player_sharing_with(said) else {
         return Ok((Vec::new(), facts));
     };
     if said.turn.number > MAX_TURNS_COMPARED || !facts.iter().any(is_own) {
@@ -112,16 +112,14 @@ pub(super) fn shared_extraction(own: &Extraction) -> Extraction {
     }
 }
 
-impl JobInput {
-    /// Returns the player to whom the NPC's words about itself would be private, if the world shares these facts.
-    fn sharing_with(&self) -> Option<&PlayerId> {
-        let settings = &self.world.settings;
-        let shares = settings.self_told.unwrap_or(SelfTold::Shared) == SelfTold::Shared;
-        self.audience()
-            .private_to
-            .and(self.turn.player.as_ref())
-            .filter(|_| shares)
-    }
+/// Returns the player to whom the NPC's words about itself would be private, if the world shares these facts.
+fn player_sharing_with(said: &JobInput) -> Option<&PlayerId> {
+    let settings = &said.world.settings;
+    let shares = settings.self_told.unwrap_or(SelfTold::Shared) == SelfTold::Shared;
+    said.audience()
+        .private_to
+        .and(said.turn.player.as_ref())
+        .filter(|_| shares)
 }
 
 /// True if the named NPC speaks about its own life.

@@ -4,6 +4,7 @@ use super::{
     InjectedMemory,
     extraction::{FreshFact, LearnedFacts},
     judge::Judge,
+    locks_of,
     reconciliation::{AudienceMemory, MemoryUpdate, TurnAddition, write_updates},
     self_told,
 };
@@ -131,7 +132,7 @@ fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fre
         id: fresh.id,
         world: said.world.id.clone(),
         audience: audience.clone(),
-        locks: said.locks_of(&fresh.statement, injected),
+        locks: locks_of(said, &fresh.statement, injected),
         statement: fresh.statement.clone(),
         // The time of the line, not the time of the job.
         valid_at: said.turn.committed_at,

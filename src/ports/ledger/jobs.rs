@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{audit::Edit, dialogues::Dialogue};
 use crate::{
-    ids::{DialogueId, JobId, NodeId, TurnId, WorldId},
+    ids::{DialogueId, JobId, NodeId, NpcId, TurnId, WorldId},
     memory::{
         authored::{Npc, World},
+        fact::{Audience, Knower},
         trace::{JobTrace, TaskUsage, TurnTrace},
         turn::Turn,
     },
@@ -135,6 +136,40 @@ pub struct JobInput {
     pub dialogue: Dialogue,
     pub world: World,
     pub npc: Npc,
+}
+
+impl JobInput {
+    /// Returns the NPCs that took part or overheard, sorted.
+    #[must_use]
+    pub fn learner_npcs(&self) -> Vec<NpcId> {
+        let mut npcs: Vec<NpcId> = self
+            .dialogue
+            .npcs
+            .iter()
+            .chain(&self.dialogue.witnesses)
+            .cloned()
+            .collect();
+        npcs.sort();
+        npcs.dedup();
+        npcs
+    }
+
+    /// Returns the audience of the line: the NPCs and factions that heard it. The audience may use the facts only in
+    /// talks with this player, unless the world shares facts between players.
+    #[must_use]
+    pub fn audience(&self) -> Audience {
+        let shared = self.world.settings.share_between_players.unwrap_or(false);
+        let factions = self.dialogue.options.factions.iter().cloned().map(Knower::Faction);
+        Audience {
+            knowers: self
+                .learner_npcs()
+                .into_iter()
+                .map(Knower::Npc)
+                .chain(factions)
+                .collect(),
+            private_to: if shared { None } else { self.turn.player.clone() },
+        }
+    }
 }
 
 /// Status of a job.

@@ -36,13 +36,15 @@ use self::{
     metrics_address::MetricsServer,
 };
 use crate::{
-    actors::{
-        handle::Sessions,
-        player_socket::{SocketHub, SocketSettings},
-    },
+    actors::handle::Sessions,
     config::{Config, ListenAddress},
     dialogue::{Services, jobs},
-    http::{self, AppState, LedgerProbe, Readiness, metrics::HttpMetrics, open_streams::OpenStreams},
+    http::{
+        self, AppState, LedgerProbe, Readiness,
+        metrics::HttpMetrics,
+        open_streams::OpenStreams,
+        socket::player_socket::{SocketHub, SocketSettings},
+    },
     ids::TenantId,
     lifecycle::{self, RunningServer},
     ports::{

@@ -13,11 +13,11 @@ use bytestring::ByteString;
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    actors::{
-        handle::{DrainReport, Sessions},
-        player_socket::{SocketHub, close_code},
+    actors::handle::{DrainReport, Sessions},
+    http::{
+        Readiness,
+        socket::player_socket::{SocketHub, close_code},
     },
-    http::Readiness,
     ports::{clock::Clock, ledger::Ledger},
 };
 

@@ -6,7 +6,6 @@
 mod api;
 mod authored_npc;
 mod chores;
-mod connection;
 pub mod curator;
 mod dialogue;
 mod disabled_tenants;
@@ -23,7 +22,6 @@ mod node;
 mod npc;
 pub mod npc_conversation;
 mod participants;
-pub mod player_socket;
 mod registry;
 mod restore_notices;
 pub mod resume_token;

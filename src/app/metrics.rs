@@ -5,8 +5,9 @@ use std::sync::Arc;
 use prometheus::{IntGaugeVec, Opts, Registry};
 
 use crate::{
-    actors::{handle::Sessions, player_socket::SocketHub},
+    actors::handle::Sessions,
     dialogue::Services,
+    http::socket::player_socket::SocketHub,
     telemetry::{self, MetricKind},
     tenancy::limits::RateLimits,
     transport::ConnectionRegistry,

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer};
 
 use crate::{
-    actors::{ActorSettings, player_socket::SocketSettings},
+    actors::ActorSettings,
     dialogue::{
         models::{BudgetSettings, ModelPrice, places_for_jobs},
         settings::{
@@ -19,7 +19,7 @@ use crate::{
             SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
         },
     },
-    http::HttpSettings,
+    http::{HttpSettings, socket::player_socket::SocketSettings},
     ids::TenantId,
     memory::{
         calibration::Calibration,

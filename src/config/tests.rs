@@ -29,7 +29,10 @@ fn defaults_match_the_documented_numbers() {
     assert_eq!(config.server.listen, "127.0.0.1:8080");
     assert_eq!(config.turn.max_line_chars, 2000);
     assert_eq!(config.actors, crate::actors::ActorSettings::default());
-    assert_eq!(config.socket, crate::actors::player_socket::SocketSettings::default());
+    assert_eq!(
+        config.socket,
+        crate::http::socket::player_socket::SocketSettings::default()
+    );
     for (task, section) in crate::ports::llm::Task::ALL.iter().zip(config.llm.tasks.named_tasks()) {
         let defaults = crate::dialogue::models::TaskDefaults::for_task(*task);
         assert_eq!(task.as_str(), section.0);

@@ -9,8 +9,9 @@ use super::{
     health::LedgerProbe, metrics::HttpMetrics, nodes::NodeClient, open_streams::OpenStreams, settings::HttpSettings,
 };
 use crate::{
-    actors::{handle::Sessions, player_socket::SocketHub},
+    actors::handle::Sessions,
     dialogue::Services,
+    http::socket::player_socket::SocketHub,
     tenancy::{auth::Authenticator, limits::RateLimits},
 };
 

@@ -70,10 +70,10 @@ const SCOPE_ONLY: &[&str] = &["ports", "dialogue", "adapters"];
 const SCOPE_NAMES: &[&str] = &["TenantScope", "Principal", "TokenIdentity", "Role", "scope"];
 
 /// Rooms that may name the `actix` crate.
-const ACTIX: &[&str] = &["actors", "lifecycle", "app"];
+const ACTIX: &[&str] = &["actors", "http", "lifecycle", "app"];
 
 /// The only file that may name `actix_web_actors`.
-const SOCKET_FILE: &str = "actors/player_socket.rs";
+const SOCKET_FILE: &str = "http/socket/player_socket.rs";
 
 /// The maximum length of a file in lines. `LONGER_FILES` lists the exceptions, with reasons.
 const MAX_LINES: usize = 600;

@@ -23,6 +23,5 @@ mod resume;
 mod rewinding;
 mod saves;
 mod silence;
-mod sockets;
 mod speaking;
 pub(super) mod world;

@@ -17,8 +17,10 @@ use tokio_tungstenite::{
 
 use super::NodeClient;
 use crate::{
-    actors::player_socket::close_code,
-    http::errors::{Code, Problem, ProblemBody},
+    http::{
+        errors::{Code, Problem, ProblemBody},
+        socket::player_socket::close_code,
+    },
     ids::{DialogueId, NodeId},
     tenancy::Principal,
 };

@@ -14,12 +14,12 @@ use crate::{
         DialogueError, InterruptCommand, OnBusy, PlayerLine,
         handle::{CREATED_SEQ, CreatedSession},
         npc_conversation::handle::joined_session_id,
-        player_socket::SocketConnection,
     },
     http::{
         errors::{Code, Problem},
         npc_conversations::{interruptible_conversation, joining_player, reachable_conversation},
         rewinds::parse_heard,
+        socket::player_socket::SocketConnection,
     },
     ids::DialogueId,
     ports::ledger::dialogues::DialogueStatus,

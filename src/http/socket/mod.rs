@@ -1,12 +1,16 @@
 //! `GET /v1/ws`: admission of sockets. The protocol is in `protocol`, `messages` and `events`.
 
+mod connection;
 mod conversations;
 mod dialogues;
 pub mod events;
 pub mod messages;
+pub mod player_socket;
 mod protocol;
 mod remote;
 mod subscription;
+#[cfg(test)]
+mod tests;
 
 pub(super) use self::subscription::redact_for_player;
 use std::{sync::Arc, time::Duration};
@@ -23,7 +27,7 @@ use super::{
     nodes,
 };
 use crate::{
-    actors::player_socket::{SocketOptions, SocketProtocol, UpgradeError},
+    http::socket::player_socket::{SocketOptions, SocketProtocol, UpgradeError},
     shares::NoCapacity,
     tenancy::{Principal, Role, limits::SocketSeat},
 };

@@ -27,12 +27,12 @@ use super::{
     subscription::DialogueSubscription,
 };
 use crate::{
-    actors::player_socket::{SocketConnection, SocketProtocol, close_code},
     http::{
         AppState,
         errors::{Code, Problem},
         nodes::Tunnels,
         open_streams::{ClosableStream, OpenStreamGuard},
+        socket::player_socket::{SocketConnection, SocketProtocol, close_code},
         validate,
     },
     ids::{DialogueId, PlayerId},

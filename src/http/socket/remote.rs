@@ -10,11 +10,11 @@ use serde::Deserialize;
 
 use super::protocol::SocketState;
 use crate::{
-    actors::player_socket::{SocketConnection, close_code},
     http::{
         errors::{Code, Problem},
         nodes::{NodeClient, Tunnel, TunnelEnd, Tunnels},
         open_streams,
+        socket::player_socket::{SocketConnection, close_code},
     },
     ids::{DialogueId, NodeId},
     tenancy::Principal,

@@ -9,11 +9,9 @@ use parking_lot::Mutex;
 
 use super::{events, messages::Include, protocol::SocketState, remote};
 use crate::{
-    actors::{
-        Listener, ListenerGone, PublishedEvent,
-        player_socket::{SocketConnection, close_code},
-    },
+    actors::{Listener, ListenerGone, PublishedEvent},
     dialogue::events::{DialogueEvent, EventBody},
+    http::socket::player_socket::{SocketConnection, close_code},
     ids::DialogueId,
     tenancy::Role,
 };

@@ -9,11 +9,7 @@ use std::{
 
 use actix_web::web;
 use colloquy::{
-    actors::{
-        ActorSettings,
-        handle::Sessions,
-        player_socket::{SocketHub, SocketSettings},
-    },
+    actors::{ActorSettings, handle::Sessions},
     adapters::{
         in_process::buffers::{BufferLimits, InProcessBuffers},
         sqlite::{self, SqliteOptions},
@@ -25,7 +21,11 @@ use colloquy::{
         recall::MemoryCache,
         settings::DialogueSettings,
     },
-    http::{self, AppState, HttpSettings, LedgerProbe, Readiness, metrics::HttpMetrics},
+    http::{
+        self, AppState, HttpSettings, LedgerProbe, Readiness,
+        metrics::HttpMetrics,
+        socket::player_socket::{SocketHub, SocketSettings},
+    },
     ports::{
         clock::{Clock, IdSource, SystemClock},
         disabled_tenants::DisabledTenants,

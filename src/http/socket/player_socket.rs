@@ -20,9 +20,9 @@ use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use futures_util::{Stream, StreamExt};
 
-use super::PublishedEvent;
 use super::connection::{FlushBatch, OutboundItem};
 pub use super::connection::{SocketConnection, SocketHub, SocketListener, SocketOptions, SocketSettings, close_code};
+use crate::actors::PublishedEvent;
 use crate::{dialogue::events::DialogueEvent, shares::NoCapacity};
 
 /// Interprets the messages of a connection. Called on the connection's own thread, in the order of the frames; must not

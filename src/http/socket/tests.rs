@@ -1,5 +1,7 @@
 //! Sockets over real connections: framing, closing, joined deltas, and a client that never reads.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, dev::ServerHandle, web};
@@ -18,17 +20,30 @@ use tokio_tungstenite::{
     },
 };
 
-use super::world::{PATIENCE, wait_until};
 use crate::{
-    actors::{
-        PublishedEvent,
-        player_socket::{SocketConnection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close_code},
-    },
+    actors::PublishedEvent,
     dialogue::events::{DialogueEvent, EventBody},
+    http::socket::player_socket::{
+        SocketConnection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close_code,
+    },
     ids::{DialogueId, DialogueKind},
     ports::clock::SystemClock,
     transport::{self, ConnectionLimits, ConnectionRegistry},
 };
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: waited in vain"));
+}
 
 type SocketClient = WebSocketStream<MaybeTlsStream<TcpStream>>;
 

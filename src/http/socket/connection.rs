@@ -19,10 +19,8 @@ use bytestring::ByteString;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Listener, ListenerGone, PublishedEvent,
-    player_socket::{FlushQueued, PlayerSocket},
-};
+use super::player_socket::{FlushQueued, PlayerSocket};
+use crate::actors::{Listener, ListenerGone, PublishedEvent};
 use crate::{
     ids::TenantId,
     ports::clock::Clock,
